@@ -24,7 +24,7 @@ from surgery.benchmarking.bench import legal_feeds
 from surgery.benchmarking.compare import compare
 from surgery.benchmarking.spec import BenchSpec
 from surgery.benchmarking.subjects import subject
-from surgery.runtime.inference import declare
+from surgery.shapes.declarations import declare
 from surgery.verification.inputs.spec import InputsSpec
 
 ROOT = Path(__file__).resolve().parent.parent

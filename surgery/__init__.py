@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from surgery.benchmarking.bench import bench as bench
     from surgery.bisection.bisect import bisect as bisect
+    from surgery.bridges.installed_tools import OptimizerPass as OptimizerPass
     from surgery.bridges.objects import add_pass as add_pass
-    from surgery.bridges.tools.installed import OptimizerPass as OptimizerPass
-    from surgery.bridges.tools.running import run_tool as run_tool
-    from surgery.checkpoints.importing import import_weights as import_weights
-    from surgery.differences.diff import diff as diff
+    from surgery.bridges.run_tool import run_tool as run_tool
     from surgery.engine.records import Result as Result
     from surgery.engine.runner import apply as apply
     from surgery.errors import BlockedError as BlockedError
     from surgery.errors import UsageError as UsageError
     from surgery.errors import WorkerError as WorkerError
-    from surgery.exporting.export import export as export
+    from surgery.frameworks.export import export as export
+    from surgery.frameworks.importing import import_weights as import_weights
     from surgery.graph.attributes import require_form as require_form
     from surgery.graph.attributes import typed_attribute as typed_attribute
     from surgery.graph.builder import Builder as Builder
@@ -40,9 +39,11 @@ if TYPE_CHECKING:
     from surgery.graph.values import Node as Node
     from surgery.graph.values import Refusal as Refusal
     from surgery.graph.values import Value as Value
+    from surgery.inspection.diff import diff as diff
     from surgery.inspection.inspect import inspect as inspect
     from surgery.operators.kernels import is_computed as is_computed
     from surgery.patterns import Match as Match
+    from surgery.patterns.option import RuleText as RuleText
     from surgery.patterns.renames import Renames as Renames
     from surgery.patterns.selector import NodeSelector as NodeSelector
     from surgery.patterns.tensor_names import TensorNames as TensorNames
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from surgery.registry.options import FilePath as FilePath
     from surgery.registry.options import Keeps as Keeps
     from surgery.registry.options import Size as Size
-    from surgery.rules.option import RuleText as RuleText
     from surgery.runtime.integer_products import saturates as saturates
     from surgery.splitting.split import split as split
     from surgery.storage import Checkpoint as Checkpoint
@@ -69,10 +69,10 @@ _HOMES = {
     "apply": "engine.runner",
     "bench": "benchmarking.bench",
     "bisect": "bisection.bisect",
-    "diff": "differences.diff",
-    "export": "exporting.export",
+    "diff": "inspection.diff",
+    "export": "frameworks.export",
     "export_weights": "storage.export_weights",
-    "import_weights": "checkpoints.importing",
+    "import_weights": "frameworks.importing",
     "inspect": "inspection.inspect",
     "load": "storage",
     "save": "storage",
@@ -84,8 +84,8 @@ _HOMES = {
     "External": "storage",
     "FilePath": "registry.options",
     "Other": "graph.merge",
-    "OptimizerPass": "bridges.tools.installed",
-    "run_tool": "bridges.tools.running",
+    "OptimizerPass": "bridges.installed_tools",
+    "run_tool": "bridges.run_tool",
     "Graph": "graph.graph",
     "Keeps": "registry.options",
     "Match": "patterns",
@@ -94,7 +94,7 @@ _HOMES = {
     "Parity": "promises",
     "Refusal": "graph.values",
     "Renames": "patterns.renames",
-    "RuleText": "rules.option",
+    "RuleText": "patterns.option",
     "Size": "registry.options",
     "TensorNames": "patterns.tensor_names",
     "UsageError": "errors",
@@ -118,57 +118,7 @@ _HOMES = {
     "unpacked_codes": "graph.literals",
 }
 
-__all__ = [
-    "BlockedError",
-    "Builder",
-    "Checkpoint",
-    "External",
-    "FilePath",
-    "Graph",
-    "Keeps",
-    "Match",
-    "Node",
-    "NodeSelector",
-    "OptimizerPass",
-    "Other",
-    "Parity",
-    "Refusal",
-    "Renames",
-    "Result",
-    "RuleText",
-    "Size",
-    "TensorNames",
-    "UsageError",
-    "Value",
-    "WorkerError",
-    "add_pass",
-    "apply",
-    "bench",
-    "bisect",
-    "compute",
-    "data_type",
-    "diff",
-    "export",
-    "export_weights",
-    "graph_pass",
-    "import_weights",
-    "inspect",
-    "is_computed",
-    "literal_tensor",
-    "load",
-    "misfit",
-    "narrowing",
-    "packed_tensor",
-    "pattern_pass",
-    "require_form",
-    "run_tool",
-    "saturates",
-    "save",
-    "split",
-    "typed_attribute",
-    "unpacked_codes",
-    "verify",
-]
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:

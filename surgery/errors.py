@@ -202,3 +202,10 @@ def neighbour(path: Path) -> str | None:
         return None
     near = closest(path.name, known)
     return str(path.parent / near) if near is not None else None
+
+
+def first_few(things: Iterable[object], most: int, mark: str = ",") -> str:
+    """Name the first of some things, and say how many more there are."""
+    texts = [str(thing) for thing in things]
+    more = f"{'' if mark == ',' else mark} and {len(texts) - most} more" if len(texts) > most else ""
+    return f"{mark} ".join(texts[:most]) + more

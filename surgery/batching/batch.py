@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from surgery import remote
 from surgery.batching import causes, resume, sources
 from surgery.batching.entry import Entry, Limits, Settings
 from surgery.batching.executors import executor as executor_of
@@ -19,6 +18,7 @@ from surgery.batching.ledger import STATES, Ledger, Row
 from surgery.batching.places import Output, absolute
 from surgery.batching.schedule import Rules, Schedule, Watcher
 from surgery.errors import OutputError, UsageError
+from surgery.storage import urls
 
 FORMAT_VERSION = 1
 """Of the JSON document."""
@@ -165,6 +165,6 @@ def _spare(paths: Sequence[str]) -> None:
         verb = "exist" if more else "exists"
         raise OutputError(
             f"the file{more} {verb}, but is not in the ledger",
-            where=remote.shown(paths[0]) if remote.is_url(paths[0]) else paths[0],
+            where=urls.shown(paths[0]) if urls.is_url(paths[0]) else paths[0],
             todo="name another folder, or use --force",
         )

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from surgery.batching.entry import Settings
-from surgery.identity.files import digest_of
+from surgery.provenance.files import digest_of
 from surgery.storage.digests import file_digest
 
 
@@ -22,8 +22,8 @@ def recipe_digest(recipe: str, settings: Settings) -> str:
 
     It covers the recipes that it uses, the files that it names, and the source of its passes.
     """
-    from surgery.identity.recipe import closure_of, passes_of
-    from surgery.identity.sources import sources
+    from surgery.provenance.recipe import closure_of, passes_of
+    from surgery.provenance.sources import sources
     from surgery.recipe import loader
     from surgery.registry.catalog import catalog
 
@@ -36,7 +36,7 @@ def recipe_digest(recipe: str, settings: Settings) -> str:
 
 def environment() -> Mapping[str, str]:
     """Return the versions of the packages that results depend on, and the digest of the source of surgery."""
-    from surgery.identity.packages import packages
-    from surgery.identity.sources import engine
+    from surgery.provenance.packages import packages
+    from surgery.provenance.sources import engine
 
     return {**packages(), "source": engine()}

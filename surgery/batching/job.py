@@ -10,14 +10,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery import remote, storage, workers
+from surgery import storage, workers
 from surgery.batching import places
 from surgery.batching.fingerprints import digest_of_files
 from surgery.engine import runner
 from surgery.errors import SurgeryError, WorkerError, internal
-from surgery.proto.summary import data_files
 from surgery.recipe import loader
-from surgery.storage import staging
+from surgery.storage import staging, urls
+from surgery.storage.summary import data_files
 from surgery.verification.inputs.spec import DataSpec
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _run_on(model: Path, output: Path, job: Mapping[str, Any], stages: _Stages) 
 
 def _source(job: Mapping[str, Any], model: Path, files: Sequence[Path]) -> dict[str, Any]:
     """Return the columns about the files of the model."""
-    if remote.is_url(job["model"]):
+    if urls.is_url(job["model"]):
         noted = places.versions(job["model"], places.data_locations(model, files), job["version"])
     else:
         noted = places.sizes(files)

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from surgery import remote
 from surgery.batching.entry import Entry
 from surgery.batching.places import absolute, named_recipe, placed
 from surgery.errors import UsageError
+from surgery.storage import urls
 from surgery.storage.globs import did_you_mean
 
 SUFFIXES: Final = (".txt", ".jsonl", ".ndjson", ".csv")
@@ -88,7 +88,7 @@ def _entry(item: Mapping[str, Any], where: str, folder: Path, recipe: str) -> En
         raise UsageError("the key 'model' is missing", where=where)
     path = placed(model, folder)
     for given in (path, *(placed(text, folder) for text in listed)):
-        if not (skip or remote.is_url(given) or Path(given).exists()):
+        if not (skip or urls.is_url(given) or Path(given).exists()):
             raise UsageError(f"there is no file '{given}'", where=where)
     return Entry(
         output or _output(path, folder, where),
@@ -102,8 +102,8 @@ def _entry(item: Mapping[str, Any], where: str, folder: Path, recipe: str) -> En
 
 def _output(model: str, folder: Path, where: str) -> str:
     """Return the path of a model from the manifest on, and of a URL its last name."""
-    if remote.is_url(model):
-        return remote.name_of(model)
+    if urls.is_url(model):
+        return urls.name_of(model)
     found = Path(os.path.relpath(model, absolute(folder)))
     if ".." in found.parts:
         raise UsageError(

@@ -9,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from surgery import remote, storage
+from surgery import storage
 from surgery.errors import ModelFileError, SurgeryError
-from surgery.storage import loading, staging
+from surgery.storage import listing, loading, staging, urls
 
 
 def absolute(path: str | Path) -> Path:
@@ -21,8 +21,8 @@ def absolute(path: str | Path) -> Path:
 
 def placed(text: str, folder: Path = Path()) -> str:
     """Return a URL as it is, and a path from the root on; relative ones start at a folder."""
-    if remote.is_url(text):
-        local = remote.local_path(text)
+    if urls.is_url(text):
+        local = urls.local_path(text)
         return text if local is None else str(absolute(local))
     return str(absolute(folder / text))
 
@@ -37,17 +37,17 @@ class Output:
 
     def __init__(self, text: str) -> None:
         self.text = placed(text)
-        self.is_remote = remote.is_url(self.text)
+        self.is_remote = urls.is_url(self.text)
 
     def place(self, name: str) -> str:
         """Return where a result goes."""
-        return remote.joined(self.text, name) if self.is_remote else str(Path(self.text, name))
+        return urls.joined(self.text, name) if self.is_remote else str(Path(self.text, name))
 
     def sizes(self, name: str, files: Sequence[str]) -> list[int]:
         """Return the bytes of the files of a result, of which some are next to it; -1 for one that is not there."""
         place = self.place(name)
         if self.is_remote:
-            return [self._listed.get(remote.sibling(place, file), -1) for file in files]
+            return [self._listed.get(urls.sibling(place, file), -1) for file in files]
         return [size for _, size, _ in sizes([Path(place).with_name(file) for file in files])]
 
     def exists(self, name: str) -> bool:
@@ -58,7 +58,7 @@ class Output:
     def _listed(self) -> Mapping[str, int]:
         """The bytes of all objects below the URL, listed once: a question for each would take a while."""
         try:
-            return {entry.url: entry.bytes or 0 for entry in remote.list_files(self.text, suffixes=("",))}
+            return {entry.url: entry.bytes or 0 for entry in listing.list_files(self.text, suffixes=("",))}
         except ModelFileError:
             return {}
 
@@ -85,8 +85,8 @@ def versions(model: str, locations: Sequence[str], known: str = "") -> list[list
     `locations` are those of the external data, from the model on. `known` is the version of the model, if that was
     listed. Raises ModelFileError and TransferError.
     """
-    found = [[remote.shown(model), 0, known or remote.version(model)]]
-    return found + [[location, 0, remote.version(remote.sibling(model, location))] for location in locations]
+    found = [[urls.shown(model), 0, known or listing.version(model)]]
+    return found + [[location, 0, listing.version(urls.sibling(model, location))] for location in locations]
 
 
 def data_locations(model: Path, files: Sequence[Path]) -> list[str]:
@@ -102,9 +102,9 @@ def local_copies(model: str, output: str) -> Iterator[tuple[Path, Path]]:
     """
     with staging.Staging() as copies:
         try:
-            source = loading.fetched(model, copies) if remote.is_url(model) else Path(model)
-            if remote.is_url(output):
-                target = copies.path(remote.name_of(output), remote.shown(output))
+            source = loading.fetched(model, copies) if urls.is_url(model) else Path(model)
+            if urls.is_url(output):
+                target = copies.path(urls.name_of(output), urls.shown(output))
             else:
                 target = Path(output)
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -115,5 +115,5 @@ def local_copies(model: str, output: str) -> Iterator[tuple[Path, Path]]:
 
 def delivered(files: Sequence[Path], output: str) -> None:
     """Upload the files of a result, the model last, if it goes to a URL. Raises OutputError and TransferError."""
-    if remote.is_url(output):
+    if urls.is_url(output):
         storage.put_model(files, output, force=True)

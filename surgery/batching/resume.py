@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from surgery import remote
 from surgery.batching.entry import Entry, Limits, Settings
 from surgery.batching.fingerprints import digest_of_files
 from surgery.batching.ledger import Row
 from surgery.batching.places import Output, sizes, versions
 from surgery.errors import SurgeryError
-from surgery.identity.files import digest_of
+from surgery.provenance.files import digest_of
+from surgery.storage import urls
 
 _OF_THE_MACHINE: Final = ("lost", "output", "transfer")
 """Kinds of failures that say nothing of the model: it runs again."""
@@ -51,7 +51,7 @@ class Wanted:
         }
         return Row(
             entry.name,
-            remote.shown(entry.model) if remote.is_url(entry.model) else entry.model,
+            urls.shown(entry.model) if urls.is_url(entry.model) else entry.model,
             entry.recipe,
             state="skipped" if entry.skip else "queued",
             kind="skipped" if entry.skip else "",
@@ -102,7 +102,7 @@ def _is_same_input(row: Row, entry: Entry) -> bool:
     if not noted:
         # It could not be read. Whether it can be read now, only a run says.
         return False
-    if remote.is_url(entry.model):
+    if urls.is_url(entry.model):
         return _is_same_object(noted, entry)
     paths = [path for path, *_ in noted]
     if sizes(paths) == noted:
@@ -123,7 +123,7 @@ def _is_same_object(noted: list[list[Any]], entry: Entry) -> bool:
 
 def _refreshed(row: Row, entry: Entry) -> Row:
     """Return the row with the times of files as they are now, so that they need not be read the next time."""
-    if remote.is_url(entry.model):
+    if urls.is_url(entry.model):
         return row
     return replace(row, input_files=json.dumps(sizes([path for path, *_ in json.loads(row.input_files)])))
 

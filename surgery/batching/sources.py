@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from surgery import remote
 from surgery.batching import manifest
 from surgery.batching.entry import Entry
 from surgery.batching.places import absolute, named_recipe, placed
 from surgery.errors import UsageError
+from surgery.storage import listing, urls
 
 SUFFIX: Final = ".onnx"
 _WILD: Final = frozenset("*?[")
@@ -45,12 +45,12 @@ def entries(sources: Sequence[str], choice: Choice) -> list[Entry]:
     `skipped` the second time.
     """
     choice = replace(choice, recipe=named_recipe(choice.recipe))
-    sources = [placed(source) if remote.is_url(source) else source for source in sources]
+    sources = [placed(source) if urls.is_url(source) else source for source in sources]
     found: list[Entry] = []
     single = [Path(source) for source in sources if _is_single(source)]
     shared = _shared(single)
     for source in sources:
-        if remote.is_url(source):
+        if urls.is_url(source):
             found += _objects(source, choice)
         elif Path(source).suffix.lower() in manifest.SUFFIXES:
             found += manifest.read(Path(source), choice.recipe)
@@ -69,7 +69,7 @@ def entries(sources: Sequence[str], choice: Choice) -> list[Entry]:
 def _is_single(source: str) -> bool:
     """Return whether a source is a path of one file: it exists, or it is no glob."""
     path = Path(source)
-    if remote.is_url(source):
+    if urls.is_url(source):
         return False
     return not path.is_dir() and path.suffix.lower() not in manifest.SUFFIXES and not _is_glob(source)
 
@@ -111,15 +111,15 @@ def _objects(source: str, choice: Choice) -> list[Entry]:
     """Return the models at a URL: of an object, a folder or a glob."""
     found = []
     base = _base(source)
-    for listed in remote.list_files(source):
+    for listed in listing.list_files(source):
         path = listed.url.split("::")[0]
         name = path[len(base) :].lstrip("/") if path.startswith(base) else ""
-        name = name or remote.name_of(listed.url)
+        name = name or urls.name_of(listed.url)
         if choice.takes(name) and (name.endswith(SUFFIX) or listed.url == source):
             name = name if name.endswith(SUFFIX) else f"{name}{SUFFIX}"
             found.append(Entry(name, listed.url, choice.recipe, version=listed.version))
     if not found:
-        raise UsageError(f"there is no {SUFFIX} file", where=remote.shown(source), todo="name another folder")
+        raise UsageError(f"there is no {SUFFIX} file", where=urls.shown(source), todo="name another folder")
     return found
 
 
@@ -160,9 +160,7 @@ def _refuse_clashes(found: Sequence[Entry]) -> None:
             entry.recipe,
             entry.inputs,
         ):
-            first, second = (
-                remote.shown(one.model) if remote.is_url(one.model) else one.model for one in (other, entry)
-            )
+            first, second = (urls.shown(one.model) if urls.is_url(one.model) else one.model for one in (other, entry))
             raise UsageError(
                 f"'{first}' and '{second}' would both be written to '{entry.name}'",
                 where=entry.where or None,
@@ -172,7 +170,7 @@ def _refuse_clashes(found: Sequence[Entry]) -> None:
 
 def _spare_models(found: Sequence[Entry], output: Path) -> None:
     """Raise UsageError where a result would be written over one of the models."""
-    models = {os.path.realpath(entry.model) for entry in found if not remote.is_url(entry.model)}
+    models = {os.path.realpath(entry.model) for entry in found if not urls.is_url(entry.model)}
     for entry in found:
         if not entry.skip and os.path.realpath(output / entry.name) in models:
             raise UsageError(
@@ -199,7 +197,7 @@ def _skipping_repeats(found: Sequence[Entry]) -> Iterator[Entry]:
         if entry.name in names:
             continue
         names.add(entry.name)
-        file = entry.model if remote.is_url(entry.model) else os.path.realpath(entry.model)
+        file = entry.model if urls.is_url(entry.model) else os.path.realpath(entry.model)
         same = file, entry.recipe, entry.inputs
         first = seen.setdefault(same, entry.name)
         yield entry if first == entry.name or entry.skip else replace(entry, skip=f"the same file as '{first}'")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 Optimization = Literal["all", "extended", "basic", "off"]
-OPTIMIZATIONS = get_args(Optimization)
 Clock = Literal["processor", "wall"]
-CLOCKS = get_args(Clock)
 
 
 @dataclass(frozen=True)

@@ -63,9 +63,9 @@ class Interval:
         return {"ratio": self.ratio, "low": self.low, "high": self.high}
 
 
-def trimmed_mean(values: Array, axis: int = -1) -> Array:
-    """Return the mean of the values along an axis without the lowest and the highest fifth."""
-    ordered = np.sort(np.moveaxis(values, axis, -1), axis=-1)
+def trimmed_mean(values: Array) -> Array:
+    """Return the mean of the values along the last axis without the lowest and the highest fifth."""
+    ordered = np.sort(values, axis=-1)
     cut = _cut(ordered.shape[-1])
     return np.asarray(ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1))
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery import remote, storage
+from surgery import storage
 from surgery.errors import UsageError
 from surgery.proto.ports import by_name, mismatch
-from surgery.proto.summary import data_files
+from surgery.storage import urls
+from surgery.storage.summary import data_files
 
 if TYPE_CHECKING:
     import onnx
@@ -57,17 +58,15 @@ def subject(model: Any, name: str | None = None) -> Subject:
         stored = storage.load(model)
         path = stored.path if stored.path is not None and storage.opens_in_runtime(stored.path) else None
         size = sum(file.stat().st_size for file in data_files(stored))
-        return Subject(name or _shown(model), stored.proto, path, _weights(stored.proto), size, stored)
+        return Subject(name or _shown(model), stored.proto, path, storage.weight_bytes(stored.proto), size, stored)
     stored = model if isinstance(model, storage.StoredModel) else storage.from_proto(model)
-    return Subject(name or str(stored.path or "in memory"), stored.proto, None, _weights(stored.proto), None, stored)
+    return Subject(
+        name or str(stored.path or "in memory"), stored.proto, None, storage.weight_bytes(stored.proto), None, stored
+    )
 
 
 def _shown(model: str | Path) -> str:
-    return remote.shown(model) if isinstance(model, str) and remote.is_url(model) else str(model)
-
-
-def _weights(proto: onnx.ModelProto) -> int:
-    return sum(storage.payload_bytes(tensor) for tensor in storage.all_tensors(proto))
+    return urls.shown(model) if isinstance(model, str) and urls.is_url(model) else str(model)
 
 
 def require_same_inputs(subjects: Sequence[Subject]) -> None:

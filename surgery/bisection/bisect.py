@@ -18,7 +18,7 @@ from surgery.engine.delta_debugging import Guilty, Search, SearchLimit
 from surgery.engine.pipeline import Abort, Pipeline
 from surgery.engine.records import Observer, StepRecord
 from surgery.graph.state import Site
-from surgery.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep
+from surgery.recipe.schema import Recipe, with_pass_steps
 
 if TYPE_CHECKING:
     import onnx
@@ -122,8 +122,9 @@ def bisect(
     loaded = recipe if isinstance(recipe, Recipe) else recipes.load(recipe, trust=trust)
     if output is not None:
         check_folder(Path(output), force=force)
-    stored = storage.load(model) if isinstance(model, str | Path) else storage.from_proto(model)
-    strict = replace(loaded, steps=_strict(loaded.steps), verify=replace(loaded.verify, mode="each", compare="whole"))
+    stored = storage.opened(model)
+    steps = with_pass_steps(loaded.steps, lambda step: replace(step, on_failure="abort"))
+    strict = replace(loaded, steps=steps, verify=replace(loaded.verify, mode="each", compare="whole"))
     pipeline = Pipeline(stored, strict, observer, contained=contained)
     with closing(pipeline):
         try:
@@ -136,20 +137,6 @@ def bisect(
     if output is not None and found.folder is None:
         clear(Path(output))
     return replace(found, seconds=time.perf_counter() - started)
-
-
-def _strict(steps: Iterable[Step]) -> tuple[Step, ...]:
-    """Let each step end the run when it fails."""
-    found: list[Step] = []
-    for step in steps:
-        match step:
-            case PassStep():
-                found.append(replace(step, on_failure="abort"))
-            case RepeatStep():
-                found.append(replace(step, steps=_strict(step.steps)))
-            case UseStep():
-                found.append(replace(step, recipe=replace(step.recipe, steps=_strict(step.recipe.steps))))
-    return tuple(found)
 
 
 class _Inquiry:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surgery.operators.subgraphs import nodes
 from surgery.proto.dataflow import Flow
 from surgery.proto.extract import cut, describe
 from surgery.proto.fingerprint import trace
+from surgery.storage.summary import operators
 
 if TYPE_CHECKING:
     import onnx
@@ -43,7 +43,7 @@ class Cut:
 
 def count_nodes(model: onnx.ModelProto) -> int:
     """Count the nodes of a model, those of subgraphs and functions included."""
-    return sum(1 for _ in nodes(model))
+    return sum(operators(model).values())
 
 
 class Cutter:

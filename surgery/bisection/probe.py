@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from surgery.promises import Parity
 from surgery.runtime.engine import Engine, Outcome
-from surgery.runtime.reference import external_tensors, length
 from surgery.runtime.setup import SessionSetup
 from surgery.verification.comparing.compare import ComparisonRules, Difference, compare
 
@@ -72,11 +71,6 @@ class Prober:
         names = {value.name for value in model.graph.input}
         given = {name: value for name, value in feed.items() if name in names}
         return self._engine.run(model.SerializeToString(), [given])
-
-
-def weights_of(model: onnx.ModelProto) -> int:
-    """Count the bytes of the weights that a skeleton refers to."""
-    return sum(length(tensor) for tensor in external_tensors(model))
 
 
 def _gist(message: str) -> str:

@@ -13,12 +13,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from surgery.engine.run_until import run_until, steps_of
+from surgery.engine.run_until import run_until
 from surgery.errors import SurgeryError
 from surgery.graph.entries import entries
-from surgery.proto.summary import operators
-from surgery.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep
-from surgery.targets import shipped as targets
+from surgery.recipe.schema import PassStep, Recipe, pass_steps, with_pass_steps
+from surgery.storage.summary import operators
 from surgery.why.explain import Why, explain
 
 if TYPE_CHECKING:
@@ -153,9 +152,8 @@ def _helped(fired: frozenset[str], groups: Mapping[str, list[str]], around: _Sur
 
 def _trial(stored: storage.StoredModel, recipe: Recipe, name: str, options: Mapping[str, Any]) -> _Trial:
     reached = run_until(stored, recipe, name)
-    target = targets.find(recipe.target)
     given = {**reached.step.options, **options}
-    why = explain(reached.declared, reached.proto, stored.weights, given, limit=1 << 30, target=target)
+    why = explain(reached.declared, reached.proto, stored.weights, given, limit=1 << 30, target=recipe.profile)
     around = _Surroundings(reached.proto)
     fired = around.origins([label for site in why.sites for label in (site.anchor, *site.removed)])
     return _Trial(frozenset(fired), why, reached.proto)
@@ -256,7 +254,7 @@ def _changes(stored: storage.StoredModel, recipe: Recipe, name: str, made: set[s
 def _before(recipe: Recipe, name: str) -> list[PassStep]:
     """List the steps up to the first one of the pass."""
     found = []
-    for step in steps_of(recipe.steps):
+    for step in pass_steps(recipe.steps):
         if step.name == name:
             break
         found.append(step)
@@ -278,17 +276,9 @@ def _without(recipe: Recipe, name: str, left_out: str) -> Recipe:
     """Return the recipe without the steps of a pass that run before the first one of `name`."""
     reached = False
 
-    def kept(steps: tuple[Step, ...]) -> Iterator[Step]:
+    def kept(step: PassStep) -> PassStep | None:
         nonlocal reached
-        for step in steps:
-            match step:
-                case PassStep():
-                    reached = reached or step.name == name
-                    if reached or step.name != left_out:
-                        yield step
-                case RepeatStep():
-                    yield replace(step, steps=tuple(kept(step.steps)))
-                case UseStep():
-                    yield replace(step, recipe=replace(step.recipe, steps=tuple(kept(step.recipe.steps))))
+        reached = reached or step.name == name
+        return step if reached or step.name != left_out else None
 
-    return replace(recipe, steps=tuple(kept(recipe.steps)))
+    return replace(recipe, steps=with_pass_steps(recipe.steps, kept))

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from surgery import storage
 from surgery.bisection.cuts import MOST_NODES, Cut, Cutter, count_nodes
-from surgery.bisection.probe import Prober, Shown, weights_of
+from surgery.bisection.probe import Prober, Shown
 from surgery.bisection.shrink import shrink
 from surgery.errors import SurgeryError
 from surgery.promises import Parity
+from surgery.runtime.reference import external_bytes
 from surgery.runtime.setup import SessionSetup
 from surgery.verification.comparing.compare import ComparisonRules
 from surgery.verification.inputs.spec import VerifySpec
@@ -97,14 +98,14 @@ class _Search:
         self.weights = weights
         self.rules = rules
         self.spec = spec
-        self.size = max(weights_of(original), weights_of(changed))
+        self.size = max(external_bytes(original), external_bytes(changed))
 
     def run(self, feeds: Sequence[Mapping[str, Any]]) -> Repro:
         feed, whole = self._failing(feeds)
         timeout = min(self.spec.timeout, _TIMEOUT)
         with closing(self._prober(timeout)) as prober:
             cut, shown = self._place(feed, whole, prober)
-            if weights_of(cut.original) + weights_of(cut.changed) <= _INLINE:
+            if external_bytes(cut.original) + external_bytes(cut.changed) <= _INLINE:
                 original, changed = (storage.resolve(model, self.weights) for model in (cut.original, cut.changed))
                 cut = replace(cut, original=original, changed=changed)
                 if shown.kind != "hang":

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from surgery.caching.folder import VERSION, CacheFolder, key_of
 from surgery.errors import SurgeryError
-from surgery.identity import packages, sources
-from surgery.identity.files import digest_of, file_or_folder
-from surgery.identity.recipe import paths_in
 from surgery.proto.randomness import counts_runs
+from surgery.provenance import packages, sources
+from surgery.provenance.files import digest_of, file_or_folder
+from surgery.provenance.recipe import paths_in
 from surgery.recipe.rules import RulePass
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from surgery import __version__
 from surgery.errors import OutputError
-from surgery.remote.urls import scrubbed
+from surgery.storage.urls import scrubbed
 
 if TYPE_CHECKING:
     import logging

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from surgery.errors import SurgeryError, UsageError
-from surgery.remote.urls import is_url
+from surgery.storage.urls import is_url
 
 if TYPE_CHECKING:
     from surgery.storage.staging import Staging
@@ -111,11 +111,10 @@ def _require_one_reader(places: list[Place]) -> None:
 
 
 def _model(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
-    from surgery import remote
-    from surgery.storage import loading
+    from surgery.storage import loading, urls
 
     if text != STREAM:
-        return str(remote.local_path(text) or loading.fetched(text, copies))
+        return str(urls.local_path(text) or loading.fetched(text, copies))
     path = copies.path("stdin.onnx", "stdin")
     with path.open("wb") as file:
         shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
@@ -125,17 +124,17 @@ def _model(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
 
 def _recipe(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
     # The recipe loader reads standard input itself: relative paths in it are relative to the current folder.
-    from surgery import remote
+    from surgery.storage import urls
 
-    if text != STREAM and remote.name_of(text).endswith(".onnx"):
+    if text != STREAM and urls.name_of(text).endswith(".onnx"):
         return _model(text, arguments, copies)
     return text if text == STREAM else _data(text, arguments, copies)
 
 
 def _data(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
-    from surgery import remote
+    from surgery.storage import urls
 
-    return str(remote.local_path(text) or copies.copied(text))
+    return str(urls.local_path(text) or copies.copied(text))
 
 
 def _output(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
@@ -162,13 +161,13 @@ def _outputs(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
 
 
 def _folder(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
-    from surgery import remote
+    from surgery.storage import urls
 
-    local: Path | None = remote.local_path(text)
+    local: Path | None = urls.local_path(text)
     if local is None:
         raise UsageError(
             "several files are written only to a local folder",
-            where=remote.shown(text),
+            where=urls.shown(text),
             todo="name one, and copy it from there",
         )
     return str(local)

@@ -124,7 +124,7 @@ class RunReport:
         """Write the report of a run that an error or an interrupt ended, with the steps committed until then."""
         from surgery.engine.records import Result
         from surgery.inspection.run_evidence import circumstances
-        from surgery.proto.summary import data_files, summarize
+        from surgery.storage.summary import data_files, summarize
 
         if self.history is None or self.history.first is None or self.history.last is None:
             return
@@ -145,7 +145,7 @@ class RunReport:
         why = internal(error) if isinstance(error, Exception) else ""
         ended = {"ok": False, "ended": {"interrupted": interrupted, "why": why}}
         places = [step.where for step in result.steps]
-        self.write({**result.to_json(), **circumstances(["surgery", *self._arguments.given], places), **ended})
+        self.write(result, {**circumstances(["surgery", *self._arguments.given], places), **ended})
 
 
 class _Noting:
@@ -204,7 +204,7 @@ def graph_of(run: Mapping[str, Any]) -> tuple[StoredModel | None, StoredModel | 
 def _model(side: Mapping[str, Any], name: str) -> tuple[StoredModel | None, str]:
     from surgery import storage
     from surgery.errors import SurgeryError
-    from surgery.proto.summary import summarize
+    from surgery.storage.summary import summarize
 
     path = side.get("path")
     if not path or not side.get("sha256"):

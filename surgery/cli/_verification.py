@@ -10,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery.cli import _places
+from surgery.cli import _places, _targets
 from surgery.errors import UsageError
 
 if TYPE_CHECKING:
+    from surgery.recipe.schema import Recipe
     from surgery.verification.inputs.spec import InputsSpec, Limit, MetricSpec, VerifySpec
 
 
@@ -172,6 +173,12 @@ def add_library_argument(parser: argparse._ActionsContainer) -> None:
 def libraries(arguments: argparse.Namespace) -> tuple[Path, ...]:
     """Read the paths of libraries of custom operators."""
     return tuple(_library(path) for path in arguments.custom_op_library)
+
+
+def applied(recipe: Recipe, arguments: argparse.Namespace, model: Path) -> Recipe:
+    """Return a recipe with what the flags say of inputs, verification and target."""
+    inputs, verify = combined(arguments, model, recipe.inputs, recipe.verify)
+    return _targets.aimed(replace(recipe, inputs=inputs, verify=verify), arguments)
 
 
 def combined(

@@ -213,8 +213,7 @@ def execute(
     from surgery.report.progress import Progress
 
     output = target(recipe, model, arguments.output, trust=arguments.trust)
-    inputs, verify = _verification.combined(arguments, model, recipe.inputs, recipe.verify)
-    recipe = _targets.aimed(replace(recipe, inputs=inputs, verify=verify), arguments)
+    recipe = _verification.applied(recipe, arguments, model)
     follower = following(recipe) if following is not None else None
     console, shows = _output.messages(), _output.is_interactive()
     progress = Progress(console, verbose=arguments.verbose > 0, agenda=Agenda(recipe), interactive=shows)

@@ -7,7 +7,6 @@ their inputs and outputs, and a script that needs only onnxruntime. The exit cod
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 
 from surgery.cli import _output, _places, _plugins, _targets, _verification, apply
 
@@ -36,8 +35,7 @@ def main(arguments: argparse.Namespace) -> int:
     from surgery.report.progress import Progress
 
     recipe, model = apply.recipe_and_model(arguments, "bisect")
-    inputs, verify = _verification.combined(arguments, model, recipe.inputs, recipe.verify)
-    recipe = _targets.aimed(replace(recipe, inputs=inputs, verify=verify), arguments)
+    recipe = _verification.applied(recipe, arguments, model)
     folder = arguments.output or f"{model.stem}.repro"
     with Progress(_output.messages(), interactive=_output.is_interactive(), verbose=arguments.verbose > 0) as observer:
         found = bisect(model, recipe, output=folder, force=arguments.force, observer=observer)

@@ -19,7 +19,7 @@ from surgery.cli import _formats, _output, _pages, _places, _verification
 from surgery.errors import UsageError
 
 if TYPE_CHECKING:
-    from surgery.differences.difference import Difference
+    from surgery.inspection.difference import Difference
     from surgery.verification.verdict.pair import Pair
 
 FORMATS = _output.REPORTS
@@ -55,7 +55,7 @@ def main(arguments: argparse.Namespace) -> int:
     ):
         raise UsageError("--inputs, --dims, --custom-op-library and --unverified require --verify", todo="add --verify")
     _check_page(arguments)
-    from surgery.differences.diff import diff
+    from surgery.inspection.diff import diff
 
     found = diff(arguments.before, arguments.after, costs=arguments.costs)
     if arguments.verify:

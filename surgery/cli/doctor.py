@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from surgery.cli import _output
 
 if TYPE_CHECKING:
-    from surgery.inspection.doctor import Finding
+    from surgery.cli._installation import Finding
 
 _MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "broken": ("broken", "bold red")}
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run all checks."""
-    from surgery.inspection.doctor import diagnose
+    from surgery.cli._installation import diagnose
 
     found = diagnose()
     if arguments.format == "json":

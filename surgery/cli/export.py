@@ -60,8 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Export."""
     from surgery import recipe as recipes
-    from surgery.exporting import request
-    from surgery.exporting.export import export
+    from surgery.frameworks import request
+    from surgery.frameworks.export import export
     from surgery.report import exporting
 
     made = export(

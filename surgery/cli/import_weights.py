@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from surgery.cli import _output
 
 if TYPE_CHECKING:
-    from surgery.checkpoints.importing import Imported
+    from surgery.frameworks.importing import Imported
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Import weights."""
-    from surgery.checkpoints import mapping
-    from surgery.checkpoints.importing import import_weights
+    from surgery.frameworks import mapping
+    from surgery.frameworks.importing import import_weights
 
     found = import_weights(
         arguments.model,

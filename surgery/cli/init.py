@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from surgery.cli import _output, _verification
 
 if TYPE_CHECKING:
-    from surgery.scaffold.project import Project
+    from surgery.cli._new_project import Project
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Write the files, and print the next commands."""
     _verification.start()
+    from surgery.cli._new_project import propose
     from surgery.report.progress import Progress
-    from surgery.scaffold.project import propose
 
     model, folder = Path(arguments.model), Path(arguments.dir)
     console, shows = _output.messages(), _output.is_interactive()

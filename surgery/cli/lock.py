@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Write or check a lock."""
     from surgery import recipe as recipes
-    from surgery.identity import lock
+    from surgery.provenance import lock
 
     _plugins.load(arguments)
     recipe = recipes.load(arguments.recipe, trust=arguments.trust)
@@ -43,7 +43,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _check(recipe: Recipe, path: Path, arguments: argparse.Namespace) -> int:
-    from surgery.identity import lock
+    from surgery.provenance import lock
 
     found = lock.changes(lock.read(path), lock.pins(recipe))
     if arguments.format == "json":
@@ -61,7 +61,7 @@ def _check(recipe: Recipe, path: Path, arguments: argparse.Namespace) -> int:
 
 def _write(recipe: Recipe, path: Path, arguments: argparse.Namespace) -> int:
     from surgery import storage
-    from surgery.identity import lock
+    from surgery.provenance import lock
 
     pins = lock.pins(recipe)
     exists = path.exists()

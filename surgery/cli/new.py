@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from surgery.cli import _output
-from surgery.scaffold import KINDS
 
 if TYPE_CHECKING:
-    from surgery.scaffold.plan import Plan
+    from surgery.cli._new_pass import Plan
+
+
+KINDS = ("pattern", "graph", "gs", "onnx_ir", "proto")
+"""What a pass can be written in; each has a template of that name."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Write the files of a new pass, and print the next commands."""
-    from surgery.scaffold.plan import plan as make
+    from surgery.cli._new_pass import plan as make
 
     plan = make(arguments.name, Path(arguments.dir), arguments.kind)
     plan.write(force=arguments.force)

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """List the opsets of a model; return 1 if it cannot be converted to the opset given by --to."""
     from surgery import storage
-    from surgery.opsets.study import study
+    from surgery.inspection.opsets import study
     from surgery.registry.catalog import catalog
 
     known = catalog.passes()

@@ -7,7 +7,6 @@ operations. `surgery apply plan.json` then applies exactly this plan. Without a 
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,8 +58,7 @@ def main(arguments: argparse.Namespace) -> int:
     folder = output.parent if output is not None else Path()
     recipe, model = apply.recipe_and_model(arguments, "plan")
     settings = _plan_file.settings(arguments, folder)
-    inputs, verify = _verification.combined(arguments, model, recipe.inputs, recipe.verify)
-    recipe = _targets.aimed(replace(recipe, inputs=inputs, verify=verify), arguments)
+    recipe = _verification.applied(recipe, arguments, model)
     shows = _output.is_interactive()
     with Progress(_output.messages(), agenda=Agenda(recipe), interactive=shows) as observer:
         planning = make(

@@ -14,7 +14,7 @@ from surgery.cli import _formats, _output, _places, _plugins
 from surgery.errors import Problem, RecipeError, UsageError
 
 if TYPE_CHECKING:
-    from surgery.recipe import Recipe, Step
+    from surgery.recipe import Recipe
 
 _CHECK = "list all mistakes; exit with 2 if there are any"
 _SHOW = "print a recipe with nested recipes, defaults and origins filled in"
@@ -86,6 +86,7 @@ def _check(arguments: argparse.Namespace) -> int:
 def _checked(name: str, trust: bool) -> dict[str, Any]:
     """Load one recipe, and return its mistakes or a summary."""
     from surgery import recipe as recipes
+    from surgery.recipe.schema import pass_steps
 
     try:
         recipe = recipes.load(name, trust=trust)
@@ -94,22 +95,8 @@ def _checked(name: str, trust: bool) -> dict[str, Any]:
         return {"recipe": name, "ok": False, "problems": problems, "message": str(error)}
     except UsageError as error:
         return {"recipe": name, "ok": False, "problems": [], "message": f"{name}: {error}"}
-    return {"recipe": name, "ok": True, "problems": [], "steps": _count(recipe.steps), "remarks": _remarks(recipe)}
-
-
-def _count(steps: tuple[Step, ...]) -> int:
-    """Count the passes that one round of all steps runs."""
-    from surgery.recipe import RepeatStep, UseStep
-
-    count = 0
-    for step in steps:
-        if isinstance(step, RepeatStep):
-            count += _count(step.steps)
-        elif isinstance(step, UseStep):
-            count += _count(step.recipe.steps)
-        else:
-            count += 1
-    return count
+    count = len(list(pass_steps(recipe.steps)))
+    return {"recipe": name, "ok": True, "problems": [], "steps": count, "remarks": _remarks(recipe)}
 
 
 def _remarks(recipe: Recipe) -> list[str]:

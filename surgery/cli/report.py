@@ -80,6 +80,6 @@ def _drawn(before: StoredModel | None, after: StoredModel | None) -> tuple[dict[
         return None, ""
     if before is None or after is None or before.path is None or after.path is None:
         return _report_file.drawn(History.of(only.path))
-    from surgery.differences.diff import diff
+    from surgery.inspection.diff import diff
 
     return _report_file.drawn(History.between(diff(before.path, after.path), before.path, after.path))

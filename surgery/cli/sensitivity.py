@@ -33,7 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Measure the sites of a step."""
-    from dataclasses import replace
 
     from surgery import recipe as recipes
     from surgery import storage
@@ -51,8 +50,7 @@ def main(arguments: argparse.Namespace) -> int:
         recipe = recipes.single_step(arguments.name, options)
     _report_file.check_page(arguments)
     model = Path(arguments.model)
-    inputs, verify = _verification.combined(arguments, model, recipe.inputs, recipe.verify)
-    recipe = _targets.aimed(replace(recipe, inputs=inputs, verify=verify), arguments)
+    recipe = _verification.applied(recipe, arguments, model)
     with Progress(_output.messages(), interactive=_output.is_interactive()) as observer:
         found = study(storage.load(model), recipe, arguments.step, observer)
     if arguments.format == "json":

@@ -93,12 +93,11 @@ def main(arguments: argparse.Namespace) -> int:
     for path in (target, arguments.model_output):
         if path is not None:
             storage.check_target(path, force=arguments.force)
-    inputs, verify = _verification.combined(arguments, model, recipe.inputs, recipe.verify)
     plugins = tuple(dict.fromkeys([*recipe.plugins, *arguments.plugin]))
-    recipe = _targets.aimed(replace(recipe, inputs=inputs, verify=verify, plugins=plugins), arguments)
+    recipe = replace(_verification.applied(recipe, arguments, model), plugins=plugins)
     with Progress(_output.messages(), interactive=_output.is_interactive(), verbose=arguments.verbose > 0) as observer:
         found = tune(
-            *(storage.load(model), recipe, arguments.optional, _spec(arguments, verify), observer),
+            *(storage.load(model), recipe, arguments.optional, _spec(arguments, recipe.verify), observer),
             contained=not arguments.in_process,
         )
     written = _write(found, target, arguments)

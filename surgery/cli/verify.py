@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery.cli import _formats, _output, _places, _verification
+from surgery.cli import _formats, _measuring, _output, _places, _verification
 
 if TYPE_CHECKING:
     from surgery.verification.inputs.spec import InputsSpec, VerifySpec
@@ -49,7 +49,7 @@ def add_tolerances(parser: argparse.ArgumentParser | argparse._ArgumentGroup) ->
     """Add the arguments for tolerances and the seed."""
     parser.add_argument("--rtol", type=_tolerance, help="relative tolerance (default: depends on the type)")
     parser.add_argument("--atol", type=_tolerance, help="absolute tolerance (default: depends on the type)")
-    parser.add_argument("--seed", type=_seed, help="seed of the random inputs (default: 0)")
+    parser.add_argument("--seed", type=_measuring.natural, help="seed of the random inputs (default: 0)")
 
 
 def _tolerance(text: str) -> float:
@@ -60,12 +60,6 @@ def _tolerance(text: str) -> float:
     if not math.isfinite(value) or value < 0:
         raise argparse.ArgumentTypeError(f"'{text}' is not a non-negative number such as 1e-4")
     return value
-
-
-def _seed(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"'{text}' is not a non-negative integer")
-    return int(text)
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -51,7 +51,6 @@ def main(arguments: argparse.Namespace) -> int:
     """Explain a pass."""
     from surgery import storage
     from surgery.engine.run_until import run_until
-    from surgery.targets import shipped as targets
     from surgery.why import explain
 
     _plugins.load(arguments)
@@ -66,7 +65,7 @@ def main(arguments: argparse.Namespace) -> int:
         {**reached.step.options, **given},
         at=arguments.at,
         limit=arguments.limit,
-        target=targets.find(recipe.target),
+        target=recipe.profile,
     )
     tried = None
     if arguments.remedies:

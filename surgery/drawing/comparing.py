@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from surgery.differences.nodes import REMOVED, Correspondence, Group
 from surgery.drawing.descent import link
 from surgery.drawing.rows import Alteration, Change, Rows
 from surgery.drawing.tracking import NodeKey
 from surgery.graph.entries import Entry
+from surgery.inspection.nodes import REMOVED, Correspondence, Group
 
 _STATE = 1
 """The second model."""

@@ -60,7 +60,6 @@ class _Builder:
         self.paths = paths(found)
         self.tree = Tree(group=[-1] * len(found.rows))
         self._scopes: dict[int, int] = {}
-        self._bases: dict[int, Path] = {}
         self._named: dict[tuple[int, str], int] = {}
 
     def build(self) -> Tree:

@@ -14,14 +14,14 @@ from surgery.drawing.comparing import compared, key_of
 from surgery.drawing.descent import explain
 from surgery.drawing.rows import Rows, State
 from surgery.drawing.tracking import Tracker
-from surgery.proto.summary import operators
 from surgery.storage.collection import collection_paused
+from surgery.storage.summary import operators
 
 if TYPE_CHECKING:
     import onnx
 
-    from surgery.differences.difference import Difference
     from surgery.engine.records import StepRecord
+    from surgery.inspection.difference import Difference
 
     Model = str | Path | onnx.ModelProto | storage.StoredModel
 
@@ -51,7 +51,7 @@ class History:
     @collection_paused()
     def of(cls, model: Model) -> History:
         """Return the history of one model, which has one state. ModelFileError when it is no model."""
-        stored, history = _load(model), cls()
+        stored, history = storage.opened(model), cls()
         history.begin(stored, stored.proto)
         return history
 
@@ -62,7 +62,7 @@ class History:
 
         `found` is what `surgery.diff` found between them.
         """
-        first, second = _load(before), _load(after)
+        first, second = storage.opened(before), storage.opened(after)
         history = cls(" → ".join(_name(one, name) for one, name in ((first, "before"), (second, "after"))))
         history.first, history.last = first, second
         history._tracker = tracker = Tracker(keyed=True)
@@ -91,12 +91,6 @@ class History:
         step = self._tracker.enter(proto, record.name)
         explain(self.rows, step, record.applied, record.name)
         self.rows.states.append(_state(record, number, _count(proto)))
-
-
-def _load(model: Model) -> storage.StoredModel:
-    if isinstance(model, storage.StoredModel):
-        return model
-    return storage.load(model) if isinstance(model, str | Path) else storage.from_proto(model)
 
 
 def _name(model: storage.StoredModel, otherwise: str) -> str:

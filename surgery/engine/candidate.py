@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from surgery.graph.signature_mappings import SignatureMapping
 from surgery.graph.state import Refused, Site
 from surgery.promises import Parity
-from surgery.proto.summary import operators
 from surgery.recipe.schema import PassStep
+from surgery.storage.summary import operators
 from surgery.verification.comparing.details import Verdict
 from surgery.verification.comparing.output_judge import VACUOUS
 

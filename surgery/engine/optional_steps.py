@@ -56,12 +56,7 @@ def _placed(steps: Sequence[Step], place: Place = ()) -> Iterator[tuple[Place, P
         if isinstance(step, PassStep):
             yield here, step
         else:
-            yield from _placed(inner(step), here)
-
-
-def inner(step: RepeatStep | UseStep) -> tuple[Step, ...]:
-    """Return the steps that a step consists of."""
-    return step.recipe.steps if isinstance(step, UseStep) else step.steps
+            yield from _placed(step.steps, here)
 
 
 def _with_inner(step: RepeatStep | UseStep, steps: tuple[Step, ...]) -> RepeatStep | UseStep:
@@ -85,7 +80,7 @@ def _chosen(steps: Sequence[Step], chosen: Mapping[Place, PassStep | None], plac
             kept = chosen.get(here, step)
             found += [kept] if kept is not None else []
         elif any(one[: len(here)] == here for one in chosen):
-            left = _chosen(inner(step), chosen, here)
+            left = _chosen(step.steps, chosen, here)
             found += [_with_inner(step, left)] if left else []
         else:
             found.append(step)

@@ -26,9 +26,8 @@ from surgery.engine.transaction import Transaction, Workbench, account
 from surgery.errors import PassError
 from surgery.proto.fingerprint import same_but_for_names
 from surgery.proto.signature import signature
-from surgery.proto.summary import opset
 from surgery.recipe.schema import Expect, PassStep, Recipe, RepeatStep, Step, UseStep, When
-from surgery.targets import shipped as targets
+from surgery.storage.summary import opset
 
 _MOST_ROUNDS = 100
 """Rounds after which `repeat: until-stable` gives up, since its passes keep finding something to change."""
@@ -82,7 +81,7 @@ class Pipeline:
             early = not self._cache.expects(stored)
             reference = reference or begin(stored, recipe.inputs, recipe.verify, early=early)
         try:
-            self.model = CommittedModel(stored, targets.find(recipe.target))
+            self.model = CommittedModel(stored, recipe.profile)
             target = self.model.target
             self._cache.begin(RunStart(stored, self.model.state, recipe, target, contained, choice is not None))
         except BaseException:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from surgery import remote, storage
+from surgery import storage
 from surgery.graph.state import Refused, Site
-from surgery.proto.summary import Summary, summarize
+from surgery.storage import urls
+from surgery.storage.summary import Summary, summarize
 from surgery.targets import STANDARD
 from surgery.verification.comparing.details import NOTHING_HELPS
 from surgery.verification.verdict.verifier import Verdict
@@ -294,7 +295,7 @@ class Result:
         """
         from surgery.provenance.writing import save
 
-        if isinstance(path, str) and remote.is_url(path):
+        if isinstance(path, str) and urls.is_url(path):
             copies = storage.Staging()
             local = storage.output_path(path, copies, force=force)
             saved = self.save(local, layout=layout, force=force, provenance=provenance)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from surgery.engine.pipeline import Abort, Arrived, Pipeline
 from surgery.errors import PassError, UsageError
 from surgery.recipe.failing import decided
-from surgery.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep
+from surgery.recipe.schema import PassStep, Recipe, pass_steps
 from surgery.registry.passes import suggestion
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ def run_until(stored: storage.StoredModel, recipe: Recipe, name: str) -> Reached
 
     Raises UsageError when the recipe has no such step or never reaches it, PassError when a step before it breaks.
     """
-    names = [step.name for step in steps_of(recipe.steps)]
+    names = [step.name for step in pass_steps(recipe.steps)]
     if name not in names:
         where = f"recipe '{recipe.name}' has no step '{name}'{suggestion(name, names)}"
         raise UsageError(where, todo=f"its steps: {', '.join(dict.fromkeys(names))}")
@@ -50,15 +49,3 @@ def run_until(stored: storage.StoredModel, recipe: Recipe, name: str) -> Reached
             failed = pipeline.journal.records[-1]
             raise PassError(f"the step '{failed.name}' before it fails: {failed.message}", where=failed.where) from None
     raise UsageError(f"the step '{name}' does not run: its condition 'when' is false")
-
-
-def steps_of(steps: tuple[Step, ...]) -> Iterator[PassStep]:
-    """Yield all steps that run a pass, in the order of the recipe."""
-    for step in steps:
-        match step:
-            case PassStep():
-                yield step
-            case RepeatStep():
-                yield from steps_of(step.steps)
-            case UseStep():
-                yield from steps_of(step.recipe.steps)

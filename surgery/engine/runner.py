@@ -10,15 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery import remote, storage
+from surgery import storage
 from surgery.engine import baseline
 from surgery.engine.pipeline import Abort, Pipeline
 from surgery.engine.records import Figures, Observer, Recorder, Result, StepRecord
 from surgery.engine.step_cache import EndFacts, NoCache, StepCache
 from surgery.engine.transaction import RefusedEndError
-from surgery.proto.summary import data_files, summarize
 from surgery.recipe.failing import decided
 from surgery.recipe.schema import OnFailure, Recipe
+from surgery.storage import urls
+from surgery.storage.summary import data_files, summarize
 
 if TYPE_CHECKING:
     import onnx
@@ -211,15 +212,15 @@ def apply(
     loaded = recipe if isinstance(recipe, Recipe) else _recipe(recipe, trust, contained)
     loaded = loaded if target is None else replace(loaded, target=str(target))
     if lock:
-        from surgery.identity.lock import require
+        from surgery.provenance.lock import require
 
         pinned = replace(loaded, on_failure=on_failure or loaded.on_failure)
         require(pinned, Path(lock) if not isinstance(lock, bool) else None)
-    stored = reference.stored if reference is not None else _load(model)
+    stored = reference.stored if reference is not None else storage.opened(model)
     last = baseline.read(loaded.baseline, stored.path) if loaded.baseline is not None else None
     if output is not None:
         storage.check_target(output, force=force)
-    if not isinstance(provenance, bool) and not (isinstance(output, str) and remote.is_url(output)):
+    if not isinstance(provenance, bool) and not (isinstance(output, str) and urls.is_url(output)):
         provenance.check(Path(output) if output is not None else None, stored.weights, force=force)
     result = run(
         stored,
@@ -256,7 +257,3 @@ def _recipe(recipe: str | Path, trust: bool, contained: bool) -> Recipe:
         return recipes.load(recipe, trust=trust)
     finally:
         discovery.contained.reset(before)
-
-
-def _load(model: str | Path | onnx.ModelProto) -> storage.StoredModel:
-    return storage.load(model) if isinstance(model, str | Path) else storage.from_proto(model)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.engine.pipeline import Pipeline
 from surgery.engine.records import Observer
-from surgery.engine.run_until import run_until, steps_of
+from surgery.engine.run_until import run_until
 from surgery.engine.sensitivity import Sensitivity
 from surgery.engine.transaction import Transaction
 from surgery.errors import PassError, UsageError
 from surgery.promises import Parity
-from surgery.recipe.schema import PassStep, Recipe
-from surgery.verification.accuracy.metrics import Metrics
+from surgery.recipe.schema import PassStep, Recipe, pass_steps
+from surgery.verification.accuracy.metrics import Metrics, tell
 
 if TYPE_CHECKING:
     from surgery import storage
@@ -34,6 +34,9 @@ class Study:
     metrics: Metrics
     sites: tuple[Sensitivity, ...]
     synthetic: bool
+
+    def __str__(self) -> str:
+        return f"{self.name}: all {len(self.sites)} sites together: {tell(self.metrics)}"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -87,7 +90,7 @@ def _measured(pipeline: Pipeline, step: PassStep) -> Study:
 
 
 def _first_lossy(recipe: Recipe) -> str:
-    for step in steps_of(recipe.steps):
+    for step in pass_steps(recipe.steps):
         if step.find().promise(step.options) is Parity.LOSSY:
             return step.name
     raise UsageError(f"recipe '{recipe.name}' has no lossy step")

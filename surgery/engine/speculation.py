@@ -27,7 +27,7 @@ from surgery.engine.transaction import Transaction
 from surgery.promises import COMPARING
 from surgery.recipe.schema import PassStep
 from surgery.runtime.engine import FEW_WEIGHTS
-from surgery.storage import StoredModel, all_tensors, payload_bytes
+from surgery.storage import StoredModel, weight_bytes
 
 if TYPE_CHECKING:
     from surgery.registry.passes import Pass
@@ -191,7 +191,7 @@ def pays(stored: StoredModel, judge: Verifying) -> bool:
     where only the end or the region of a change is compared.
     """
     spec = judge.spec
-    weights = sum(payload_bytes(tensor) for tensor in all_tensors(stored.proto))
+    weights = weight_bytes(stored.proto)
     return spec.mode == "end" or spec.compare == "region" or weights <= FEW_WEIGHTS
 
 

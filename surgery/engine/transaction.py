@@ -21,11 +21,11 @@ from surgery.engine.records import Expectation, Journal, RefusedSite, StepRecord
 from surgery.engine.sensitivity import Sensitivity, SiteChooser, macs_by_label
 from surgery.engine.site_choice import SiteChoice, chosen
 from surgery.engine.step_cache import Judged, StepCache
-from surgery.errors import ExpectationError, SurgeryError, internal
+from surgery.errors import ExpectationError, SurgeryError, first_few, internal
 from surgery.graph.state import Calibration, Feed
 from surgery.promises import Parity
-from surgery.proto.summary import operators, opset
 from surgery.recipe.schema import PassStep
+from surgery.storage.summary import operators, opset
 from surgery.verification.comparing.details import Verdict
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.why.explain import explained, why_so_few
@@ -307,18 +307,15 @@ def account(
 
 def _listed(refused: Iterable[RefusedSite]) -> str:
     """List the first few sites that were left out."""
-    sites = [str(site) for site in refused]
-    more = f"; and {len(sites) - _MOST_LISTED} more" if len(sites) > _MOST_LISTED else ""
-    return "; ".join(sites[:_MOST_LISTED]) + more
+    return first_few(refused, _MOST_LISTED, ";")
 
 
 def _with_kept(message: str, kept: Sequence[Sensitivity]) -> str:
     """Name the most sensitive of the sites that stay unchanged."""
     if not kept:
         return message
-    named = "; ".join(str(one) for one in kept[:_MOST_LISTED])
-    more = f"; and {len(kept) - _MOST_LISTED} more" if len(kept) > _MOST_LISTED else ""
-    return f"{message}; {len(kept)} {'site stays' if len(kept) == 1 else 'sites stay'} unchanged: {named}{more}"
+    named = first_few(kept, _MOST_LISTED, ";")
+    return f"{message}; {len(kept)} {'site stays' if len(kept) == 1 else 'sites stay'} unchanged: {named}"
 
 
 def _remark(verdict: Verdict | None) -> str:

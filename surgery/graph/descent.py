@@ -104,6 +104,6 @@ def _to_json(entry: Entry) -> dict[str, Any]:
 
 def descent(model: str | Path | onnx.ModelProto) -> Descent:
     """Read the lineage in a model file, or in a message in memory."""
-    stored = storage.load(model) if isinstance(model, str | Path) else storage.from_proto(model)
+    stored = storage.opened(model)
     everything = tuple(entries(stored.proto))
     return Descent(stored.path, everything, tuple(entry for entry in everything if entry.lineage is not None))

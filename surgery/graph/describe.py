@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from surgery.errors import first_few
 from surgery.graph.values import Node, Value
 from surgery.shapes.facts import Dim
 
@@ -59,6 +60,4 @@ def named(node: Node) -> str:
 
 def listed(nodes: Iterable[Node], most: int = 3) -> str:
     """Name a few nodes, and say how many more there are."""
-    found = list(nodes)
-    more = f" and {len(found) - most} more" if len(found) > most else ""
-    return ", ".join(named(node) for node in found[:most]) + more
+    return first_few(map(named, nodes), most)

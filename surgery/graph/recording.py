@@ -13,7 +13,7 @@ from surgery.errors import UsageError, WorkerError
 from surgery.graph.body_ranges import BodyRanges, extremes
 from surgery.proto.extract import only
 from surgery.runtime.engine import Engine
-from surgery.runtime.reference import external_tensors, length
+from surgery.runtime.reference import external_bytes
 from surgery.storage import Weights, proto_from_ir
 
 if TYPE_CHECKING:
@@ -100,8 +100,7 @@ def record_bodies(
 
 
 def _engine(model: onnx.ModelProto, limits: Limits) -> Engine:
-    weights = sum(length(tensor) for tensor in external_tensors(model))
-    return Engine("onnxruntime", limits.timeout or 3600.0, limits.memory, weights)
+    return Engine("onnxruntime", limits.timeout or 3600.0, limits.memory, external_bytes(model))
 
 
 def _runs(runner: Engine, model: onnx.ModelProto, feeds: Sequence[Feed]) -> Iterator[dict[str, np.ndarray[Any, Any]]]:

@@ -1,1 +1,1 @@
-"""The contents, the cost and the problems of a model."""
+"""The contents, the cost and the problems of a model, and its differences from another one."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
+from surgery.errors import first_few
 from surgery.graph.graph import Graph
 from surgery.graph.values import Node, Value
 from surgery.inspection.kernels import Gap
@@ -52,10 +53,7 @@ def findings(proto: onnx.ModelProto, graph: Graph, weights: Weights, gaps: list[
 def _finding(code: str, names: list[str], what: str, todo: str = "") -> Iterator[Finding]:
     """Return a finding about things with names; `what` has a place for them."""
     if names:
-        named = ", ".join(names[:_MOST_NAMED]) + (
-            f" and {len(names) - _MOST_NAMED} more" if names[_MOST_NAMED:] else ""
-        )
-        yield Finding(code, what.format(named), len(names), todo)
+        yield Finding(code, what.format(first_few(names, _MOST_NAMED)), len(names), todo)
 
 
 def _ports(graph: Graph) -> Iterator[Finding]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from surgery import storage
 from surgery.graph.entries import function_name
 from surgery.operators.subgraphs import nodes, reads, subgraphs
-from surgery.proto.summary import data_files, operators
 from surgery.storage.collection import collection_paused
+from surgery.storage.summary import data_files, operators
 
 if TYPE_CHECKING:
     import onnx
@@ -98,7 +98,7 @@ class Inspection:
 
 def inspect(model: str | Path | onnx.ModelProto) -> Inspection:
     """Look at a model file, or a message in memory. ModelFileError when there is no model to look at."""
-    return inspect_stored(storage.load(model) if isinstance(model, str | Path) else storage.from_proto(model))
+    return inspect_stored(storage.opened(model))
 
 
 @collection_paused()
@@ -123,7 +123,7 @@ def inspect_stored(stored: storage.StoredModel) -> Inspection:
         functions={function_name(function): len(function.node) for function in proto.functions},
         parameters=sum(parameters.values()),
         parameters_by_type=parameters,
-        weight_bytes=sum(storage.payload_bytes(tensor) for tensor in storage.all_tensors(proto)),
+        weight_bytes=storage.weight_bytes(proto),
         bytes=sum(path.stat().st_size for path in data_files(stored)) if stored.path else None,
         metadata={entry.key: entry.value for entry in proto.metadata_props},
     )

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.errors import internal
-from surgery.identity.environment import environment
-from surgery.remote.urls import scrubbed
+from surgery.provenance.environment import environment
+from surgery.storage.urls import scrubbed
 
 if TYPE_CHECKING:
     from surgery.storage import StoredModel

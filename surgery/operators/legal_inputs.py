@@ -150,12 +150,12 @@ def _unpool(use: Use) -> Domain | None:
     return Domain(draw=positions)
 
 
-def _up_to_dim(input_index: int, axis: int, low: int = 1) -> Rule:
-    """Lengths: at least `low`, at most the extent of an axis of another input."""
+def _up_to_dim(input_index: int, axis: int) -> Rule:
+    """Lengths: at least 1, at most the extent of an axis of another input."""
 
     def rule(use: Use) -> Domain | None:
         shape = use.shape(input_index)
-        return Domain(low, max(low, shape[axis])) if shape and len(shape) > abs(axis) - (axis < 0) else None
+        return Domain(1, max(1, shape[axis])) if shape and len(shape) > abs(axis) - (axis < 0) else None
 
     return rule
 

@@ -83,21 +83,21 @@ class Table:
     rows: Sequence[Sequence[str]]
 
 
-def bar(share: float, kind: str = "bar", *, width: int = 120, limit: float | None = None, label: str = "") -> Markup:
+def bar(share: float, kind: str = "bar", *, width: int = 120, limit: float | None = None) -> Markup:
     """Return a small bar for a line of a table: `share` of its length is filled, `limit` is marked.
 
-    Without a label it is left out by screen readers, for the numbers are next to it.
+    Screen readers leave it out, for the numbers are next to it.
     """
     filled = max(0.0, min(1.0, share)) * width
     mark = ""
     if limit is not None:
         mark = Markup('<path class="limit" d="M{x:.1f} 0V12"/>').format(x=limit * width)
-    spoken = Markup('role="img" aria-label="{}"').format(clip(label)) if label else Markup('aria-hidden="true"')
     return Markup(
-        '<svg class="plot chart-inline" viewBox="0 0 {w} 12" width="{w}" height="12" {spoken} focusable="false">'
+        '<svg class="plot chart-inline" viewBox="0 0 {w} 12" width="{w}" height="12"'
+        ' aria-hidden="true" focusable="false">'
         '<rect class="track" y="3" width="{w}" height="6" rx="1"/>'
         '<rect class="{kind}" y="3" width="{filled:.1f}" height="6" rx="1"/>{mark}</svg>'
-    ).format(w=width, spoken=spoken, kind=kind, filled=max(filled, 1.0) if share > 0 else 0.0, mark=mark)
+    ).format(w=width, kind=kind, filled=max(filled, 1.0) if share > 0 else 0.0, mark=mark)
 
 
 def pair(before: float, after: float, most: float, *, width: int = 220) -> Markup:
@@ -206,14 +206,14 @@ class Estimate:
     high: float
 
 
-def intervals(name: str, title: str, found: Sequence[Estimate], axis: Axis, table: Table, limit: float = 1.0) -> Markup:
-    """Return numbers with their intervals, one a line, and a limit to compare with."""
+def intervals(name: str, title: str, found: Sequence[Estimate], axis: Axis, table: Table) -> Markup:
+    """Return numbers with their intervals, one a line, and 1 to compare with."""
     row, left = 30, 190
     height = _TOP + row * len(found) + _BOTTOM
     area = _Area(axis, Axis(0, 1, "", str), left=left, height=height)
     parts = [area.frame(across=False)]
-    if axis.low <= limit <= axis.high:
-        parts.append(area.upright(limit, ""))
+    if axis.low <= 1.0 <= axis.high:
+        parts.append(area.upright(1.0, ""))
     for number, one in enumerate(found):
         y = _TOP + row * (number + 0.5)
         low, high, at = area.x(one.low), area.x(one.high), area.x(one.value)

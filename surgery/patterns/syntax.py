@@ -18,12 +18,14 @@ they may not be read elsewhere. What no line reads is an output of the pattern, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from typing import ClassVar, NoReturn
+from typing import ClassVar, NoReturn, TypeVar
 
 from surgery.errors import PatternError
+
+T = TypeVar("T")
 
 LONGEST_NUMBER = 40
 
@@ -175,6 +177,15 @@ class Line:
         if not self.accept(mark):
             self.fail(f"expected '{mark}'")
 
+    def listed(self, closing: str, item: Callable[[], T]) -> tuple[T, ...]:
+        """Take items with commas between them, and the mark at their end."""
+        found: list[T] = []
+        while not self.accept(closing):
+            if found:
+                self.expect(",")
+            found.append(item())
+        return tuple(found)
+
     def take(self, kind: str, what: str) -> str:
         """Take a token of a kind; `what` is what messages call it."""
         if self.kind != kind:
@@ -210,47 +221,29 @@ class _PatternLine(Line):
             ops.append(self.op())
         attributes = self.attributes()
         self.expect("(")
-        operands: list[Operand] = []
-        while not self.accept(")"):
-            if operands:
-                self.expect(",")
-            operands.append(self.operand())
-            if operands[-1].variadic and self.peek() != ")":
-                self.fail("'...' must be the last input")
+        operands = self.listed(")", self.operand)
         attributes += self.attributes()
         self.end()
-        return NodePattern(tuple(results), tuple(ops), tuple(operands), tuple(attributes), self.number, column)
+        return NodePattern(tuple(results), tuple(ops), operands, attributes, self.number, column)
 
     def result(self) -> Result:
         column = self.column
         name = self.take("name", "a name for an output")
         return Result(name, self.accept("?"), column)
 
-    def attributes(self) -> list[Attribute]:
-        found: list[Attribute] = []
-        if not self.accept("<"):
-            return found
-        while not self.accept(">"):
-            if found:
-                self.expect(",")
-            column = self.column
-            name = self.take("name", "the name of an attribute")
-            self.expect("=")
-            if self.kind == "name":
-                found.append(Attribute(name, binding=self.take("name", "a name"), column=column))
-            else:
-                found.append(Attribute(name, value=self.literal(), column=column))
-        return found
+    def attributes(self) -> tuple[Attribute, ...]:
+        return self.listed(">", self.attribute) if self.accept("<") else ()
+
+    def attribute(self) -> Attribute:
+        column = self.column
+        name = self.take("name", "the name of an attribute")
+        self.expect("=")
+        if self.kind == "name":
+            return Attribute(name, binding=self.take("name", "a name"), column=column)
+        return Attribute(name, value=self.literal(), column=column)
 
     def literal(self) -> AttributeLiteral:
-        if self.accept("["):
-            items: list[Literal] = []
-            while not self.accept("]"):
-                if items:
-                    self.expect(",")
-                items.append(self.item())
-            return tuple(items)
-        return self.item()
+        return self.listed("]", self.item) if self.accept("[") else self.item()
 
     def item(self) -> Literal:
         if self.peek().startswith('"'):
@@ -267,16 +260,13 @@ class _PatternLine(Line):
     def operand(self) -> Operand:
         column = self.column
         if self.accept("{"):
-            elements: list[int | float] = []
-            while not self.accept("}"):
-                if elements:
-                    self.expect(",")
-                elements.append(self.number_literal())
-            return Operand(elements=tuple(elements), column=column)
+            return Operand(elements=self.listed("}", self.number_literal), column=column)
         nearly = self.accept("~")
         if nearly or self.kind == "number":
             return Operand(scalar=self.number_literal(), nearly=nearly, column=column)
         name = self.take("name", "an input: a name, a number or {...}")
         if self.accept("..."):
+            if self.peek() != ")":
+                self.fail("'...' must be the last input")
             return Operand(name, variadic=True, column=column)
         return Operand(name, optional=self.accept("?"), column=column)

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from surgery import storage
-from surgery.identity import lock
-from surgery.identity.model import identity_of
+from surgery.errors import first_few
 from surgery.planning.document import Basis, ModelBasis
+from surgery.provenance import lock
+from surgery.provenance.model import identity_of
 
 if TYPE_CHECKING:
     from surgery.recipe.schema import Recipe
@@ -64,8 +65,7 @@ def _parts(planned: Mapping[str, str], now: Mapping[str, str]) -> str:
     changed = [place for place, digest in now.items() if planned.get(place) != digest]
     gone = [f"{place} (gone)" for place in planned if place not in now]
     named = [f"{place} (new)" if place not in planned else place for place in changed] + gone
-    more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-    return f" in {', '.join(named[:_MOST_NAMED])}{more}"
+    return f" in {first_few(named, _MOST_NAMED)}"
 
 
 def _relative(path: Path | None, folder: Path) -> str | None:

@@ -83,7 +83,7 @@ class Basis(_Entry):
     """What a plan rests on.
 
     `recipe` is the name of a shipped recipe, or the path of a recipe from the folder of the plan. `pins` are those of a
-    lock, see `surgery.identity.lock`; `settings` are the flags that the plan was made with.
+    lock, see `surgery.provenance.lock`; `settings` are the flags that the plan was made with.
     """
 
     model: ModelBasis

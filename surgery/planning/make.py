@@ -18,7 +18,6 @@ from surgery.planning.document import Checks, Plan, PlannedExpectation, PlannedS
 from surgery.planning.places import place
 from surgery.planning.savings import View, between, operations, planned, total
 from surgery.recipe.failing import decided
-from surgery.targets import shipped as targets
 
 if TYPE_CHECKING:
     import onnx
@@ -170,7 +169,7 @@ class _Steps:
 
     def _graph(self, proto: onnx.ModelProto) -> Graph:
         weights = self._stored.weights
-        return Graph(storage.ir_from_proto(proto, weights), weights=weights, target=targets.find(self._recipe.target))
+        return Graph(storage.ir_from_proto(proto, weights), weights=weights, target=self._recipe.profile)
 
 
 def _totals(view: View) -> Totals:

@@ -1,1 +1,1 @@
-"""Provenance statements: the inputs, the tools and the verdicts behind a model."""
+"""What a result depends on: digests of models, recipes, passes and packages; locks; provenance statements."""

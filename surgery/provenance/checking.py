@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from surgery.errors import UsageError
-from surgery.identity.model import ALGORITHM, STATEMENT_KEY, ModelIdentity, Part, identity_of
-from surgery.identity.recipe import closure_of
-from surgery.proto.summary import data_files
 from surgery.provenance import signing
+from surgery.provenance.model import ALGORITHM, ModelIdentity, Part, identity_of
+from surgery.provenance.recipe import closure_of
 from surgery.provenance.statement import (
     BUILD_TYPE,
     INDEX,
@@ -33,7 +32,8 @@ from surgery.provenance.statement import (
     leaves,
     sealed,
 )
-from surgery.storage.digests import file_digest
+from surgery.storage.digests import STATEMENT_KEY, file_digest
+from surgery.storage.summary import data_files
 
 if TYPE_CHECKING:
     from surgery import storage

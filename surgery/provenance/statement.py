@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from surgery.identity import packages, sources
-from surgery.identity.model import ALGORITHM, STATEMENT_KEY, ModelIdentity
-from surgery.identity.recipe import closure_of, passes_of, settings_of
-from surgery.storage.digests import file_digest
+from surgery.provenance import packages, sources
+from surgery.provenance.model import ALGORITHM, ModelIdentity
+from surgery.provenance.recipe import closure_of, passes_of, settings_of
+from surgery.storage.digests import STATEMENT_KEY, file_digest
 
 if TYPE_CHECKING:
     import onnx

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from surgery import storage
 from surgery.errors import UsageError
-from surgery.identity.model import identify, identity_of
 from surgery.provenance import signing, statement
+from surgery.provenance.model import identify, identity_of
 from surgery.storage.digests import digest_ranges
 from surgery.storage.saving import spare_input
 

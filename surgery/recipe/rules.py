@@ -1,4 +1,4 @@
-"""The rules of a recipe: passes in ONNX text. Read here into `surgery.rules.rule.Rule`, and checked at once."""
+"""The rules of a recipe: passes in ONNX text. Read here into `surgery.patterns.rule.Rule`, and checked at once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from surgery.registry.passes import Pass, require_name
 from surgery.verification.inputs.spec import FrozenDict
 
 if TYPE_CHECKING:
-    from surgery.rules.rule import Rule as Rewriting
+    from surgery.patterns.rule import Rule as Rewriting
 
 _DOMAIN = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
 _BLOCK = "write '|' after the key and one node on each line below"
@@ -46,7 +46,7 @@ class RulePass(Pass):
     @property
     def rule(self) -> Rewriting:
         """The rule itself."""
-        from surgery.rules.rule import Rule as Rewriting
+        from surgery.patterns.rule import Rule as Rewriting
 
         assert isinstance(self.function, Rewriting)
         return self.function
@@ -225,8 +225,8 @@ def _checked(
     domains: Mapping[str, tuple[int, Scalar]] | None = None,
     functions: Scalar | None = None,
 ) -> RulePass:
-    from surgery.rules.check import mistakes
-    from surgery.rules.rule import Rule as Rewriting
+    from surgery.patterns.check import mistakes
+    from surgery.patterns.rule import Rule as Rewriting
 
     versions = sorted((domains or {}).items())
     rule = Rewriting(

@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -17,6 +17,7 @@ from surgery.verification.inputs.spec import FrozenDict, InputsSpec, VerifySpec
 
 if TYPE_CHECKING:
     from surgery.registry.passes import Pass
+    from surgery.targets import Target
 
 
 OnFailure = Literal["abort", "rollback", "bisect", "keep"]
@@ -160,6 +161,10 @@ class RepeatStep(_Placed):
     steps: tuple[Step, ...]
     on_failure: OnFailure | None = None
 
+    def with_steps(self, steps: tuple[Step, ...]) -> RepeatStep:
+        """Return the same with other steps."""
+        return replace(self, steps=steps)
+
 
 @dataclass(frozen=True)
 class UseStep(_Placed):
@@ -172,8 +177,32 @@ class UseStep(_Placed):
 
     recipe: Recipe
 
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of that recipe."""
+        return self.recipe.steps
+
+    def with_steps(self, steps: tuple[Step, ...]) -> UseStep:
+        """Return the same with other steps."""
+        return replace(self, recipe=replace(self.recipe, steps=steps))
+
 
 Step = PassStep | RepeatStep | UseStep
+
+
+def pass_steps(steps: tuple[Step, ...]) -> Iterator[PassStep]:
+    """Yield all steps that run a pass, in the order of the recipe."""
+    for step in steps:
+        yield from [step] if isinstance(step, PassStep) else pass_steps(step.steps)
+
+
+def with_pass_steps(steps: tuple[Step, ...], change: Callable[[PassStep], PassStep | None]) -> tuple[Step, ...]:
+    """Return steps in which each step that runs a pass is what `change` makes of it, in order; None leaves it out."""
+    found = (
+        change(step) if isinstance(step, PassStep) else step.with_steps(with_pass_steps(step.steps, change))
+        for step in steps
+    )
+    return tuple(step for step in found if step is not None)
 
 
 @dataclass(frozen=True)
@@ -199,3 +228,10 @@ class Recipe:
     baseline: Baseline | None = None
     target: str = "standard"
     provenance: bool = True
+
+    @property
+    def profile(self) -> Target:
+        """What its target runs."""
+        from surgery.targets import shipped
+
+        return shipped.find(self.target)

@@ -1,11 +1,13 @@
-"""Numbers as reports write them: sizes, differences, tolerances."""
+"""Numbers and names as reports write them: sizes, differences, tolerances."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from surgery.errors import first_few
 from surgery.verification.comparing.details import Status
 
 if TYPE_CHECKING:
@@ -38,3 +40,8 @@ def change(difference: int) -> Text:
     if difference == 0:
         return Text("")
     return Text(f"{difference:+d}", style="green" if difference < 0 else "yellow")
+
+
+def quoted_names(names: Sequence[str], most: int) -> str:
+    """Name the first few things in quotes, and say how many more there are."""
+    return first_few((f"'{name}'" for name in names), most)

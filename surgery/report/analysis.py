@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from surgery.errors import first_few
 from surgery.inspection.amounts import Amount
 from surgery.inspection.analysis import Analysis, Dynamic
 from surgery.report.amounts import size
@@ -67,14 +68,10 @@ def _weights(found: Analysis, top: int) -> Iterator[tuple[str, str]]:
         shape = ", ".join(map(str, weight.dims))
         yield "" if number else "biggest", f"{weight.name}: {weight.type}[{shape}], {size(weight.bytes)}"
     if weights.tied:
-        listed = ", ".join(f"{weight.name} ({weight.reads} reads)" for weight in weights.tied[:_MOST])
-        yield "tied", f"{len(weights.tied)} constants are read more than once: {listed}{_more(len(weights.tied))}"
+        listed = first_few((f"{weight.name} ({weight.reads} reads)" for weight in weights.tied), _MOST)
+        yield "tied", f"{len(weights.tied)} constants are read more than once: {listed}"
     for number, names in enumerate(weights.duplicates[:_MOST]):
-        yield "" if number else "duplicates", f"{', '.join(names[:_MOST])}{_more(len(names))}"
-
-
-def _more(count: int) -> str:
-    return f" and {count - _MOST} more" if count > _MOST else ""
+        yield "" if number else "duplicates", first_few(names, _MOST)
 
 
 def _dynamic(dims: tuple[Dynamic, ...]) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -13,6 +12,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from surgery.errors import first_few
 from surgery.report.amounts import size
 from surgery.report.progress import Remaining
 
@@ -55,9 +55,7 @@ class BatchProgress:
             self._status.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._status is not None:
             self._status.stop()
 
@@ -139,10 +137,8 @@ def _groups(found: BatchResult, every: bool) -> Iterator[RenderableType]:
     table.add_column("cause", overflow="fold")
     shown = failures if every else failures[:_MOST_GROUPS]
     for group in shown:
-        names = group.models if every else group.models[:_MOST_NAMES]
-        more = len(group.models) - len(names)
         text = Text(group.example if len(group.models) == 1 else group.cause)
-        listed = ", ".join(names) + (f" and {more} more" if more else "")
+        listed = first_few(group.models, len(group.models) if every else _MOST_NAMES)
         table.add_row(str(len(group.models)), group.kind, Group(text, Text(listed, style="dim")))
     yield table
     if len(shown) < len(failures):

@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from surgery.bisection.bisect import Blame, GuiltySite
+from surgery.report.amounts import quoted_names
 
 _MOST_NAMES = 12
 _MOST_SITES = 4
@@ -46,10 +47,7 @@ def _site(one: GuiltySite, sites: int) -> list[RenderableType]:
 
 
 def _names(names: Sequence[str]) -> str:
-    if not names:
-        return "nothing"
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(f"'{name}'" for name in names[:_MOST_NAMES]) + more
+    return quoted_names(names, _MOST_NAMES) or "nothing"
 
 
 def _conclusion(found: Blame) -> str:

@@ -8,10 +8,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from surgery.differences.constants import Constant, ConstantPair, Constants
-from surgery.differences.contents import Distance
-from surgery.differences.diff import Change, Correspondence, Difference
-from surgery.differences.nodes import Kind
+from surgery.errors import first_few
+from surgery.inspection.constants import Constant, ConstantPair, Constants
+from surgery.inspection.contents import Distance
+from surgery.inspection.diff import Change, Correspondence, Difference
+from surgery.inspection.nodes import Kind
 from surgery.report import amounts, terminal
 
 _FEW = 20
@@ -145,8 +146,7 @@ def _largest(constants: Sequence[Constant]) -> list[Constant]:
 
 
 def _some(constants: Sequence[Constant]) -> str:
-    more = f" and {len(constants) - 2} more" if len(constants) > 2 else ""
-    return ", ".join(one.name for one in constants[:2]) + more
+    return first_few((one.name for one in constants), 2)
 
 
 def _names(pair: ConstantPair) -> str:

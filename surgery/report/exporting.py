@@ -6,8 +6,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from surgery.exporting.export import Exported
-from surgery.exporting.parity import Compared
+from surgery.frameworks.export import Exported
+from surgery.frameworks.parity import Compared
 
 _FEW = 3
 

@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from surgery.errors import first_few
 from surgery.report.amounts import size
 from surgery.splitting.split import Split
 
@@ -21,13 +22,8 @@ def split(found: Split) -> RenderableType:
     table.add_column("takes from earlier ones", overflow="fold")
     for part in found.parts:
         taken = [name for name, maker in part.inputs.items() if maker]
-        table.add_row(Text(part.file), str(part.nodes), size(part.weights), Text(_some(taken)))
+        table.add_row(Text(part.file), str(part.nodes), size(part.weights), Text(first_few(taken, _MOST_NAMES)))
     verdict = found.verdict
     line = Text(f"in sequence: {verdict.status}", style=verdict.status.style)
     remark = verdict.message or verdict.reason
     return Group(table, line, *([Text(f"  {remark}")] if remark else []))
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(names[:_MOST_NAMES]) + more

@@ -10,7 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from surgery.opsets.study import Blocker, Candidate, Domain, Study
+from surgery.inspection.opsets import Blocker, Candidate, Domain, Study
+from surgery.report.amounts import quoted_names
 
 _MOST_NAMES = 3
 _MOST_CHANGES = 4
@@ -99,7 +100,7 @@ def _obstacles(found: Study, most: int) -> Iterator[RenderableType]:
     if found.obstacles:
         yield Text("\nwhat prevents lower opsets, without conversion", style="bold")
     for obstacle in found.obstacles:
-        yield Text.assemble(f"  {obstacle}", (f"  {_names(obstacle.nodes, most)}", "dim"))
+        yield Text.assemble(f"  {obstacle}", (f"  {quoted_names(obstacle.nodes, most)}", "dim"))
 
 
 def _blockers(found: Study, most: int) -> Iterator[RenderableType]:
@@ -114,9 +115,4 @@ def _blockers(found: Study, most: int) -> Iterator[RenderableType]:
 
 
 def _blocker(blocker: Blocker, most: int) -> Text:
-    return Text.assemble("  ", (str(blocker), "red"), (f"  {_names(blocker.nodes, most)}", "dim"))
-
-
-def _names(names: Sequence[str], most: int) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(f"'{name}'" for name in names[:most]) + more
+    return Text.assemble("  ", (str(blocker), "red"), (f"  {quoted_names(blocker.nodes, most)}", "dim"))

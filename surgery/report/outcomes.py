@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.errors import Problem, RecipeError, SurgeryError, internal
-from surgery.proto.summary import histogram
 from surgery.report import difference, fit, terminal
 from surgery.report.amounts import needed, size
 from surgery.report.outcome import Check, Level, Outcome, Table, placed
+from surgery.storage.summary import histogram
 
 if TYPE_CHECKING:
-    from surgery.differences.diff import Change, Difference
     from surgery.engine.records import Expectation, Result, StepRecord
+    from surgery.inspection.diff import Change, Difference
     from surgery.inspection.fit import Fit
-    from surgery.proto.summary import OperatorCount
+    from surgery.storage.summary import OperatorCount
     from surgery.verification.verdict.pair import Pair
     from surgery.verification.verdict.validity import Validity
 

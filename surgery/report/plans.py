@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from surgery.errors import first_few
 from surgery.report.amounts import change, size
 from surgery.report.markdown import code
 
@@ -98,8 +99,7 @@ def _made(site: PlannedSite) -> str:
 
 
 def _named(nodes: Sequence[PlannedNode]) -> str:
-    shown = ", ".join(f"{node.op} {node.name}" if node.op else node.name for node in nodes[:_MOST_NODES])
-    return f"{shown} and {len(nodes) - _MOST_NODES} more" if len(nodes) > _MOST_NODES else shown
+    return first_few((f"{node.op} {node.name}" if node.op else node.name for node in nodes), _MOST_NODES)
 
 
 def _savings(saves: Savings) -> str:

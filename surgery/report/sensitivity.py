@@ -10,7 +10,6 @@ from rich.text import Text
 
 from surgery.engine.sensitivity import Sensitivity
 from surgery.engine.sensitivity_study import Study
-from surgery.verification.accuracy.metrics import tell
 
 _WIDTH = 24
 """Characters of the longest bar."""
@@ -21,7 +20,6 @@ _DECADES = 4
 
 def study(found: Study, limit: int) -> RenderableType:
     """Return the table, with a bar for the share of the budget that each site uses, on a logarithmic scale."""
-    whole = f"{found.name}: all {len(found.sites)} sites together: {tell(found.metrics)}"
     used = f"budget {', '.join(found.budget)}: {_share(found.use)} used"
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("site", "node"):
@@ -36,7 +34,9 @@ def study(found: Study, limit: int) -> RenderableType:
     more = len(found.sites) - limit
     note = [Text(f"and {more} more (--limit shows them)", style="dim")] if more > 0 else []
     synthetic = [Text("measured on synthetic inputs; pass --evaluation with real ones", style="yellow")]
-    return Group(Text(whole, style="bold"), Text(used), Text(""), table, *note, *(synthetic if found.synthetic else []))
+    return Group(
+        Text(str(found), style="bold"), Text(used), Text(""), table, *note, *(synthetic if found.synthetic else [])
+    )
 
 
 def _row(one: Sensitivity, scored: bool) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ def _models(found: Comparison) -> Table:
         table.add_row(
             model.name,
             milliseconds(model.seconds),
-            *_speed(model.speed),
+            *interval(model.speed),
             milliseconds(model.session_seconds),
             size(model.memory.peak) if model.memory is not None else "",
             size(model.bytes) if model.bytes is not None else "",
@@ -44,7 +44,8 @@ def _models(found: Comparison) -> Table:
     return table
 
 
-def _speed(speed: Interval | None) -> tuple[Text, Text]:
+def interval(speed: Interval | None) -> tuple[Text, Text]:
+    """Format how fast a model is relative to another: the ratio, and the interval that it lies in."""
     if speed is None:
         return Text(""), Text("")
     return Text(f"{speed.ratio:.3f}", style=_STYLES[_side(speed)]), Text(f"{speed.low:.3f} to {speed.high:.3f}")

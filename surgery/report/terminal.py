@@ -11,29 +11,28 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from surgery.identity.model import STATEMENT_KEY
-from surgery.proto.summary import OperatorCount, histogram
 from surgery.report import steps
 from surgery.report.amounts import change, needed, size
-from surgery.verification.comparing.details import Status
-from surgery.verification.inputs.given import REPRODUCED
+from surgery.storage.digests import STATEMENT_KEY
+from surgery.storage.summary import OperatorCount, histogram
+from surgery.verification.comparing.details import REPRODUCED, Status
 
 if TYPE_CHECKING:
     from surgery.engine.records import Result, StepRecord
     from surgery.inspection.inspect import Inspection, Port
-    from surgery.proto.summary import Summary
+    from surgery.storage.summary import Summary
     from surgery.verification.verdict.pair import Pair
     from surgery.verification.verdict.validity import Validity
 
 _MOST_DIMS = 4
 
 
-def histogram_table(counts: Sequence[OperatorCount], *, total: bool = True, every: bool = False) -> Table:
+def histogram_table(counts: Sequence[OperatorCount], *, every: bool = False) -> Table:
     """Return a table with one row per operator: before, after, difference.
 
     The operators that stayed as they were are one row, unless `every` is set.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold", show_footer=total)
+    table = Table(box=None, pad_edge=False, header_style="bold", show_footer=True)
     before, after = sum(count.before for count in counts), sum(count.after for count in counts)
     table.add_column("operator", footer="all", overflow="fold")
     table.add_column("before", footer=str(before), justify="right", no_wrap=True)

@@ -8,11 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from surgery.benchmarking.statistics import Interval
 from surgery.engine.tune_recipe import Tuned
 from surgery.engine.tuning import Trial
 from surgery.report.amounts import size
-from surgery.report.speed import how_measured
+from surgery.report.speed import how_measured, interval
 
 _LONGEST = 100
 """Characters of a reason that are shown."""
@@ -39,7 +38,7 @@ def _row(one: Trial) -> tuple[RenderableType, ...]:
     if one.what == "without":
         outcome = Text("left in float" if one.kept else "stays converted", style="green" if one.kept else "dim")
     outcome.append(f": {_short(one.why)}", style="")
-    return Text(title), Text(str(one.sites) if one.sites else ""), _verdict(one), *_speed(one.speed), outcome
+    return Text(title), Text(str(one.sites) if one.sites else ""), _verdict(one), *interval(one.speed), outcome
 
 
 def _short(text: str) -> str:
@@ -52,13 +51,6 @@ def _verdict(one: Trial) -> Text:
     metrics = one.verdict.details.metrics if one.verdict.details is not None else None
     snr = f", {metrics['snr']:.1f} dB" if metrics is not None else ""
     return Text(f"{one.verdict.status}{snr}", style=one.verdict.status.style)
-
-
-def _speed(speed: Interval | None) -> tuple[Text, Text]:
-    if speed is None:
-        return Text(""), Text("")
-    style = "green" if speed.low > 1.0 else "red" if speed.high < 1.0 else "yellow"
-    return Text(f"{speed.ratio:.3f}", style=style), Text(f"{speed.low:.3f} to {speed.high:.3f}")
 
 
 def _conclusion(found: Tuned) -> Iterator[Text]:

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from surgery.checkpoints.importing import Imported, amounts
+from surgery.frameworks.importing import Imported, amounts
 
 _FEW = 10
 _TITLES = {

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from surgery.bisection.remedies import Remedies
 from surgery.graph.state import Site
+from surgery.report.amounts import quoted_names
 from surgery.why.explain import NearMiss, Place, Refusals, Silence, Why
 
 _MOST_NAMES = 6
@@ -67,9 +68,8 @@ def _more(number: int) -> list[RenderableType]:
     return [Text(f"  and {number} more (--limit shows them)", style="dim")] if number > 0 else []
 
 
-def _names(names: Sequence[str], most: int = _MOST_NAMES) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(f"'{name}'" for name in names[:most]) + more if names else "nothing"
+def _names(names: Sequence[str]) -> str:
+    return quoted_names(names, _MOST_NAMES) or "nothing"
 
 
 def _site(site: Site) -> str:

@@ -25,7 +25,7 @@ FEW_WEIGHTS = 64 << 20
 """Bytes of weights up to which it does not matter when what depends on weights alone is computed, and held."""
 
 _PRELOAD: dict[str, tuple[str, ...]] = {
-    "onnxruntime": ("surgery.runtime.sessions", "surgery.runtime.inference"),
+    "onnxruntime": ("surgery.runtime.sessions", "surgery.shapes.declarations"),
     "reference": (
         "surgery.runtime.reference",
         "onnx.reference",

@@ -36,7 +36,7 @@ def run(skeleton: bytes, feeds: list[dict[str, Any]]) -> dict[str, Any]:
     mistaken = next(_mistaken(model), None)
     if mistaken is not None:
         return {"unsupported": f"the reference evaluator computes {mistaken} incorrectly"}
-    if sum(length(tensor) for tensor in external_tensors(model)) > WEIGHTS_LIMIT:
+    if external_bytes(model) > WEIGHTS_LIMIT:
         return {"unsupported": "the weights are too large for the reference evaluator"}
     for tensor in external_tensors(model):
         _read_in(tensor)
@@ -107,9 +107,9 @@ def _entries(tensor: onnx.TensorProto) -> dict[str, str]:
     return {entry.key: entry.value for entry in tensor.external_data}
 
 
-def length(tensor: onnx.TensorProto) -> int:
-    """Return how many bytes of a file an external tensor takes."""
-    return int(_entries(tensor).get("length", "0"))
+def external_bytes(message: Any) -> int:
+    """Return how many bytes of files the external tensors of a model take."""
+    return sum(int(_entries(tensor).get("length", "0")) for tensor in external_tensors(message))
 
 
 def _read_in(tensor: onnx.TensorProto) -> None:

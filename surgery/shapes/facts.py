@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
-
-if TYPE_CHECKING:
-    pass
-
 
 Dim = int | str | None
 """One dim: an extent, a symbolic expression such as "batch" or "2*sequence", or nothing known."""

@@ -12,9 +12,9 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from surgery.identity.model import STATEMENT_KEY
 from surgery.proto.dataflow import Flow
 from surgery.proto.extract import called
+from surgery.storage.digests import STATEMENT_KEY
 
 if TYPE_CHECKING:
     import onnx

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from surgery import storage
 from surgery.errors import UsageError
-from surgery.proto.summary import summarize
 from surgery.splitting.cutting import Piece, Source, pieces
 from surgery.splitting.places import Balance, balanced_cuts, named_cuts
 from surgery.splitting.sequence import verify
 from surgery.splitting.types import Types
 from surgery.splitting.writing import check_folder, write
+from surgery.storage.summary import summarize
 from surgery.verification.inputs.given import with_found_sets
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verdict
@@ -102,7 +102,7 @@ def split(
     """
     if bool(at) == (parts is not None):
         raise UsageError("a split needs either tensors to cut at or a number of parts", todo="pass one of them")
-    stored = storage.load(model) if isinstance(model, str | Path) else storage.from_proto(model)
+    stored = storage.opened(model)
     source, types = Source(stored.proto), Types(stored)
     cuts = named_cuts(source, at) if parts is None else balanced_cuts(source, parts, balance, types.shapes())
     found = pieces(source, cuts, types)
@@ -144,7 +144,7 @@ def _described(stem: str, found: Sequence[Piece]) -> list[Part]:
                 piece.defaults,
                 piece.outputs,
                 summarize(piece.proto).nodes,
-                sum(map(storage.payload_bytes, storage.all_tensors(piece.proto))),
+                storage.weight_bytes(piece.proto),
             )
         )
     return described

@@ -1,4 +1,4 @@
-"""Files to models and back: skeletons, mapped weights, streamed saving.
+"""Files, and objects at URLs, to models and back: skeletons, mapped weights, streamed saving.
 
 Each name is imported on first use, because onnx and onnx-ir take half a second between them.
 """
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from surgery.storage.checkpoints import Checkpoint as Checkpoint
-    from surgery.storage.checkpoints import Named as Named
     from surgery.storage.checkpoints import read_checkpoint as read_checkpoint
     from surgery.storage.checkpoints import write_checkpoint as write_checkpoint
     from surgery.storage.content_names import is_by_content as is_by_content
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from surgery.storage.export import QUANTIZATION as QUANTIZATION
     from surgery.storage.files import output_errors as output_errors
     from surgery.storage.files import write_texts as write_texts
-    from surgery.storage.loading import fetch_model as fetch_model
     from surgery.storage.loading import load as load
+    from surgery.storage.loading import opened as opened
     from surgery.storage.loading import opens_in_runtime as opens_in_runtime
     from surgery.storage.residue import residue_of as residue_of
     from surgery.storage.saving import External as External
@@ -46,12 +45,12 @@ if TYPE_CHECKING:
     from surgery.storage.tensors import is_external as is_external
     from surgery.storage.tensors import payload_bytes as payload_bytes
     from surgery.storage.tensors import refer as refer
+    from surgery.storage.tensors import weight_bytes as weight_bytes
     from surgery.storage.weights import Weights as Weights
     from surgery.storage.wire import Reference as Reference
 
 _HOMES = {
     "Checkpoint": "checkpoints",
-    "Named": "checkpoints",
     "read_checkpoint": "checkpoints",
     "write_checkpoint": "checkpoints",
     "is_by_content": "content_names",
@@ -73,8 +72,8 @@ _HOMES = {
     "INLINE_LIMIT": "skeleton",
     "StoredModel": "skeleton",
     "from_proto": "skeleton",
-    "fetch_model": "loading",
     "load": "loading",
+    "opened": "loading",
     "opens_in_runtime": "loading",
     "Staging": "staging",
     "is_copy": "staging",
@@ -87,6 +86,7 @@ _HOMES = {
     "is_external": "tensors",
     "payload_bytes": "tensors",
     "refer": "tensors",
+    "weight_bytes": "tensors",
     "Weights": "weights",
     "Reference": "wire",
 }

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 Known = MutableMapping[Reference, str]
 """Digests of ranges of files, so that a range is read once."""
 
+STATEMENT_KEY: Final = "surgery.provenance"
+"""The metadata of a model that holds its statement of provenance, which no digest covers."""
+
 _PIECE: Final = 8 << 20
 
 

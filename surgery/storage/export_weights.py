@@ -44,7 +44,7 @@ def export_weights(
     an index. Raises UsageError for a type that the format does not have, a name that two initializers have, and a
     glob that nothing fits.
     """
-    stored = storage.load(model) if isinstance(model, str | Path) else storage.from_proto(model)
+    stored = storage.opened(model)
     tensors = _picked(list(_initializers(stored.proto.graph)), names)
     found: dict[str, Named] = {}
     for tensor in tensors:

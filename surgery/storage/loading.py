@@ -7,20 +7,20 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery import remote
 from surgery.errors import ModelFileError, SurgeryError
-from surgery.storage import ort_format, staging, text_formats
+from surgery.storage import ort_format, staging, text_formats, transfer, urls
 from surgery.storage.skeleton import (
     INLINE_LIMIT,
     StoredModel,
     from_converted,
+    from_proto,
     load_protobuf,
     locations,
     read_head,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import onnx
 
 
 def load(path: str | os.PathLike[str], *, limit: int = INLINE_LIMIT) -> StoredModel:
@@ -33,10 +33,17 @@ def load(path: str | os.PathLike[str], *, limit: int = INLINE_LIMIT) -> StoredMo
     Raises ModelFileError when the file cannot be read, is not a model or is damaged, or when its external
     data is missing, too short or outside the folder of the model; TransferError when a connection breaks.
     """
-    if not isinstance(path, str) or not remote.is_url(path):
+    if not isinstance(path, str) or not urls.is_url(path):
         return _load(Path(path), limit)
-    local = remote.local_path(path)
+    local = urls.local_path(path)
     return _load(local, limit) if local is not None else _load_url(path, limit)
+
+
+def opened(model: str | Path | onnx.ModelProto | StoredModel) -> StoredModel:
+    """Read a model file, or take over a model in memory; one that was read already is returned."""
+    if isinstance(model, StoredModel):
+        return model
+    return load(model) if isinstance(model, str | Path) else from_proto(model)
 
 
 def _load(path: Path, limit: int) -> StoredModel:
@@ -69,30 +76,18 @@ def _load_url(url: str, limit: int) -> StoredModel:
 def fetched(url: str, copies: staging.Staging) -> Path:
     """Copy a model and its external data, and return the path of the copy; texts that name it show the URL."""
     path = copies.copied(url)
-    _fetch_data(path, lambda location: remote.sibling(url, location))
+    _fetch_data(path, url)
     return path
 
 
-def fetch_model(url: str, folder: str | os.PathLike[str]) -> Path:
-    """Copy a model, and the external data that it names, into a folder that exists; return the path of the model.
-
-    Only external data next to the model or below is fetched. Each file is there whole or not at all. Raises
-    ModelFileError if there is no such object or it is not a model, and TransferError when a connection breaks.
-    """
-    path = Path(folder) / staging.sound_name(remote.name_of(url))
-    remote.fetch(url, path)
-    _fetch_data(path, lambda location: remote.sibling(url, location))
-    return path
-
-
-def _fetch_data(path: Path, url_of: Callable[[str], str]) -> None:
+def _fetch_data(path: Path, url: str) -> None:
     """Copy the external data of a model next to it, as far as it is to be there; whoever loads it names the rest."""
     for location in external_locations(path):
         parts = Path(location).parts
         if parts and not Path(location).is_absolute() and ".." not in parts and "\0" not in location:
             target = path.parent / location
             target.parent.mkdir(parents=True, exist_ok=True)
-            remote.fetch(url_of(location), target)
+            transfer.fetch(urls.sibling(url, location), target)
 
 
 def opens_in_runtime(path: Path) -> bool:

@@ -12,9 +12,8 @@ from typing import Final, Literal
 import onnx
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
-from surgery import remote
 from surgery.errors import OutputError, UsageError
-from surgery.storage import foreign, staging, text_formats
+from surgery.storage import foreign, staging, text_formats, transfer, urls
 from surgery.storage.content_names import content_digest, is_by_content, named, neutral_name
 from surgery.storage.digests import file_digest
 from surgery.storage.files import NewFile, output_errors, sync_folder
@@ -82,7 +81,7 @@ def save(
     """
     if not isinstance(layout, External) and layout not in ("keep", "single", "external"):
         raise UsageError(f"there is no layout '{layout}'", todo="use keep, single or external")
-    if isinstance(path, str) and remote.is_url(path):
+    if isinstance(path, str) and urls.is_url(path):
         with staging.Staging() as copies:
             save(proto, staging.output_path(path, copies, force=force), weights, layout=layout)
         return []
@@ -132,9 +131,9 @@ def _held(target: Path, plan: _Plan, names: Names, weights: Weights) -> list[Pat
     return list(planned) if is_there else []
 
 
-def saved_size(proto: onnx.ModelProto, weights: Weights, *, layout: Layout = "keep") -> int:
-    """Return the bytes of the files that `save` would write; no weight is read."""
-    plan = _Plan(_serialize(proto, None), weights, layout, External(), Path("model.onnx"))
+def saved_size(proto: onnx.ModelProto, weights: Weights) -> int:
+    """Return the bytes of the files that `save` would write in the layout that there is; no weight is read."""
+    plan = _Plan(_serialize(proto, None), weights, "keep", External(), Path("model.onnx"))
     pieces, files = plan.make(neutral_name)
     return pieces.size + sum(file.end for file in files)
 
@@ -218,7 +217,7 @@ def check_target(path: str | os.PathLike[str], *, force: bool = False) -> Path:
     Raises OutputError when its folder is missing or read-only, or when it exists and is no regular file or
     `force` is off. The path of a URL is only what to call it.
     """
-    if isinstance(path, str) and remote.is_url(path):
+    if isinstance(path, str) and urls.is_url(path):
         return _check_url(path, force)
     path = Path(path)
     try:
@@ -244,11 +243,11 @@ def check_target(path: str | os.PathLike[str], *, force: bool = False) -> Path:
 
 
 def _check_url(url: str, force: bool) -> Path:
-    local = remote.local_path(url)
+    local = urls.local_path(url)
     if local is not None:
         return check_target(local, force=force)
-    remote.check_writable(url, force=force)
-    return Path(remote.shown(url))
+    transfer.check_writable(url, force=force)
+    return Path(urls.shown(url))
 
 
 def _check_data_path(path: Path, target: Path, weights: Weights, force: bool) -> None:

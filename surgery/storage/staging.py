@@ -12,11 +12,10 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 from typing import BinaryIO, Final, Protocol, Self
 
-from surgery import remote
 from surgery.errors import OutputError, SurgeryError
+from surgery.storage import transfer, urls
 from surgery.storage.leftovers import ScratchFolder
 
 _LONGEST: Final = 200  # bytes of a name, so that what is added fits into the 255 of a file's name
@@ -41,7 +40,7 @@ class Url:
     """An object, and others next to it for the files of external data."""
 
     def __init__(self, url: str, *, force: bool = False) -> None:
-        self.name = remote.shown(url)
+        self.name = urls.shown(url)
         self._url = url
         self._force = force
 
@@ -51,7 +50,7 @@ class Url:
 
     def sibling(self, name: str) -> Url:
         """Return the object of another name next to this one."""
-        return Url(remote.sibling(self._url, name), force=self._force)
+        return Url(urls.sibling(self._url, name), force=self._force)
 
 
 class Stream:
@@ -102,9 +101,7 @@ class Staging:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -130,8 +127,8 @@ class Staging:
 
     def copied(self, url: str) -> Path:
         """Fetch one object, without any external data. Raises ModelFileError or TransferError."""
-        path = self.path(remote.name_of(url), remote.shown(url))
-        remote.fetch(url, path)
+        path = self.path(urls.name_of(url), urls.shown(url))
+        transfer.fetch(url, path)
         return path
 
     def output(self, name: str, destination: Destination) -> Path:
@@ -150,11 +147,11 @@ def output_path(url: str, copies: Staging, *, force: bool = False) -> Path:
 
     Raises OutputError if nothing can be written to the URL, or there is an object and `force` is off.
     """
-    local = remote.local_path(url)
+    local = urls.local_path(url)
     if local is not None:
         return local
-    remote.check_writable(url, force=force)
-    return copies.output(remote.name_of(url), Url(url, force=force))
+    transfer.check_writable(url, force=force)
+    return copies.output(urls.name_of(url), Url(url, force=force))
 
 
 def shown(text: str, escaped: Callable[[str], str] = str) -> str:
@@ -216,12 +213,6 @@ def is_pending(path: Path) -> bool:
     return path in _destinations and path not in _sent
 
 
-def destination_of(path: Path) -> str | None:
-    """Return what messages call the destination of an output, and None for a plain file."""
-    found = _destinations.get(path)
-    return None if found is None else found.name
-
-
 def put_model(files: Sequence[Path], url: str, *, force: bool = False) -> None:
     """Upload the files of a model: `files[0]` to `url`, and the others, with its external data, next to it.
 
@@ -229,8 +220,8 @@ def put_model(files: Sequence[Path], url: str, *, force: bool = False) -> None:
     has changed with s3, gs and memory, and with others there may be data that no model names.
     """
     folder = files[0].parent
-    others = [(file, remote.sibling(url, file.relative_to(folder).as_posix())) for file in files[1:]]
-    remote.put([*others, (files[0], url)], force=force)
+    others = [(file, urls.sibling(url, file.relative_to(folder).as_posix())) for file in files[1:]]
+    transfer.put([*others, (files[0], url)], force=force)
 
 
 def sound_name(name: str) -> str:

@@ -101,6 +101,11 @@ def all_tensors(model: ModelProto) -> Iterator[TensorProto]:
         yield from _graph_tensors(training.algorithm)
 
 
+def weight_bytes(model: ModelProto) -> int:
+    """Return the bytes of all tensors of a model, wherever they lie."""
+    return sum(map(payload_bytes, all_tensors(model)))
+
+
 def _graph_tensors(graph: GraphProto) -> Iterator[TensorProto]:
     yield from graph.initializer
     for sparse in graph.sparse_initializer:

@@ -24,8 +24,6 @@ from surgery.storage.wire import Reference
 from surgery.storage.writing import Mapped, Moved, Writing, rows_of
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from onnx import TensorProto
 
 _ALIGNMENT: Final = 64
@@ -231,9 +229,7 @@ class Weights:
     def __enter__(self) -> Weights:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def open(self, path: Path) -> Source:

@@ -19,8 +19,8 @@ from surgery.graph.describe import contents, named, source, typed
 from surgery.graph.state import Site
 from surgery.graph.values import Node, Value
 from surgery.patterns import compile_pattern
-from surgery.proto.summary import operators
 from surgery.registry.passes import suggestion
+from surgery.storage.summary import operators
 from surgery.targets import STANDARD, Target
 from surgery.why.decision_trace import Decision
 from surgery.why.nearest import Candidate, absent_ops, candidates

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from support import TESTS
 
 from surgery import recipe, storage
-from surgery.bridges.tools import packing, running
+from surgery.bridges import run_tool, tool_packing
 from surgery.engine import runner
 from surgery.errors import PassError, RecipeError, UsageError
 from surgery.graph import text
@@ -294,7 +294,7 @@ def test_an_opset_too_new_for_a_tool_is_its_failure() -> None:
     model = text.parse('<ir_version: 10, opset_import: ["" : 9999]> g (float[N] x) => (float[N] y) { y = Relu(x) }')
     stored = storage.from_proto(model)
     with pytest.raises(PassError, match=r"ort failed: .*Opset 9999") as caught:
-        running.run_tool(graph_of(stored), "ort", level="basic", without=[])
+        run_tool.run_tool(graph_of(stored), "ort", level="basic", without=[])
     assert caught.value.exit_code == 3
 
 
@@ -307,11 +307,11 @@ def test_a_tool_keeps_within_the_limits_of_the_recipe(limits: Limits, says: str)
     graph.limits = limits
     before = text.print_model(storage.resolve(storage.proto_from_ir(graph.ir, storage.Weights())))
     with pytest.raises(PassError, match=f"onnxsim.*{says}"):
-        running.run_tool(graph, "onnxsim")
+        run_tool.run_tool(graph, "onnxsim")
     assert text.print_model(storage.resolve(storage.proto_from_ir(graph.ir, storage.Weights()))) == before
 
 
 def test_a_model_that_fits_into_no_message_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "MOST", 100)
+    monkeypatch.setattr(tool_packing, "MOST", 100)
     with pytest.raises(PassError, match="more than 2 GiB without its large weights"):
-        running.run_tool(graph_of(storage.load(two_large_weights(tmp_path))), "ort", level="basic", without=[])
+        run_tool.run_tool(graph_of(storage.load(two_large_weights(tmp_path))), "ort", level="basic", without=[])

@@ -9,7 +9,7 @@ from support.cached_runs import MODEL, RECIPE, run, without_distances, write_mod
 from surgery.caching import folder, keys
 from surgery.drawing import History, document
 from surgery.graph import text
-from surgery.identity.sources import PassSource
+from surgery.provenance.sources import PassSource
 from surgery.registry.passes import Pass
 
 RULES = "rules:\n  cut-relu: {match: y = Relu(x), emit: y = x, parity: exact}\n"

@@ -12,9 +12,9 @@ import pytest
 
 from surgery import cli, storage
 from surgery.graph import text
+from surgery.inspection.opsets import study
 from surgery.operators import releases
 from surgery.operators.schemas import newest_opset
-from surgery.opsets.study import study
 from surgery.registry.catalog import catalog
 
 NORM = """<ir_version: 8, opset_import: ["" : 17]>

@@ -16,8 +16,8 @@ from surgery import cli, recipe, storage
 from surgery.benchmarking.statistics import Interval
 from surgery.engine import tune_recipe
 from surgery.graph import text
-from surgery.identity.model import identity_of
-from surgery.proto.summary import operators
+from surgery.provenance.model import identity_of
+from surgery.storage.summary import operators
 
 SIZE, EXTRA = 192, 4
 MODEL = f"""

@@ -9,9 +9,9 @@ from support import ROOT
 from surgery.engine.runner import apply
 from surgery.errors import RecipeError
 from surgery.graph import text
+from surgery.patterns.vocabulary import FUNCTIONS
 from surgery.recipe import parse
 from surgery.recipe.rules import Rule
-from surgery.rules.vocabulary import FUNCTIONS
 
 DOCS = ROOT / "docs" / "how-to"
 GUIDE = (DOCS / "write-a-rule.md").read_text(encoding="utf-8")

@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 from surgery import storage
-from surgery.identity.environment import environment
 from surgery.inspection import operator_costs, run_evidence
+from surgery.provenance.environment import environment
 
 
 def test_the_environment() -> None:

@@ -16,8 +16,8 @@ from onnx import helper, numpy_helper
 
 from surgery import cli, storage
 from surgery.errors import UsageError
-from surgery.identity.model import ALGORITHM, STATEMENT_KEY, identity_of
 from surgery.provenance import checking, signing, statement
+from surgery.provenance.model import ALGORITHM, STATEMENT_KEY, identity_of
 from surgery.provenance.writing import Made, save
 from surgery.recipe import single_step
 

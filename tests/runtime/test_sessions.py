@@ -14,9 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 from surgery.promises import Parity
 from surgery.runtime import engine as engine_module
 from surgery.runtime.engine import Engine, shorten_native
-from surgery.runtime.inference import declare, declare_by_names
 from surgery.runtime.ordering import defer, settle_casts
 from surgery.runtime.rounding import hold
+from surgery.shapes.declarations import declare, declare_by_names
 from surgery.verification.inside.shapes import follow
 from surgery.verification.verdict.verifier import Verifier
 from surgery.workers import Worker

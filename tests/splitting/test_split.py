@@ -14,9 +14,9 @@ import surgery
 from surgery import cli, storage
 from surgery.errors import OutputError, UsageError
 from surgery.graph import text
-from surgery.proto import summary
 from surgery.splitting import cutting, writing
 from surgery.splitting.split import Split, split
+from surgery.storage import summary
 
 CHAIN = """g (float[batch, 2] x) => (float[batch, 2] y)
 <float[2, 2] w = {1, 2, 3, 4}, float[2] b = {5, -6}>

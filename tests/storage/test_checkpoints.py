@@ -23,7 +23,8 @@ from surgery import cli, recipe, storage
 from surgery.errors import OutputError, SurgeryError, UsageError
 from surgery.graph import text
 from surgery.recipe import resolved
-from surgery.storage import Named, npz, read_checkpoint, safetensors, write_checkpoint
+from surgery.storage import npz, read_checkpoint, safetensors, write_checkpoint
+from surgery.storage.checkpoints import Named
 from surgery.storage.export_weights import export_weights
 from surgery.storage.files import NewFile
 

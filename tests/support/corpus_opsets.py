@@ -41,7 +41,7 @@ from support import corpus, opset_models, opset_tools, plain  # noqa: E402
 from support.opset_tools import opset  # noqa: E402
 from surgery.graph import text  # noqa: E402
 from surgery.operators.traits import RANDOM  # noqa: E402
-from surgery.proto import summary  # noqa: E402
+from surgery.storage import summary  # noqa: E402
 
 Feed = dict[str, Any]
 BAD = ("wrong", "crashed")

@@ -26,7 +26,7 @@ def modules(root: Path = ROOT) -> dict[str, Path]:
     found = {}
     for path in sorted((root / "surgery").rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
-        if parts[:3] != ("surgery", "scaffold", "templates"):
+        if parts[:3] != ("surgery", "cli", "templates"):
             found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
 

@@ -81,7 +81,7 @@ def onnxscript_converter(model: onnx.ModelProto, target: int) -> onnx.ModelProto
 def stamp(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
     """Write down an opset that `surgery opset` says the model can have as is, and change nothing else."""
     from surgery import storage
-    from surgery.opsets.study import study
+    from surgery.inspection.opsets import study
 
     found = study(storage.from_proto(model))
     if found.lowest is None or not found.lowest <= target <= found.opset or found.functions:

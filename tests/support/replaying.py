@@ -8,12 +8,12 @@ from typing import Any
 import onnx
 
 from surgery import storage
-from surgery.differences.side import Side
 from surgery.drawing import History
 from surgery.drawing.nodes import Plain
 from surgery.drawing.rows import INPUT, Rows
 from surgery.engine.records import StepRecord
 from surgery.graph.entries import GRAPHS, Entry
+from surgery.inspection.side import Side
 
 Replayed = tuple[Counter[Any], Counter[Any]]
 

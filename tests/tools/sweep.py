@@ -36,7 +36,7 @@ import second_opinion  # noqa: E402
 from support import corpus, plain  # noqa: E402
 
 from surgery import storage  # noqa: E402
-from surgery.bridges.tools.installed import optimizer_passes  # noqa: E402
+from surgery.bridges.installed_tools import optimizer_passes  # noqa: E402
 from surgery.engine.candidate import Candidate  # noqa: E402
 from surgery.engine.pipeline import Pipeline  # noqa: E402
 from surgery.graph import text  # noqa: E402

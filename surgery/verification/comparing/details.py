@@ -56,6 +56,8 @@ _MEANINGS = {
     Status.INTENDED: _Meaning(False, True, "cyan"),
 }
 
+REPRODUCED = "reproduced"
+"""What the original did with outputs that came with a set of inputs, where it did not differ from them."""
 
 NOTHING_HELPS = {"rtol": None, "atol": None, "factor": None}
 """The tolerance needed, as reports have it, when no tolerance would have helped, or nothing was compared."""

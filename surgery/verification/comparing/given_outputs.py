@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from surgery.verification.comparing.compare import ComparisonRules, Difference, compare
+from surgery.verification.comparing.details import REPRODUCED
 from surgery.verification.comparing.vacuity import Run
-from surgery.verification.inputs.given import REPRODUCED, GivenBinding
-
-if TYPE_CHECKING:
-    pass
+from surgery.verification.inputs.given import GivenBinding
 
 
 def held(runs: Sequence[Run], rules: ComparisonRules) -> list[Run]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,17 @@ from surgery.promises import COMPARING, Parity
 from surgery.proto.randomness import Origins, counts_runs, origins
 from surgery.runtime.contrib_ops import FUNCTIONS
 from surgery.runtime.engine import Engine, EngineName, Outcome, Outputs
-from surgery.runtime.inference import Declared, General, declare, declare_by_names, element_types, inline
+from surgery.shapes.declarations import (
+    CONTRIB,
+    Declared,
+    General,
+    declare,
+    declare_by_names,
+    declare_contrib,
+    element_types,
+    inline,
+)
 from surgery.verification.comparing.compare import ComparisonRules
-from surgery.verification.comparing.contrib_shapes import DOMAIN, declare_contrib
 from surgery.verification.comparing.given_outputs import held
 from surgery.verification.comparing.precision import may_be_narrower, narrowest
 from surgery.verification.comparing.probing import Probing, SearchEnded
@@ -162,8 +170,10 @@ class ReferenceRun:
     def _prepare(self) -> None:
         import onnx
 
+        from surgery.runtime.reference import external_bytes
+
         model = onnx.load_model_from_string(self.skeleton)
-        self.weights = sum(_external_bytes(model))
+        self.weights = external_bytes(model)
         self.empty_by_nature = {output.name for output in model.graph.output if declares_empty(output)}
         found = origins(model)
         self.random, self.operators = found.random, found.operators
@@ -326,7 +336,7 @@ class ReferenceRun:
         found: Declared | None = self._by_names(binding.dims)
         if found is None:
             dims = self._plan.shapes(binding.dims)
-            has_contrib = any(node.domain == DOMAIN for node, _ in self._plan.index.nodes)
+            has_contrib = any(node.domain == CONTRIB for node, _ in self._plan.index.nodes)
             inference = declare_contrib if has_contrib else declare
             found = self._worker.analyse(inference, skeleton=self._inlined, dims=dims)
         # What ran out of time or memory once will do so again.
@@ -352,8 +362,8 @@ class ReferenceRun:
     @property
     def evaluated(self) -> list[str]:
         """The operators of ONNX Runtime that the reference evaluator computes by our own form of them."""
-        nodes = (node for node, _ in self._plan.index.nodes if node.domain == DOMAIN)
-        return sorted({f"{DOMAIN}::{node.op_type}" for node in nodes if node.op_type in FUNCTIONS})
+        nodes = (node for node, _ in self._plan.index.nodes if node.domain == CONTRIB)
+        return sorted({f"{CONTRIB}::{node.op_type}" for node in nodes if node.op_type in FUNCTIONS})
 
     def inferred(self, binding: Binding) -> Declared:
         """Return what was inferred of all values for a binding; nothing where that was not, or has failed."""
@@ -470,10 +480,3 @@ def _present(arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_float(value: Any) -> bool:
     return all(is_float(tensor.dtype) for tensor in tensors(value))
-
-
-def _external_bytes(message: Any) -> Iterator[int]:
-    """Yield the sizes of the weights that a skeleton refers to."""
-    from surgery.runtime.reference import external_tensors, length
-
-    return (length(tensor) for tensor in external_tensors(message))

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from surgery.operators import traits
-from surgery.runtime.inference import Extent
+from surgery.shapes.declarations import Extent
 from surgery.storage.scopes import subgraphs
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from surgery.operators import traits
-from surgery.runtime.inference import Extent
+from surgery.shapes.declarations import Extent
 from surgery.verification.inputs.admissible import admissible
 from surgery.verification.inputs.contrib_constraints import contrib_pairs
 from surgery.verification.inputs.dims import Implied, Linear

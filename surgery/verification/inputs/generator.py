@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from surgery.errors import WorkerError
-from surgery.runtime.inference import Extent
+from surgery.shapes.declarations import Extent
 from surgery.verification.inputs.dims import evaluate
 from surgery.verification.inputs.files import MisfitError, fit_all, shape_of
 from surgery.verification.inputs.local_function import LocalFunctionError, find, raised

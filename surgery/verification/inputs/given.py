@@ -32,8 +32,6 @@ from surgery.verification.inputs.spec import DataSpec, InputsSpec, Place
 if TYPE_CHECKING:
     import onnx
 
-REPRODUCED = "reproduced"
-
 _MOST_FOUND = 10
 """So many test sets next to a model are taken without being asked for."""
 

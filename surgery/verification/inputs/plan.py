@@ -20,7 +20,7 @@ from surgery.operators.dtypes import Array, dtype_of, is_integer
 from surgery.operators.legal_inputs import SEQUENCE_LENGTH, legal
 from surgery.operators.thresholds import marks, sizes, spared
 from surgery.operators.use import Index, Shape, View, uses
-from surgery.runtime.inference import Extent
+from surgery.shapes.declarations import Extent
 from surgery.verification.inputs.dims import Dims, evaluate, free_names
 from surgery.verification.inputs.files import read_tensors, shape_of
 from surgery.verification.inputs.ports import InputPort

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from surgery.runtime.inference import Extent
-
-if TYPE_CHECKING:
-    pass
+from surgery.shapes.declarations import Extent
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from surgery.promises import Parity
 from surgery.proto.extract import cut, describe, only
 from surgery.proto.randomness import Origins, origins
 from surgery.runtime.engine import Engine, EngineName
-from surgery.runtime.inference import declare
+from surgery.shapes.declarations import declare
 from surgery.verification.comparing.compare import ComparisonRules, Difference, compare, tensors
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import OutputJudge

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from surgery.errors import WorkerError
 from surgery.proto.extract import only
 from surgery.runtime.engine import Engine, EngineName
-from surgery.runtime.reference import external_tensors, length
+from surgery.runtime.reference import external_bytes
 from surgery.runtime.setup import SessionSetup
 
 if TYPE_CHECKING:
@@ -35,9 +35,8 @@ def record(
     import onnx
 
     model = onnx.load_model_from_string(skeleton)
-    weights = sum(length(tensor) for tensor in external_tensors(model))
     wanted = list(dict.fromkeys(names))
-    runner = Engine(engine, timeout, memory, weights, setup)
+    runner = Engine(engine, timeout, memory, external_bytes(model), setup)
     try:
         outcome = runner.run(only(model, wanted).SerializeToString(), [feed])
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from surgery.runtime.inference import Declared, bound
+from surgery.shapes.declarations import Declared, bound
 
 if TYPE_CHECKING:
     import onnx_ir as ir

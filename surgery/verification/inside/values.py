@@ -13,8 +13,8 @@ from surgery.operators.cost import INFERRED_NODE, INFERRED_NODE_BY_ONNX
 from surgery.operators.dtypes import dtype_of, is_float
 from surgery.proto.extract import cut
 from surgery.runtime.engine import Engine
-from surgery.runtime.inference import Declared, declare, empty
-from surgery.runtime.reference import external_tensors, length
+from surgery.runtime.reference import external_bytes
+from surgery.shapes.declarations import Declared, declare, empty
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.plan import Binding, Plan
 from surgery.verification.inputs.spec import InputsSpec
@@ -180,7 +180,7 @@ class Values:
         if whole < _CHEAP:
             return whole
         model = cut(before.model, {}, dict.fromkeys(wanted))
-        plan, weights = Plan(model, InputsSpec()), sum(map(length, external_tensors(model)))
+        plan, weights = Plan(model, InputsSpec()), external_bytes(model)
         shapes = {id(point): point.shapes() for point in self.points}
         return min(whole, plan.opening + sum(plan.cost(shapes[id(point)], weights) for point, _ in runs))
 

@@ -16,7 +16,7 @@ from surgery.operators.subgraphs import graphs
 from surgery.promises import Parity
 from surgery.proto.dataflow import reads
 from surgery.proto.signature import signature
-from surgery.proto.summary import opset
+from surgery.storage.summary import opset
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.signature.carrying import carry
 from surgery.verification.verdict.verifier import Verifier

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from surgery.proto.ports import names_of, rename_values
-from surgery.proto.summary import opset
+from surgery.storage.summary import opset
 
 if TYPE_CHECKING:
     import onnx

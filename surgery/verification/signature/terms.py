@@ -11,7 +11,7 @@ from surgery.graph.signature_mappings import SignatureMapping
 from surgery.proto.dataflow import Flow
 from surgery.proto.ports import Match, rename, required, retype
 from surgery.proto.signature import Signature, signature
-from surgery.proto.summary import opset
+from surgery.storage.summary import opset
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec

@@ -103,7 +103,7 @@ def verify(
     or do not fit.
     """
     # Both are kept as loaded, for their weights may be in files that go with them.
-    sides = [_load(model) for model in (original, changed)]
+    sides = [storage.opened(model) for model in (original, changed)]
     first, second = (storage.without_alias(side.proto) for side in sides)
     given = with_found_sets(_spec(inputs), Path(original) if isinstance(original, str | Path) else None)
     spec = spec or VerifySpec()
@@ -143,10 +143,6 @@ def _findings(first: onnx.ModelProto, second: onnx.ModelProto, spec: VerifySpec)
         before, after = _bytes(first), _bytes(second)
         found = checker.check(after)
         return checker.new(before, checker.check(before), after, found) if found else []
-
-
-def _load(model: str | Path | onnx.ModelProto) -> storage.StoredModel:
-    return storage.load(model) if isinstance(model, str | Path) else storage.from_proto(model)
 
 
 def _bytes(model: onnx.ModelProto) -> bytes:

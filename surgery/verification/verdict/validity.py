@@ -54,7 +54,7 @@ def validity(stored: storage.StoredModel, spec: VerifySpec, findings: list[str] 
     if findings is None:
         with closing(Checker(timeout=min(spec.timeout, CHECK_TIMEOUT), memory=spec.memory)) as checker:
             findings = checker.check(skeleton)
-    weights = sum(storage.payload_bytes(tensor) for tensor in storage.all_tensors(stored.proto))
+    weights = storage.weight_bytes(stored.proto)
     with closing(Engine("onnxruntime", spec.timeout, spec.memory, weights, spec.setup)) as engine:
         outcome = engine.run(skeleton, [])
     return Validity(tuple(findings), outcome.failure or "", outcome.unsupported is not None)

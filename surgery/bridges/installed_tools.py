@@ -1,0 +1,52 @@
+"""The features of the installed tools, queried in a worker: they are not imported in this process."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, Any
+
+from surgery.errors import WorkerError
+from surgery.registry import discovery
+from surgery.registry.passes import suggestion
+from surgery.workers import Worker
+
+_OPTIMIZER = "onnxoptimizer"
+_SECONDS = 60
+
+
+@cache
+def optimizer_passes() -> tuple[str, ...]:
+    """List the passes of the installed onnxoptimizer; nothing when it is not there or cannot be loaded."""
+    if not discovery.is_installed(_OPTIMIZER):
+        return ()
+    try:
+        with Worker(timeout=_SECONDS) as worker:
+            return tuple(worker.call("surgery.bridges.tool_calls:optimizer_passes")["all"])
+    except WorkerError:
+        return ()
+
+
+class PassOfOptimizer:
+    """Marks text as the name of a pass of onnxoptimizer, checked against the installed version."""
+
+    type_name = "pass of onnxoptimizer"
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_after_validator_function(_known, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
+        names = list(optimizer_passes())
+        return {"type": "string", "enum": names} if names else {"type": "string"}
+
+
+OptimizerPass = Annotated[str, PassOfOptimizer()]
+"""The name of a pass of onnxoptimizer."""
+
+
+def _known(name: str) -> str:
+    names = optimizer_passes()
+    if names and name not in names:
+        raise ValueError(f"{discovery.version(_OPTIMIZER)} has no pass '{name}'{suggestion(name, names)}")
+    return name

@@ -1,1 +1,0 @@
-"""Import checkpoint weights into initializers: names, layouts, types, and mismatches."""

@@ -1,1 +1,0 @@
-"""Differences between two models: operators, nodes, constants, signature, sizes, opsets, metadata."""

@@ -1,1 +1,0 @@
-"""Export PyTorch modules and programs to ONNX, compare both, and clean up the result."""

@@ -1,0 +1,96 @@
+"""The elements of an initializer, computed from checkpoint tensors a few rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from surgery import storage
+from surgery.frameworks.plan import Assignment, bounds
+from surgery.storage.weights import Weights, array_of
+from surgery.storage.wire import Reference
+from surgery.storage.writing import rows_of
+
+Array = np.ndarray[Any, Any]
+
+
+class RangeError(ValueError):
+    """Finite elements would become infinite in a narrower type."""
+
+
+@dataclass
+class _Losses:
+    """How many finite elements a narrower type cannot hold, and the largest of them."""
+
+    count: int = 0
+    largest: float = 0.0
+
+    def note(self, before: Array, after: Array) -> None:
+        with np.errstate(invalid="ignore"):
+            lost = np.isfinite(before) & ~np.isfinite(after)
+        if lost.any():
+            self.count += int(np.count_nonzero(lost))
+            self.largest = max(self.largest, float(np.abs(before[lost].astype(np.float64)).max()))
+
+
+def place(assignment: Assignment, weights: Weights) -> Reference:
+    """Return where the elements of an initializer lie: in the file of the checkpoint, or copied to the scratch file.
+
+    Raises RangeError when an element does not fit into the narrower type of the model.
+    """
+    references = [entry.place() for entry in assignment.entries]
+    if assignment.is_plain:
+        return references[0]
+    arrays = [
+        array_of(weights.view(reference) if reference.length else memoryview(b""), int(entry.dtype), entry.dims)
+        for reference, entry in zip(references, assignment.entries)
+    ]
+    source, wanted = assignment.source, assignment.target.dtype.numpy()
+    if assignment.order is None and len(arrays) > 1 and source.axis == 0 and source.part is None:
+        pieces = iter(arrays)  # one after the other: none is copied to be joined
+    else:
+        pieces = iter([_arranged(assignment, arrays)])
+    losses = _Losses()
+    reference = weights.spill(_converted(pieces, np.dtype(wanted), losses))
+    if losses.count:
+        raise RangeError(
+            f"{losses.count} elements, up to {losses.largest:.3g}, are too large for {wanted}, the type in the model"
+        )
+    return reference
+
+
+def _arranged(assignment: Assignment, arrays: list[Array]) -> Array:
+    """Join, take a part, transpose."""
+    source = assignment.source
+    whole = arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=source.axis)
+    if source.part is not None:
+        piece = bounds(source, whole.shape[source.axis])
+        assert piece is not None
+        whole = whole[(slice(None),) * source.axis + (slice(*piece),)]
+    return whole if assignment.order is None else whole.transpose(assignment.order)
+
+
+def _converted(pieces: Iterator[Array], dtype: np.dtype[Any], losses: _Losses) -> Iterator[Array]:
+    """Yield rows in another type."""
+    for array in pieces:
+        for rows in rows_of(array.reshape(1) if array.ndim == 0 else array):
+            if rows.dtype == dtype:
+                yield rows
+                continue
+            with np.errstate(over="ignore", invalid="ignore"):
+                made = rows.astype(dtype)
+            losses.note(rows, made)
+            yield made
+
+
+def fill(tensor: onnx.TensorProto, reference: Reference, weights: Weights) -> None:
+    """Let an initializer have these elements; few of them stand in the model itself."""
+    storage.refer(tensor, reference)
+    if reference.length < storage.INLINE_LIMIT:
+        tensor.ClearField("external_data")
+        tensor.ClearField("data_location")
+        tensor.raw_data = bytes(weights.view(reference)) if reference.length else b""

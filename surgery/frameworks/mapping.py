@@ -1,0 +1,195 @@
+"""The mapping file of `import-weights`: which tensors of a checkpoint become which initializers.
+
+    key: state_dict                                   # of a .pt file with several dicts
+    tensors:                                          # initializer: tensor of the checkpoint
+      "model.*": "*"
+      onnx::MatMul_593: encoder.layer.0.attention.self.query.weight
+      blocks.{i}.qkv.weight: {concat: [h.{i}.q.weight, h.{i}.k.weight, h.{i}.v.weight], axis: 0}
+      blocks.{i}.q.weight: {from: h.{i}.c_attn.weight, axis: 1, split: 3, part: 0, transpose: false}
+    keep: [position_ids]                              # initializers that stay as they are
+    ignore: ["*.attn.masked_bias"]                    # tensors that no initializer is missing
+
+A whole name goes before a pattern, an earlier pattern before a later one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from surgery.errors import UsageError
+from surgery.frameworks import names
+from surgery.recipe.draft import Draft, TakesError
+from surgery.recipe.fields import Flag, OneOrMore, Section, Whole, needed, reads, text
+from surgery.recipe.fields import key as may
+from surgery.recipe.nodes import Node, Scalar, Table, key_text, plain
+from surgery.recipe.section_file import read_section
+
+
+@dataclass(frozen=True)
+class Part:
+    """One piece of a tensor that is split along an axis: into equal parts, or into parts of these sizes."""
+
+    part: int
+    sizes: int | tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What an initializer is made of: tensors joined along `axis`, then a part along it, then transposed, reshaped.
+
+    `transpose`: whether, or the order of the axes; None leaves it to the shapes and the consumers. `reshape`: other
+    dims with as many elements are taken.
+    """
+
+    tensors: tuple[str, ...]
+    axis: int = 0
+    part: Part | None = None
+    transpose: bool | tuple[int, ...] | None = None
+    reshape: bool = False
+
+    def named(self, pattern: str, match: re.Match[str] | None) -> Source:
+        """Return the same with names in which the parts of a pattern are filled in."""
+        if match is None:
+            return self
+        tensors = tuple(names.filled(template, match, pattern) for template in self.tensors)
+        return Source(tensors, self.axis, self.part, self.transpose, self.reshape)
+
+
+@dataclass(frozen=True)
+class NameMapping:
+    """What a mapping file says."""
+
+    tensors: Mapping[str, Source]
+    keep: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    key: str | None = None
+
+    def source(self, initializer: str) -> Source | None:
+        """Return what an initializer is made of; None where nothing is said of it."""
+        whole = self.tensors.get(initializer)
+        if whole is not None:
+            return whole
+        for pattern, source in self.tensors.items():
+            if names.is_pattern(pattern) and (match := names.fit(pattern, initializer)) is not None:
+                return source.named(pattern, match)
+        return None
+
+
+class _Joined(Section):
+    """The long form of a source."""
+
+    wanted = "the name of a tensor, or a mapping such as {concat: [q, k, v], axis: 0}"
+
+    source: Annotated[str, text("the name of a tensor")] = may("The tensor.", alias="from")
+    concat: Annotated[tuple[Annotated[str, text("the name of a tensor")], ...], OneOrMore()] = may("Tensors to join.")
+    axis: Whole = may("The axis to join or split along (default: 0).")
+    split: Annotated[Any, reads(lambda node, _: _sizes(node))] = may("How many equal parts there are, or their sizes.")
+    part: Whole = may("Which part to take, from 0.")
+    transpose: Annotated[Any, reads(lambda node, _: _order(node))] = may("Whether to transpose, or the order of axes.")
+    reshape: Flag = may("Take other dims with as many elements.")
+
+    def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> Any:
+        """Make the source."""
+        if ("source" in given) == ("concat" in given):
+            draft.problem(node, "name one tensor with 'from', or several with 'concat'")
+            return None
+        if ("split" in given) != ("part" in given):
+            draft.problem(node, "'split' and 'part' go together: how many parts, and which one")
+            return None
+        part = Part(given["part"], given["split"]) if "split" in given else None
+        if part is not None and part.part >= (part.sizes if isinstance(part.sizes, int) else len(part.sizes)):
+            draft.problem(node, f"there is no part {part.part}; they count from 0")
+        tensors = given["concat"] if "concat" in given else (given["source"],)
+        return Source(tensors, given.get("axis", 0), part, given.get("transpose"), given.get("reshape", False))
+
+
+def _sizes(node: Node) -> int | tuple[int, ...]:
+    found = plain(node)
+    if type(found) is int and found > 0:
+        return found
+    if isinstance(found, list) and found and all(type(size) is int and size > 0 for size in found):
+        return tuple(found)
+    raise TakesError("a number of parts, or a list of their sizes")
+
+
+def _order(node: Node) -> bool | tuple[int, ...]:
+    found = plain(node)
+    if isinstance(found, bool):
+        return found
+    if isinstance(found, list) and all(type(axis) is int for axis in found) and sorted(found) == [*range(len(found))]:
+        return tuple(found)
+    raise TakesError("true, false, or the order of all axes such as [1, 0]")
+
+
+def _source(node: Node, draft: Draft) -> Source | None:
+    if isinstance(node, Table):
+        found: Source | None = draft.read(_Joined, node, "tensors")
+        return found
+    value = node.value if isinstance(node, Scalar) else None
+    if not isinstance(value, str) or not value.strip():
+        raise TakesError(_Joined.wanted)
+    return Source((value,))
+
+
+def _tensors(node: Node, draft: Draft) -> dict[str, Source]:
+    """Read the mapping of initializers to sources, and check its patterns."""
+    if not isinstance(node, Table):
+        raise TakesError("a mapping of initializers to tensors of the checkpoint")
+    found: dict[str, Source] = {}
+    for at, value in node.pairs:
+        name = draft.key(at)
+        if name is None:
+            continue
+        source = draft.read(Annotated[Any, reads(_source)], value, key_text(at) or "")
+        if source is None:
+            continue
+        try:
+            for tensor in source.tensors:
+                if names.is_pattern(name):
+                    names.check(name, tensor)
+            found[name] = source
+        except ValueError as error:
+            draft.problem(at, str(error))
+    return found
+
+
+class _File(Section):
+    """The whole file."""
+
+    wanted: ClassVar[str] = "a mapping such as {tensors: {'model.*': '*'}}"
+
+    key: Annotated[str, text("a key of the checkpoint")] = may("The key of the dict with the weights.")
+    tensors: Annotated[Any, reads(_tensors)] = needed("Initializers and their sources.")
+    keep: Annotated[tuple[Annotated[str, text("a name or glob")], ...], OneOrMore()] = may("Initializers to keep.")
+    ignore: Annotated[tuple[Annotated[str, text("a name or glob")], ...], OneOrMore()] = may("Tensors to ignore.")
+
+    def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> Any:
+        """Make the mapping."""
+        keep, ignore = (tuple(given.get(name, ())) for name in ("keep", "ignore"))
+        return NameMapping(given.get("tensors") or {}, keep, ignore, given.get("key"))
+
+
+def load(path: Path) -> NameMapping:
+    """Read a mapping file. Raises UsageError when it cannot be read, RecipeError with all mistakes in it."""
+    mapping: NameMapping = read_section(path, _File, "the mapping", "tensors")
+    return mapping
+
+
+def of_flags(pairs: Sequence[str]) -> dict[str, Source]:
+    """Read `INITIALIZER=TENSOR` of the command line."""
+    found: dict[str, Source] = {}
+    for pair in pairs:
+        name, equals, tensor = pair.partition("=")
+        if not equals or not name or not tensor:
+            raise UsageError(f"'{pair}' is not of the form INITIALIZER=TENSOR", todo="for example 'model.*=*'")
+        try:
+            if names.is_pattern(name):
+                names.check(name, tensor)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        found[name] = Source((tensor,))
+    return found

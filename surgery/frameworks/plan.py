@@ -1,0 +1,327 @@
+"""The import plan: a source for each initializer, the layout of matrices, and mismatches."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
+
+import onnx_ir as ir
+
+from surgery.errors import UsageError
+from surgery.frameworks.mapping import NameMapping, Source
+from surgery.frameworks.targets import FLOATS, ROWS, Target
+from surgery.storage import Checkpoint
+from surgery.storage.globs import Globs, did_you_mean
+from surgery.storage.named_tensors import Entry
+
+Layout = Literal["auto", "torch", "onnx"]
+"""Whether the matrices of Linear layers are [out, in] in the checkpoint, as in PyTorch, or as MatMul reads them."""
+
+TORCH_FORMATS: Final = (".pt", ".pth", ".bin", ".ckpt", ".gguf", ".bin.index.json")
+_COUNTERS: Final = ("*num_batches_tracked",)
+"""Counts of training steps in BatchNorm layers, which inference does not read."""
+
+Kind = Literal["missing", "unexpected", "shape", "dtype", "range", "layout"]
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """Something that did not fit: an initializer or a tensor of the checkpoint, and why."""
+
+    kind: Kind
+    name: str
+    message: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {"kind": self.kind, "name": self.name, "message": self.message}
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """An initializer and what it is made of. `why` says what decided about the transposition, if anything did."""
+
+    target: Target
+    source: Source
+    entries: tuple[Entry, ...]
+    order: tuple[int, ...] | None = None
+    why: str = ""
+
+    @property
+    def dtype(self) -> ir.DataType:
+        """The type of the elements in the checkpoint."""
+        return self.entries[0].dtype
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the elements go into the model as they are."""
+        whole = len(self.entries) == 1 and self.source.part is None
+        return whole and self.order is None and self.dtype == self.target.dtype
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "initializer": self.target.name,
+            "tensors": list(self.source.tensors),
+            "dims": list(self.target.dims),
+            "dtype": self.target.dtype.name.lower(),
+            "order": None if self.order is None else list(self.order),
+            "because": self.why or None,
+            "from_dtype": self.dtype.name.lower(),
+            "part": None if self.source.part is None else self.source.part.part,
+        }
+
+
+@dataclass
+class Plan:
+    """The assignments, what did not fit, and what was left out on purpose.
+
+    `tied` are tensors of the checkpoint that no initializer needs, as another name has the same elements.
+    """
+
+    assignments: list[Assignment] = field(default_factory=list)
+    misfits: list[Misfit] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    tied: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, kind: Kind, name: str, message: str) -> None:
+        """Note what does not fit."""
+        self.misfits.append(Misfit(kind, name, message))
+
+
+def merged(checkpoints: Sequence[Checkpoint]) -> tuple[dict[str, Entry], dict[str, str], dict[str, Checkpoint]]:
+    """Join several files: entries and aliases by name, and the file of each. Raises UsageError for a name in two."""
+    entries: dict[str, Entry] = {}
+    aliases: dict[str, str] = {}
+    homes: dict[str, Checkpoint] = {}
+    for checkpoint in checkpoints:
+        for name, entry in checkpoint.entries.items():
+            if name in entries:
+                raise UsageError(f"'{name}' is both in {homes[name].path.name} and in {checkpoint.path.name}")
+            entries[name], homes[name] = entry, checkpoint
+        aliases.update(checkpoint.aliases)
+    return entries, aliases, homes
+
+
+def make(
+    targets: Mapping[str, Target],
+    checkpoints: Sequence[Checkpoint],
+    mapping: NameMapping,
+    layout: Layout = "auto",
+) -> Plan:
+    """Find a source for each initializer: the one that the mapping names, else the tensor of its own name.
+
+    Raises UsageError for a mapping that names what is not there.
+    """
+    entries, aliases, homes = merged(checkpoints)
+    plan, used = Plan(), set[str]()
+    _check_names(mapping, targets, entries)
+    keep, ignore = Globs(mapping.keep), Globs((*mapping.ignore, *_COUNTERS))
+    drafts: list[Assignment] = []
+    for name, target in targets.items():
+        said = mapping.source(name)
+        source = said or Source((name,))
+        if mapping.keep and keep.fit(name):
+            plan.kept.append(name)
+            used.update(tensor for tensor in source.tensors if tensor in entries)
+        elif any(tensor not in entries for tensor in source.tensors):
+            _lacking(plan, target, source if said else None, entries)
+        else:
+            used.update(source.tensors)
+            drafts.append(Assignment(target, source, tuple(entries[tensor] for tensor in source.tensors)))
+    formats = {tensor: _is_torch(homes[tensor]) for tensor in used}
+    evidence = _evidence(drafts)
+    for draft in drafts:
+        _fit(plan, draft, _Layouts(layout, evidence, formats[draft.source.tensors[0]]))
+    _account(plan, [name for name in entries if name not in used], used, aliases, ignore)
+    return plan
+
+
+def _is_torch(home: Checkpoint) -> bool:
+    return home.path.name.endswith(TORCH_FORMATS)
+
+
+def _check_names(mapping: NameMapping, targets: Iterable[str], entries: Iterable[str]) -> None:
+    """Raise UsageError for whole names that are not there, and for patterns that fit nothing."""
+    from surgery.frameworks import names
+
+    initializers = list(targets)
+    for name in mapping.tensors:
+        fits = any(names.fit(name, one) for one in initializers) if names.is_pattern(name) else name in initializers
+        if not fits:
+            raise UsageError(f"no initializer '{name}'", todo=did_you_mean(name, initializers) or None)
+    for what, known, patterns in (
+        ("initializer", initializers, mapping.keep),
+        ("tensor", list(entries), mapping.ignore),
+    ):
+        for pattern in patterns:
+            if not any(Globs((pattern,)).fit(one) for one in known):
+                raise UsageError(f"no {what} '{pattern}'", todo=did_you_mean(pattern, known) or None)
+
+
+def _lacking(plan: Plan, target: Target, source: Source | None, entries: Mapping[str, Entry]) -> None:
+    """Note an initializer without a source; constants of the graph need none."""
+    if source is not None:
+        absent = [tensor for tensor in source.tensors if tensor not in entries]
+        hint = did_you_mean(absent[0], entries)
+        text = f"the mapping takes it from '{absent[0]}', which does not exist{f'; {hint}' if hint else ''}"
+        if target.is_weight:
+            plan.add("missing", target.name, text)
+        return
+    if target.is_weight:
+        plan.add("missing", target.name, f"no tensor for {shown(target.dtype, target.dims)}")
+
+
+def _account(plan: Plan, unused: Sequence[str], used: set[str], aliases: Mapping[str, str], ignore: Globs) -> None:
+    """Say what became of the tensors that no initializer takes."""
+    groups: dict[str, set[str]] = defaultdict(set)
+    for alias, name in aliases.items():
+        groups[name].update((alias, name))
+    for name in unused:
+        same = groups.get(aliases.get(name, name), set()) & used
+        if ignore.fit(name):
+            plan.ignored.append(name)
+        elif same:
+            plan.tied.append((name, min(same)))
+        else:
+            plan.add("unexpected", name, "no initializer")
+
+
+def shown(dtype: ir.DataType, dims: Iterable[int]) -> str:
+    """Show a type with dims."""
+    return f"{dtype.name.lower()}[{','.join(map(str, dims))}]"
+
+
+# Layouts
+
+
+@dataclass(frozen=True)
+class _Layouts:
+    """What is known of the matrices of Linear layers: what was said, what others show, and where they come from."""
+
+    layout: Layout
+    evidence: Mapping[str, Counter[bool]]
+    is_torch: bool
+
+    def turned(self, target: Target) -> tuple[bool | None, str]:
+        """Return whether a square matrix is to be transposed, None where nothing tells, and why."""
+        if self.layout != "auto":
+            return self.layout == "torch", f"square; --layout {self.layout}"
+        for kind in (*dict.fromkeys(one.op_type for one in target.consumers), ""):
+            seen = self.evidence.get(kind)
+            if seen and len(seen) == 1:
+                turned = next(iter(seen))
+                return turned, f"square; as the {seen[turned]} other matrices of {kind or 'MatMul and Gemm'}"
+            if seen:
+                return None, "some matrices of its kind are transposed, others are not"
+        if self.is_torch:
+            return True, "square; a Linear layer of PyTorch has [out, in]"
+        return None, "no other matrix shows the layout"
+
+
+def _evidence(drafts: Iterable[Assignment]) -> dict[str, Counter[bool]]:
+    """Count, by operator, which matrices that are not square must be transposed, of those that are read by rows."""
+    found: dict[str, Counter[bool]] = defaultdict(Counter)
+    for draft in drafts:
+        dims, wanted = _joined(draft), draft.target.dims
+        if dims is None or draft.source.transpose is not None or draft.target.reads != ROWS or len(wanted) != 2:
+            continue
+        if wanted[0] != wanted[1] and dims in (wanted, wanted[::-1]):
+            for kind in {one.op_type for one in draft.target.consumers} | {""}:
+                found[kind][dims != wanted] += 1
+    return found
+
+
+def _joined(draft: Assignment) -> tuple[int, ...] | None:
+    """Return the dims after tensors are joined and a part is taken; None where that cannot be done."""
+    source, first = draft.source, draft.entries[0].dims
+    axis = source.axis
+    if len(draft.entries) > 1 or source.part is not None:
+        if axis >= len(first):
+            return None
+        rest = [dims[:axis] + dims[axis + 1 :] for dims in (entry.dims for entry in draft.entries)]
+        if any(one != rest[0] for one in rest):
+            return None
+        extent = sum(entry.dims[axis] for entry in draft.entries)
+        piece = bounds(source, extent)
+        if piece is None:
+            return None
+        return (*first[:axis], piece[1] - piece[0], *first[axis + 1 :])
+    return first
+
+
+def bounds(source: Source, extent: int) -> tuple[int, int] | None:
+    """Return where a part begins and ends along its axis; None where the parts do not make up the whole."""
+    if source.part is None:
+        return 0, extent
+    sizes, number = source.part.sizes, source.part.part
+    if isinstance(sizes, int):
+        if extent % sizes:
+            return None
+        return number * (extent // sizes), (number + 1) * (extent // sizes)
+    if sum(sizes) != extent:
+        return None
+    start = sum(sizes[:number])
+    return start, start + sizes[number]
+
+
+def _fit(plan: Plan, draft: Assignment, layouts: _Layouts) -> None:
+    """Decide how a source becomes its initializer, or note why it cannot."""
+    target, source = draft.target, draft.source
+    name, wanted = target.name, target.dims
+    of = f"'{source.tensors[0]}'" if len(source.tensors) == 1 else f"{len(source.tensors)} tensors"
+    kinds = {entry.dtype for entry in draft.entries}
+    if len(kinds) > 1 or not _converts(draft.dtype, target.dtype):
+        types = ", ".join(sorted(one.name.lower() for one in kinds))
+        plan.add("dtype", name, f"the model has {target.dtype.name.lower()}, and {of} {types}")
+        return
+    dims = _joined(draft)
+    if dims is None:
+        parts = ", ".join(shown(entry.dtype, entry.dims) for entry in draft.entries)
+        plan.add("shape", name, f"{parts} cannot be joined or split along axis {source.axis}")
+        return
+    if source.transpose is not None:
+        order = _said(source.transpose, len(dims))
+        if order is not None and sorted(order) != [*range(len(dims))]:
+            plan.add("shape", name, f"the order of axes {list(order)} is not one of {len(dims)} axes")
+            return
+        plain_order = None if order == tuple(range(len(dims))) else order
+        draft = replace(draft, order=plain_order, why="as given in the mapping" if plain_order else "")
+    else:
+        turned, why = _turned(dims, target, layouts)
+        if turned is None:
+            text = f"{of} is square, and whether to transpose it is not clear: {why}; pass --layout torch or onnx"
+            plan.add("layout", name, text)
+            return
+        draft = replace(draft, order=(1, 0) if turned else None, why=why if turned or why.startswith("sq") else "")
+    made = dims if draft.order is None else tuple(dims[axis] for axis in draft.order)
+    if made != wanted and not (source.reshape and math.prod(made) == math.prod(wanted)):
+        plan.add("shape", name, f"the model has {shown(target.dtype, wanted)}, and {of} {shown(draft.dtype, dims)}")
+        return
+    plan.assignments.append(draft)
+
+
+def _said(transpose: bool | tuple[int, ...], rank: int) -> tuple[int, ...] | None:
+    if isinstance(transpose, bool):
+        return tuple(reversed(range(rank))) if transpose else None
+    return transpose
+
+
+def _turned(dims: tuple[int, ...], target: Target, layouts: _Layouts) -> tuple[bool | None, str]:
+    """Return whether a matrix is to be transposed: by its shape, or if it is square, by who reads it."""
+    wanted = target.dims
+    if len(dims) != 2 or len(wanted) != 2 or (dims != wanted and dims != wanted[::-1]):
+        return False, ""
+    if dims != wanted:
+        return True, "by its shape"
+    if dims[0] == dims[1] and dims[0] > 1 and target.reads == ROWS:
+        return layouts.turned(target)
+    return False, ""
+
+
+def _converts(have: ir.DataType, wanted: ir.DataType) -> bool:
+    return have == wanted or {have, wanted} <= FLOATS

@@ -1,0 +1,153 @@
+"""Alterations: what differs between two nodes that are the same node of two models.
+
+Consequences of other changes are not reported: an operand from a removed or added node or constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from surgery.graph.entries import GRAPHS, Entry
+from surgery.inspection.changes import Change, of_one
+from surgery.inspection.matching import Matching
+from surgery.inspection.nodes import Pair
+from surgery.inspection.side import Side, Value
+from surgery.operators.traits import attribute_default
+
+if TYPE_CHECKING:
+    import onnx
+
+_SHOWN = 8
+"""Elements up to which a list or a tensor is told."""
+
+
+def altered(matching: Matching) -> tuple[Pair, ...]:
+    """Say of each pair what differs."""
+    return tuple(replace(pair, changes=tuple(_changes(matching, pair))) for pair in matching.pairs)
+
+
+def _changes(matching: Matching, pair: Pair) -> Iterator[Change]:
+    if pair.before.node is None or pair.after.node is None:
+        return
+    if matching.before.attributes[pair.before] != matching.after.attributes[pair.after]:
+        yield from _attributes(matching, pair)
+    yield from _operands(matching, matching.before.reads[pair.before], matching.after.reads[pair.after])
+    yield from of_one("outputs", *(sum(map(bool, entry.outputs)) for entry in (pair.before, pair.after)))
+
+
+def _attributes(matching: Matching, pair: Pair) -> Iterator[Change]:
+    """Compare attributes; one that is left out is the same as one that has its default."""
+    before, after = dict(matching.before.attributes[pair.before]), dict(matching.after.attributes[pair.after])
+    old, new = _values(pair.before), _values(pair.after)
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) == after.get(name) or (old.get(name) is _GRAPH and new.get(name) is _GRAPH):
+            continue
+        value = old[name] if name in old else _default(matching.before, pair.before, name)
+        now = new[name] if name in new else _default(matching.after, pair.after, name)
+        if name not in old or name not in new:
+            yield from of_one(f"attribute {name}", _told(value), _told(now))
+        else:
+            yield Change(f"attribute {name}", _told(value), _told(now))
+
+
+def _values(entry: Entry) -> dict[str, Any]:
+    return {one.name: _plain(one) for one in entry.node.attribute} if entry.node is not None else {}
+
+
+def _default(side: Side, entry: Entry, name: str) -> object:
+    domain, _, op = entry.op.rpartition("::")
+    return attribute_default(op, side.opsets.get(domain, 1), name, domain)
+
+
+def _operands(matching: Matching, before: list[Value | None], after: list[Value | None]) -> Iterator[Change]:
+    old, new = _without_trailing(before), _without_trailing(after)
+    if len(old) != len(new):
+        yield Change("inputs", len(old), len(new))
+        return
+    for number, (value, now) in enumerate(zip(old, new, strict=True)):
+        if not _may_be_the_same(matching, value, now):
+            yield Change(f"input {number}", *(one[1] if one is not None else None for one in (value, now)))
+
+
+def _without_trailing(values: list[Value | None]) -> list[Value | None]:
+    count = len(values)
+    while count and values[count - 1] is None:
+        count -= 1
+    return values[:count]
+
+
+def _may_be_the_same(matching: Matching, before: Value | None, after: Value | None) -> bool:
+    """Return whether two operands correspond, or differ because of what is told elsewhere."""
+    if before is None or after is None:
+        return before is after
+    first, second = matching.before, matching.after
+    kept = _kept(matching, first, second, before) and _kept(matching, second, first, after)
+    return not kept or _counterpart(matching, before) == after or _equal_constants(matching, before, after)
+
+
+def _kept(matching: Matching, side: Side, other: Side, value: Value) -> bool:
+    """Return whether a value is in both models, whoever reads it."""
+    if value in side.makers:
+        return side.makers[value][0] in matching.twins
+    there = matching.scope_between(side, value[0]), value[1]
+    return there in other.initializers or there in other.inputs
+
+
+def _counterpart(matching: Matching, value: Value) -> Value | None:
+    if value not in matching.before.makers:
+        return matching.scope_between(matching.before, value[0]), value[1]
+    maker, number = matching.before.makers[value]
+    outputs = matching.after.outputs[matching.twins[maker]]
+    return outputs[number] if number < len(outputs) else None
+
+
+def _equal_constants(matching: Matching, before: Value, after: Value) -> bool:
+    content = matching.before.contents.get(before)
+    return content is not None and content == matching.after.contents.get(after)
+
+
+_GRAPH = object()
+"""Stands for a subgraph: its nodes are told of one by one."""
+
+
+def _plain(attribute: onnx.AttributeProto) -> Any:
+    """Give the value of an attribute as plain values, or as text where it has none."""
+    import onnx
+
+    if attribute.type in GRAPHS:
+        return _GRAPH
+    if attribute.ref_attr_name:
+        return f"@{attribute.ref_attr_name}"
+    value = onnx.helper.get_attribute_value(attribute)
+    if isinstance(value, onnx.TensorProto):
+        return _tensor(value)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, int | float | str):
+        return value
+    items = [_plain_item(item) for item in value] if hasattr(value, "__iter__") else [str(value)]
+    return items if len(items) <= _SHOWN else f"{len(items)} values"
+
+
+def _plain_item(item: object) -> object:
+    if isinstance(item, bytes):
+        return item.decode("utf-8", "replace")
+    return item if isinstance(item, int | float | str) else type(item).__name__
+
+
+def _tensor(tensor: onnx.TensorProto) -> str:
+    """Write a tensor as "int64[3] [1, 2, 3]", with the elements of a small one."""
+    import math
+
+    from onnx import TensorProto, numpy_helper
+
+    head = f"{TensorProto.DataType.Name(tensor.data_type).lower()}{list(tensor.dims)}"
+    if tensor.external_data or math.prod(tensor.dims) > _SHOWN:
+        return head
+    return f"{head} {numpy_helper.to_array(tensor).reshape(-1).tolist()}"
+
+
+def _told(value: Any) -> Any:
+    return "a subgraph" if value is _GRAPH else value

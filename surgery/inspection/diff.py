@@ -1,0 +1,47 @@
+"""Differences between two models: operators, nodes, constants, signature, sizes, opsets, metadata.
+
+Properties without influence on the results are not compared: names of nodes and inner values, their order, declared
+types of inner values, doc strings, metadata of nodes, statements of provenance, and how the weights are stored.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from surgery import storage
+from surgery.inspection.causes import correspondence
+from surgery.inspection.changes import Change
+from surgery.inspection.constants import constants
+from surgery.inspection.difference import Difference, compare, with_costs
+from surgery.inspection.matching import Matching
+from surgery.inspection.nodes import Correspondence
+from surgery.inspection.side import Side
+from surgery.storage.summary import OperatorCount, histogram
+
+if TYPE_CHECKING:
+    import onnx
+
+    Model = str | Path | onnx.ModelProto
+
+__all__ = ["Change", "Correspondence", "Difference", "OperatorCount", "correspond", "diff", "histogram"]
+
+
+def diff(before: Model, after: Model, *, costs: bool = False) -> Difference:
+    """Compare two model files, or messages in memory. ModelFileError when one of them is no model.
+
+    With `costs`, the operations of one run are counted too, which takes longer than all the rest.
+    """
+    first, second = storage.opened(before), storage.opened(after)
+    matching = _matching(first, second)
+    found = compare(first, second, correspondence(matching), constants(matching))
+    return with_costs(found, first, second) if costs else found
+
+
+def correspond(before: Model, after: Model) -> Correspondence:
+    """Match the nodes of two models."""
+    return correspondence(_matching(storage.opened(before), storage.opened(after)))
+
+
+def _matching(before: storage.StoredModel, after: storage.StoredModel) -> Matching:
+    return Matching(Side(before), Side(after))

@@ -1,0 +1,138 @@
+"""The difference of two models: all results of `surgery diff`, and their assembly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from surgery.graph.entries import function_name
+from surgery.inspection.changes import Change, of_maps, of_one
+from surgery.inspection.constants import Constants
+from surgery.inspection.inspect import Inspection, Port, inspect_stored
+from surgery.inspection.nodes import Correspondence
+from surgery.storage.digests import STATEMENT_KEY
+from surgery.storage.summary import OperatorCount, histogram
+
+if TYPE_CHECKING:
+    import onnx
+
+    from surgery.storage import StoredModel
+    from surgery.verification.verdict.pair import Pair
+
+_SIZES = {
+    "nodes": "nodes",
+    "depth": "depth",
+    "parameters": "parameters",
+    "weight bytes": "weight_bytes",
+    "file bytes": "bytes",
+}
+"""The numbers of an inspection that are compared, by what they are called."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What `surgery diff` tells. `operators` lists all operators, also those that stayed as they were.
+
+    `parity` is what running both models has shown, when that was asked for.
+    """
+
+    before: Inspection
+    after: Inspection
+    operators: tuple[OperatorCount, ...]
+    signature: tuple[Change, ...]
+    opsets: tuple[Change, ...]
+    functions: tuple[Change, ...]
+    metadata: tuple[Change, ...]
+    sizes: tuple[Change, ...]
+    nodes: Correspondence = field(default_factory=Correspondence)
+    constants: Constants = field(default_factory=Constants)
+    parity: Pair | None = None
+
+    @property
+    def same(self) -> bool:
+        """Whether the models differ in no more than names of nodes and inner values, and in how they are stored."""
+        told = (self.signature, self.opsets, self.functions, self.metadata)
+        return not any(told) and self.nodes.same and self.constants.same
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values, as docs/reference/json.md describes them."""
+        return {
+            "same": self.same,
+            "before": {"path": _path(self.before), "nodes": self.before.nodes},
+            "after": {"path": _path(self.after), "nodes": self.after.nodes},
+            "nodes": self.nodes.to_json(),
+            "constants": self.constants.to_json(),
+            "operators": [count.to_json() for count in self.operators],
+            "signature": [change.to_json() for change in self.signature],
+            "opsets": [change.to_json() for change in self.opsets],
+            "functions": [change.to_json() for change in self.functions],
+            "metadata": [change.to_json() for change in self.metadata],
+            "sizes": [change.to_json() for change in self.sizes],
+            "parity": self.parity.to_json() if self.parity is not None else None,
+        }
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from surgery.pages import notebook
+
+        return notebook.difference(self.to_json())
+
+
+def _path(side: Inspection) -> str | None:
+    return str(side.path) if side.path is not None else None
+
+
+def _metadata(side: Inspection) -> dict[str, str]:
+    """Return the metadata that may differ: statements of provenance of two models always do."""
+    return {key: text for key, text in side.metadata.items() if key != STATEMENT_KEY}
+
+
+def with_costs(found: Difference, before: StoredModel, after: StoredModel) -> Difference:
+    """Add what one run of the models computes to their sizes: a number, or an expression in the names of dims."""
+    from surgery.inspection.analysis import analyse
+
+    a, b = analyse(before).costs, analyse(after).costs
+    told = of_one("MACs", a.macs.plain(), b.macs.plain()) + of_one("FLOPs", a.flops.plain(), b.flops.plain())
+    return replace(found, sizes=found.sizes + told)
+
+
+def compare(before: StoredModel, after: StoredModel, nodes: Correspondence, constants: Constants) -> Difference:
+    """Compare what inspection tells of two models, and put it together with what is told of nodes and constants."""
+    a, b = inspect_stored(before), inspect_stored(after)
+    return Difference(
+        a,
+        b,
+        operators=histogram(a.ops, b.ops),
+        signature=(
+            *_ports("input", a.inputs, b.inputs),
+            *_ports("overridable input", a.overridable, b.overridable),
+            *_ports("output", a.outputs, b.outputs),
+        ),
+        opsets=of_maps("opset ", a.opsets, b.opsets) + of_one("IR version", a.ir_version, b.ir_version),
+        functions=of_maps("function ", _functions(before.proto), _functions(after.proto)),
+        metadata=(*of_maps("metadata ", _metadata(a), _metadata(b)), *of_one("producer", a.producer, b.producer)),
+        sizes=tuple(
+            change for what, name in _SIZES.items() for change in of_one(what, getattr(a, name), getattr(b, name))
+        ),
+        nodes=nodes,
+        constants=constants,
+    )
+
+
+def _functions(model: onnx.ModelProto) -> dict[str, str]:
+    """Write what each function takes and gives, by its name: "(a, b; axis) -> (c), 3 nodes"."""
+    return {function_name(function): _heading(function) for function in model.functions}
+
+
+def _heading(function: onnx.FunctionProto) -> str:
+    attributes = [*function.attribute, *(attribute.name for attribute in function.attribute_proto)]
+    taken = "; ".join(filter(None, (", ".join(function.input), ", ".join(attributes))))
+    count = len(function.node)
+    return f"({taken}) -> ({', '.join(function.output)}), {count} node{'' if count == 1 else 's'}"
+
+
+def _ports(kind: str, before: tuple[Port, ...], after: tuple[Port, ...]) -> tuple[Change, ...]:
+    changes = of_maps(f"{kind} ", {port.name: str(port) for port in before}, {port.name: str(port) for port in after})
+    if changes:
+        return changes
+    return of_one(f"order of {kind}s", [port.name for port in before], [port.name for port in after])

@@ -1,0 +1,112 @@
+"""Digests of source code: of the installed package, and of each pass."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import marshal
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from surgery.provenance.files import digest_of, tree
+from surgery.registry.passes import Pass
+from surgery.storage.digests import file_digest
+
+_SUFFIXES: Final = (".py", ".yaml", ".onnxtxt", ".jinja")
+# A pass imports of its own folder only modules with an underscore: `from ._x import y` or `from . import _x, _y`.
+_FROM: Final = re.compile(r"^\s*from \.(_\w+) import ", re.MULTILINE)
+_NAMED: Final = re.compile(r"^\s*from \. import (?:\(([^)]*)\)|(.*))", re.MULTILINE)
+_MODULE: Final = re.compile(r"\b_\w+")
+
+
+@dataclass(frozen=True)
+class PassSource:
+    """Where a pass comes from, see `Pass.origin`, and the digest of its source."""
+
+    origin: str
+    digest: str
+
+
+@cache
+def engine() -> str:
+    """Return the digest of the source of surgery itself, without its passes and recipes."""
+    folder = Path(__file__).parents[1]
+    skipped = (folder / "passes", folder / "recipes")
+    files = (path for path in folder.rglob("*") if path.suffix in _SUFFIXES and path.is_file())
+    return digest_of(tree(folder, (path for path in files if not any(path.is_relative_to(one) for one in skipped))))
+
+
+def sources(passes: Iterable[Pass]) -> Mapping[str, PassSource]:
+    """Return the source of each pass by its name. A rule of a recipe has none: it is part of the recipe."""
+    return {one.name: source_of(one) for one in sorted(passes, key=lambda one: one.name)}
+
+
+def combined(passes: Iterable[Pass]) -> str:
+    """Return one digest of the sources of passes."""
+    return digest_of({name: one.digest for name, one in sources(passes).items()})
+
+
+def source_of(one: Pass) -> PassSource:
+    """Return the source of a pass.
+
+    Of a standard pass it is its file and the modules of its folder that it uses; of one in a file named by `--plugin`
+    or a recipe, that file; of one in a package, all modules of the package; of one in no file (declared in a notebook,
+    say), its function.
+    """
+    if one.is_standard:
+        return PassSource(one.origin, _standard(_file(one)))
+    try:
+        return PassSource(one.origin, _foreign(one.module, _file(one)))
+    except OSError:
+        return PassSource(one.origin, _of_function(one.function))
+
+
+def _of_function(function: Callable[..., Any]) -> str:
+    """Return the digest of the text of a function, of its code where the text is gone."""
+    code = inspect.unwrap(function).__code__
+    try:
+        source = inspect.getsource(code).encode()
+    except (OSError, TypeError):
+        source = marshal.dumps(code)
+    return hashlib.sha256(source).hexdigest()
+
+
+def _file(one: Pass) -> Path:
+    module = sys.modules.get(one.module)
+    declared = one.declared_at.rpartition(":")[0]
+    return Path(declared or str(getattr(module, "__file__", None) or one.place.rpartition(":")[0]))
+
+
+@cache
+def _standard(file: Path) -> str:
+    """Return the digest of a file and of the modules of its folder that it imports, directly or not."""
+    found: dict[str, str] = {}
+    waiting = [file]
+    while waiting:
+        path = waiting.pop()
+        if path.name in found:
+            continue
+        found[path.name] = file_digest(path)
+        waiting += _used(path)
+    return digest_of(found)
+
+
+@cache
+def _used(path: Path) -> list[Path]:
+    text = path.read_text(encoding="utf-8")
+    names = {*_FROM.findall(text), *_MODULE.findall(" ".join("".join(found) for found in _NAMED.findall(text)))}
+    return [module for name in sorted(names) if (module := path.with_name(f"{name}.py")).is_file()]
+
+
+@cache
+def _foreign(module: str, file: Path) -> str:
+    package = sys.modules.get(module.partition(".")[0])
+    places = list(getattr(package, "__path__", ()))
+    if not places or module.startswith("surgery."):
+        return file_digest(file)
+    return digest_of({place: tree(Path(path), Path(path).rglob("*.py")) for place, path in enumerate(places)})

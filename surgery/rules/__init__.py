@@ -1,1 +1,0 @@
-"""Rewrite rules in recipes, as ONNX text."""

@@ -1,0 +1,88 @@
+"""Which files a URL stands for: one object, those of a glob, or those of a folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from surgery.storage.filesystems import opened
+from surgery.storage.remote_errors import reported
+from surgery.storage.urls import protocol
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+_VERSIONS: Final = ("ETag", "etag", "md5Hash", "content_md5", "Content-MD5", "blob_id", "oid", "CRC", "sha256")
+_TIMES: Final = ("LastModified", "last_modified", "Last-Modified", "updated", "mtime", "created")
+
+
+class Entry(NamedTuple):
+    """An object: its URL, its bytes if that is known, and a text that changes when its content does."""
+
+    url: str
+    bytes: int | None
+    version: str
+
+
+def list_files(url: str, suffixes: Sequence[str] = (".onnx",)) -> list[Entry]:
+    """Return the objects that a URL stands for, sorted by URL.
+
+    `*`, `**` and `[...]` in the path make it a glob, with `?` too where that does not begin a query. Of a folder these
+    are the objects below it, at any depth, whose names end in one of `suffixes`. Raises ModelFileError for a URL of
+    nothing, and returns an empty list for a glob without matches.
+    """
+    files, path = opened(url)
+    with reported(url, "listed"):
+        files.invalidate_cache()
+        if _is_glob(url):
+            found = files.glob(path, detail=True)
+        else:
+            info = files.info(path)
+            if info["type"] != "directory":
+                return [_entry(url, info)]
+            found = files.find(path, detail=True)
+            found = {name: one for name, one in found.items() if name.endswith(tuple(suffixes))}
+    entries = [_entry(_url(files, name, url), info) for name, info in found.items() if info["type"] == "file"]
+    return sorted(entries)
+
+
+def version(url: str) -> str:
+    """Return a text that changes when the content of an object does. Raises ModelFileError if there is none."""
+    files, path = opened(url)
+    with reported(url, "read"):
+        files.invalidate_cache()
+        return _version(files.info(path))
+
+
+def _is_glob(url: str) -> bool:
+    marks = "*[" if protocol(url) in ("http", "https") else "*?["
+    return any(mark in url.split("::")[0] for mark in marks)
+
+
+def _url(files: AbstractFileSystem, name: str, given: str) -> str:
+    """Return the URL of a name that a file system lists, with what `given` has around the path."""
+    first, *rest = given.split("::")
+    if re.match(r"https?://", name):
+        return name
+    user = urlsplit(first).netloc if protocol(given) not in ("zip", "tar", "memory") else ""
+    own = f"{protocol(given)}://{user}{name}" if "@" in user else f"{protocol(given)}://{_stripped(files, name)}"
+    return "::".join([own, *rest])
+
+
+def _stripped(files: AbstractFileSystem, name: str) -> str:
+    return str(files._strip_protocol(name)).lstrip("/")
+
+
+def _entry(url: str, info: Mapping[str, Any]) -> Entry:
+    size = info.get("size")
+    return Entry(url, int(size) if size is not None else None, _version(info))
+
+
+def _version(info: Mapping[str, Any]) -> str:
+    for key in _VERSIONS:
+        if info.get(key):
+            return str(info[key]).strip('"')
+    time = next((str(info[key]) for key in _TIMES if info.get(key)), "")
+    return f"{info.get('size')}-{time}"

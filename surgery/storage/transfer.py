@@ -1,0 +1,129 @@
+"""Copy objects to local files and back, atomically."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from surgery.errors import OutputError, TransferError
+from surgery.storage.filesystems import opened
+from surgery.storage.remote_errors import is_passing, reported
+from surgery.storage.urls import protocol, shown
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+T = TypeVar("T")
+
+_PAUSES: Final = (0.5, 2.0)
+"""Seconds before the second attempt and the third, after a connection broke."""
+
+_DEFERRING: Final = ("s3", "s3a", "gs", "gcs", "memory")
+"""Protocols with files that are uploaded first, and appear when they are committed."""
+
+_READ_ONLY: Final = ("http", "https", "zip", "tar", "libarchive", "github", "gist", "git", "data", "reference")
+_STEP: Final = 1 << 22
+
+
+def exists(url: str, *, output: bool = False) -> bool:
+    """Return whether there is an object. Raises SurgeryError if that cannot be found out."""
+    files, path = opened(url, output=output)
+    with reported(url, "reached", output=output):
+        files.invalidate_cache()
+        return bool(_again(lambda: files.exists(path)))
+
+
+def fetch(url: str, target: Path) -> None:
+    """Copy an object to a local file, which is there whole afterwards, or not at all.
+
+    A broken connection is tried again. Raises ModelFileError if there is no such object or it may not be read, and
+    TransferError if the connection breaks each time.
+    """
+    files, path = opened(url)
+    part = target.with_name(f"{target.name}.part")
+    try:
+        with reported(url, "read"):
+            _again(lambda: files.get_file(path, str(part)))
+            if not part.is_file():
+                raise IsADirectoryError
+        with reported(url, "read"):
+            _require_size(files, path, part, url)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _require_size(files: AbstractFileSystem, path: str, part: Path, url: str) -> None:
+    """Raise TransferError if fewer or more bytes arrived than there are; http compares them itself."""
+    if protocol(url) in ("http", "https"):
+        return
+    size = files.info(path).get("size")
+    found = part.stat().st_size
+    if size is not None and size != found:
+        raise TransferError(f"{found:,} of its {size:,} bytes arrived", where=shown(url), todo="try again")
+
+
+def check_writable(url: str, *, force: bool = False) -> None:
+    """Raise OutputError if an object cannot be written: its protocol is read-only, or it exists and `force` is off."""
+    _require_writing(url)
+    try:
+        found = exists(url, output=True)
+    except OutputError as error:
+        # Who may write need not be allowed to read.
+        if not force or not isinstance(error.__cause__, PermissionError):
+            raise
+        found = False
+    if found and not force:
+        raise OutputError("the object exists", where=shown(url), todo="name another one, or use --force")
+
+
+def _require_writing(url: str) -> None:
+    if protocol(url) in _READ_ONLY:
+        raise OutputError(f"'{protocol(url)}' is read-only", where=shown(url), todo="write to s3, gs, az or a file")
+
+
+def put(contents: Sequence[tuple[Path, str]], *, force: bool = False) -> None:
+    """Upload files, in this order: the file that names the others comes last.
+
+    Each object appears whole, or not at all. With s3, gs and memory all are uploaded before the first appears, so that
+    a connection that breaks changes nothing. The URLs have the same protocol. Raises OutputError and TransferError.
+    """
+    for _, url in contents:
+        check_writable(url, force=force)
+    if not contents:
+        return
+    if all(protocol(url) in _DEFERRING for _, url in contents):
+        _put_together(contents)
+        return
+    for source, url in contents:
+        files, path = opened(url, "written", output=True)
+        with reported(url, "written", output=True):
+            files.put_file(str(source), path)
+
+
+def _put_together(contents: Sequence[tuple[Path, str]]) -> None:
+    """Upload files that appear one after the other when all are complete."""
+    files, _ = opened(contents[0][1], "written", output=True)
+    last = contents[-1][1]
+    with reported(last, "written", output=True), files.transaction:
+        for source, url in contents:
+            with source.open("rb") as data, files.open(opened(url)[1], "wb") as target:
+                shutil.copyfileobj(data, target, _STEP)
+    with suppress(Exception):
+        files.invalidate_cache()
+
+
+def _again(call: Callable[[], T]) -> T:
+    """Call, and call again after a pause when a connection broke."""
+    for pause in _PAUSES:
+        try:
+            return call()
+        except Exception as error:
+            if not is_passing(error):
+                raise
+            time.sleep(pause)
+    return call()
