@@ -7,7 +7,7 @@ is shown to be equal given equal values at the boundary, all values are, from th
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -231,7 +231,8 @@ def _is_captured(flow: Flow, numbers: Iterable[int], name: str) -> bool:
 def nudged(piece: onnx.ModelProto, name: str) -> onnx.ModelProto | None:
     """Copy a piece in which the elements of a float are a little larger or smaller; None if it does not make it.
 
-    The factor is 1 + sin(1000 x) / 100, another one for nearly each element, so that no normalization takes it out.
+    The factor is 1 + sin(1000 x) / 100, another one for nearly each element, so that no normalization takes it out. A
+    zero becomes 1 / 100.
     """
     import onnx.helper
 
@@ -243,19 +244,41 @@ def nudged(piece: onnx.ModelProto, name: str) -> onnx.ModelProto | None:
     nodes = [*result.graph.node]
     own = f"{name}/own"
     nodes[place].output[list(nodes[place].output).index(name)] = own
-    chain = []
-    source = own
-    for number, (op, value) in enumerate((("Mul", 1000.0), ("Sin", None), ("Mul", 0.01), ("Add", 1.0))):
-        inputs = [source]
-        if value is not None:
-            constant = onnx.helper.make_node("Constant", [], [f"{name}/value{number}"])
-            constant.attribute.append(onnx.helper.make_attribute("value", onnx.helper.make_tensor("", 1, [], [value])))
-            like = onnx.helper.make_node("CastLike", [f"{name}/value{number}", own], [f"{name}/like{number}"])
-            chain += [constant, like]
-            inputs.append(like.output[0])
-        source = f"{name}/step{number}"
-        chain.append(onnx.helper.make_node(op, inputs, [source]))
-    chain.append(onnx.helper.make_node("Mul", [own, source], [name]))
+    chain, numbers = _numbers_like(piece, name, own, {"many": 1000.0, "part": 0.01, "one": 1.0})
+    steps = (
+        ("Mul", own, numbers["many"]),
+        ("Sin", "step0"),
+        ("Mul", "step1", numbers["part"]),
+        ("Add", "step2", numbers["one"]),
+        ("Mul", own, "step3"),
+        ("Abs", own),
+        ("Sign", "step5"),
+        ("Sub", numbers["one"], "step6"),
+        ("Mul", "step7", numbers["part"]),
+        ("Add", "step4", "step8"),
+    )
+    for number, (op, *inputs) in enumerate(steps):
+        read = [f"{name}/{one}" if one.startswith("step") else one for one in inputs]
+        chain.append(onnx.helper.make_node(op, read, [f"{name}/step{number}"]))
+    chain[-1].output[0] = name
     del result.graph.node[:]
     result.graph.node.extend([*nodes[: place + 1], *chain, *nodes[place + 1 :]])
     return result
+
+
+def _numbers_like(
+    piece: onnx.ModelProto, name: str, own: str, numbers: Mapping[str, float]
+) -> tuple[list[onnx.NodeProto], dict[str, str]]:
+    """Make numbers of the type of a value, which is called `own` by now; return nodes, and names by key."""
+    import onnx.helper
+    import onnx.shape_inference
+
+    inferred = onnx.shape_inference.infer_shapes(piece).graph
+    types = {value.name: value.type.tensor_type.elem_type for value in (*inferred.value_info, *inferred.output)}
+    nodes = []
+    for key, number in numbers.items():
+        tensor = onnx.helper.make_tensor("", types.get(name) or onnx.TensorProto.FLOAT, [], [number])
+        nodes.append(onnx.helper.make_node("Constant", [], [f"{name}/{key}"], value=tensor))
+        if not types.get(name):
+            nodes.append(onnx.helper.make_node("CastLike", [f"{name}/{key}", own], [f"{name}/{key}/like"]))
+    return nodes, {key: f"{name}/{key}" if types.get(name) else f"{name}/{key}/like" for key in numbers}
