@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 _MADE, _STORED = "/made", "/stored"
 
+OWN_INITIALIZERS = 4
+"""The IR version since which initializers are no inputs. Below it, ONNX Runtime does not find those of the main graph
+that only a subgraph in a subgraph reads, unless they are inputs too."""
+
 _MOST_OPENED = 64
 """Values that only the changed model reads and whose nodes are looked at."""
 
@@ -177,7 +181,7 @@ def _piece(side: Definitions, targets: tuple[str, ...], numbers: set[int], given
     import onnx.helper
 
     model, flow = side.model, side.flow
-    result = onnx.ModelProto(ir_version=model.ir_version)
+    result = onnx.ModelProto(ir_version=max(model.ir_version, OWN_INITIALIZERS))
     result.opset_import.extend(model.opset_import)
     graph = result.graph
     graph.name = "region"
