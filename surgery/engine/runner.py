@@ -19,6 +19,7 @@ from surgery.engine.transaction import RefusedEndError
 from surgery.proto.summary import data_files, summarize
 from surgery.recipe.failing import decided
 from surgery.recipe.schema import OnFailure, Recipe
+from surgery.verification.inputs.spec import Compare
 
 if TYPE_CHECKING:
     import onnx
@@ -67,7 +68,8 @@ def run(
     recipe = decided(recipe, on_failure)
     refused: list[StepRecord] = []
     # Where the end result is wrong, verifying each step on the whole model finds the step to blame.
-    each = replace(recipe, verify=replace(recipe.verify, mode="each", compare="whole"))
+    compare: Compare = "whole" if recipe.verify.compare == "whole" else "both"
+    each = replace(recipe, verify=replace(recipe.verify, mode="each", compare=compare))
     for attempt in (recipe, each):
         with (
             rare_collections(),
