@@ -55,13 +55,16 @@ def test_what_is_empty_is_compared_where_it_has_elements(kind: str, change: str,
     assert verdict.passed is holds, verdict.message
 
 
+STARTS = (("p", "far"), ("q", "further"))
+
+
 def test_what_may_have_elements_at_other_sizes_is_not_taken_for_empty() -> None:
-    """No extent is tried beyond a hundred: there the first Slice has elements, whatever becomes of the other one."""
-    head = """g (float[N] x) => (float[A] y) <int64[1] far = {100}, int64[1] further = {101}, int64[1] at = {1},
-        int64[1] end = {9223372036854775807}> { s = Slice(x, FROM, end) e = Slice(x, at, at) """
-    before = head + "t = Concat<axis = 0>(s, e) y = Add(t, t) }"
-    after = head + "t = Concat<axis = 0>(s, e) y = Add(t, t) }"
-    assert not judged(before.replace("FROM", "far"), after.replace("FROM", "further")).passed
+    """No extent beyond 70,000 is tried: there the first Slice has elements, whatever becomes of the other one."""
+    model = """g (float[N] x) => (float[A] y) <int64[1] far = {70000}, int64[1] further = {70001}, int64[1] at = {1},
+        int64[1] end = {9223372036854775807}> {
+        Ps = Slice(x, FROM, end) Pe = Slice(x, at, at) Pt = Concat<axis = 0>(Ps, Pe) y = Add(Pt, Pt) }"""
+    before, other = (model.replace("P", name).replace("FROM", start) for name, start in STARTS)
+    assert not judged(before, other).passed
 
 
 def test_a_subgraph_may_have_values_that_are_empty_yet() -> None:
