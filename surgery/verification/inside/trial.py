@@ -16,10 +16,12 @@ from surgery.operators.ranges import NOT_NEGATIVE, UNIT
 from surgery.promises import Parity
 from surgery.proto.fingerprint import alike
 from surgery.proto.randomness import origins
+from surgery.runtime.inference import element_types
 from surgery.verification.comparing.arbiter import DOUBT
 from surgery.verification.comparing.compare import ComparisonRules, Difference, compare, exceeds
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, OutputJudge
+from surgery.verification.comparing.precision import mentions_narrower, narrowest
 from surgery.verification.comparing.vacuity import ALWAYS_EMPTY, NEVER_FINITE, Run, same, tensors, vacuous
 from surgery.verification.inputs.plan import Binding, Plan
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
@@ -294,7 +296,9 @@ class Laboratory:
         self, region: Region, runs: list[Run], results: Sequence[Mapping[str, Any]], promise: Parity, *, few: bool
     ) -> dict[str, Verdict]:
         """Compare target by target, those of a `few` runs of one of many regions with less ado."""
-        judge = OutputJudge(self._original.inner(region.before.SerializeToString(), runs))
+        inner = self._original.inner(region.before.SerializeToString(), runs)
+        inner.precision = self._precision(region, runs[0])
+        judge = OutputJudge(inner)
         verdicts = {}
         for name, output in zip(region.targets, region.outputs):
             mine = [replace(run, outputs={output: run.outputs[output]}) for run in runs]
@@ -306,6 +310,15 @@ class Laboratory:
             else:
                 verdicts[name] = judge.judge(mine, theirs, promise)
         return verdicts
+
+    def _precision(self, region: Region, run: Run) -> Mapping[str, np.dtype[Any]]:
+        """Return in which types outputs are computed that are wider than these."""
+        arrays = [value for value in map(run.outputs.get, region.outputs) if isinstance(value, np.ndarray)]
+        wide = max((array.dtype.itemsize for array in arrays if is_float(array.dtype)), default=0)
+        if not mentions_narrower(region.before, wide):
+            return {}
+        types = self._engine.analyse(element_types, skeleton=region.before.SerializeToString())
+        return narrowest(region.before, types or {})
 
     def _difference(self, runs: Sequence[Run], results: Sequence[Mapping[str, Any]]) -> Difference:
         rules, total = ComparisonRules.of(self._verify, Parity.CLOSE), Difference()

@@ -1,4 +1,4 @@
-"""Regions that show nothing as they are, and are run at other sizes, with other numbers or with other nodes."""
+"""Regions that show nothing as they are: run at other sizes, with other numbers or nodes, by the right tolerance."""
 
 from __future__ import annotations
 
@@ -176,4 +176,35 @@ def test_initializers_that_only_an_inner_subgraph_reads_are_found_at_ir_version_
             if tensor.name not in known:
                 side.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, 1, tensor.dims))
     verdict = judged(*sides)
+    assert verdict.passed is holds, verdict.message
+
+
+WIDE = """g (float[N,4] x, double[N,4] z) => (double[N,4] y)
+    <float one = {1}, double k = {1.1}, double l = {1.1000001}> {"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "holds"),
+    [
+        ("d = Div(one, e) m = Mul(d, h) c = Cast<to = 11>(m)", "n = Div(g, f) c = Cast<to = 11>(n)", True),
+        ("d = Div(one, e) m = Mul(d, h) c = Cast<to = 11>(m)", "d = Mul(g, f) n = Exp(d) c = Cast<to = 11>(n)", False),
+        ("m = Cast<to = 11>(x) c = Mul(m, k)", "n = Cast<to = 11>(x) c = Mul(n, l)", False),
+    ],
+)
+def test_a_wide_value_has_the_tolerance_of_the_type_that_it_is_computed_in(
+    before: str, after: str, holds: bool
+) -> None:
+    """Float64 says nothing of it, for there is no Celu of float64."""
+    sides = (f"e = Exp(x) h = Celu(x) {before}", f"f = Exp(x) g = Celu(x) {after}")
+    verdict = judged(*(f"{WIDE} {body} y = Mul(c, z) }}" for body in sides), Parity.CLOSE)
+    assert verdict.passed is holds, verdict.message
+
+
+@pytest.mark.parametrize(("folded", "holds"), [("0", True), ("0.5", False)])
+def test_a_region_reaches_far_up_for_what_fixes_a_value(folded: str, holds: bool) -> None:
+    """A product with a stored zero is zero as long as the other factor is finite."""
+    chain = "a0 = Neg(s) " + " ".join(f"a{i + 1} = Tanh(a{i})" for i in range(12)) + " v = Neg(a12)"
+    head = f"""g (float[N] x) => (float[1] y, float[1] v, float[N] w)
+        <float[1] z = {{0}}, float[1] s = {{3}}, float[1] o = {{{folded}}}> {{ w = Neg(x) {chain} """
+    verdict = judged(head + "p = Mul(a12, z) q = Abs(p) y = Celu(q) }", head + "q = Identity(o) y = Celu(q) }")
     assert verdict.passed is holds, verdict.message
