@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from surgery.operators import traits
+from surgery.operators.dtypes import dtype_of, is_float
 from surgery.proto.dataflow import Flow
 from surgery.proto.extract import called
 from surgery.verification.inside.definitions import Definitions, differing
@@ -232,23 +233,24 @@ def _is_captured(flow: Flow, numbers: Iterable[int], name: str) -> bool:
     return any(name in flow.reads[number] and name not in flow.nodes[number].input for number in numbers)
 
 
-def nudged(piece: onnx.ModelProto, name: str) -> onnx.ModelProto | None:
-    """Copy a piece in which the elements of a float are a little larger or smaller; None if it does not make it.
+def nudged(piece: onnx.ModelProto, name: str, element_type: int = 0) -> onnx.ModelProto | None:
+    """Copy a piece in which the elements of a float are a little larger or smaller; None if it makes no such float.
 
-    The factor is 1 + sin(1000 x) / 100, another one for nearly each element, so that no normalization takes it out. A
-    zero becomes 1 / 100.
+    `element_type` is a number of `TensorProto.DataType`, 0 where it is not known. The factor is 1 + sin(1000 x) / 100,
+    another one for nearly each element, so that no normalization takes it out. A zero becomes 1 / 100.
     """
     import onnx.helper
 
     place = next((i for i, node in enumerate(piece.graph.node) if name in node.output), None)
-    if place is None:
+    dtype = dtype_of(element_type)
+    if place is None or (dtype is not None and not is_float(dtype)):
         return None
     result = onnx.ModelProto()
     result.CopyFrom(piece)
     nodes = [*result.graph.node]
     own = f"{name}/own"
     nodes[place].output[list(nodes[place].output).index(name)] = own
-    chain, numbers = _numbers_like(piece, name, own, {"many": 1000.0, "part": 0.01, "one": 1.0})
+    chain, numbers = _numbers_like(name, own, element_type, {"many": 1000.0, "part": 0.01, "one": 1.0})
     steps = (
         ("Mul", own, numbers["many"]),
         ("Sin", "step0"),
@@ -271,18 +273,18 @@ def nudged(piece: onnx.ModelProto, name: str) -> onnx.ModelProto | None:
 
 
 def _numbers_like(
-    piece: onnx.ModelProto, name: str, own: str, numbers: Mapping[str, float]
+    name: str, own: str, element_type: int, numbers: Mapping[str, float]
 ) -> tuple[list[onnx.NodeProto], dict[str, str]]:
     """Make numbers of the type of a value, which is called `own` by now; return nodes, and names by key."""
     import onnx.helper
-    import onnx.shape_inference
 
-    inferred = onnx.shape_inference.infer_shapes(piece).graph
-    types = {value.name: value.type.tensor_type.elem_type for value in (*inferred.value_info, *inferred.output)}
-    nodes = []
+    nodes, names = [], {}
     for key, number in numbers.items():
-        tensor = onnx.helper.make_tensor("", types.get(name) or onnx.TensorProto.FLOAT, [], [number])
-        nodes.append(onnx.helper.make_node("Constant", [], [f"{name}/{key}"], value=tensor))
-        if not types.get(name):
-            nodes.append(onnx.helper.make_node("CastLike", [f"{name}/{key}", own], [f"{name}/{key}/like"]))
-    return nodes, {key: f"{name}/{key}" if types.get(name) else f"{name}/{key}/like" for key in numbers}
+        names[key] = f"{name}/{key}"
+        tensor = onnx.helper.make_tensor("", element_type or onnx.TensorProto.FLOAT, [], [number])
+        nodes.append(onnx.helper.make_node("Constant", [], [names[key]], value=tensor))
+        if not element_type:
+            # An operator since opset 15.
+            nodes.append(onnx.helper.make_node("CastLike", [names[key], own], [f"{names[key]}/like"]))
+            names[key] += "/like"
+    return nodes, names

@@ -271,7 +271,8 @@ class Laboratory:
             return False
         # A region like another one, or that is proved, has not been run.
         _declared(region.before, region, self._values.points[0].forms)
-        piece = nudged(region.before, name)
+        types = self._engine.analyse(element_types, skeleton=region.before.SerializeToString()) or {}
+        piece = nudged(region.before, name, types.get(name, 0))
         if piece is None:
             return False
         budget.spend(seconds(region, reduced(region, self._values.points), Parity.CLOSE, few=True))

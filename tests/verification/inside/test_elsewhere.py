@@ -9,7 +9,7 @@ from surgery.graph import text
 from surgery.promises import Parity
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.inside.nonempty import with_elements
-from surgery.verification.inside.regions import Region
+from surgery.verification.inside.regions import Region, nudged
 from surgery.verification.inside.trial import PROVED
 from surgery.verification.verdict.verifier import Verdict, Verifier
 
@@ -159,6 +159,12 @@ def test_a_zero_of_another_shape_is_made_up_for(opset: int, number: str, holds: 
     before = model % (opset, number, "e = Expand(c, s) r = Relu(e)")
     verdict = judged(before, model % (opset, number, "r = Relu(d)"))
     assert verdict.passed is holds, verdict.message
+
+
+def test_integers_are_not_nudged() -> None:
+    piece = text.parse("g (float[N] x, float s, uint8 z) => (uint8[N] q) { q = QuantizeLinear(x, s, z) }")
+    assert nudged(piece, "q", onnx.TensorProto.UINT8) is None and nudged(piece, "x", onnx.TensorProto.FLOAT) is None
+    assert nudged(piece, "q", onnx.TensorProto.FLOAT) is not None
 
 
 @pytest.mark.parametrize(("change", "holds"), [("t = Mul(k, two)", True), ("t = Mul(k, one)", False)])
