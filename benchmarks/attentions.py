@@ -22,9 +22,9 @@ from suite import cores
 
 from surgery import recipe as recipes
 from surgery import storage
-from surgery.engine.run_until import run_until, steps_of
+from surgery.engine.run_until import run_until
 from surgery.errors import SurgeryError
-from surgery.recipe.schema import Recipe
+from surgery.recipe.schema import Recipe, pass_steps
 from surgery.registry.catalog import catalog
 from surgery.targets import shipped as targets
 from surgery.why.explain import Why, explain
@@ -92,7 +92,7 @@ def attentions(path: Path, recipe: Recipe) -> Attentions:
     """Run the recipe up to the last of `PASSES` and ask what it and the others leave."""
     stored = storage.load(path)
     found = cores.written_out(stored.proto) + cores.fused(stored.proto).total()
-    last = [name for name in PASSES if name in {step.name for step in steps_of(recipe.steps)}][-1]
+    last = [name for name in PASSES if name in {step.name for step in pass_steps(recipe.steps)}][-1]
     proto = run_until(stored, recipe, last).proto
     whys = {
         name: explain(catalog.find(name), proto, stored.weights, limit=1 << 30, target=targets.find(recipe.target))

@@ -20,6 +20,7 @@ from surgery.recipe.failing import decided
 from surgery.recipe.schema import OnFailure, Recipe
 from surgery.storage import urls
 from surgery.storage.summary import data_files, summarize
+from surgery.verification.inputs.spec import Compare
 
 if TYPE_CHECKING:
     import onnx
@@ -68,7 +69,8 @@ def run(
     recipe = decided(recipe, on_failure)
     refused: list[StepRecord] = []
     # Where the end result is wrong, verifying each step on the whole model finds the step to blame.
-    each = replace(recipe, verify=replace(recipe.verify, mode="each", compare="whole"))
+    compare: Compare = "whole" if recipe.verify.compare == "whole" else "both"
+    each = replace(recipe, verify=replace(recipe.verify, mode="each", compare=compare))
     for attempt in (recipe, each):
         with (
             rare_collections(),

@@ -2,8 +2,9 @@
 
 Values of both models get numbers so that equal numbers mean equal values: a number stands for an operator with its
 attributes and the numbers of its inputs, for an input of the model, or for the content of a constant. An Identity, or a
-Transpose that keeps the order, has the number of what it copies. Names of interior values do not matter; so two equal
-nodes are one, and a weight that is elsewhere is the same weight.
+Transpose that keeps the order, has the number of what it copies; where only values are numbered, an If of a constant
+condition has those of its branch. Names of interior values do not matter; so two equal nodes are one, and a weight that
+is elsewhere is the same weight.
 
 A node of the changed model whose number the original does not have is *changed*, a node of the original whose number
 the changed model does not have is *removed*. Where a changed node makes a value with a name that the original has
@@ -14,6 +15,7 @@ to be shown by comparing the values.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     import onnx
 
 _SHORT = 64
+
+_BOOL = 9
+"""By its number in `TensorProto.DataType`."""
 
 
 @dataclass
@@ -111,7 +116,7 @@ def numbered(
     first: onnx.ModelProto, second: onnx.ModelProto, equal: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """Number the values of two main graphs; `equal` as for `alike`."""
-    numbers = _Numbers()
+    numbers = _Numbers(enters_branches=True)
 
     def values(model: onnx.ModelProto) -> Mapping[str, int]:
         return _number(numbers, model, model.graph.node, None).values
@@ -198,10 +203,16 @@ def _form(kind: onnx.TypeProto) -> tuple[str | None, int]:
 
 @dataclass
 class _Numbers:
-    """The numbers given so far, for both models. Those below `known` were given to the original."""
+    """The numbers given so far, for both models. Those below `known` were given to the original.
+
+    `enters_branches`: an If of a constant condition is its branch. The nodes of a branch have no number among those of
+    the main graph, so that this is nothing for whoever asks which nodes have changed.
+    """
 
     table: dict[Hashable, int] = field(default_factory=dict)
     known: int = 0
+    enters_branches: bool = False
+    conditions: dict[int, bool] = field(default_factory=dict)
     adopted: dict[Hashable, Hashable] = field(default_factory=dict)
     united: dict[int, int] = field(default_factory=dict)
 
@@ -217,7 +228,10 @@ class _Numbers:
 
     def constant(self, tensor: onnx.TensorProto) -> int:
         key = content(tensor)
-        return self.of(self.adopted.get(key, key))
+        number = self.of(self.adopted.get(key, key))
+        if tensor.data_type == _BOOL and math.prod(tensor.dims) == 1 and not storage.is_external(tensor):
+            self.conditions[number] = any(storage.bytes_of(tensor))
+        return number
 
     def adopt(self, original: onnx.ModelProto, candidate: onnx.ModelProto) -> None:
         """Take weights of the same name in two files for the same where their bytes are."""
@@ -312,11 +326,31 @@ class _Scope:
         if node.op_type == "Constant" and not node.domain and node.attribute[0].HasField("t"):
             self.values[node.output[0]] = self.numbers.constant(node.attribute[0].t)
             return None
+        branch = self._branch(node) if self.numbers.enters_branches else None
+        if branch is not None:
+            self.values.update(zip(node.output, branch))
+            return None
         number = self.numbers.of(self._key(node))
         self.values.update(
             (name, self.numbers.of(("output", number, position))) for position, name in enumerate(node.output) if name
         )
         return None if node.op_type == "Constant" and not node.domain else number
+
+    def _branch(self, node: onnx.NodeProto) -> list[int] | None:
+        """Number the outputs of the branch that an If takes; None where that is not known, or the node is no If."""
+        if node.op_type != "If" or node.domain not in ("", "ai.onnx"):
+            return None
+        takes = self.numbers.conditions.get(self._value(node.input[0]))
+        if takes is None:
+            return None
+        wanted = "then_branch" if takes else "else_branch"
+        graph = next(attribute.g for attribute in node.attribute if attribute.name == wanted)
+        # What it runs has the numbers that it has outside, subgraphs included.
+        inner = _Scope(self.numbers, self.model, self.values, self.depth)
+        inner.enter(graph)
+        for each in graph.node:
+            inner.add(each)
+        return [inner._value(output.name) for output in graph.output]
 
     def _value(self, name: str) -> int:
         return self.values[name] if name in self.values else self.numbers.of(("unbound", name))

@@ -206,7 +206,8 @@ class Verify(Section):
     seed: Whole = key("The seed of the random inputs.")
     mode: Annotated[Mode, Word] = key("Verify after each step, once at the end, or never.")
     compare: Annotated[Compare, Word] = key(
-        "Compare the changed region after each step and the whole model at the end, or the whole model after each step."
+        "Compare the changed region after each step and the whole model at the end, or the whole model after each "
+        "step, or both: the changed region where the outputs of the whole model prove nothing."
     )
     unverified: Annotated[Unverified, Word] = key("Whether a step that could not be verified fails.")
     timeout: Annotated[float, Field(gt=0), takes("a number of seconds", int, float)] = key(

@@ -102,6 +102,30 @@ def test_a_recipe_keeps_what_holds(where: str, mode: str, tmp_path: Path) -> Non
     assert [step.name for step in result.refused] == [*(["(end)"] if mode == "end" else []), "keep-drop-relu"]
 
 
+HIDDEN = "g (float[N,6] x) => (float[N,6] y) <float zero = {0}> { a = OP(x) r = Relu(a) m = Mul(r, zero) y = Abs(m) }"
+
+
+@pytest.mark.parametrize(("compare", "op", "status"), [
+    ("both", "Abs", "committed"),
+    ("both", "Cos", "rolled_back"),
+    ("whole", "Abs", "rolled_back"),
+])  # fmt: skip
+def test_what_no_output_shows_may_be_shown_in_its_region(compare: str, op: str, status: str) -> None:
+    more = f"on_failure: bisect\nverify: {{compare: {compare}}}"
+    result = apply("[keep-drop-relu]", more, HIDDEN.replace("OP", op))
+    assert outcomes(result) == [("keep-drop-relu", status)]
+    assert result.end is None
+
+
+def test_where_the_end_is_wrong_what_no_output_shows_is_kept(where: str) -> None:
+    model = """g (float[N,6] x) => (float[N,6] y, float[N,6] z) <float zero = {0}> {
+        a = Abs(x) r1 = Relu(a) m = Mul(r1, zero) y = Abs(m) c = Cos(x) r2 = Relu(c) z = Neg(r2) }"""
+    result = apply("[keep-drop-relu]", "on_failure: bisect\nverify: {mode: end}", model)
+    assert [step.name for step in result.refused] == ["(end)", "keep-drop-relu"]
+    assert [site.number for site in result.refused[-1].refused_sites] == [2]
+    assert sorted(ops(result)) == ["Abs", "Abs", "Cos", "Mul", "Neg", "Relu"]
+
+
 @pytest.mark.parametrize("mode", ["each", "end"])
 def test_a_strict_run_keeps_nothing_unless_all_holds(where: str, mode: str, tmp_path: Path) -> None:
     output = tmp_path / "out.onnx"

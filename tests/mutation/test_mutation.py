@@ -54,6 +54,11 @@ def test_the_suite_is_large_and_varied() -> None:
         assert any(mutant.source.startswith(group) for mutant in SUITE), group
 
 
+def test_each_model_that_is_made_wrong_is_there() -> None:
+    known = {*sources.names(), *(f"wrong/{name}" for name in handmade.WRONG)}
+    assert {mutant.source for mutant in SUITE} <= known
+
+
 def test_survivors_are_few_and_each_has_a_reason() -> None:
     assert {str(mutant) for mutant in SUITE} >= set(SURVIVORS)
     assert len(SURVIVORS) <= len(SUITE) // 100

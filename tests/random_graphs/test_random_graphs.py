@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 from support.breadth import sampled
 
 from random_graphs.generate import generate
-from random_graphs.judge import judge
+from random_graphs.judge import _agrees_rounded, judge
+from surgery.graph import text
 
 SEEDS = range(100_000, 100_024)
 
@@ -27,3 +33,14 @@ def test_a_random_graph_gets_a_right_result(seed: int) -> None:
 def test_the_sample_is_not_empty() -> None:
     kept = sum(generate(seed) is not None for seed in SEEDS)
     assert kept >= len(SEEDS) // 2
+
+
+@pytest.mark.parametrize(("after", "agrees"), [("i = Mul(x, x)", True), ("i = Mul(x, w)", False)])
+def test_what_float32_in_between_makes_of_float16_is_no_wrong_result(after: str, agrees: bool, tmp_path: Path) -> None:
+    model = "g (float16[N] x, float16[N] w) => (float16[N] i, float16[N] y) { BODY y = Mul(i, w) }"
+    path = tmp_path / "after.onnx"
+    onnx.save(text.parse(model.replace("BODY", after)), path)
+    before = text.parse(model.replace("BODY", "a = Mul(x, x) i = Identity(a)"))
+    made: Any = SimpleNamespace(model=before, random=set())
+    fed = {"x": np.array([300, 3.3], np.float16), "w": np.array([0.001, 1.7], np.float16)}
+    assert _agrees_rounded(made, path, fed) is agrees

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from surgery.promises import Parity
 from surgery.runtime import engine as engine_module
+from surgery.runtime import sessions
 from surgery.runtime.engine import Engine, shorten_native
 from surgery.runtime.ordering import defer, settle_casts
 from surgery.runtime.rounding import hold
@@ -80,6 +81,27 @@ def test_casts_are_settled():
     assert _ops(model.graph) == ["Cast", "Cast", "Shape", "Cast", "Add"]
     assert [node.attribute[0].i for node in model.graph.node if node.op_type == "Cast"] == [10, 7, 1]
     onnx.checker.check_model(model, full_check=True)
+
+
+def test_an_identity_between_16_bit_floats_changes_nothing_where_values_are_rounded_as_the_model_says():
+    """Without it, ONNX Runtime goes on in float32: 300 * 300 * 0.001 is 90 then, and infinite by the definition."""
+    body = """g (float16[N] x, float16[3,N] w) => (float16[N] y, float16[3,N] z) {
+        y, z = Scan(x, w) <num_scan_inputs = 1, body = b (float16[N] v, float16[N] item) => (float16[N] i, float16[N] o)
+            { BODY o = Mul(i, item) }> }"""
+    with_identity, without, wrong = (
+        _parse(body.replace("BODY", nodes)).SerializeToString()
+        for nodes in ("a = Mul(v, v) i = Identity(a)", "i = Mul(v, v)", "a = Abs(v) i = Mul(a, v)")
+    )
+    feed = {"x": np.array([300, 3.3], np.float16), "w": np.full((3, 2), 0.001, np.float16)}
+    runs = [sessions.run(model, [feed], 1 << 20)["runs"][0] for model in (with_identity, without)]
+    assert np.isinf(runs[0]["z"][0, 0])
+    assert all(runs[0][name].tobytes() == runs[1][name].tobytes() for name in "yz")
+    verifier = Verifier(with_identity)
+    try:
+        assert verifier.verify(without, Parity.EXACT).status == "equal"
+        assert verifier.verify(wrong, Parity.EXACT).status == "different"
+    finally:
+        verifier.close()
 
 
 def test_every_16_bit_result_has_a_barrier_and_others_have_none():

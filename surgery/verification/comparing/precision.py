@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 
 def may_be_narrower(model: onnx.ModelProto) -> bool:
     """Return whether an output is declared to be wider than some float that the main graph mentions."""
-    found = set(_mentioned(model.graph))
-    widths = [dtype_of(number) for number in found]
-    least = min((dtype.itemsize for dtype in widths if dtype is not None and is_float(dtype)), default=0)
-    return any(
-        dtype is not None and is_float(dtype) and dtype.itemsize > least > 0
-        for dtype in (dtype_of(output.type.tensor_type.elem_type) for output in model.graph.output)
-    )
+    types = [dtype_of(output.type.tensor_type.elem_type) for output in model.graph.output]
+    widths = [dtype.itemsize for dtype in types if dtype is not None and is_float(dtype)]
+    return mentions_narrower(model, max(widths, default=0))
+
+
+def mentions_narrower(model: onnx.ModelProto, width: int) -> bool:
+    """Return whether the main graph mentions floats of fewer bytes than `width`."""
+    types = [dtype_of(number) for number in set(_mentioned(model.graph))]
+    return any(dtype is not None and is_float(dtype) and dtype.itemsize < width for dtype in types)
 
 
 def _mentioned(graph: onnx.GraphProto) -> Iterator[int]:

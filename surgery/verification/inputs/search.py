@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, islice
 
 from surgery.operators.cost import PROBE, PROBE_NODE
 from surgery.verification.inputs.alike import guesses
@@ -37,6 +37,9 @@ class Found:
     accepted: list[Binding] = field(default_factory=list)
     refused: list[tuple[Binding, str]] = field(default_factory=list)
 
+
+_OTHER_DATA, _POINTS_OF_OTHER_DATA = 6, 3
+"""How many other sets of data are tried where a model refuses all, each at so many points."""
 
 Cost = Callable[[Binding], float]
 """Estimate the seconds of one run."""
@@ -71,7 +74,7 @@ class _Search:
         self.deadline = time.monotonic() + PATIENCE
         self.probes = 0
         self.seconds = 0.0
-        self.refused: set[tuple[str, tuple[tuple[str, int], ...]]] = set()
+        self.refused: set[Hashable] = set()
         self.found = found
         self.profile = PROFILES[0]
 
@@ -117,7 +120,10 @@ class _Search:
         Cover(self.free, tied, self.known, points, probe).run(pairs=cost <= TRIVIAL)
 
     def _first(self) -> Binding | None:
-        """Try each point of the ladder as the graph suggests, then with simpler integers."""
+        """Try each point of the ladder as the graph suggests, then with simpler integers, then with other data.
+
+        How many different elements or other than zero there are may decide about shapes.
+        """
         for profile in self.plan.profiles:
             self.profile = profile
             for point in self._points():
@@ -125,6 +131,14 @@ class _Search:
                     return self._binding(point)
                 if self._late():
                     return None
+        self.profile = PROFILES[0]
+        for seed in range(self.seed + 1, self.seed + 1 + _OTHER_DATA):
+            self.seed = seed
+            for point in islice(self._points(), _POINTS_OF_OTHER_DATA):
+                if self._late():
+                    return None
+                if self._accepts(point):
+                    return self._binding(point)
         return None
 
     def _points(self) -> Iterator[dict[str, int]]:
@@ -269,5 +283,5 @@ class _Search:
         return self.probes >= PROBES or self.seconds > SECONDS or time.monotonic() > self.deadline
 
 
-def _key(binding: Binding) -> tuple[str, tuple[tuple[str, int], ...]]:
-    return binding.profile, tuple(sorted(binding.dims.items()))
+def _key(binding: Binding) -> Hashable:
+    return binding.profile, binding.seed, tuple(sorted(binding.dims.items()))

@@ -18,7 +18,7 @@ V = TypeVar("V")
 Mode = Literal["each", "end", "off"]
 
 
-Compare = Literal["region", "whole"]
+Compare = Literal["region", "whole", "both"]
 
 
 Unverified = Literal["refuse", "accept"]
@@ -175,9 +175,9 @@ class VerifySpec:
     """How strictly to verify. A tolerance of None leaves it to the dtype and the promise of the pass.
 
     `mode`: after each pass, once at the end, or never. `compare`: whether the region of a change decides where it
-    can, and the whole model at the end, or the whole model each time. `unverified`: whether a step that could not
-    be verified counts as failed. `timeout` is in seconds for one run of the model, `memory` in bytes for the process
-    that runs it.
+    can, and the whole model at the end, or the whole model each time, or `both`: the region where outputs of the whole
+    model that agree prove nothing. `unverified`: whether a step that could not be verified counts as failed. `timeout`
+    is in seconds for one run of the model, `memory` in bytes for the process that runs it.
     `custom_op_library`: shared libraries with custom operators for ONNX Runtime, native code that whoever makes this
     has asked about. `providers`: execution providers of ONNX Runtime, in the order of preference; none means the CPU.
     """

@@ -16,7 +16,7 @@ from surgery.proto.extract import called
 from surgery.proto.fingerprint import hands_on, numbered, operation
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import VACUOUS
-from surgery.verification.inside.regions import Region
+from surgery.verification.inside.regions import OWN_INITIALIZERS, Region
 
 if TYPE_CHECKING:
     import onnx
@@ -110,7 +110,7 @@ def _piece(model: onnx.ModelProto, flow: Flow, wanted: Mapping[str, str]) -> onn
     import onnx
     import onnx.helper
 
-    result = onnx.ModelProto(ir_version=model.ir_version)
+    result = onnx.ModelProto(ir_version=max(model.ir_version, OWN_INITIALIZERS))
     result.opset_import.extend(model.opset_import)
     graph = result.graph
     graph.name = "region"

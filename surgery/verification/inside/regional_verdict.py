@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from surgery.verification.comparing.reference_run import ReferenceRun
 
-_ROUNDS = 4
+_ROUNDS = 6
 """How often regions are tried; each time those of what was not shown are larger."""
 
 _LARGEST = 600

@@ -7,11 +7,12 @@ is shown to be equal given equal values at the boundary, all values are, from th
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from surgery.operators import traits
+from surgery.operators.dtypes import dtype_of, is_float
 from surgery.proto.dataflow import Flow
 from surgery.proto.extract import called
 from surgery.verification.inside.definitions import Definitions, differing
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     import onnx
 
 _MADE, _STORED = "/made", "/stored"
+
+OWN_INITIALIZERS = 4
+"""The IR version since which initializers are no inputs. Below it, ONNX Runtime does not find those of the main graph
+that only a subgraph in a subgraph reads, unless they are inputs too."""
 
 _MOST_OPENED = 64
 """Values that only the changed model reads and whose nodes are looked at."""
@@ -177,7 +182,7 @@ def _piece(side: Definitions, targets: tuple[str, ...], numbers: set[int], given
     import onnx.helper
 
     model, flow = side.model, side.flow
-    result = onnx.ModelProto(ir_version=model.ir_version)
+    result = onnx.ModelProto(ir_version=max(model.ir_version, OWN_INITIALIZERS))
     result.opset_import.extend(model.opset_import)
     graph = result.graph
     graph.name = "region"
@@ -228,34 +233,58 @@ def _is_captured(flow: Flow, numbers: Iterable[int], name: str) -> bool:
     return any(name in flow.reads[number] and name not in flow.nodes[number].input for number in numbers)
 
 
-def nudged(piece: onnx.ModelProto, name: str) -> onnx.ModelProto | None:
-    """Copy a piece in which the elements of a float are a little larger or smaller; None if it does not make it.
+def nudged(piece: onnx.ModelProto, name: str, element_type: int = 0) -> onnx.ModelProto | None:
+    """Copy a piece in which the elements of a float are a little larger or smaller; None if it makes no such float.
 
-    The factor is 1 + sin(1000 x) / 100, another one for nearly each element, so that no normalization takes it out.
+    `element_type` is a number of `TensorProto.DataType`, 0 where it is not known. The factor is 1 + sin(1000 x) / 100,
+    another one for nearly each element, so that no normalization takes it out. A zero becomes 1 / 100.
     """
     import onnx.helper
 
     place = next((i for i, node in enumerate(piece.graph.node) if name in node.output), None)
-    if place is None:
+    dtype = dtype_of(element_type)
+    if place is None or (dtype is not None and not is_float(dtype)):
         return None
     result = onnx.ModelProto()
     result.CopyFrom(piece)
     nodes = [*result.graph.node]
     own = f"{name}/own"
     nodes[place].output[list(nodes[place].output).index(name)] = own
-    chain = []
-    source = own
-    for number, (op, value) in enumerate((("Mul", 1000.0), ("Sin", None), ("Mul", 0.01), ("Add", 1.0))):
-        inputs = [source]
-        if value is not None:
-            constant = onnx.helper.make_node("Constant", [], [f"{name}/value{number}"])
-            constant.attribute.append(onnx.helper.make_attribute("value", onnx.helper.make_tensor("", 1, [], [value])))
-            like = onnx.helper.make_node("CastLike", [f"{name}/value{number}", own], [f"{name}/like{number}"])
-            chain += [constant, like]
-            inputs.append(like.output[0])
-        source = f"{name}/step{number}"
-        chain.append(onnx.helper.make_node(op, inputs, [source]))
-    chain.append(onnx.helper.make_node("Mul", [own, source], [name]))
+    chain, numbers = _numbers_like(name, own, element_type, {"many": 1000.0, "part": 0.01, "one": 1.0})
+    steps = (
+        ("Mul", own, numbers["many"]),
+        ("Sin", "step0"),
+        ("Mul", "step1", numbers["part"]),
+        ("Add", "step2", numbers["one"]),
+        ("Mul", own, "step3"),
+        ("Abs", own),
+        ("Sign", "step5"),
+        ("Sub", numbers["one"], "step6"),
+        ("Mul", "step7", numbers["part"]),
+        ("Add", "step4", "step8"),
+    )
+    for number, (op, *inputs) in enumerate(steps):
+        read = [f"{name}/{one}" if one.startswith("step") else one for one in inputs]
+        chain.append(onnx.helper.make_node(op, read, [f"{name}/step{number}"]))
+    chain[-1].output[0] = name
     del result.graph.node[:]
     result.graph.node.extend([*nodes[: place + 1], *chain, *nodes[place + 1 :]])
     return result
+
+
+def _numbers_like(
+    name: str, own: str, element_type: int, numbers: Mapping[str, float]
+) -> tuple[list[onnx.NodeProto], dict[str, str]]:
+    """Make numbers of the type of a value, which is called `own` by now; return nodes, and names by key."""
+    import onnx.helper
+
+    nodes, names = [], {}
+    for key, number in numbers.items():
+        names[key] = f"{name}/{key}"
+        tensor = onnx.helper.make_tensor("", element_type or onnx.TensorProto.FLOAT, [], [number])
+        nodes.append(onnx.helper.make_node("Constant", [], [names[key]], value=tensor))
+        if not element_type:
+            # An operator since opset 15.
+            nodes.append(onnx.helper.make_node("CastLike", [names[key], own], [f"{names[key]}/like"]))
+            names[key] += "/like"
+    return nodes, names

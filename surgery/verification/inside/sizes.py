@@ -63,10 +63,11 @@ def _smaller(region: Region, point: Point, fixed: set[int]) -> Point:
     return replace(point, forms=smaller)
 
 
-def enlarged(region: Region, points: Sequence[Point]) -> list[Point]:
+def enlarged(region: Region, points: Sequence[Point], *, ones: bool = False) -> list[Point]:
     """Return points at which extents are larger than any number that the region has; none where that is not possible.
 
-    What is empty at the sizes of the model and at these is so at all.
+    What is empty at the sizes of the model and at these is so at all. Extents of `ones` stay, since they broadcast,
+    unless they are wanted too.
     """
     if not region.given or not all(point.forms[name].is_drawn for point in points for name in region.given):
         return []
@@ -76,7 +77,8 @@ def enlarged(region: Region, points: Sequence[Point]) -> list[Point]:
     # Numbers beyond these stand for an end that is nowhere.
     if any(_MOST < number < _NOWHERE for number in numbers):
         return []
-    fixed = {extent for tensor in tensors for extent in tensor.dims} | {1}
+    fixed = {extent for tensor in tensors for extent in tensor.dims}
+    fixed = fixed - {1} if ones else fixed | {1}
     found = []
     for point in points[:2]:
         forms = {name: point.forms[name] for name in region.given}

@@ -8,13 +8,14 @@ that is right for these and agrees on the stored ones is right.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from surgery.operators.dtypes import Array, dtype_of, is_float
+from surgery.operators.subgraphs import graphs, nested
 from surgery.verification.inside.regions import Region
 
 if TYPE_CHECKING:
@@ -28,40 +29,56 @@ _HUGE = 1e12
 
 _ORDINARY = 0.5, 1.5
 
+_HIGH, _LOW, _NAN = 1.375, 0.625, 0.875
+"""What stands for an infinity, for a negative one, and for no number."""
 
-def tamed(region: Region) -> Region | None:
-    """Copy a region with ordinary numbers in both pieces; None where no stored number stands in the way.
 
-    They are positive: what is taken for a variance has a square root. Equal tensors stay equal.
+def tamed(region: Region) -> Iterator[Region]:
+    """Yield copies of a region with ordinary numbers in both pieces, where stored numbers stand in the way.
+
+    They are positive: what is taken for a variance has a square root. First equal tensors stay equal. Then only what
+    is not finite is another number, the same one wherever it stands: a rewrite may join tensors.
     """
     held = [{_key(tensor) for tensor in _stored(piece)} for piece in (region.before, region.after)]
     common = held[0] & held[1]
-    before, after = (_tamed(piece, common) for piece in (region.before, region.after))
-    return None if before is None or after is None else replace(region, before=before, after=after)
+    for ordinary in (lambda tensor, array: _other(tensor, array) if _key(tensor) in common else array, _made_finite):
+        before, after = (_tamed(piece, ordinary) for piece in (region.before, region.after))
+        if before is not None and after is not None:
+            yield replace(region, before=before, after=after)
 
 
-def _tamed(piece: onnx.ModelProto, common: set[bytes]) -> onnx.ModelProto | None:
+def _tamed(piece: onnx.ModelProto, ordinary: Callable[[onnx.TensorProto, Array], Array]) -> onnx.ModelProto | None:
     from onnx import numpy_helper
 
     result = type(piece)()
     result.CopyFrom(piece)
     has_changed = False
     for tensor in _stored(result):
-        key = _key(tensor)
         array = numpy_helper.to_array(tensor)
-        wild = _wild(array)
-        if key in common and wild.any():
-            rng = np.random.default_rng([len(key), *key[-8:]])
-            ordinary = np.where(wild, rng.uniform(*_ORDINARY, array.shape), array)
-            tensor.CopyFrom(numpy_helper.from_array(ordinary.astype(array.dtype), tensor.name))
+        found = ordinary(tensor, array)
+        if found is not array and not np.array_equal(found, array):
+            tensor.CopyFrom(numpy_helper.from_array(found.astype(array.dtype), tensor.name))
             has_changed = True
     return result if has_changed else None
 
 
+def _other(tensor: onnx.TensorProto, array: Array) -> Array:
+    """Draw numbers in place of those that are too large, too small or not finite."""
+    key = _key(tensor)
+    rng = np.random.default_rng([len(key), *key[-8:]])
+    return np.where(_wild(array), rng.uniform(*_ORDINARY, array.shape), array)
+
+
+def _made_finite(_: onnx.TensorProto, array: Array) -> Array:
+    wide = array.astype(np.float64)
+    return np.where(np.isnan(wide), _NAN, np.where(np.isinf(wide), np.where(wide > 0, _HIGH, _LOW), wide))
+
+
 def _stored(piece: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Yield the float tensors that are stored in place and not too large."""
-    found = [*piece.graph.initializer]
-    found += [a.t for node in piece.graph.node if node.op_type == "Constant" for a in node.attribute if a.HasField("t")]
+    """Yield the float tensors that are stored in place and not too large, those of subgraphs too."""
+    found = [tensor for graph in graphs(piece.graph) for tensor in graph.initializer]
+    constants = [node for node in nested(piece.graph.node) if node.op_type == "Constant"]
+    found += [attribute.t for node in constants for attribute in node.attribute if attribute.HasField("t")]
     for tensor in found:
         dtype = dtype_of(tensor.data_type)
         if dtype is not None and is_float(dtype) and not tensor.external_data and math.prod(tensor.dims) <= _LARGEST:

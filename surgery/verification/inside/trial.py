@@ -16,21 +16,23 @@ from surgery.operators.ranges import NOT_NEGATIVE, UNIT
 from surgery.promises import Parity
 from surgery.proto.fingerprint import alike
 from surgery.proto.randomness import origins
+from surgery.runtime.inference import element_types
 from surgery.verification.comparing.arbiter import DOUBT
 from surgery.verification.comparing.compare import ComparisonRules, Difference, compare, exceeds
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, OutputJudge
-from surgery.verification.comparing.vacuity import ALWAYS_EMPTY, NEVER_FINITE, Run, same, vacuous
+from surgery.verification.comparing.precision import mentions_narrower, narrowest
+from surgery.verification.comparing.vacuity import ALWAYS_EMPTY, NEVER_FINITE, Run, same, tensors, vacuous
 from surgery.verification.inputs.plan import Binding, Plan
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.inside.budget import Budget
 from surgery.verification.inside.cost import cost, seconds
 from surgery.verification.inside.definitions import Definitions
+from surgery.verification.inside.elsewhere import REASONS, Elsewhere, elsewhere, shown
 from surgery.verification.inside.patterns import Pattern, pattern_of
 from surgery.verification.inside.regions import Region, nudged
-from surgery.verification.inside.sets import MOVING, bindings, by_size, operators, shapes
-from surgery.verification.inside.sizes import enlarged, reduced, with_turns
-from surgery.verification.inside.tame import tamed
+from surgery.verification.inside.sets import bindings, by_size, shapes
+from surgery.verification.inside.sizes import reduced
 from surgery.verification.inside.values import Form, Point, UnknownError, Values
 
 if TYPE_CHECKING:
@@ -120,15 +122,52 @@ class Laboratory:
                 if all(verdict.passed for verdict in verdicts.values()):
                     return verdicts
         verdicts = self._try_at(values.points, region, before, promise, grown)
-        for why, elsewhere in _ELSEWHERE.items():
+        for why in REASONS:
             lost = [name for name, verdict in verdicts.items() if verdict.message == f"'{name}' {why}"]
-            other = elsewhere(region, values.points) if lost else None
-            if other is not None:
-                with suppress(UnknownError):
-                    again = self._try_at(*other, before, promise, grown)
-                    shown = {name: _shown(region, verdicts[name], again[name]) for name in lost}
-                    verdicts |= {name: verdict for name, verdict in shown.items() if verdict is not None}
+            for other in elsewhere(why, region, values.points) if lost else ():
+                found = self._try_elsewhere(other, region, verdicts, before, promise, grown)
+                verdicts |= {name: found[name] for name in lost if name in found}
+                lost = [name for name in lost if name not in found]
+                if not lost:
+                    break
         return verdicts
+
+    def _try_elsewhere(
+        self,
+        other: Elsewhere,
+        region: Region,
+        verdicts: Mapping[str, Verdict],
+        before: Definitions,
+        promise: Parity,
+        grown: bool,
+    ) -> dict[str, Verdict]:
+        """Return what a region shows elsewhere."""
+        with suppress(UnknownError):
+            again = self._try_at(other.points, other.region, before, promise, grown)
+            found = {name: shown(region, verdict, other, again[name]) for name, verdict in verdicts.items()}
+            if not other.is_open or self._has_elements(other, before):
+                return {name: verdict for name, verdict in found.items() if verdict is not None}
+        return {}
+
+    def _has_elements(self, other: Elsewhere, before: Definitions) -> bool:
+        """Return whether all values of a region have elements at some of its sizes.
+
+        What is empty might have some at sizes that are not tried, and hides what it is made of.
+        """
+        region, points = other.region, other.points
+        for piece in (region.before, region.after):
+            model = type(piece)()
+            model.CopyFrom(piece)
+            del model.graph.output[:]
+            computing = (node for node in model.graph.node if node.op_type != "Constant")
+            names = dict.fromkeys(name for node in computing for name in node.output if name)
+            model.graph.output.extend(type(piece.graph.output[0])(name=name) for name in names)
+            feeds = self._feeds(region, points, before, piece, Parity.CLOSE, few=True)
+            outcome = self._engine.run(model.SerializeToString(), [feed for _, feed in feeds])
+            runs = [run for run in outcome.runs if not isinstance(run, str)]
+            if not all(any(sum(part.size for part in tensors(run[name])) for run in runs) for name in names):
+                return False
+        return True
 
     def _try_at(
         self, points: Sequence[Point], region: Region, before: Definitions, promise: Parity, grown: bool
@@ -232,7 +271,8 @@ class Laboratory:
             return False
         # A region like another one, or that is proved, has not been run.
         _declared(region.before, region, self._values.points[0].forms)
-        piece = nudged(region.before, name)
+        types = self._engine.analyse(element_types, skeleton=region.before.SerializeToString()) or {}
+        piece = nudged(region.before, name, types.get(name, 0))
         if piece is None:
             return False
         budget.spend(seconds(region, reduced(region, self._values.points), Parity.CLOSE, few=True))
@@ -257,7 +297,9 @@ class Laboratory:
         self, region: Region, runs: list[Run], results: Sequence[Mapping[str, Any]], promise: Parity, *, few: bool
     ) -> dict[str, Verdict]:
         """Compare target by target, those of a `few` runs of one of many regions with less ado."""
-        judge = OutputJudge(self._original.inner(region.before.SerializeToString(), runs))
+        inner = self._original.inner(region.before.SerializeToString(), runs)
+        inner.precision = self._precision(region, runs[0])
+        judge = OutputJudge(inner)
         verdicts = {}
         for name, output in zip(region.targets, region.outputs):
             mine = [replace(run, outputs={output: run.outputs[output]}) for run in runs]
@@ -269,6 +311,15 @@ class Laboratory:
             else:
                 verdicts[name] = judge.judge(mine, theirs, promise)
         return verdicts
+
+    def _precision(self, region: Region, run: Run) -> Mapping[str, np.dtype[Any]]:
+        """Return in which types outputs are computed that are wider than these."""
+        arrays = [value for value in map(run.outputs.get, region.outputs) if isinstance(value, np.ndarray)]
+        wide = max((array.dtype.itemsize for array in arrays if is_float(array.dtype)), default=0)
+        if not mentions_narrower(region.before, wide):
+            return {}
+        types = self._engine.analyse(element_types, skeleton=region.before.SerializeToString())
+        return narrowest(region.before, types or {})
 
     def _difference(self, runs: Sequence[Run], results: Sequence[Mapping[str, Any]]) -> Difference:
         rules, total = ComparisonRules.of(self._verify, Parity.CLOSE), Difference()
@@ -312,36 +363,6 @@ class Laboratory:
         return result
 
 
-def _at_larger(region: Region, points: Sequence[Point]) -> tuple[Sequence[Point], Region] | None:
-    """Return larger sizes, and loops that run, for what is empty at all sizes of the model."""
-    larger, turning = enlarged(region, points), with_turns(region)
-    return (larger or points, turning or region) if larger or turning is not None else None
-
-
-def _with_ordinary_numbers(region: Region, points: Sequence[Point]) -> tuple[Sequence[Point], Region] | None:
-    """Return the region with other numbers than those that are stored, for what is never finite."""
-    ordinary = tamed(region)
-    return None if ordinary is None else (points, ordinary)
-
-
-_ELSEWHERE = {ALWAYS_EMPTY: _at_larger, NEVER_FINITE: _with_ordinary_numbers}
-"""Where a region is run again, by the reason for which a target shows nothing."""
-
-
-def _shown(region: Region, verdict: Verdict, again: Verdict) -> Verdict | None:
-    """Return what a run elsewhere shows of a target of a region that shows nothing; None when that is nothing too.
-
-    Other numbers than the stored ones prove no difference: the model has the stored ones.
-    """
-    is_empty = verdict.message.endswith(ALWAYS_EMPTY)
-    if again.passed or (is_empty and again.is_different):
-        return again
-    if is_empty and again.message == verdict.message and operators(region) <= MOVING:
-        # Nothing is computed that could hide, and numbers of positions are compared at both kinds of sizes.
-        return Verdict(Status.EQUAL, message="bit-identical, and empty at all sizes")
-    return None
-
-
 def _is_constant(pairs: Sequence[tuple[Run, Mapping[str, Any]]], output: str) -> bool:
     """Return whether an output has the same elements in all runs with the same dims, in both models; -0 is 0."""
     seen: dict[Hashable, tuple[Any, Any]] = {}
@@ -375,7 +396,8 @@ def _signed(drawn: Any, name: str, before: Definitions) -> Any:
 
 def _proved(region: Region) -> dict[str, Verdict]:
     """Return the verdicts on targets that the same operators compute in both models."""
-    if len(region.targets) == 1 and _computing(region.before) != _computing(region.after):
+    computing = _computing(region.before), _computing(region.after)
+    if len(region.targets) == 1 and computing[0] != computing[1] and not any("If" in one for one in computing):
         return {}
     proof = alike(region.before, region.after, region.outputs)
     found = zip(region.targets, region.outputs)

@@ -228,6 +228,16 @@ class Verifier:
             return verdict if verdict.passed else replace(region, message=f"{region.message}; {verdict.message}")
         return self._with_hidden(verdict, before, candidate, promise, found.differing)
 
+    def look_inside(self, before: bytes, candidate: bytes, promise: Parity, verdict: Verdict) -> Verdict:
+        """Look into the region of a change to the verified model `before`, as outputs that agree prove nothing.
+
+        The whole was compared, so that the verdict counts as one on the whole.
+        """
+        region = self.compare_regions(before, candidate, promise).verdict
+        if region.passed:
+            return replace(region, message=f"{region.message}; {verdict.message}", region=None)
+        return replace(verdict, message=f"{verdict.message}; {region.message}")
+
     def _with_hidden(
         self, verdict: Verdict, before: bytes, candidate: bytes, promise: Parity, differing: Sequence[str]
     ) -> Verdict:

@@ -12,8 +12,8 @@ from surgery.verification.inputs import search
 from surgery.verification.inputs.admissible import MOST
 from surgery.verification.inputs.alike import guesses
 from surgery.verification.inputs.dim_constraints import dim_constraints
-from surgery.verification.inputs.dims import Dims
-from surgery.verification.inputs.plan import Plan
+from surgery.verification.inputs.dims import UNKNOWN, Dims
+from surgery.verification.inputs.plan import Binding, Plan
 from surgery.verification.inputs.sets import TRIVIAL
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier
@@ -245,3 +245,18 @@ def test_ids_of_an_embedding_stay_within_its_tables_however_dear_a_run(table):
     assert "refused" not in verifier.bindings[0]
     assert 1 < max(int(run.feed["ids"].max()) for run in original.runs) < 40
     assert {int(item) for run in original.runs for item in run.feed["segments"].reshape(-1)} == {0, 1}
+
+
+@pytest.mark.parametrize(("wanted", "is_found"), [(3, True), (1_000, False)])
+def test_other_data_is_tried_where_a_model_refuses_the_first(wanted: int, is_found: bool) -> None:
+    """How many elements are different, or not zero, may decide about shapes."""
+    model = _proto("g (float[N,4] x) => (float[M] y) { y = Unique(x) }")
+    found, tried = search.Found(), []
+
+    def probe(binding: Binding) -> str | None:
+        tried.append(binding)
+        return None if binding.seed >= wanted else "23 by 24"
+
+    search.search(Plan(model, InputsSpec()), 0, probe, lambda: UNKNOWN, lambda _: TRIVIAL, found)
+    assert bool(found.accepted) is is_found and all(binding.seed == wanted for binding in found.accepted)
+    assert found.refused[0][0].seed == 0 and len(tried) < search.PROBES

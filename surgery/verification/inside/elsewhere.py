@@ -1,0 +1,61 @@
+"""Where a region is run again that shows nothing at the sizes of the model, or with the numbers that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from surgery.verification.comparing.details import Status, Verdict
+from surgery.verification.comparing.vacuity import ALWAYS_EMPTY, NEVER_FINITE
+from surgery.verification.inside.nonempty import with_elements
+from surgery.verification.inside.regions import Region
+from surgery.verification.inside.sets import MOVING, operators
+from surgery.verification.inside.sizes import enlarged, with_turns
+from surgery.verification.inside.tame import tamed
+from surgery.verification.inside.values import Point
+
+REASONS = (ALWAYS_EMPTY, NEVER_FINITE)
+"""Why a target shows nothing that it may show elsewhere."""
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A region at other sizes, or another one like it.
+
+    `is_sharp`: what differs there does so in the region as well. `is_open`: nodes keep elements there that keep none in
+    the region, which says nothing of values that are still empty.
+    """
+
+    points: Sequence[Point]
+    region: Region
+    is_sharp: bool = False
+    is_open: bool = False
+
+
+def elsewhere(why: str, region: Region, points: Sequence[Point]) -> Iterator[Elsewhere]:
+    """Yield where a region may show what it does not show at some points, and why."""
+    if why == NEVER_FINITE:
+        # Other numbers than the stored ones prove no difference: the model has the stored ones.
+        yield from (Elsewhere(points, ordinary) for ordinary in tamed(region))
+        return
+    larger, turning = enlarged(region, points), with_turns(region)
+    if larger or turning is not None:
+        yield Elsewhere(larger or points, turning or region, is_sharp=True)
+    opened = with_elements(turning or region)
+    for other in (turning, opened):
+        if other is not None:
+            yield from (Elsewhere(each, other, is_open=True) for each in (points, larger) if each)
+    wide = enlarged(region, points, ones=True)
+    if wide:
+        # An extent of one may be what makes a rewrite right.
+        yield Elsewhere(wide, opened or turning or region, is_open=opened is not None or turning is not None)
+
+
+def shown(region: Region, verdict: Verdict, other: Elsewhere, again: Verdict) -> Verdict | None:
+    """Return what a run elsewhere shows of a target of a region that shows nothing; None when that is nothing too."""
+    if again.passed or (other.is_sharp and again.is_different):
+        return again
+    if other.is_sharp and again.message == verdict.message and operators(region) <= MOVING:
+        # Nothing is computed that could hide, and numbers of positions are compared at both kinds of sizes.
+        return Verdict(Status.EQUAL, message="bit-identical, and empty at all sizes")
+    return None
