@@ -19,8 +19,8 @@ def drop_no_op(graph: Graph) -> None:
     everything; Concat, Sum, Mean, Max and Min of one input; Split into one part; Tile and Resize by 1; Squeeze and
     Unsqueeze of no axis; a reduction over no axes that may do nothing; the largest, the smallest and the product of
     single elements; Gather of all positions in order; Where of other types than floats with a condition that is the
-    same everywhere, or of a value and itself; And, Or, Max and Min of a value and itself; ScatterND and
-    ScatterElements that overwrite all; Einsum "ij->ij"; Relu, Abs, Sign, Clip, Ceil, Floor and Round of what they
+    same everywhere, or of a value and itself; And, Or, Max and Min of a value and itself; And with False and Or with
+    True, which are the result; ScatterND and ScatterElements that overwrite all; Einsum "ij->ij"; Relu, Abs, Sign, Clip, Ceil, Floor and Round of what they
     leave alone; Neg of Neg, Not of Not. Of Concat's inputs those go that are empty. A constant that a caller can
     override is not one.
 

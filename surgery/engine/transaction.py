@@ -235,7 +235,7 @@ class Transaction:
         """Return whether a failed candidate is worth trying without some of its sites."""
         if candidate.final or candidate.proto is None:
             return False
-        return candidate.is_wrong or (candidate.is_unverified and self._bench.judge.can_run)
+        return candidate.is_wrong or candidate.is_unverified
 
     def chooser(self) -> SiteChooser:
         """Return what measures and chooses the sites of a LOSSY step."""
