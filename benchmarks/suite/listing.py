@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
-from pathlib import Path
 
 from rich import box
 from rich.console import Console
