@@ -1,13 +1,10 @@
 """Rules for operators that select elements, and here select all of them; in the form of those in `_shared`."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
 from surgery import Match, Node, Value
 
-from ._shared import Array, Rule
+from ._shared import UNITS, Array, Rule
 
 MOST = 1 << 16
 """Constants of more elements are not looked at."""
@@ -126,7 +123,7 @@ def absorbed(node: Node) -> Value | None:
     for position in (0, 1):
         constant = node.required_input(position)
         array = _small(constant)
-        decides = array is not None and array.size > 0 and bool(_ABSORBING[node.op](array).all())
+        decides = array is not None and array.size > 0 and bool(UNITS[_DUALS[node.op]][0](array).all())
         if decides and Match.broadcasts_to(node.required_input(1 - position), constant):
             return constant
     return None
@@ -137,13 +134,8 @@ def absorbed_or_same(node: Node) -> Value | None:
     return same_operands(node) or absorbed(node)
 
 
-_ABSORBING: dict[str, Callable[[Array], Any]] = {
-    "And": lambda array: array == 0,
-    "BitwiseAnd": lambda array: array == 0,
-    "BitwiseOr": lambda array: ~array == 0,
-    "Or": lambda array: array == 1,
-}
-"""What the constant looks like that decides a binary operator, by the operator."""
+_DUALS = {"And": "Or", "BitwiseAnd": "BitwiseOr", "BitwiseOr": "BitwiseAnd", "Or": "And"}
+"""By the operator, the one whose unit decides its result."""
 
 
 def _small(value: Value) -> Array | None:
