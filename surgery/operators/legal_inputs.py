@@ -23,7 +23,7 @@ from surgery.operators.use import Use
 
 Rule = Callable[[Use], Domain | None]
 
-_INT32 = 6
+_INT32, _INT64, _TEXT = 6, 7, 8
 _FLOATS = frozenset({1, 10, 11, 16})
 _FLOATS_OF_A_BYTE = range(17, 21)
 _FEW_BITS, _NIBBLES = frozenset({23, 25, 26}), frozenset({21, 22})
@@ -236,6 +236,18 @@ def _from_attribute(*names: str) -> Rule:
     return rule
 
 
+def _labels(use: Use) -> Domain | None:
+    """What the table of a LabelEncoder knows; up to opset 1, a list of texts, or positions in it."""
+    classes = use.attr("classes_strings")
+    if not classes:
+        return _from_attribute("keys_int64s", "keys_strings", "keys_floats")(use)
+    # Whether texts or positions come in is not known of computed values.
+    kind = use.view.index.element_types.get(use.name)
+    if kind == _TEXT:
+        return _from_attribute("classes_strings")(use)
+    return Domain(-1, len(classes)) if kind == _INT64 else None
+
+
 def _around_stopwords(use: Use) -> Domain | None:
     """The words that the node takes out, in several spellings, and others."""
     words = [word.decode() for word in use.attr("stopwords", [])]
@@ -343,7 +355,7 @@ RULES: dict[tuple[str, int], Rule] = {
     ("NonMaxSuppression", 4): _fixed(Domain(0.0, 0.6)),
     ("TfIdfVectorizer", 0): _from_attribute("pool_int64s", "pool_strings"),
     ("ai.onnx.ml::CategoryMapper", 0): _from_attribute("cats_int64s", "cats_strings"),
-    ("ai.onnx.ml::LabelEncoder", 0): _from_attribute("keys_int64s", "keys_strings", "keys_floats"),
+    ("ai.onnx.ml::LabelEncoder", 0): _labels,
     ("StringNormalizer", 0): _around_stopwords,
     ("StringSplit", 0): _around_delimiter,
     **{("QLinearConv", index): _fixed(Domain(0.02, 0.1)) for index in (1, 4, 6)},

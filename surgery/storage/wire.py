@@ -7,8 +7,10 @@ Source: the encoding page of the Protocol Buffers documentation, and the field n
 
 from __future__ import annotations
 
+import functools
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
@@ -22,6 +24,9 @@ FIXED32: Final = 5
 # Groups nest by recursion here; protobuf itself reads 100 levels of messages and no more.
 _MAX_GROUPS: Final = 100
 _MAX_VARINT: Final = 10
+
+# Values up to this length, such as the modes of a tree, are passed over in runs.
+_SHORT: Final = 31
 
 
 class WireError(Exception):
@@ -143,12 +148,19 @@ def decode_varint(data: memoryview | bytes, position: int, stop: int) -> tuple[i
     raise WireError("a number is longer than ten bytes", position)
 
 
-def fields(data: memoryview | bytes, start: int, stop: int) -> Iterator[Field]:
-    """Yield the fields of the message in `data[start:stop]`; raise WireError where it is not one."""
-    position = start
+def fields(data: memoryview | bytes, start: int, stop: int, wanted: Container[int] | None = None) -> Iterator[Field]:
+    """Yield the fields of the message in `data[start:stop]`; raise WireError where it is not one.
+
+    With the numbers that are `wanted`, runs of one other field are passed over, but for their first: an attribute
+    may hold millions of numbers.
+    """
+    position, before = start, -1
     while position < stop:
         tag = data[position]
-        payload = position + 1
+        if tag == before and wanted is not None and tag >> 3 not in wanted:
+            before, position = -1, _past_run(data, position, stop, tag)
+            continue
+        before, payload = tag, position + 1
         if tag >= 0x80:
             tag, payload = decode_varint(data, position, stop)
         number, wire = tag >> 3, tag & 7
@@ -168,6 +180,22 @@ def fields(data: memoryview | bytes, start: int, stop: int) -> Iterator[Field]:
             end = _skip(data, number, wire, payload, stop)
         yield number, wire, position, payload, end
         position = end
+
+
+def _past_run(data: memoryview | bytes, position: int, stop: int, tag: int) -> int:
+    """Return the position after a run of fields with the tag, as far as they are short and whole."""
+    run = _run(tag)
+    found = run.match(data, position, stop) if run is not None else None
+    return position if found is None else found.end()
+
+
+@functools.cache
+def _run(tag: int) -> re.Pattern[bytes] | None:
+    """Compile what matches fields with a tag of one byte: it keeps no place to go back to, so that runs may be long."""
+    short = b"|".join(re.escape(bytes([length])) + b".{%d}" % length for length in range(_SHORT + 1))
+    values = {VARINT: rb"[\x80-\xff]{0,9}+[\x00-\x7f]", FIXED32: b".{4}", FIXED64: b".{8}", LENGTH: b"(?:%s)" % short}
+    value = values.get(tag & 7) if tag < 0x80 else None
+    return None if value is None else re.compile(b"(?:%s%s)++" % (re.escape(bytes([tag])), value), re.DOTALL)
 
 
 def _skip(data: memoryview | bytes, number: int, wire: int, payload: int, stop: int, depth: int = 0) -> int:
@@ -232,7 +260,7 @@ class Rewriter(ABC):
         seen: set[int] = set()
         out = Pieces()
         copied = start
-        for number, wire, tag, payload, end in fields(self.data, start, stop):
+        for number, wire, tag, payload, end in fields(self.data, start, stop, children):
             child = children.get(number) if wire == LENGTH else None
             if child is None:
                 continue

@@ -220,6 +220,23 @@ def test_what_nothing_shows_is_left_out_and_the_rest_kept(where: str, monkeypatc
     assert [(site.number, site.why) for site in step.refused_sites] == [(1, "nothing shows it")]
 
 
+# A custom operator without a library: the whole cannot be run. What each Relu does shows in its region, except
+# where the custom operator alone says what comes in.
+CUSTOM = """<ir_version: 8, opset_import: ["" : 17, "com.acme" : 1]>
+g (float[batch, 6] x) => (float[batch, 6] y, z) {
+    a = Abs(x)  r1 = Relu(a)  y = Sigmoid(r1)  f = com.acme.Foo(y)  r2 = Relu(f)  z = com.acme.Foo(r2)
+}"""
+
+
+def test_sites_that_their_regions_show_are_kept_of_a_model_that_nobody_can_run(where: str) -> None:
+    result = apply("[keep-drop-relu]", model=CUSTOM)
+    (step,) = result.steps
+    assert (result.ok, step.status) == (True, "committed")
+    assert ops(result) == ["Abs", "Sigmoid", "Foo", "Relu", "Foo"]
+    assert [site.number for site in step.refused_sites] == [2]
+    assert "com.acme" in step.refused_sites[0].why
+
+
 def test_a_search_that_gives_up_keeps_the_most_that_held() -> None:
     sites = [Site(number, f"n{number}", (), ()) for number in range(1, 41)]
 

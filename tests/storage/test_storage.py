@@ -21,7 +21,7 @@ from support.corpus import model_of, same
 from surgery import storage
 from surgery.errors import ModelFileError, SurgeryError
 from surgery.storage.weights import Source
-from surgery.storage.wire import encode_tag, encode_varint
+from surgery.storage.wire import Field, WireError, encode_tag, encode_varint, fields
 
 
 def fails(path: Path | str) -> str:
@@ -312,6 +312,50 @@ def test_unknown_fields_and_groups_are_kept() -> None:
     data = model.SerializeToString() + group
     stored = load_bytes(data)
     assert same(storage.resolve(stored.proto, stored.weights), onnx.ModelProto.FromString(data))
+
+
+def wire_field(tag: int, rng: np.random.Generator) -> bytes:
+    """Make a field with a tag and a value that is short, long, or at the border between the two."""
+    match tag & 7:
+        case 0:
+            value = encode_varint(int(rng.integers(0, 1 << int(rng.integers(1, 63)))))
+        case 2:
+            length = int(rng.choice([0, 1, 10, 31, 32, 127, 128, 300]))
+            value = encode_varint(length) + rng.bytes(length)
+        case wire:
+            value = rng.bytes(4 if wire == 5 else 8)
+    return encode_varint(tag) + value
+
+
+def wanted_fields(data: bytes, wanted: set[int], at_once: bool) -> list[Field] | str:
+    try:
+        found = list(fields(data, 0, len(data), wanted if at_once else None))
+    except WireError as error:
+        return str(error)
+    return [field for field in found if field[0] in wanted]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_runs_of_fields_that_nobody_wants_hide_none_that_is_wanted(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    data = b""
+    for _ in range(12):
+        # Of a number and wire type each, and tags of one byte and of two.
+        tag = int(rng.choice([5, 7, 8, 9, 15, 20])) << 3 | int(rng.choice([0, 1, 2, 5]))
+        data += b"".join(wire_field(tag, rng) for _ in range(int(rng.integers(1, 30))))
+    for wanted in ({5, 20}, {9}, set[int]()):
+        for end in (len(data), *rng.integers(0, len(data), 30)):
+            cut = data[:end] + bytes(rng.integers(0, 2))
+            assert wanted_fields(cut, wanted, True) == wanted_fields(cut, wanted, False)
+
+
+def test_the_numbers_of_an_attribute_are_passed_over_in_one_go() -> None:
+    forest = helper.make_attribute("nodes_featureids", list(range(5000)))
+    forest.floats.extend([0.5] * 5000)
+    forest.strings.extend([b"BRANCH_LEQ", b"LEAF"] * 2500)
+    data = forest.SerializeToString()
+    assert len(list(fields(data, 0, len(data)))) > 15_000
+    assert len(list(fields(data, 0, len(data), {5, 6}))) < 10
 
 
 # Damage

@@ -86,6 +86,7 @@ class _Search:
         if self.dims.names:
             self._vary(base.dims)
             self._vary_from_one(base.dims)
+            self._vary_with_simpler_integers(base.dims)
             if self.cost(base) <= TRIVIAL:
                 ones = {name: 1 for name in self.dims.names[1:] if name not in self.dims.spatial}
                 self._add({**base.dims, **ones}, TRIVIAL)
@@ -225,6 +226,20 @@ class _Search:
                 wished = extent is None or other == name or base[other] == 1 or self._is_wished([name, other])
                 if not wished and not self._late() and self._accept({**base, name: extent or 1, other: 1}):
                     break
+
+    def _vary_with_simpler_integers(self, base: Mapping[str, int]) -> None:
+        """Move every dim with simpler integers, where no other size is accepted with those that the graph suggests.
+
+        Counts that must add up to a dim do so at 1, whatever they are drawn from, and with a 1 each.
+        """
+        usual, others = self.profile, self.plan.profiles
+        for profile in others[others.index(usual) + 1 :] if len(self.found.accepted) == 1 else ():
+            if self._late():
+                break
+            self.profile = profile
+            if self._move_all(base):
+                return
+        self.profile = usual
 
     def _add(self, point: Mapping[str, int], most: float) -> None:
         """Add a point that was not asked for, if it is accepted and a run costs no more than `most` seconds.

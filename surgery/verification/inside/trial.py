@@ -16,7 +16,7 @@ from surgery.operators.ranges import NOT_NEGATIVE, UNIT
 from surgery.promises import Parity
 from surgery.proto.fingerprint import alike
 from surgery.proto.randomness import origins
-from surgery.runtime.inference import element_types
+from surgery.shapes.declarations import element_types
 from surgery.verification.comparing.arbiter import DOUBT
 from surgery.verification.comparing.compare import ComparisonRules, Difference, compare, exceeds
 from surgery.verification.comparing.details import Status, Verdict

@@ -175,6 +175,20 @@ def test_words_are_drawn_around_those_that_are_taken_out():
     assert {"Monday", "monday", "MONDAY"} < words
 
 
+@pytest.mark.parametrize("attribute", ['classes_strings = ["a", "bc"]', 'keys_strings = ["a", "bc"]'])
+def test_words_are_drawn_from_the_table_of_an_encoder(attribute: str) -> None:
+    version = 1 if attribute.startswith("classes") else 4
+    values = "" if version == 1 else ", values_int64s = [0, 1]"
+    body = f"g (string[60] x) => (int64[N] y) {{ y = ai.onnx.ml.LabelEncoder<{attribute}{values}>(x) }}"
+    verifier = _prepared(body, extra=f'"ai.onnx.ml": {version}')
+    assert {str(word) for word in _fed(verifier, "x")} == {"a", "bc", "unknown"}
+
+
+def test_positions_are_drawn_from_the_list_of_an_encoder() -> None:
+    body = 'g (int64[60] x) => (string[N] y) { y = ai.onnx.ml.LabelEncoder<classes_strings = ["a", "bc"]>(x) }'
+    assert set(_fed(_prepared(body, extra='"ai.onnx.ml": 1'), "x").tolist()) == {-1, 0, 1, 2}
+
+
 def test_the_target_of_a_reshape_is_spelled_in_several_ways():
     fed = _fed(_prepared("g (float[2,3] x, int64[2] s) => (float[A,B] y) { y = Reshape(x, s) }"), "s")
     assert {-1, 0, 2} <= set(fed.tolist())

@@ -133,6 +133,13 @@ def test_the_batch_of_a_state_is_that_of_the_data():
     assert len({point["N"] for point in points}) > 1
 
 
+def test_counts_that_add_up_to_a_dim_are_tried_as_ones():
+    # There are as many rows as letters: with one word, one letter is as good as several, since it is broadcast.
+    model = _proto("""g (float[N] x, int64[N] letters) => (float[M] y) {
+        n = ReduceSum<keepdims = 1>(letters) rows = ConstantOfShape(n) y = Add(x, rows) }""")
+    assert len({point["N"] for point in _found(model)}) > 1
+
+
 def test_the_batch_of_a_state_is_guessed_where_shapes_are_unknown():
     model = _proto(
         "g (float[N,S] x, float[2,B,8] state) => (float[N,S] y, float[2,B,8] z) { y = Neg(x) z = Neg(state) }"
