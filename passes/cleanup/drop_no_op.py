@@ -19,10 +19,10 @@ def drop_no_op(graph: Graph) -> None:
     Mean, Max and Min of one input; Split into one part; Tile and Resize by 1; Squeeze and Unsqueeze of no axis; a
     reduction over no axes that may do nothing; the largest, the smallest and the product of single elements; Gather of
     all positions in order; Where of other types than floats with a condition that is the same everywhere, or of a value
-    and itself; And, Or, Max and Min of a value and itself; And with False and Or with True, which are the result; ScatterND
-    and ScatterElements that overwrite all; Einsum "ij->ij"; Relu, Abs, Sign, Clip, Ceil, Floor and Round of values that
-    they do not change; Neg of Neg, Not of Not. Empty inputs of Concat are removed. Overridable initializers do not
-    count as constants.
+    and itself; And, Or, Max and Min of a value and itself; And with False and Or with True, which are the result;
+    ScatterND and ScatterElements that overwrite all; Einsum "ij->ij"; Relu, Abs, Sign, Clip, Ceil, Floor and Round of
+    values that they do not change; Neg of Neg, Not of Not. Empty inputs of Concat are removed. Overridable
+    initializers do not count as constants.
 
     Adding 0.0 to floats is not among them: it turns -0.0 into 0.0 (adding -0.0, or subtracting 0.0, does not).
     See drop-added-zero.
