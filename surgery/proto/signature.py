@@ -118,7 +118,7 @@ def _port_differences(
         if before.name != now.name:
             yield Deviation("names", f"{kind} '{before.name}' is now called '{now.name}'")
     left, right = {port.name: port for port in mine}, {port.name: port for port in theirs}
-    yield from (Deviation(some, f"{kind} '{name}' is gone") for name in left if name not in right)
+    yield from (Deviation(some, f"{kind} '{name}' is missing") for name in left if name not in right)
     yield from (Deviation(some, f"{kind} '{name}' is new") for name in right if name not in left)
     both = [name for name in left if name in right]
     for name in both:

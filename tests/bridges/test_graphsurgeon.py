@@ -320,10 +320,10 @@ def test_the_examples_are_verified_steps(name: str) -> None:
 
 def test_a_subgraph_is_isolated_only_by_a_pass_that_says_so() -> None:
     silent = run(text.parse(ISOLATED), "example-isolate-silently")
-    assert silent.steps[0].status == "failed" and "input 'x' is gone" in silent.steps[0].message
+    assert silent.steps[0].status == "failed" and "input 'x' is missing" in silent.steps[0].message
     result = run(text.parse(ISOLATED), "example-isolate")
     (step,) = result.steps
     assert (step.status, step.verdict.status) == ("committed", "equal"), step.message
-    assert "input 'x' is gone" in step.verdict.message
+    assert "input 'x' is missing" in step.verdict.message
     assert [value.name for value in (*result.proto.graph.input, *result.proto.graph.output)] == ["a", "b"]
     assert result.output.ops == {"Mul": 1, "Relu": 1}

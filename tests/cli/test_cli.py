@@ -116,7 +116,7 @@ def test_a_wrong_local_pass_needs_trust_and_is_caught(model: Path, capsys: pytes
         (lambda path: path.mkdir(), "directory"),
         (lambda path: path.write_bytes(b""), "empty"),
         (lambda path: path.write_text("hello, I am a text file\nwith lines\n"), "text"),
-        (lambda path: path.write_bytes(text.parse(MODEL).SerializeToString()[:60]), "cut short"),
+        (lambda path: path.write_bytes(text.parse(MODEL).SerializeToString()[:60]), "truncated"),
     ],
 )
 def test_bad_models_get_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], make: object, words: str) -> None:

@@ -62,7 +62,7 @@ def test_external_data_does_not_come_through_a_pipe(model: Path) -> None:
     code, out, said = run("inspect", "-", given=Path("e.onnx").read_bytes())
     assert (code, out) == (2, b"")
     assert said == (
-        "surgery: standard input: its weights are external, in 'w.bin', which standard input does not bring; "
+        "surgery: standard input: its weights are external, in 'w.bin', which standard input does not include; "
         "name the file instead, or make it one file with 'surgery embed'\n"
     )
 

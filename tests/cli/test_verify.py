@@ -63,7 +63,7 @@ def test_by_position(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = surgery(capsys, "verify", "a.onnx", "other.onnx")
     assert code == 1 and "--by position" in out
     code, out, _ = surgery(capsys, "verify", "a.onnx", "other.onnx", "--by", "position")
-    assert code == 0 and "input 'x' paired with 'p'" in out and "signature: output 'y' is gone" in out
+    assert code == 0 and "input 'x' paired with 'p'" in out and "signature: output 'y' is missing" in out
     onnx.save(text.parse("g (float[n] p) => (float[n] r) { r = Relu(p) }"), "fewer.onnx")
     code, out, err = surgery(capsys, "verify", "a.onnx", "fewer.onnx", "--by", "position")
     assert (code, out) == (2, "") and "A has 2 inputs (x, i), B has 1 input (p)" in err

@@ -77,7 +77,7 @@ def test_an_operator_that_nothing_runs_leaves_an_intended_change_unverified(unve
 def test_a_change_of_the_signature_has_to_be_declared_all_the_same() -> None:
     (step,) = apply("[int-undeclared]").steps
     assert (step.status, step.verdict) == ("failed", None)
-    assert step.message == "signature: output 'y' is gone; the pass does not declare that it changes outputs"
+    assert step.message == "signature: output 'y' is missing; the pass does not declare that it changes outputs"
 
 
 def test_new_inputs_and_outputs_are_drawn_and_compared_from_then_on() -> None:

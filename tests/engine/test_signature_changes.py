@@ -59,8 +59,8 @@ def test_a_declared_change_is_committed_and_later_steps_are_held_to_it() -> None
 def test_the_account_says_what_has_changed() -> None:
     result = apply("steps: [initializers-from-inputs, drop-unused-inputs]")
     first, second = (step.verdict for step in result.steps)
-    assert first is not None and "input 'w' is gone" in first.message
-    assert second is not None and "input 'unused' is gone" in second.message
+    assert first is not None and "input 'w' is missing" in first.message
+    assert second is not None and "input 'unused' is missing" in second.message
 
 
 def test_a_constant_counts_as_one_once_no_caller_can_set_it() -> None:

@@ -37,7 +37,7 @@ class Validity:
             return "valid"
         if self.gap and not self.findings:
             return f"cannot be run here: {self.refusal}"
-        how = "cannot run it" if self.gap else "refuses it"
+        how = "cannot run it" if self.gap else "rejects it"
         refusal = [f"ONNX Runtime {how}: {self.refusal}"] if self.refusal else []
         return f"invalid: {'; '.join([*self.findings, *refusal])}"
 

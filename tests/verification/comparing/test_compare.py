@@ -111,7 +111,7 @@ def test_sequences_and_optionals_are_compared_inside():
 def test_outputs_that_come_and_go_are_named():
     total = Difference()
     compare({"y": _f32(1)}, {"z": _f32(1)}, ComparisonRules(Parity.CLOSE), total)
-    assert "output 'y' is gone" in total.message
+    assert "output 'y' is missing" in total.message
 
 
 def test_outputs_of_random_operators_are_compared_by_shape_and_type():

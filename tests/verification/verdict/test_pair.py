@@ -32,7 +32,7 @@ def test_by_position_finds_what_has_other_names() -> None:
     assert found.inputs == (("x", "i"), ("i", "t"))
     assert found.outputs == (("y", "x"), ("j", "k"))
     # Shown, and not held against it.
-    assert "input 'x' is gone" in found.signature and "output 'k' is new" in found.signature
+    assert "input 'x' is missing" in found.signature and "output 'k' is new" in found.signature
 
 
 def test_by_position_still_tells_wrong_from_right() -> None:
@@ -63,7 +63,7 @@ def test_other_names_are_pointed_to_the_other_way() -> None:
     )
     renamed = text.parse("g (float[n] x) => (float[n] z) { z = Relu(x) }")
     found = surgery.verify(text.parse("g (float[n] x) => (float[n] y) { y = Relu(x) }"), renamed)
-    assert found.verdict.message.startswith("output 'y' is gone")
+    assert found.verdict.message.startswith("output 'y' is missing")
     assert found.verdict.message.endswith("; --by position matches them by their order")
 
 
@@ -78,7 +78,7 @@ def test_counts_have_to_agree_by_position() -> None:
 
 
 NARROWER = {
-    "an input is gone": ("float[n] x, float[n] unused", "float[n] x", ["input 'unused' is gone"]),
+    "an input is gone": ("float[n] x, float[n] unused", "float[n] x", ["input 'unused' is missing"]),
     "a dim is pinned": (
         "float[n, 2] x",
         "float[3, 2] x",
@@ -92,7 +92,7 @@ NARROWER = {
         "float[k] x, float[k] unused",
         ["input 'unused' is tensor(float)[k], not tensor(float)[?]"],
     ),
-    "a default is gone": ("float[n] x, float[1] w", "float[n] x", ["input 'w' is gone"]),
+    "a default is gone": ("float[n] x, float[1] w", "float[n] x", ["input 'w' is missing"]),
     "other names": ("float[n, m] x", "float[a, b] x", []),
     "a dim is freed": ("float[2] x", "float[n] x", []),
     "a tie is loosed": ("float[n, n] x", "float[n, m] x", []),
@@ -145,7 +145,7 @@ def test_weights_that_are_listed_as_inputs_have_no_position() -> None:
     assert surgery.verify(first, second, by="position").ok
     # The other way round, a caller may give what cannot be given any more.
     found = surgery.verify(second, first, by="position")
-    assert found.narrowed == ("input 'w' is gone",) and not found.ok
+    assert found.narrowed == ("input 'w' is missing",) and not found.ok
 
 
 # Renaming

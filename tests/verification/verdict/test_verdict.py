@@ -368,7 +368,7 @@ def test_a_lost_output_is_a_difference():
         "g (float[N] x) => (float[N] y) { y = Neg(x) }",
     )
     assert verdict.status == "different"
-    assert "'z' is gone" in verdict.message
+    assert "'z' is missing" in verdict.message
 
 
 # Random, nondeterministic, vacuous
