@@ -86,7 +86,10 @@ BODY = "import numpy as np\n\ndef make(dims, seed):\n    {}\n"
         ("return {1: 2}", "it returns a dict, not a dict of arrays by input name"),
         ("return {'x': object()}", "its value for 'x' is not an array of numbers or text"),
         ("return {'x': np.zeros((dims['batch'], 4))}", "'x' is float64, the model takes float32; convert it"),
-        ("return {'x': np.zeros((7, 4), 'f4')}", "it returns 'x' of shape [7, 4] for dims {'batch': 2}; take the sizes"),
+        (
+            "return {'x': np.zeros((7, 4), 'f4')}",
+            "it returns 'x' of shape [7, 4] for dims {'batch': 2}; take the sizes",
+        ),
         ("return {'x': np.zeros((dims['batch'], 5), 'f4')}", "'x' has shape [2, 5], the model takes [batch, 4]"),
         ("return {'i': [1, 2]}", "'i' is a list, the model takes one tensor"),
         ("return {'xx': np.zeros(1)}", "the model has no input 'xx'; did you mean 'x'?"),
