@@ -51,12 +51,12 @@ WRONG = {
     "uniform of the same mean and deviation": (
         ONE, NOISE, "r = RandomUniformLike<low=-1.7320508, high=1.7320508>(x) y = Add(x, r)", "distribution"),
     "another mean": (ONE, NOISE, NOISE.replace("Like(", "Like<mean=0.3>("), "mean"),
-    "another scale": (ONE, NOISE, NOISE.replace("Like(", "Like<scale=1.3>("), "spread"),
+    "another scale": (ONE, NOISE, NOISE.replace("Like(", "Like<scale=1.3>("), "variance"),
     "one number for all": (ONE, NOISE, "r = RandomNormal<shape=[1]>() y = Add(x, r)", ""),
     "another ratio": (ONE, _dropout(0.5), _dropout(0.4), ""),
     "bernoulli of the rest": (ONE, "s = Sigmoid(x) y = Bernoulli(s)", "n = Neg(x) s = Sigmoid(n) y = Bernoulli(s)", ""),
     "a constant": (
-        ONE, NOISE, "z = Constant<value_float=0.0>() r = RandomNormalLike(x) n = Mul(r, z) y = Add(x, n)", "spread"),
+        ONE, NOISE, "z = Constant<value_float=0.0>() r = RandomNormalLike(x) n = Mul(r, z) y = Add(x, n)", "variance"),
 }  # fmt: skip
 
 
@@ -64,7 +64,7 @@ WRONG = {
 def test_the_same_distribution_passes(name):
     verdict = _between(*RIGHT[name])
     assert verdict.status == "equal", verdict
-    assert "'y' by shape, type and distribution, being random" in verdict.message
+    assert "'y' by shape, type and distribution, because they are random" in verdict.message
 
 
 @pytest.mark.parametrize("name", WRONG)
