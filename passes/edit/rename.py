@@ -70,7 +70,7 @@ def _new_names(
         expanded = (wishes or Renames()).expand(kind, (value.name for value in values))
         for old, name in expanded.items():
             if found.setdefault(old, name) != name:
-                raise UsageError(f"the tensor '{old}' would be called '{found[old]}' and '{name}'")
+                raise UsageError(f"the tensor '{old}' would be renamed to both '{found[old]}' and '{name}'")
     return Renames(found).of("tensor", (value.name for value in every))
 
 
