@@ -15,6 +15,8 @@ from support import object_storage as servers
 from surgery.batching import ledger
 from surgery.batching.ledger import NAME, Row
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def storage() -> Iterator[servers.Service]:

@@ -19,6 +19,8 @@ from surgery.batching import ledger
 from surgery.batching.batch import Batch, batch
 from surgery.batching.ledger import NAME, Row
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("distributed")
 
 CLUSTER = """

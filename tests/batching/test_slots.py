@@ -17,6 +17,8 @@ from surgery.batching.local import LocalExecutor
 from surgery.batching.slot import LostError, Slot
 from surgery.workers.memory import private_bytes_below
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def drills(monkeypatch: pytest.MonkeyPatch) -> None:

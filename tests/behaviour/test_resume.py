@@ -15,6 +15,8 @@ import pytest
 from support.breadth import sampled
 from support.cached_runs import comparable, without_distances, write_model
 
+pytestmark = pytest.mark.slow
+
 # Enough steps that a run can be killed amid them: some change the model, most do not.
 RECIPE = """
 recipe: killed

@@ -8,6 +8,8 @@ import pytest
 
 from surgery.benchmarking.statistics import FEWEST, Interval, Spending, blocks_of, estimate, student, trimmed_mean
 
+pytestmark = pytest.mark.slow
+
 RNG = np.random.default_rng(7)
 RUNS = 300
 Noise = Callable[[int], np.ndarray]

@@ -34,7 +34,7 @@ TOOLS = (
     "ort-transformers",
 )
 CRASHING = TESTS / "wrong_tools/wrong/onnxoptimizer/crashes_on_a_branch_that_is_a_constant.onnxtxt"
-pytestmark = pytest.mark.usefixtures("tools_at_hand")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("tools_at_hand")]
 
 
 def run(model: onnx.ModelProto | Path, name: str, options: dict[str, Any] | None = None) -> runner.Result:

@@ -15,6 +15,8 @@ from surgery.caching import housekeeping, values
 from surgery.caching.folder import PASSING, CacheFolder, Damaged
 from surgery.storage.weights import Source
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:

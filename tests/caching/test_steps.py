@@ -12,6 +12,8 @@ from surgery.graph import text
 from surgery.provenance.sources import PassSource
 from surgery.registry.passes import Pass
 
+pytestmark = pytest.mark.slow
+
 RULES = "rules:\n  cut-relu: {match: y = Relu(x), emit: y = x, parity: exact}\n"
 AFTER = ["drop-dropout", "fuse-matmul-add", "merge-transposes"]
 

@@ -22,6 +22,8 @@ from surgery import cli
 from surgery.batching import ledger
 from surgery.batching.ledger import NAME, Row
 
+pytestmark = pytest.mark.slow
+
 
 def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "surgery", "batch", *map(str, arguments)]

@@ -25,6 +25,8 @@ from support import ROOT
 from surgery import cli
 from surgery.graph import text
 
+pytestmark = pytest.mark.slow
+
 SURGERY = [str(Path(sys.executable).parent / "surgery")]
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
 

@@ -19,6 +19,8 @@ from surgery.graph import text
 from surgery.provenance.model import identity_of
 from surgery.storage.summary import operators
 
+pytestmark = pytest.mark.slow
+
 SIZE, EXTRA = 192, 4
 MODEL = f"""
 g (float[{SIZE},{SIZE}] x) => (float[{SIZE},{SIZE}] y) {{

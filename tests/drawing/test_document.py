@@ -16,6 +16,8 @@ from surgery import diff, recipe
 from surgery.drawing import History, document
 from surgery.engine import runner
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent.parent
 
 

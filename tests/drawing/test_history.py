@@ -11,6 +11,8 @@ from surgery.engine import runner
 from surgery.engine.pipeline import Pipeline
 from surgery.graph import text
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent.parent
 
 RUNS = [

@@ -19,6 +19,8 @@ from surgery.registry.passes import Pass
 from surgery.verification.signature.tracker import SignatureTracker
 from surgery.verification.verdict import verifier
 
+pytestmark = pytest.mark.slow
+
 MODEL = """g (float[n,2] x) => (float[n,2] y) {
     i = Identity(x) a = Relu(i) b = Relu(a) d = Dropout(b) c = Cast<to=1>(d) y = Neg(c) }"""
 

@@ -8,6 +8,8 @@ import pytest
 from support import drawings
 from support.pictures import dots
 
+pytestmark = pytest.mark.slow
+
 CHANGED = drawings.changed()
 
 

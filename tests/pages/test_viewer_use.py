@@ -12,6 +12,8 @@ from support.pictures import compare
 
 from surgery.cli import extract
 
+pytestmark = pytest.mark.slow
+
 CHANGED = drawings.changed()
 PICTURES = Path(__file__).parent / "pictures"
 

@@ -10,6 +10,8 @@ import onnx
 import pytest
 from support.calibrated import Feeds, drawn, outputs, run_passes, snr
 
+pytestmark = pytest.mark.slow
+
 PREPARED = (
     *("drop-identity", "drop-dropout", "fold-constants", "drop-no-op", "fold-constants", "fuse-clip", "fuse-conv-bn"),
     *("fuse-pad", "drop-no-op", "fold-constants", "fuse-matmul-add", "fold-constants", "drop-dead"),

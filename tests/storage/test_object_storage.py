@@ -17,6 +17,8 @@ from support import object_storage as servers
 
 from surgery.graph import text
 
+pytestmark = pytest.mark.slow
+
 SMALL = "g (float[n] x) => (float[n] y) { r = Relu(x) y = Identity(r) }"
 PART = 5 << 20
 

@@ -21,6 +21,8 @@ from surgery.verification.comparing.details import Verdict
 from surgery.verification.inputs.spec import AccuracySpec, DataSpec, MetricSpec, Place, SampleSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier
 
+pytestmark = pytest.mark.slow
+
 SETS, ROWS, CLASSES = 4, 25, 8
 HEAD = f'<ir_version: 10, opset_import: ["": 21]> g (float[N,{CLASSES}] x) => (float[N,{CLASSES}] y) '
 ACCURACY = """

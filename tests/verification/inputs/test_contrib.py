@@ -9,6 +9,8 @@ import pytest
 from surgery.operators.kernels import registered
 from surgery.verification.verdict.verifier import Verifier
 
+pytestmark = pytest.mark.slow
+
 
 def _prepared(body: str) -> Verifier:
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> {body}')
