@@ -170,7 +170,7 @@ def _item_text(item: Any) -> str:
 
 
 def constant_of(tensor: onnx.TensorProto | onnx.SparseTensorProto) -> Constant:
-    """Copy what is told of a tensor. Only the elements of a small one are read, which are in the message itself."""
+    """Copy the description of a tensor. Only the elements of a small one are read, which are in the message itself."""
     if not hasattr(tensor, "data_type"):
         size = payload_bytes(tensor.values) + payload_bytes(tensor.indices)
         return Constant(tuple(tensor.dims), f"sparse {type_name(tensor.values.data_type)}", size)

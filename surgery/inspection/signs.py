@@ -1,7 +1,7 @@
 """Signs: hashes that identify a node within a model and are equal for its counterpart in the other model.
 
 Signs are numbers given out in one table for both models, since signs that hold one another would grow with the graph.
-A node that is matched already is told by its match alone, so that what is after it, or before it, is found
+A node that is matched already is identified by its match alone, so that what is after it, or before it, is found
 whatever lies on its far side.
 """
 

@@ -35,7 +35,7 @@ EXTERNAL_FROM: Final = 1024
 class External:
     """The layout `external` in detail.
 
-    Tensors of `threshold` bytes and more are in the file `data` beside the model, or in several of `shard_size` bytes
+    Tensors of `threshold` bytes and more are in the file `data` next to the model, or in several of `shard_size` bytes
     at most, of which the further ones are called `data_1`, `data_2`. Each tensor starts at a multiple of `alignment`
     bytes, or of 64 if that is more, large ones at a page.
     """
