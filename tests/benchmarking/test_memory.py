@@ -26,17 +26,18 @@ def test_it_holds_the_values_of_a_run(tmp_path: Path, rows: int) -> None:
 
 
 def test_it_holds_the_weights(tmp_path: Path) -> None:
-    weight = np.random.default_rng(0).normal(size=(2048, 2048)).astype(np.float32)
-    model = text.parse("g (float[1, 2048] x) => (float[1, 2048] y) <float[1] w = {1}> { y = MatMul(x, w) }")
+    weight = np.random.default_rng(0).normal(size=(4096, 4096)).astype(np.float32)
+    model = text.parse("g (float[1, 4096] x) => (float[1, 4096] y) <float[1] w = {1}> { y = MatMul(x, w) }")
     model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weight, "w"))
     onnx.save(model, tmp_path / "m.onnx")
     found = measure_memory(subject(tmp_path / "m.onnx"), [{"x": weight[:1]}], BenchSpec())
-    # Packed for the product, and as it was read while the session is made. The kernel counts to within some pages.
-    assert found.run >= weight.nbytes - MIB and found.peak >= 2 * weight.nbytes - MIB
+    # Packed for the product, and as it was read while the session is made; both are whole for less than the time
+    # between two samples.
+    assert found.run >= weight.nbytes - MIB and found.peak >= 1.5 * weight.nbytes
 
 
 def test_memory_of_this_process_grows_by_what_it_takes() -> None:
     before = private_bytes(os.getpid())
-    with mmap.mmap(-1, 16 * MIB) as taken:
+    with mmap.mmap(-1, 16 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as taken:
         taken.write(b"1" * len(taken))
         assert abs(private_bytes(os.getpid()) - before - len(taken)) <= 2 * MIB
