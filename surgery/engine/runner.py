@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,7 @@ def run(
     history: Recorder | None = None,
     choice: SiteChoice | None = None,
     cache: StepCache | None = None,
+    meanwhile: Callable[[onnx.ModelProto], object] | None = None,
 ) -> Result:
     """Run a recipe over a loaded model. Nothing is written; see `Result.save`.
 
@@ -61,7 +63,7 @@ def run(
     recipe does about a step that fails. With `strict`, a run that keeps only what holds is not ok.
     `history` is told of each committed step, as `surgery.drawing.History` wants to be, and is then in the result.
     `choice` says which sites are left out. `cache` has the outcomes of steps in earlier runs, and takes those of this
-    one; see `surgery.caching`.
+    one; see `surgery.caching`. `meanwhile` is called with the result while the last steps are still being verified.
     """
     cache = cache or NoCache()
     started = time.perf_counter()
@@ -88,6 +90,8 @@ def run(
         ):
             try:
                 steps.run(attempt.steps)
+                if meanwhile is not None:
+                    meanwhile(steps.model.proto)
                 steps.settle()
                 steps.finish()
             except RefusedEndError as end:
@@ -224,6 +228,12 @@ def apply(
         storage.check_target(output, force=force)
     if not isinstance(provenance, bool) and not (isinstance(output, str) and urls.is_url(output)):
         provenance.check(Path(output) if output is not None else None, stored.weights, force=force)
+    provenance = _stated(loaded, provenance)
+    meanwhile = None
+    if output is not None and provenance:
+        from surgery.provenance.writing import digest_weights
+
+        meanwhile = partial(digest_weights, stored)
     result = run(
         stored,
         loaded,
@@ -235,6 +245,7 @@ def apply(
         history=history,
         cache=cache,
         choice=choice,
+        meanwhile=meanwhile,
     )
     if last is not None:
         result = baseline.held(result, loaded, last)
@@ -242,7 +253,7 @@ def apply(
         accept(result)
     if output is None or not result.ok:
         return result
-    return result.save(output, layout=layout, force=force, provenance=_stated(loaded, provenance))
+    return result.save(output, layout=layout, force=force, provenance=provenance)
 
 
 def _stated(recipe: Recipe, asked: bool | Sidecar) -> bool | Sidecar:

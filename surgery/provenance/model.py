@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from surgery.storage.digests import STATEMENT_KEY, Known, elements_digest
+from surgery.storage.digests import STATEMENT_KEY, elements_digest
 from surgery.storage.tensors import PAYLOAD_FIELDS
 
 if TYPE_CHECKING:
@@ -62,22 +62,21 @@ class ModelIdentity:
         return {part.place: part.elements for part in self.parts if part.elements is not None}
 
 
-def identity_of(stored: storage.StoredModel, known: Known | None = None) -> ModelIdentity:
-    """Return the digests of a stored model. Its weights are read, unless `known` has the digests of their ranges."""
-    return identify(stored.proto, stored.weights, known)
+def identity_of(stored: storage.StoredModel) -> ModelIdentity:
+    """Return the digests of a stored model. Raises ModelFileError when the file of its weights is gone."""
+    return identify(stored.proto, stored.weights)
 
 
-def identify(proto: onnx.ModelProto, weights: storage.Weights, known: Known | None = None) -> ModelIdentity:
+def identify(proto: onnx.ModelProto, weights: storage.Weights) -> ModelIdentity:
     """Return the digests of a skeleton with its weights; see `identity_of`. Raises ModelFileError."""
-    return ModelIdentity(tuple(_Parts(weights, known).model(proto)))
+    return ModelIdentity(tuple(_Parts(weights).model(proto)))
 
 
 class _Parts:
     """The walk through a model."""
 
-    def __init__(self, weights: storage.Weights, known: Known | None) -> None:
+    def __init__(self, weights: storage.Weights) -> None:
         self._weights = weights
-        self._known = known
 
     def model(self, model: onnx.ModelProto) -> Iterator[Part]:
         kept = _without(model, _OF_MODEL)
@@ -135,7 +134,7 @@ class _Parts:
         yield self._tensor(f"{place}, indices", sparse.indices)
 
     def _tensor(self, place: str, tensor: onnx.TensorProto) -> Part:
-        elements = elements_digest(tensor, self._weights, self._known)
+        elements = elements_digest(tensor, self._weights)
         head = type(tensor)()
         # The payload of a large tensor in memory is not copied only to be cleared.
         for field, value in tensor.ListFields():

@@ -13,7 +13,7 @@ from surgery import storage
 from surgery.errors import UsageError
 from surgery.provenance import signing, statement
 from surgery.provenance.model import identify, identity_of
-from surgery.storage.digests import digest_ranges
+from surgery.storage.digests import digest_all
 from surgery.storage.saving import spare_input
 
 if TYPE_CHECKING:
@@ -86,18 +86,17 @@ def save(
         return storage.save(bare, path, stored.weights, layout=layout, force=force)
     if sidecar is not None:
         sidecar.check(Path(path), stored.weights, force=force)
-    known: dict[storage.Reference, str] = {}
-    digest_ranges([*storage.all_tensors(stored.proto), *storage.all_tensors(proto)], stored.weights, known)
+    digest_weights(stored, proto)
     before = statement.carried(stored.proto)
     origin = statement.Origin(
         made.recipe,
-        identity_of(stored, known),
+        identity_of(stored),
         made.steps,
         made.end,
         statement.digest_of_text(before) if before is not None else None,
         {"finishedOn": _now()} if sidecar is not None and sidecar.timestamp else {},
     )
-    output = identify(proto, stored.weights, known)
+    output = identify(proto, stored.weights)
     model = statement.embed(proto, statement.brief(origin, output))
     files = storage.save(model, path, stored.weights, layout=layout, force=force)
     written = Path(path).with_name(files[0].name) if storage.is_by_content(Path(path)) else Path(path)
@@ -107,6 +106,14 @@ def save(
         signed = text if sidecar.key is None else signing.sign(text, sidecar.key)
         storage.write_texts({sidecar.target(written): signed})
     return files
+
+
+def digest_weights(stored: storage.StoredModel, proto: onnx.ModelProto) -> None:
+    """Find the digests of the weights of a model and of one made of it, which `save` then need not wait for.
+
+    Raises ModelFileError when the file of the weights is gone.
+    """
+    digest_all([*storage.all_tensors(stored.proto), *storage.all_tensors(proto)], stored.weights)
 
 
 def _now() -> str:

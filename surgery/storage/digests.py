@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from surgery.storage.elements import bytes_of
 from surgery.storage.tensors import STRING, external_reference, is_external
-from surgery.storage.wire import Reference
 
 if TYPE_CHECKING:
     import onnx
 
     from surgery.storage.weights import Weights
-
-Known = MutableMapping[Reference, str]
-"""Digests of ranges of files, so that a range is read once."""
 
 STATEMENT_KEY: Final = "surgery.provenance"
 """The metadata of a model that holds its statement of provenance, which no digest covers."""
@@ -33,28 +29,27 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def elements_digest(tensor: onnx.TensorProto, weights: Weights, known: Known | None = None) -> str:
+def elements_digest(tensor: onnx.TensorProto, weights: Weights) -> str:
     """Return the digest of the elements of a tensor, as `raw_data` has them: little-endian, narrow types packed.
 
-    It does not depend on which field or file they are stored in. Raises ModelFileError when the file is gone.
+    It does not depend on which field or file they are stored in. A range of a file is read once. Raises
+    ModelFileError when the file is gone.
     """
     if not is_external(tensor):
         return hashlib.sha256(_raw(tensor)).hexdigest()
     reference = external_reference(tensor)
-    if known is None:
-        return _digest(weights.view(reference))
-    if reference not in known:
-        known[reference] = _digest(weights.view(reference))
-    return known[reference]
+    if reference not in weights.digests:
+        weights.digests[reference] = _digest(weights.view(reference))
+    return weights.digests[reference]
 
 
-def digest_ranges(tensors: Iterable[onnx.TensorProto], weights: Weights, known: Known) -> None:
-    """Add the digests of all external tensors to those that are known, on all processors. Raises ModelFileError."""
-    wanted = {external_reference(tensor) for tensor in tensors if is_external(tensor)} - known.keys()
+def digest_all(tensors: Iterable[onnx.TensorProto], weights: Weights) -> None:
+    """Find the digests of all external tensors ahead, on all processors. Raises ModelFileError."""
+    wanted = {external_reference(tensor) for tensor in tensors if is_external(tensor)} - weights.digests.keys()
     largest_first = sorted(wanted, key=lambda reference: reference.length, reverse=True)
     views = [weights.view(reference) for reference in largest_first]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        known.update(zip(largest_first, pool.map(_digest, views)))
+        weights.digests.update(zip(largest_first, pool.map(_digest, views)))
 
 
 def _digest(view: memoryview) -> str:

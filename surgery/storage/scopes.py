@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-import onnx_ir as ir
+from onnx import AttributeProto
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+# The numbers of onnx-ir, which is not imported here: it takes longer than it takes to start a run of the original.
+_GRAPH, _GRAPHS = int(AttributeProto.GRAPH), int(AttributeProto.GRAPHS)
 
 
 def scopes(model: ir.Model) -> Iterator[ir.Graph]:
@@ -29,16 +36,16 @@ def subgraphs(node: ir.Node) -> Sequence[ir.Graph]:
     found: list[ir.Graph] = []
     for attribute in attributes.values():
         kind = attribute.type
-        if (kind == ir.AttributeType.GRAPH or kind == ir.AttributeType.GRAPHS) and not attribute.is_ref():
-            found += [attribute.as_graph()] if kind == ir.AttributeType.GRAPH else attribute.as_graphs()
+        if kind in (_GRAPH, _GRAPHS) and not attribute.is_ref():
+            found += [attribute.as_graph()] if kind == _GRAPH else attribute.as_graphs()
     return found
 
 
 def bodies(attribute: ir.Attr) -> list[ir.Graph]:
     """List the graphs in an attribute."""
-    if attribute.is_ref() or attribute.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
+    if attribute.is_ref() or attribute.type not in (_GRAPH, _GRAPHS):
         return []
-    return [attribute.as_graph()] if attribute.type == ir.AttributeType.GRAPH else [*attribute.as_graphs()]
+    return [attribute.as_graph()] if attribute.type == _GRAPH else [*attribute.as_graphs()]
 
 
 def values(graphs: Iterable[ir.Graph]) -> Iterator[ir.Value]:

@@ -215,13 +215,15 @@ class Weights:
     """The tensor data of one model: its own files, mapped, and a scratch file created on first use.
 
     `external` tells that the model came with external data; `encodings` how each tensor that was inside
-    the model file was encoded there, so that saving reproduces it.
+    the model file was encoded there, so that saving reproduces it. `digests` are those that are known, by range: no
+    range is written twice.
     """
 
     def __init__(self) -> None:
         self.external = False
         self.origin: Path | None = None
         self.encodings: dict[Reference, Encoding] = {}
+        self.digests: dict[Reference, str] = {}
         self._sources: dict[str, Source] = {}
         self._scratch: Scratch | None = None
         self._adopted: list[Weights] = []  # a scratch file goes with its owner
