@@ -263,10 +263,10 @@ class Steps:
         except (TypeError, MissingTensorError):
             return None
         status = verdict.status.value if verdict is not None else ""
-        region = verdict is not None and verdict.region is not None
+        is_open = verdict is not None and verdict.leaves_open
         # Which sites are avoided from now on is a matter of the pass and its options.
         guilty = (step.name, repr(step.options)) if judged.guilty else ""
-        return key_of(self._history, guilty, record.status, candidate.promise.value, status, region, model, said)
+        return key_of(self._history, guilty, record.status, candidate.promise.value, status, is_open, model, said)
 
     def _store(self, entry: str, judged: Judged) -> None:
         candidate = judged.candidate

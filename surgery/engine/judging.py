@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
 
 from surgery.engine.candidate import Candidate, State
 from surgery.engine.records import Journal
@@ -25,6 +25,8 @@ from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker
 from surgery.verification.verdict.validity import Validity, validity
 
 if TYPE_CHECKING:
+    import onnx
+
     from surgery import storage
     from surgery.registry.passes import Pass
 
@@ -144,6 +146,26 @@ class Trusting:
         """Do nothing."""
 
 
+@dataclass(frozen=True)
+class Later:
+    """The candidate that some more steps made of one, itself without any."""
+
+    candidate: Candidate
+    steps: int
+
+    @property
+    def made(self) -> tuple[int, tuple[onnx.ModelProto, bytes]] | None:
+        """What is compared in place of the one that the steps started from."""
+        proto = self.candidate.proto
+        return (self.steps, (proto, self.candidate.data)) if proto is not None else None
+
+    @property
+    def remark(self) -> str:
+        """What a message says of it."""
+        number = f"next {self.steps} steps" if self.steps > 1 else "next step"
+        return f"compared as one with the {number}, up to {self.candidate.step.name}"
+
+
 class Verifying:
     """A judge that compares candidates with the original, after the signature and the checker.
 
@@ -218,8 +240,17 @@ class Verifying:
         except Exception as error:
             return [f"checker: {internal(error)}"]
 
-    def judge(self, candidate: Candidate, declared: Pass, findings: list[str] | None = None) -> Candidate:
-        """Judge a candidate in the order of cost: signature, checker (unless its `findings` are known), parity."""
+    def judge(
+        self,
+        candidate: Candidate,
+        declared: Pass,
+        findings: list[str] | None = None,
+        later: Later | None = None,
+    ) -> Candidate:
+        """Judge a candidate in the order of cost: signature, checker (unless its `findings` are known), parity.
+
+        Where the whole has to be compared, the one that `later` steps have made stands for it, if it holds.
+        """
         if candidate.proto is None or not (candidate.ok and candidate.changed):
             return candidate
         verdict = None
@@ -228,7 +259,11 @@ class Verifying:
             if not complaint and self.compares(candidate):
                 self._journal.stage(candidate.step.name, "parity")
                 names = candidate.renamed, candidate.accounts
-                verdict = self.tracker.verify(candidate.proto, candidate.data, candidate.promise, *names)
+                made = later.made if later is not None else None
+                verdict = self.tracker.verify(candidate.proto, candidate.data, candidate.promise, *names, made)
+                if verdict.together:
+                    assert later is not None
+                    verdict = replace(verdict, message=f"{verdict.message}; {later.remark}")
                 complaint = self.complaint(verdict)
         except (RecipeError, UsageError):
             # The inputs or libraries to verify with are wrong, whatever the pass did.
@@ -259,22 +294,20 @@ class Verifying:
 
     # Ahead of its turn, see `speculation`
 
-    def compare_ahead(self, before: State, candidate: Candidate, findings: list[str]) -> None:
-        """Compare the regions of a candidate while the state before it is still being judged."""
-        self._ahead(self.tracker.compare_ahead, before, candidate, findings)
+    def compare_ahead(self, before: State, candidate: Candidate, findings: list[str]) -> bool:
+        """Compare the regions of a candidate while the state before it is still being judged.
 
-    def run_ahead(self, before: State, candidate: Candidate, findings: list[str]) -> None:
-        """Run a candidate as a whole, if that will be needed, while the state before it is still being judged."""
-        self._ahead(self.tracker.run_ahead, before, candidate, findings)
-
-    def _ahead(self, what: Any, before: State, candidate: Candidate, findings: list[str]) -> None:
+        Return whether the whole has to be compared.
+        """
         if candidate.proto is None or findings or not self.compares(candidate):
-            return
+            return False
         # What fails here fails again, and is reported, when the candidate is judged.
         with suppress(Exception):
             promise, names = candidate.promise, (candidate.renamed, candidate.accounts)
             if self.tracker.keeps_terms(candidate.proto, promise, *names):
-                what((before.proto, before.data), (candidate.proto, candidate.data), promise)
+                models = (before.proto, before.data), (candidate.proto, candidate.data)
+                return self.tracker.compare_ahead(*models, promise)
+        return False
 
     # What is committed
 
@@ -295,7 +328,7 @@ class Verifying:
         )
         if moves:
             self._base, self._is_open = candidate.data, self.spec.mode == "end"
-        elif verdict is not None and verdict.region is not None:
+        elif verdict is not None and verdict.leaves_open:
             self._is_open = True
 
     def moves_baseline(self, candidate: Candidate) -> bool:

@@ -39,6 +39,7 @@ _NO_VERDICT = {
     "needed": NOTHING_HELPS,
     "details": None,
     "region": None,
+    "together": None,
 }
 """The fields of the report for a step that was not verified."""
 

@@ -3,28 +3,35 @@
 Judging is work for other processes, running a pass is work for this one. A change that turns out wrong is rolled back
 with everything that was built on it, and the steps after it run again on what is left.
 
+Where the regions of a change do not decide, the whole has to. One run decides for several steps: what the last of them
+left is compared with the original, and if that holds, so do they. Steps that promise identical bits are compared
+together up to the next one that does not, all others up to the point at which the pipeline waits for them. Only if
+that does not hold is each compared, so that the wrong one is found. Which steps are compared together depends on the
+recipe and the model alone, never on which thread was faster.
+
 Who may change what: the thread of the pipeline owns the committed model, the graph and the journal. Each judgement has
 a thread of its own. These threads share the judge, one after the other where they change it: a judgement begins when
 the one before it has ended well, and ends with `Judge.adopt`, which alone changes what later candidates are held to.
-Before its turn a thread asks the checker about its own candidate, compares regions when the one before it has done so,
-and runs the whole while the one before it is judged. That adds entries to caches of the `Verifier`, each under the
-bytes of its own change; regions are compared by one thread at a time, under the lock of the `Verifier`. While any
-judgement is under way, the pipeline asks the judge nothing but to `prepare`, and for the `names` that a pass has given.
+Before its turn a thread asks the checker about its own candidate, and compares regions when the one before it has done
+so. That adds entries to a cache of the `Verifier`, each under the bytes of its own change; regions are compared by one
+thread at a time, under the lock of the `Verifier`. While any judgement is under way, the pipeline asks the judge
+nothing but to `prepare`, and for the `names` that a pass has given.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING, TypeVar
 
 from surgery.engine.candidate import Candidate, State
-from surgery.engine.judging import Verifying
+from surgery.engine.judging import Later, Verifying
 from surgery.engine.records import StepRecord
 from surgery.engine.transaction import Transaction
-from surgery.promises import COMPARING
+from surgery.promises import COMPARING, Parity
 from surgery.recipe.schema import PassStep
 from surgery.runtime.engine import FEW_WEIGHTS
 from surgery.storage import StoredModel, weight_bytes
@@ -53,33 +60,34 @@ class Judgement:
         self._judged: Candidate | None = None
         self._error: Exception | None = None
         self._called_off = False
-        self._compared, self._begun = threading.Event(), threading.Event()
+        self._later: Later | None = None
+        self._compared, self._gathered = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         judge, before, candidate, previous = self._judge, self._before, self._candidate, self._previous
         try:
+            needs_whole = False
             findings = self._timed(lambda: judge.find(candidate))
             if previous is None or previous._has_compared():
-                self._timed(lambda: judge.compare_ahead(before, candidate, findings))
+                needs_whole = self._timed(lambda: judge.compare_ahead(before, candidate, findings))
             self._compared.set()
             if previous is not None:
-                if previous._has_begun():
-                    self._timed(lambda: judge.run_ahead(before, candidate, findings))
                 if not previous._ends_well():
                     return
                 self._previous = None
+            if needs_whole:
+                self._gathered.wait()
             if not self._called_off:
-                self._begun.set()
-                self._judged = self._timed(lambda: judge.judge(candidate, self._declared, findings))
+                later = self._later if needs_whole else None
+                self._judged = self._timed(lambda: judge.judge(candidate, self._declared, findings, later))
                 if self._judged.keeps:
                     judge.adopt(self._judged)
         except Exception as error:
             self._error = error
         finally:
             self._compared.set()
-            self._begun.set()
 
     def _timed(self, work: Callable[[], R]) -> R:
         started = time.perf_counter()
@@ -92,11 +100,6 @@ class Judgement:
         """Wait until its regions are compared; return whether its candidate may still be kept."""
         self._compared.wait()
         return not self._called_off and (self._is_kept or not self.done)
-
-    def _has_begun(self) -> bool:
-        """Wait until the judging begins; return whether it is still under way."""
-        self._begun.wait()
-        return not self.done
 
     def _ends_well(self) -> bool:
         self._thread.join()
@@ -111,9 +114,21 @@ class Judgement:
         """Whether there is a result."""
         return not self._thread.is_alive()
 
+    @property
+    def candidate(self) -> Candidate:
+        """What is judged."""
+        return self._candidate
+
+    def gather(self, later: Later) -> None:
+        """If the whole is needed, compare it as one with the changes after it, unless it is with others."""
+        if not self._gathered.is_set():
+            self._later = later
+            self._gathered.set()
+
     def call_off(self) -> None:
         """Prevent it from beginning, unless it has."""
         self._called_off = True
+        self._gathered.set()
 
     def wait(self, seconds: float) -> None:
         """Wait at most so many seconds for its end."""
@@ -156,6 +171,8 @@ class Speculation:
     def take(self, candidate: Candidate, declared: Pass, before: State, after: State, seconds: float) -> None:
         """Assume that a change holds, and have it judged in parallel with the passes that follow."""
         previous = self._changes[-1].judgement if self._changes else None
+        if candidate.promise is not Parity.EXACT:
+            self._gather_exact()
         judgement = Judgement(self._judge, before, candidate, declared, previous)
         self._changes.append(Ahead(candidate.step, before, after, seconds, judgement))
 
@@ -165,9 +182,22 @@ class Speculation:
 
     def judged(self, *, wait: bool) -> Iterator[tuple[Ahead, Candidate]]:
         """Yield the changes that are judged, in order; with `wait`, all of them."""
+        if wait and self._changes:
+            self._gather_exact()
+            self._gather(self._changes)
         while self._changes and (wait or self._changes[0].judgement.done):
             ahead = self._changes.pop(0)
             yield ahead, ahead.judgement.result()
+
+    def _gather_exact(self) -> None:
+        """Compare the changes that promise identical bits as one, after the last that does not."""
+        exact = takewhile(lambda one: one.judgement.candidate.promise is Parity.EXACT, reversed(self._changes))
+        self._gather([*exact][::-1])
+
+    def _gather(self, changes: Sequence[Ahead]) -> None:
+        """Compare changes as one, as far as the whole is needed for them."""
+        for place, one in enumerate(changes, 1):
+            one.judgement.gather(Later(changes[-1].judgement.candidate, len(changes) - place))
 
     def take_back(self) -> list[PassStep]:
         """Drop all changes; return their steps and the steps after them that changed nothing."""

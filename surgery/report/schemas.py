@@ -18,6 +18,7 @@ _VERDICT = {
     "message": "string",
     "details": "object?",
     "region": "integer?",
+    "together": "integer?",
 }
 _STEP = {
     "pass": "string",

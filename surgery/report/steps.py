@@ -166,6 +166,8 @@ def messages(steps: Sequence[StepRecord]) -> Iterator[tuple[StepRecord, Text]]:
         # An exact step after one that rounds otherwise is as far from the original as that one.
         elif step.verdict is not None and step.verdict.status is Status.CLOSE and step.verdict.details != known:
             known = step.verdict.details
+            if known is not None and not known.differing:
+                continue
             yield step, Text.assemble((f"{step.name}: ", STATUS_STYLES[step.status]), (distance(step.verdict), "dim"))
 
 

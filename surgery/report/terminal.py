@@ -180,7 +180,8 @@ def _proof(committed: Sequence[StepRecord], account: Result) -> str:
     moves = _moves(verdicts)
     if not compared:
         return moves
-    worst = "every output bit-identical to" if set(compared) == {Status.EQUAL} else "every output within tolerance of"
+    is_equal = set(compared) == {Status.EQUAL} or (account.end is not None and account.end.status is Status.EQUAL)
+    worst = "every output bit-identical to" if is_equal else "every output within tolerance of"
     beyond = ""
     if any(step.verdict.details.beyond for step in committed if step.verdict is not None and step.verdict.details):
         beyond = ", or as close to float64 as the original is,"
@@ -189,9 +190,12 @@ def _proof(committed: Sequence[StepRecord], account: Result) -> str:
     reference = "the original, or the model after the last of these," if moves else "the original"
     proof = f"{worst} {reference}{beyond} on {runs} input sets after each of {len(compared)} steps"
     regional = sum(1 for step in committed if step.verdict is not None and step.verdict.region is not None)
-    if regional:
-        proof = f"{worst} {reference}{beyond} on {runs} input sets; {regional} of {len(compared)} steps "
-        proof += "verified in the region of their change"
+    together = sum(1 for step in committed if step.verdict is not None and step.verdict.together)
+    if regional or together:
+        how = ((regional, "verified in the region of their change"), (together, "compared as one with later steps"))
+        first, *rest = (f"{count}{{}} {what}" for count, what in how if count)
+        parts = [first.format(f" of {len(compared)} steps"), *(part.format("") for part in rest)]
+        proof = f"{worst} {reference}{beyond} on {runs} input sets; {', '.join(parts)}"
     if regional and account.end is not None and account.end.is_unverified:
         proof = f"{len(compared)} steps verified in the region of their change; the whole model could not be compared: "
         proof += account.end.message

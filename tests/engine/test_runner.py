@@ -217,6 +217,7 @@ def test_the_report_has_the_fields_that_others_build_on(model: Path) -> None:
         "needed",
         "details",
         "region",
+        "together",
         "nodes_before",
         "nodes_after",
         "seconds",

@@ -17,7 +17,6 @@ from surgery.errors import UsageError
 from surgery.graph import text
 from surgery.registry.passes import Pass
 from surgery.verification.signature.tracker import SignatureTracker
-from surgery.verification.verdict import verifier
 
 pytestmark = pytest.mark.slow
 
@@ -177,36 +176,14 @@ def test_many_weights_are_waited_for_only_where_each_step_is_compared(
     assert ops(result.proto) == ["Relu", "Neg"]
 
 
-def test_the_whole_is_run_while_the_change_before_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verifier, "REGION_NODE", 1e9)
-    ahead: list[bytes] = []
-    is_run = threading.Event()
-    run_ahead, judged = verifier.Verifier.run_ahead, judging.Verifying.judge
-
-    def noted(self: verifier.Verifier, before: bytes | None, candidate: bytes, promise: Parity) -> None:
-        run_ahead(self, before, candidate, promise)
-        ahead.extend(self._anticipated)
-        is_run.set()
-
-    def waits(self: judging.Verifying, candidate: Candidate, *rest: Any) -> Candidate:
-        if candidate.step.name == "drop-identity":
-            is_run.wait(60)
-        return judged(self, candidate, *rest)
-
-    monkeypatch.setattr(verifier.Verifier, "run_ahead", noted)
-    monkeypatch.setattr(judging.Verifying, "judge", waits)
-    result = run("[drop-identity, drop-dropout, drop-no-op]")
-    assert [status for _, status in outcomes(result)] == ["committed"] * 3
-    assert ahead and ops(result.proto) == ["Relu", "Neg"]
-
-
 def test_regions_are_compared_though_the_change_before_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     compare_ahead, judged = SignatureTracker.compare_ahead, judging.Verifying.judge
     all_compared = threading.Semaphore(0)
 
-    def noted(self: SignatureTracker, *change: Any) -> None:
-        compare_ahead(self, *change)
+    def noted(self: SignatureTracker, *change: Any) -> bool:
+        needs_whole = compare_ahead(self, *change)
         all_compared.release()
+        return needs_whole
 
     def waits(self: judging.Verifying, candidate: Candidate, *rest: Any) -> Candidate:
         if candidate.step.name == "drop-identity":
@@ -219,11 +196,10 @@ def test_regions_are_compared_though_the_change_before_is_not_judged(monkeypatch
     assert [status for _, status in outcomes(result)] == ["committed"] * 3
 
 
-@pytest.mark.parametrize("what", ["compare_ahead", "run_ahead"])
-def test_what_fails_ahead_is_judged_all_the_same(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+def test_what_fails_ahead_is_judged_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any, **__: Any) -> None:
         raise OSError("no memory")
 
-    monkeypatch.setattr(SignatureTracker, what, fails)
+    monkeypatch.setattr(SignatureTracker, "compare_ahead", fails)
     result = run("[drop-identity, drop-dropout]")
     assert [status for _, status in outcomes(result)] == ["committed"] * 2

@@ -206,7 +206,8 @@ class Verdict:
     tolerance that is; None when no tolerance would have helped.
     `reason` says why something is unverified: "not-run", "vacuous", "nondeterministic" or "region". `details` is None
     when no outputs were compared. `region` is the number of nodes that were compared in place of the whole model, None
-    when the whole was. `cached` says that an earlier run found it.
+    when the whole was. `together` is the number of steps after this one that were compared as one with it, None where
+    each step is compared by itself. `cached` says that an earlier run found it.
     """
 
     status: Status
@@ -215,12 +216,18 @@ class Verdict:
     message: str = ""
     details: Details | None = None
     region: int | None = None
+    together: int | None = None
     cached: bool = field(default=False, compare=False)
 
     @property
     def passed(self) -> bool:
         """Whether the models are shown to agree."""
         return self.status.passed
+
+    @property
+    def leaves_open(self) -> bool:
+        """Whether the model that this step left was not compared as a whole."""
+        return self.region is not None or self.together is not None
 
     @property
     def is_different(self) -> bool:
@@ -241,6 +248,7 @@ class Verdict:
             "message": self.message,
             "details": self.details.to_json() if self.details is not None else None,
             "region": self.region,
+            "together": self.together,
         }
 
 

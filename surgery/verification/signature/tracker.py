@@ -90,11 +90,18 @@ class SignatureTracker:
                 yield f"{deviation.text}; the pass does not declare that it changes {deviation.change}"
 
     def verify(
-        self, model: onnx.ModelProto, data: bytes, promise: Parity, renamed: Names, accounts: Accounts = ()
+        self,
+        model: onnx.ModelProto,
+        data: bytes,
+        promise: Parity,
+        renamed: Names,
+        accounts: Accounts = (),
+        later: tuple[int, Model] | None = None,
     ) -> Verdict:
         """Compare a changed model, given as a message and as bytes, with the original.
 
-        With a promise of INTENDED there is nothing to compare: it is tried by itself, see `intended`.
+        With a promise of INTENDED there is nothing to compare: it is tried by itself, see `intended`. `later` is what
+        the steps after it made, see `Verifier.verify`.
         """
         if promise is Parity.INTENDED:
             terms = self._fresh_terms(model, data)
@@ -105,7 +112,10 @@ class SignatureTracker:
         else:
             terms = self._comparable(model, renamed, accounts)
             before = self._aligned() if terms is self._terms and self._compares_regions(promise) else None
-            verdict = terms.problem(model) or terms.verifier.verify(terms.align(model, data), promise, before)
+            made = None
+            if later is not None and before is not None and self.keeps_terms(later[1][0], promise, {}, ()):
+                made = later[0], terms.align(*later[1])
+            verdict = terms.problem(model) or terms.verifier.verify(terms.align(model, data), promise, before, made)
             if terms is self._terms and verdict.reason == VACUOUS and self._looks_into_regions:
                 verdict = terms.verifier.look_inside(self._aligned(), terms.align(model, data), promise, verdict)
             if verdict.passed and terms is not self._terms:
@@ -117,17 +127,15 @@ class SignatureTracker:
         remarks += [terms.hint(model)] if verdict.reason == NOT_RUN and terms.hint(model) else []
         return replace(verdict, message="; ".join([verdict.message, *remarks])) if remarks else verdict
 
-    def compare_ahead(self, before: Model, after: Model, promise: Parity) -> None:
-        """Compare a model with the one that it was made of, before that one is verified."""
-        terms = self._terms
-        if self._compares_regions(promise):
-            terms.verifier.compare_ahead(terms.align(*before), terms.align(*after), promise)
+    def compare_ahead(self, before: Model, after: Model, promise: Parity) -> bool:
+        """Compare a model with the one that it was made of, before that one is verified.
 
-    def run_ahead(self, before: Model, after: Model, promise: Parity) -> None:
-        """Run a model that will be verified once the one that it was made of is, unless its regions have decided."""
+        Return whether the whole has to be compared.
+        """
         terms = self._terms
-        aligned = terms.align(*before) if self._compares_regions(promise) else None
-        terms.verifier.run_ahead(aligned, terms.align(*after), promise)
+        if not self._compares_regions(promise):
+            return False
+        return not terms.verifier.compare_ahead(terms.align(*before), terms.align(*after), promise)
 
     def keeps_terms(self, model: onnx.ModelProto, promise: Parity, renamed: Names, accounts: Accounts) -> bool:
         """Return whether a changed model will be compared with what the committed one was compared with."""

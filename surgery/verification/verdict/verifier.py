@@ -24,7 +24,7 @@ from surgery.operators.cost import REGION_NODE
 from surgery.promises import Parity
 from surgery.proto.draws import redrawn
 from surgery.proto.signature import signature
-from surgery.runtime.engine import FEW_WEIGHTS, Engine, EngineName, Outcome
+from surgery.runtime.engine import Engine, EngineName, Outcome
 from surgery.verification.accuracy.evaluation import Evaluation
 from surgery.verification.accuracy.samples import CALIBRATION_SEED, Samples, samples
 from surgery.verification.comparing.details import Status, Verdict
@@ -62,8 +62,8 @@ class Verifier:
         self.accuracy = Evaluation(self._original, self._verify.accuracy)
         self._moments = Moments(self._original)
         self._last: tuple[bytes, Sequence[Any]] | None = None
+        self._wholes: dict[Hashable, Verdict] = {}
         self._compared: dict[Hashable, Compared] = {}
-        self._anticipated: dict[bytes, Outcome] = {}
         self._lock = threading.Lock()
         self._accepted: bytes | None = None
         self._regional: Regional | None = None
@@ -127,13 +127,22 @@ class Verifier:
         """Find legal inputs and run the original on them, with its controls."""
         self._original.prepare()
 
-    def verify(self, candidate: bytes, promise: Parity = Parity.CLOSE, before: bytes | None = None) -> Verdict:
+    def verify(
+        self,
+        candidate: bytes,
+        promise: Parity = Parity.CLOSE,
+        before: bytes | None = None,
+        later: tuple[int, bytes] | None = None,
+    ) -> Verdict:
         """Return whether a changed model keeps what its pass promised.
 
         `before` is the verified model that it was made of. Where the two agree in the region of the change, that is
         enough; else the whole is compared with the original. A promise of identical bits is then held against the
         model that was accepted last, if one was: after a step that rounds differently nothing can be bit-identical to
         the original, to which it must then be close. A LOSSY promise is held to the budget of accuracy.
+
+        `later` is what some more steps have made of the candidate, with the number of these steps. If that holds as a
+        whole, the candidate is not run.
         """
         if candidate == self._original.skeleton:
             return Verdict(Status.EQUAL, message="the same bytes")
@@ -145,7 +154,7 @@ class Verifier:
         found = self._compared.pop(_digest(*change), None) or self._compare_affordable(*change)
         if found.verdict.passed:
             return self._refused(candidate, found) or found.verdict
-        whole = self._verify_whole(candidate, promise)
+        whole = self._verify_together(later, promise) or self._verify_whole(candidate, promise)
         if found.verdict.reason == COSTLY:
             verdict = self._with_hidden(whole, *change, found.differing)
             if not verdict.is_unverified:
@@ -166,20 +175,11 @@ class Verifier:
         afford = max(_CHEAP_REGION, _WORTH * original.cost_of_all(left))
         return afford if original.nodes * left * REGION_NODE < afford else 0.0
 
-    def compare_ahead(self, before: bytes, candidate: bytes, promise: Parity) -> None:
-        """Compare the regions of a change that will be verified."""
+    def compare_ahead(self, before: bytes, candidate: bytes, promise: Parity) -> bool:
+        """Compare the regions of a change that will be verified; return whether they decide."""
         change = before, candidate, promise
-        self._compared[_digest(*change)] = self._compare_affordable(*change)
-
-    def run_ahead(self, before: bytes | None, candidate: bytes, promise: Parity) -> None:
-        """Run a model of few weights that will be verified, unless its regions have decided."""
-        self.prepare()
-        found = self._compared.get(_digest(before, candidate, promise)) if before is not None else None
-        decided = found is not None and found.verdict.passed
-        if self.problem is None and self._original.weights <= FEW_WEIGHTS and not decided:
-            # Older ones are of steps that were rolled back.
-            self._anticipated = dict([*self._anticipated.items()][-1:])
-            self._anticipated[candidate] = self._run(candidate, self._original.engine)
+        found = self._compared[_digest(*change)] = self._compare_affordable(*change)
+        return found.verdict.passed
 
     def _compare_affordable(self, before: bytes, candidate: bytes, promise: Parity) -> Compared:
         """Compare the regions of a change as long as that takes less than to run the whole."""
@@ -252,7 +252,31 @@ class Verifier:
         message = f"{verdict.message}; but {found}"
         return replace(verdict, status=Status.UNVERIFIED, reason=VACUOUS, needed=None, message=message)
 
+    def _verify_together(self, later: tuple[int, bytes] | None, promise: Parity) -> Verdict | None:
+        """Return the verdict on what more steps have made of a changed model, None if that does not hold.
+
+        The last of several models that round differently may have the bits of the original; that says no more of the
+        others than that they are close.
+        """
+        if later is None:
+            return None
+        steps, model = later
+        verdict = self._verify_whole(model, promise)
+        if not verdict.passed:
+            return None
+        return replace(verdict, together=steps, status=Status.CLOSE if promise is Parity.CLOSE else verdict.status)
+
     def _verify_whole(self, candidate: bytes, promise: Parity) -> Verdict:
+        """Compare a model with the original as a whole, unless it is known to hold."""
+        closely = _digest(b"", candidate, Parity.CLOSE)
+        key = closely if promise is Parity.CLOSE else _digest(self._accepted or b"", candidate, promise)
+        verdict = self._wholes.get(key) or self._compare_whole(candidate, promise)
+        if verdict.passed:
+            # One that keeps bits is close to the original, too.
+            self._wholes[key] = self._wholes[closely] = verdict
+        return verdict
+
+    def _compare_whole(self, candidate: bytes, promise: Parity) -> Verdict:
         verdict = self._with_random(self._with_defaults(candidate, promise), candidate)
         if self._overriding is None or not verdict.passed:
             return verdict
@@ -282,7 +306,7 @@ class Verifier:
         not_run = self._not_run()
         if not_run is not None:
             return not_run
-        outcome = self._anticipated.pop(candidate, None) or self._run(candidate, original.engine)
+        outcome = self._run(candidate, original.engine)
         runs = original.runs
         failure = _failure(outcome, runs)
         if failure is not None:
@@ -359,7 +383,7 @@ class Verifier:
         self._original.runs = []
         self._last = self._accepted = None
         self._compared.clear()
-        self._anticipated.clear()
+        self._wholes.clear()
         if self._regional is not None:
             self._regional.close()
         if self._overriding is not None:
