@@ -373,7 +373,7 @@ class Verifying:
         """Return whether the original is valid, loading it in ONNX Runtime unless it has run."""
         if self._findings is None:
             self._findings = self.checker.check(self.original)
-        if self._first.runs and self._first.problem is None:
+        if self._first.is_too_large or (self._first.runs and self._first.problem is None):
             return Validity(tuple(self._findings), self._first.gap, bool(self._first.gap))
         return validity(stored, self.spec, self._findings)
 

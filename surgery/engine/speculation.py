@@ -5,9 +5,9 @@ with everything that was built on it, and the steps after it run again on what i
 
 Where the regions of a change do not decide, the whole has to. One run decides for several steps: what the last of them
 left is compared with the original, and if that holds, so do they. Steps that promise identical bits are compared
-together up to the next one that does not, all others up to the point at which the pipeline waits for them. Only if
-that does not hold is each compared, so that the wrong one is found. Which steps are compared together depends on the
-recipe and the model alone, never on which thread was faster.
+together up to the next one that does not, all others up to the point at which the pipeline waits for them, or at which
+models fill too much memory. Only if that does not hold is each compared, so that the wrong one is found. Which steps
+are compared together depends on the recipe and the model alone, never on which thread was faster.
 
 Who may change what: the thread of the pipeline owns the committed model, the graph and the journal. Each judgement has
 a thread of its own. These threads share the judge, one after the other where they change it: a judgement begins when
@@ -43,6 +43,9 @@ R = TypeVar("R")
 
 _PATIENCE = 1.0
 """Seconds to wait, when closing, for a judgement that is under way."""
+
+_MOST_HELD = 64 << 20
+"""Bytes of models without weights that may wait to be compared as one."""
 
 
 class Judgement:
@@ -164,6 +167,7 @@ class Speculation:
     def __init__(self, judge: Verifying) -> None:
         self._judge = judge
         self._changes: list[Ahead] = []
+        self._held = 0
 
     def __len__(self) -> int:
         return len(self._changes)
@@ -175,6 +179,9 @@ class Speculation:
             self._gather_exact()
         judgement = Judgement(self._judge, before, candidate, declared, previous)
         self._changes.append(Ahead(candidate.step, before, after, seconds, judgement))
+        self._held += len(candidate.data)
+        if self._held > _MOST_HELD:
+            self._gather_all()
 
     def note(self, candidate: Candidate, record: StepRecord) -> None:
         """Keep a candidate that changed nothing, with its record, until the change before it is judged."""
@@ -182,12 +189,17 @@ class Speculation:
 
     def judged(self, *, wait: bool) -> Iterator[tuple[Ahead, Candidate]]:
         """Yield the changes that are judged, in order; with `wait`, all of them."""
-        if wait and self._changes:
-            self._gather_exact()
-            self._gather(self._changes)
+        if wait:
+            self._gather_all()
         while self._changes and (wait or self._changes[0].judgement.done):
             ahead = self._changes.pop(0)
             yield ahead, ahead.judgement.result()
+
+    def _gather_all(self) -> None:
+        """Compare all changes that wait for it as one, those that promise identical bits apart."""
+        self._gather_exact()
+        self._gather(self._changes)
+        self._held = 0
 
     def _gather_exact(self) -> None:
         """Compare the changes that promise identical bits as one, after the last that does not."""
@@ -202,7 +214,7 @@ class Speculation:
     def take_back(self) -> list[PassStep]:
         """Drop all changes; return their steps and the steps after them that changed nothing."""
         steps = [step for one in self._changes for step in (one.step, *(later.step for later, _ in one.later))]
-        self._changes = []
+        self._changes, self._held = [], 0
         return steps
 
     def close(self) -> None:

@@ -214,7 +214,8 @@ class Verify(Section):
         "The time limit of one run of the model, in seconds."
     )
     memory: Annotated[int, Field(ge=1), SizeUnit(), reads(_memory)] = key(
-        "The memory limit of the process that runs the model, such as 2GiB."
+        "The memory limit of the process that runs the model, such as 2GiB. Of a model with more weights, only the "
+        "regions of changes are run."
     )
     custom_op_library: Annotated[tuple[Annotated[Any, reads(_library), pattern(r"\S")], ...], OneOrMore()] = key(
         "Shared libraries with custom operators for ONNX Runtime, by path. They are code, and need trust."

@@ -197,7 +197,8 @@ def _proof(committed: Sequence[StepRecord], account: Result) -> str:
         parts = [first.format(f" of {len(compared)} steps"), *(part.format("") for part in rest)]
         proof = f"{worst} {reference}{beyond} on {runs} input sets; {', '.join(parts)}"
     if regional and account.end is not None and account.end.is_unverified:
-        proof = f"{len(compared)} steps verified in the region of their change; the whole model could not be compared: "
+        steps = f"{len(compared)} step{'' if len(compared) == 1 else 's'}"
+        proof = f"{steps} verified in the region of their change; the whole model could not be compared: "
         proof += account.end.message
     if account.providers:
         proof += f", run with {', '.join(account.providers)}"

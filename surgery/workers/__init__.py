@@ -69,7 +69,12 @@ def _hung_up(channel: socket.socket) -> bool:
 
 def default_memory() -> int:
     """Return the memory limit, in bytes, of a worker that is given none: 8 GiB, or half of a smaller machine."""
-    return min(8 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+    return min(8 << 30, half_of_memory())
+
+
+def half_of_memory() -> int:
+    """Return half of the memory of this machine, in bytes."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
 _before: list[Callable[[object], object]] = []

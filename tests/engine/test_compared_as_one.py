@@ -10,7 +10,7 @@ import pytest
 from surgery import Graph, Parity, Result, graph_pass, recipe
 from surgery.caching.folder import CacheFolder
 from surgery.caching.steps import Steps
-from surgery.engine import runner
+from surgery.engine import runner, speculation
 from surgery.graph import text
 from surgery.registry.passes import Pass
 from surgery.runtime.engine import EngineName, Outcome
@@ -47,14 +47,14 @@ def scale_closely(graph: Graph) -> None:
     _insert(graph, "Mul", 1.0000001)
 
 
-@graph_pass("negate", parity=Parity.EXACT)
-def negate(graph: Graph) -> None:
+@graph_pass("wrong-sign", parity=Parity.EXACT)
+def wrong_sign(graph: Graph) -> None:
     """Change the sign, which is wrong."""
     _insert(graph, "Neg")
 
 
-@graph_pass("negate-closely", parity=Parity.CLOSE)
-def negate_closely(graph: Graph) -> None:
+@graph_pass("wrong-sign-closely", parity=Parity.CLOSE)
+def wrong_sign_closely(graph: Graph) -> None:
     """Change the sign, which is wrong."""
     _insert(graph, "Neg")
 
@@ -99,13 +99,13 @@ def test_exact_steps_take_one_run(ran: list[bytes]) -> None:
 
 
 def test_a_wrong_step_among_them_is_found(ran: list[bytes]) -> None:
-    result = run("[drop-identity, negate, drop-dropout]", DROPPED)
+    result = run("[drop-identity, wrong-sign, drop-dropout]", DROPPED)
     assert [step.status for step in result.steps] == ["committed", "rolled_back", "committed"]
     assert ops(result.proto) == ["Tanh", "Mul"] and result.ok
 
 
 def test_a_wrong_step_among_steps_that_round_is_found(ran: list[bytes]) -> None:
-    result = run("[scale-closely, negate-closely, drop-identity]", SCALED)
+    result = run("[scale-closely, wrong-sign-closely, drop-identity]", SCALED)
     assert [step.status for step in result.steps] == ["committed", "rolled_back", "committed"]
     assert ops(result.proto) == ["Mul", "Tanh", "Mul"] and result.ok
 
@@ -129,9 +129,9 @@ def test_exact_steps_before_one_that_rounds_are_compared_without_it(ran: list[by
 
 
 def test_wrong_steps_that_undo_each_other_hold_together(ran: list[bytes]) -> None:
-    result = run("[negate, {pass: negate, when: {ops: {Neg: 1}}}]", SCALED)
+    result = run("[wrong-sign, {pass: wrong-sign, when: {ops: {Neg: 1}}}]", SCALED)
     assert [step.status for step in result.steps] == ["rolled_back", "skipped"]
-    result = run("[negate, negate]", SCALED)
+    result = run("[wrong-sign, wrong-sign]", SCALED)
     assert [step.status for step in result.steps] == ["committed"] * 2
     assert result.end is not None and result.end.status == "equal"
 
@@ -145,3 +145,10 @@ def test_what_is_stated_does_not_depend_on_the_cache(ran: list[bytes], tmp_path:
     new = runner.apply(tmp_path / "m.onnx", then)
     assert known.steps[0].cached and [step.stated() for step in known.steps] == [step.stated() for step in new.steps]
     assert known.end is not None and new.end is not None and known.end.status == new.end.status
+
+
+def test_models_that_fill_the_memory_are_compared_at_once(ran: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speculation, "_MOST_HELD", 0)
+    result = run("[drop-identity, drop-dropout, drop-no-op]")
+    assert [step.verdict.together for step in result.steps if step.verdict is not None] == [0, 0, 0]
+    assert len(ran) == 3 and statuses(result) == ["equal"] * 3

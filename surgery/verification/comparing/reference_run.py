@@ -39,6 +39,7 @@ from surgery.verification.inputs.plan import Binding, Plan, read_defaults, with_
 from surgery.verification.inputs.search import Found
 from surgery.verification.inputs.sets import CHEAP, TRIVIAL, choose, further
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
+from surgery.workers import half_of_memory
 
 if TYPE_CHECKING:
     import onnx
@@ -68,6 +69,7 @@ class ReferenceRun:
         self.nondeterministic: frozenset[str] = frozenset()
         self.vacuous: dict[Parity, dict[str, str]] = {}
         self.weights = 0
+        self.is_too_large = False
         self.seed = verify.seed
         self.empty_by_nature: set[str] = set()
         self.precision: Mapping[str, Any] = {}
@@ -183,7 +185,7 @@ class ReferenceRun:
             self._inlined = self._inline(model)
             self._plan = Plan(model, self._inputs, onnx.load_model_from_string(self._inlined))
             self._planned = True
-            self.problem = self._plan.problem
+            self.problem = self._plan.problem or self._too_large()
             if self.problem is not None:
                 return
             self._generator = Generator.of(self._inputs, self._plan.ports, read_defaults(model), self._verify)
@@ -203,6 +205,22 @@ class ReferenceRun:
         self._controlled = self.problem is not None
         if self.problem is None and cost + self._plan.opening <= CHEAP:
             self.control()
+
+    def _too_large(self) -> str | None:
+        """Return why a model is not run that has more weights than the memory holds."""
+        self.is_too_large = not self.holds(self.weights)
+        if not self.is_too_large:
+            return None
+        most = self._most_weights / 1e9
+        return f"its weights have {self.weights / 1e9:.3g} GB, and verification may take {most:.3g} GB of memory"
+
+    def holds(self, weights: int) -> bool:
+        """Return whether a model, or a region of one, may be run with so many bytes of weights."""
+        return weights <= self._most_weights
+
+    @property
+    def _most_weights(self) -> int:
+        return self._verify.memory or half_of_memory()
 
     def _inline(self, model: onnx.ModelProto) -> bytes:
         """Look into the functions of the model where that is possible."""
@@ -466,7 +484,7 @@ class ReferenceRun:
         """Make an original of values inside this one, as if they were outputs; nothing is to be learned of it."""
         inner = copy.copy(self)
         inner.skeleton = skeleton
-        inner.runs = runs
+        inner.runs, inner.problem = runs, None
         inner.random = inner.nondeterministic = frozenset()
         inner.precision, inner.ranges = {}, {}
         inner.vacuous = {promise: {} for promise in COMPARING}

@@ -97,8 +97,9 @@ class _Change:
         for number in range(_ROUNDS):
             targets = self.boundary.targets - set(self.shown)
             regions = self.boundary.cut(targets)
-            if any(region.nodes > _LARGEST for region in regions):
-                return Verdict(Status.UNVERIFIED, REGION, message=f"the region of '{min(targets)}' is too large")
+            if any(region.nodes > _LARGEST or not self.laboratory.holds(region) for region in regions):
+                too_large = f"the region of '{min(targets)}' is too large"
+                return self._refusal(too_large) if self.failing else _unshown(too_large)
             self._compare(regions)
             if not self.boundary.doubted:
                 self.differing = tuple(name for name, item in self.failing.items() if item[0].is_different)
@@ -106,14 +107,17 @@ class _Change:
                 break
             self._grow(2**number)
         if self.failing:
-            name, (verdict, _) = min(self.failing.items())
-            message = f"in its region, '{name}' is not verified: {verdict.message}"
-            return Verdict(Status.UNVERIFIED, NOT_RUN if verdict.reason == NOT_RUN else REGION, message=message)
+            return self._refusal()
         lost = [name for name in sorted(self.boundary.doubted) if not self._shows(name)]
         if lost and not self._agree_after_all(lost):
-            message = f"'{lost[0]}' differs in its region, but no later value changes"
-            return Verdict(Status.UNVERIFIED, REGION, message=message)
+            return _unshown(f"'{lost[0]}' differs in its region, but no later value changes")
         return self._shown()
+
+    def _refusal(self, *more: str) -> Verdict:
+        """Return the verdict where regions differ, or show nothing, and are not compared further."""
+        name, (verdict, _) = min(self.failing.items())
+        message = "; ".join([f"in its region, '{name}' is not verified: {verdict.message}", *more])
+        return _unshown(message, NOT_RUN if verdict.reason == NOT_RUN else REGION)
 
     def _agree_after_all(self, names: Sequence[str]) -> bool:
         """Return whether values are shown that differed while less was known of what bounds them."""
@@ -179,3 +183,7 @@ class _Change:
             )
         worst = max(close, key=lambda one: one.needed["rtol"] if one.needed else 0.0)
         return replace(worst, message=f"in the region of the change ({nodes} nodes): {worst.message}", region=nodes)
+
+
+def _unshown(message: str, reason: str = REGION) -> Verdict:
+    return Verdict(Status.UNVERIFIED, reason, message=message)

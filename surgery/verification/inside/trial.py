@@ -16,6 +16,7 @@ from surgery.operators.ranges import NOT_NEGATIVE, UNIT
 from surgery.promises import Parity
 from surgery.proto.fingerprint import alike
 from surgery.proto.randomness import origins
+from surgery.runtime.reference import external_bytes
 from surgery.shapes.declarations import element_types
 from surgery.verification.comparing.arbiter import DOUBT
 from surgery.verification.comparing.compare import ComparisonRules, Difference, compare, exceeds
@@ -102,6 +103,10 @@ class Laboratory:
             for name, verdict in found.items():
                 verdicts.setdefault(name, verdict)
         return verdicts
+
+    def holds(self, region: Region) -> bool:
+        """Return whether the weights of a region fit into the memory."""
+        return all(self._original.holds(external_bytes(piece)) for piece in (region.before, region.after))
 
     def beneath(self, region: Region, before: Definitions, promise: Parity, grown: bool) -> dict[str, Verdict]:
         """Return a verdict on each target of a piece of a region that was run."""

@@ -90,6 +90,11 @@ class Verifier:
         return self._original.problem
 
     @property
+    def is_too_large(self) -> bool:
+        """Whether the original is not run because its weights fill the memory."""
+        return self._original.is_too_large
+
+    @property
     def spec(self) -> VerifySpec:
         """How strictly it verifies."""
         return self._verify
@@ -226,6 +231,8 @@ class Verifier:
         region = found.verdict
         if region.passed:
             return verdict if verdict.passed else replace(region, message=f"{region.message}; {verdict.message}")
+        if verdict.is_unverified and region.reason != NOT_RUN:
+            return replace(verdict, message=f"{verdict.message}; {region.message}")
         return self._with_hidden(verdict, before, candidate, promise, found.differing)
 
     def look_inside(self, before: bytes, candidate: bytes, promise: Parity, verdict: Verdict) -> Verdict:

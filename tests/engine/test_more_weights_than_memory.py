@@ -1,0 +1,127 @@
+"""Models with more weights than verification may hold: regions are compared, and the whole is never run."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from surgery import Graph, Parity, Result, cli, graph_pass, recipe
+from surgery.engine import runner
+from surgery.graph import text
+from surgery.runtime.reference import external_bytes
+from surgery.verification.comparing import reference_run
+from surgery.workers import Worker
+
+WEIGHT = 256 * 256 * 4
+
+MODEL = """g (float[n,256] x) => (float[n,256] y) {
+    i = Identity(x) m = MatMul(i, w) t = Tanh(m) d = Dropout(t) k = MatMul(d, v) y = Relu(k) }"""
+
+
+@graph_pass("relu-of-relu", parity=Parity.EXACT)
+def relu_of_relu(graph: Graph) -> None:
+    """Take the Relu of each Relu, which is the same."""
+    for node in graph.nodes("Relu"):
+        with graph.site(node) as new:
+            new.set_input(node, 0, new.node("Relu", node.required_input(0)))
+
+
+@graph_pass("relu-for-tanh", parity=Parity.EXACT)
+def relu_for_tanh(graph: Graph) -> None:
+    """Turn each Tanh into another function, which is wrong."""
+    for node in graph.nodes("Tanh"):
+        with graph.site(node) as new:
+            new.replace(node.outputs[0], new.node("Relu", node.required_input(0)))
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes of weights each model had that was run."""
+    found: list[int] = []
+    call = Worker.call
+
+    def noted(self: Worker, function: str, /, **arguments: Any) -> Any:
+        if function.startswith("surgery.runtime"):
+            models = arguments.get("skeletons") or [arguments["skeleton"]]
+            found.extend(external_bytes(onnx.load_model_from_string(model)) for model in models)
+        return call(self, function, **arguments)
+
+    monkeypatch.setattr(Worker, "call", noted)
+    return found
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model with 512 KiB of weights, twice as many as the memory holds."""
+    made = text.parse(MODEL)
+    for seed, name in enumerate("wv"):
+        weight = np.random.default_rng(seed).normal(size=(256, 256)).astype(np.float32)
+        made.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+    onnx.save(made, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    monkeypatch.setattr(reference_run, "half_of_memory", lambda: WEIGHT)
+    return tmp_path / "m.onnx"
+
+
+def apply(model: Path, steps: str, verify: str = "{}") -> Result:
+    return runner.apply(model, recipe.parse(f"recipe: t\non_failure: rollback\nverify: {verify}\nsteps: {steps}"))
+
+
+def test_regions_are_compared(model: Path, ran: list[int]) -> None:
+    result = apply(model, "[drop-identity, drop-dropout, relu-of-relu]")
+    assert result.ok and [step.status for step in result.steps] == ["committed"] * 3
+    assert [node.op_type for node in result.proto.graph.node] == ["MatMul", "Tanh", "MatMul", "Relu", "Relu"]
+    assert all(step.verdict is not None and step.verdict.region for step in result.steps)
+    assert result.end is not None and result.end.is_unverified and "of memory" in result.end.message
+    assert result.validity is not None and result.validity.ok
+    assert ran and max(ran) <= WEIGHT
+
+
+def test_a_wrong_step_is_rolled_back(model: Path, ran: list[int]) -> None:
+    result = apply(model, "[relu-for-tanh, drop-identity]")
+    assert [step.status for step in result.steps] == ["rolled_back", "committed"]
+    assert "in its region" in result.steps[0].message
+    assert "Tanh" in [node.op_type for node in result.proto.graph.node]
+    assert ran and max(ran) <= WEIGHT
+
+
+def test_with_enough_memory_the_whole_runs(model: Path, ran: list[int]) -> None:
+    result = apply(model, "[drop-identity]", "{memory: 1GB}")
+    assert result.end is not None and result.end.passed and max(ran) == 2 * WEIGHT
+
+
+def test_two_models_are_compared(model: Path, ran: list[int], capsys: pytest.CaptureFixture[str]) -> None:
+    right, wrong = model.with_name("right.onnx"), model.with_name("wrong.onnx")
+    apply(model, "[drop-identity]").save(right)
+    changed = onnx.load(right, load_external_data=False)
+    next(node for node in changed.graph.node if node.op_type == "Tanh").op_type = "Sigmoid"
+    wrong.write_bytes(changed.SerializeToString())
+    assert cli.main(["verify", str(model), str(right)]) == 0
+    assert "region" in capsys.readouterr().out
+    assert cli.main(["verify", str(model), str(wrong)]) == 1
+    assert "in its region" in capsys.readouterr().out and max(ran, default=0) <= WEIGHT
+
+
+CUSTOM = """g (float[n,4] x) => (float[n,4] y) <float z = {3}> {
+    a = Mul(x, z) t = Tanh(a) s = Softmax(t) y = com.acme.Thing(s) }"""
+
+
+@graph_pass("scale-in-two-steps", parity=Parity.CLOSE)
+def scale_in_two_steps(graph: Graph) -> None:
+    """Multiply in two steps, which rounds differently."""
+    for node in graph.nodes("Mul"):
+        with graph.site(node) as new:
+            parts = [new.constant(np.array(number, np.float32)) for number in (1.1, 3 / 1.1)]
+            first = new.node("Mul", node.required_input(0), parts[0])
+            new.set_input(node, 0, first)
+            new.set_input(node, 1, parts[1])
+
+
+def test_a_step_that_rounds_is_verified_though_the_model_cannot_run() -> None:
+    model = text.parse(CUSTOM)
+    model.opset_import.append(onnx.helper.make_opsetid("com.acme", 1))
+    result = runner.apply(model, recipe.parse("recipe: t\non_failure: rollback\nsteps: [scale-in-two-steps]"))
+    (step,) = result.steps
+    assert step.status == "committed" and step.verdict is not None
+    assert step.verdict.status == "close" and step.verdict.region
