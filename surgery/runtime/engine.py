@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from surgery.errors import UsageError, WorkerError
 from surgery.runtime.setup import SessionSetup
-from surgery.workers import OUT_OF_MEMORY, Worker, default_memory, shorten, tells_of_memory
+from surgery.workers import OUT_OF_MEMORY, Worker, default_memory, half_of_memory, shorten, tells_of_memory
 
 EngineName = Literal["onnxruntime", "reference", "float64"]
 Outputs = Mapping[str, Any]
@@ -67,6 +67,14 @@ class Outcome:
         if self.crash is not None:
             return self.crash.what
         return self.unsupported or self.invalid
+
+
+def most_weights(memory: int | None) -> int:
+    """Return how many bytes of weights a model may have that is run, given the limit of its process, if there is one.
+
+    More than half of the memory of the machine would be read from the disk again in each run.
+    """
+    return half_of_memory() if memory is None else memory
 
 
 class Engine:

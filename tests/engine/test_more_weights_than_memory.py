@@ -10,8 +10,8 @@ import pytest
 from surgery import Graph, Parity, Result, cli, graph_pass, recipe
 from surgery.engine import runner
 from surgery.graph import text
+from surgery.runtime import engine
 from surgery.runtime.reference import external_bytes
-from surgery.verification.comparing import reference_run
 from surgery.workers import Worker
 
 WEIGHT = 256 * 256 * 4
@@ -60,7 +60,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         weight = np.random.default_rng(seed).normal(size=(256, 256)).astype(np.float32)
         made.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
     onnx.save(made, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
-    monkeypatch.setattr(reference_run, "half_of_memory", lambda: WEIGHT)
+    monkeypatch.setattr(engine, "half_of_memory", lambda: WEIGHT)
     return tmp_path / "m.onnx"
 
 

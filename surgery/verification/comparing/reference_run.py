@@ -14,7 +14,7 @@ from surgery.operators.dtypes import is_float
 from surgery.promises import COMPARING, Parity
 from surgery.proto.randomness import Origins, counts_runs, origins
 from surgery.runtime.contrib_ops import FUNCTIONS
-from surgery.runtime.engine import Engine, EngineName, Outcome, Outputs
+from surgery.runtime.engine import Engine, EngineName, Outcome, Outputs, most_weights
 from surgery.shapes.declarations import (
     CONTRIB,
     Declared,
@@ -39,7 +39,6 @@ from surgery.verification.inputs.plan import Binding, Plan, read_defaults, with_
 from surgery.verification.inputs.search import Found
 from surgery.verification.inputs.sets import CHEAP, TRIVIAL, choose, further
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
-from surgery.workers import half_of_memory
 
 if TYPE_CHECKING:
     import onnx
@@ -211,16 +210,12 @@ class ReferenceRun:
         self.is_too_large = not self.holds(self.weights)
         if not self.is_too_large:
             return None
-        most = self._most_weights / 1e9
-        return f"its weights have {self.weights / 1e9:.3g} GB, and verification may take {most:.3g} GB of memory"
+        most = most_weights(self._verify.memory)
+        return f"its weights have {self.weights / 1e9:.3g} GB, and verification may take {most / 1e9:.3g} GB of memory"
 
     def holds(self, weights: int) -> bool:
         """Return whether a model, or a region of one, may be run with so many bytes of weights."""
-        return weights <= self._most_weights
-
-    @property
-    def _most_weights(self) -> int:
-        return self._verify.memory or half_of_memory()
+        return weights <= most_weights(self._verify.memory)
 
     def _inline(self, model: onnx.ModelProto) -> bytes:
         """Look into the functions of the model where that is possible."""
