@@ -14,7 +14,7 @@ import surgery
 from surgery import cli, storage
 from surgery.errors import OutputError, UsageError
 from surgery.graph import text
-from surgery.splitting import cutting, writing
+from surgery.splitting import cutting, sequence, writing
 from surgery.splitting.split import Split, split
 from surgery.storage import summary
 
@@ -212,6 +212,29 @@ def test_a_type_that_is_not_known() -> None:
         g (float[2] x) => (float[2] y) { a = com.acme.Foo(x) b = com.acme.Bar(a) y = Relu(b) }"""
     with pytest.raises(UsageError, match=r"'a'.*its type is unknown"):
         split(model(source), at=["a"])
+
+
+CUSTOM = """<ir_version: 8, opset_import: ["" : 17, "com.acme" : 1]>
+g (float[n,2] x) => (float[n,2] y) { a = Neg(x) b = com.acme.Thing(a) c = Abs(b) y = Relu(c) }"""
+
+
+def test_pieces_of_a_model_that_cannot_run_are_compared_node_by_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(onnx.parser.parse_model(CUSTOM), path)
+    found = split(path, tmp_path / "out", at=["a"])
+    assert found.ok and found.verdict.status == "equal" and len(found.files) == 3
+    put_together = sequence.together
+
+    def wrongly(model: onnx.ModelProto, parts: Any) -> onnx.ModelProto:
+        made = put_together(model, parts)
+        next(node for node in made.graph.node if node.op_type == "Abs").op_type = "Neg"
+        return made
+
+    monkeypatch.setattr(sequence, "together", wrongly)
+    found = split(path, at=["a"])
+    assert not found.ok and found.verdict.status == "unverified"
 
 
 def test_wrong_pieces_are_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
