@@ -82,7 +82,7 @@ def test_a_killed_run_is_resumed(
     assert cached["steps"] >= kept - 3  # the verdict on the whole, what is said of the original, and a step twice
     if kept == 0:
         assert "nothing to resume" in said or cached["steps"] == 0
-    elif running.returncode != 0:
+    elif running.returncode != 0 and cached["steps"] < len(report["steps"]):
         assert "resumed at" in said
     again, _, cached, _ = finished(tmp_path, "--resume")
     assert again == data and cached == {"steps": len(report["steps"]), "end": True}
