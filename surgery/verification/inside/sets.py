@@ -30,15 +30,21 @@ def bindings(region: Region, points: Sequence[Point], promise: Parity, cost: flo
     is_large = elements(region, points[0]) > _LARGE
     if is_large and kinds_of_nodes <= MOVING:
         return [point.binding for point in points]
-    if few or is_large or cost > CHEAP:
+    if few:
         return [first, replace(second, character=SECOND)]
+    largest = max(points[1:] or points, key=lambda point: elements(region, point)).binding
+    if is_large or cost > CHEAP:
+        return [first, replace(largest, character=SECOND)]
     if kinds_of_nodes <= MOVING or not any(points[0].forms[name].is_drawn for name in region.given):
         # What moves elements does so whatever they are, and integers are those of the original.
         return [point.binding for point in points] + [replace(point.binding, seed=1) for point in points]
     kinds = [(first, "normal"), (second, SECOND), (first, "near"), (second, "wide"), (first, "small")]
     kinds += [(second, "coarse"), *((binding, "normal") for binding in others)]
-    kinds += [(first, "special")] if promise is Parity.EXACT else []
-    return [replace(binding, character=character) for binding, character in kinds]
+    if promise is Parity.EXACT:
+        # What few numbers show (one that is compared with, two that are equal) takes many elements.
+        kinds += [(largest, "near"), (largest, "coarse"), (first, "special")]
+    chosen = [replace(binding, character=character) for binding, character in kinds]
+    return [one for number, one in enumerate(chosen) if one not in chosen[:number]]
 
 
 def shapes(region: Region, point: Point) -> dict[str, list[int]]:

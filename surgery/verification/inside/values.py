@@ -258,7 +258,10 @@ class Values:
 
 
 def _points(runs: Sequence[Run]) -> list[Point]:
-    """Choose runs with different sizes."""
+    """Choose runs with different sizes: some of the first, and those with the largest extent of any dim.
+
+    What small sizes do not show (a stride, a position beyond a window) the largest may.
+    """
     found: dict[tuple[tuple[str, int], ...], Point] = {}
     for run in runs:
         key = tuple(run.binding.dims.items())
@@ -266,4 +269,8 @@ def _points(runs: Sequence[Run]) -> list[Point]:
         if len(point.runs) < _FEEDS:
             point.runs.append(run)
             point.recorded.append({})
-    return list(found.values())[:MOST_POINTS]
+    points = list(found.values())
+    names = dict.fromkeys(name for point in points for name in point.dims)
+    largest = [max(points, key=lambda point: point.dims.get(name, 0)) for name in names]
+    chosen = {id(point): point for point in (*points[:MOST_POINTS], *largest[:MOST_POINTS])}
+    return list(chosen.values())

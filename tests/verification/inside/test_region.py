@@ -307,3 +307,33 @@ def test_what_differed_first_is_known_though_nothing_shows_it_later() -> None:
     finally:
         verifier.close()
     assert found.verdict.status == "unverified" and found.differing == ("t",), found
+
+
+LARGE = {
+    "a stride that few positions do not show": (
+        "g (float[n,1,h,w] x) => (float[n,1,HO,WO] y) <float[1,1,2,2] k = {1, 2, 3, 4}, float one = {1}>",
+        ("p = Mul(x, one) y = Conv<strides = [2, 2]>(p, k)", "p = Mul(x, one) y = Conv<strides = [3, 2]>(p, k)"),
+    ),
+    "a bound beyond the first positions": (
+        "g (float[n,s] x) => (float[n,s] y) <int64 zero = {0}, int64 one = {1}, int64 nine = {9}, int64 ten = {10}>",
+        tuple(
+            "p = Shape(x) e = Gather(p, one) r = Range(zero, e, one) m = Less(r, BOUND)"
+            " f = Cast<to = 1>(m) y = Mul(x, f)".replace("BOUND", bound)
+            for bound in ("nine", "ten")
+        ),
+    ),
+}
+"""Models with a change that no small size shows."""
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_regions_are_tried_at_the_largest_size_of_the_model(name: str) -> None:
+    head, bodies = LARGE[name]
+    before, after = (text.parse(f"{head} {{ {body} }}").SerializeToString() for body in bodies)
+    verifier = Verifier(before, None, VerifySpec())
+    try:
+        assert not verifier.compare_regions(before, after, Parity.EXACT).verdict.passed
+        assert verifier.verify(after, Parity.EXACT, before).status == "different"
+        assert verifier.compare_regions(before, before, Parity.EXACT).verdict.passed
+    finally:
+        verifier.close()
