@@ -17,6 +17,8 @@ from surgery.engine.reference_start import ReferenceStart
 from surgery.errors import RecipeError, UsageError, internal
 from surgery.graph.state import Feed
 from surgery.promises import COMPARING, Parity
+from surgery.runtime.engine import most_weights
+from surgery.storage import weight_bytes
 from surgery.verification.accuracy.evaluation import Loss
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN
@@ -322,7 +324,8 @@ class Verifying:
             candidate.renamed,
             candidate.accounts,
             right=candidate.ok and verdict is not None and verdict.passed,
-            accepted=verdict is not None and verdict.status is Status.CLOSE,
+            # What keeps the bits of the model that was accepted last need not run in its place.
+            accepted=verdict is not None and verdict.status is Status.CLOSE and candidate.promise is not Parity.EXACT,
             intended=candidate.promise is Parity.INTENDED,
             lossy=candidate.promise is Parity.LOSSY,
         )
@@ -373,7 +376,8 @@ class Verifying:
         """Return whether the original is valid, loading it in ONNX Runtime unless it has run."""
         if self._findings is None:
             self._findings = self.checker.check(self.original)
-        if self._first.is_too_large or (self._first.runs and self._first.problem is None):
+        is_too_large = weight_bytes(stored.proto) > most_weights(self.spec.memory)
+        if is_too_large or (self._first.runs and self._first.problem is None):
             return Validity(tuple(self._findings), self._first.gap, bool(self._first.gap))
         return validity(stored, self.spec, self._findings)
 

@@ -152,3 +152,10 @@ def test_models_that_fill_the_memory_are_compared_at_once(ran: list[bytes], monk
     result = run("[drop-identity, drop-dropout, drop-no-op]")
     assert [step.verdict.together for step in result.steps if step.verdict is not None] == [0, 0, 0]
     assert len(ran) == 3 and statuses(result) == ["equal"] * 3
+
+
+def test_the_model_that_rounds_runs_once_for_the_exact_steps_after_it(ran: list[bytes]) -> None:
+    result = run("[scale-closely, drop-identity, drop-dropout]", DROPPED)
+    assert statuses(result) == ["close"] * 3
+    # What the last step left, for the first one and again for its bits; and what these have to be.
+    assert len(ran) == 3 and len(set(ran)) == 2

@@ -68,7 +68,6 @@ class ReferenceRun:
         self.nondeterministic: frozenset[str] = frozenset()
         self.vacuous: dict[Parity, dict[str, str]] = {}
         self.weights = 0
-        self.is_too_large = False
         self.seed = verify.seed
         self.empty_by_nature: set[str] = set()
         self.precision: Mapping[str, Any] = {}
@@ -207,8 +206,7 @@ class ReferenceRun:
 
     def _too_large(self) -> str | None:
         """Return why a model is not run that has more weights than the memory holds."""
-        self.is_too_large = not self.holds(self.weights)
-        if not self.is_too_large:
+        if self.holds(self.weights):
             return None
         most = most_weights(self._verify.memory)
         return f"its weights have {self.weights / 1e9:.3g} GB, and verification may take {most / 1e9:.3g} GB of memory"

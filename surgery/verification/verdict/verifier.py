@@ -90,11 +90,6 @@ class Verifier:
         return self._original.problem
 
     @property
-    def is_too_large(self) -> bool:
-        """Whether the original is not run because its weights fill the memory."""
-        return self._original.is_too_large
-
-    @property
     def spec(self) -> VerifySpec:
         """How strictly it verifies."""
         return self._verify
