@@ -8,7 +8,7 @@ each model in a separate process, and what it writes is compared with the origin
 sounds, token ids and masks of several sizes (`suite/realistic.py`); nothing of surgery takes part in that. Results are
 appended to a file of JSON lines as they come, so that a run that was interrupted continues where it was: a result holds
 as long as model, runtime and tool, for surgery its source as well, are the same. Exit code 1 when surgery is wrong,
-leaves a model without a result, or leaves more nodes than the best valid peer.
+leaves a model without a result, or leaves more nodes than the best valid peer, whose file does not grow either.
 """
 
 from __future__ import annotations
@@ -142,7 +142,11 @@ class Bench:
         if not tool.is_peer:
             command += ["--format", "json"]
         ran = forked.run(command, timeout=self.arguments.timeout, folder=self._log(tool.name))
-        before: dict[str, Any] = {"nodes_before": self.facts["nodes"], "sets": self.sets}
+        before: dict[str, Any] = {
+            "nodes_before": self.facts["nodes"],
+            "bytes_before": self.facts["bytes"],
+            "sets": self.sets,
+        }
         row = Outcome(self.model.name, tool.name, key, seconds=ran.seconds, cpu=ran.cpu, **before)
         if not tool.is_peer:
             outcome.read_account(row, ran.output)
@@ -150,7 +154,7 @@ class Bench:
             row.failure = row.failure or ran.failure or "wrote no model"
             return row
         found = facts.of(target)
-        row.nodes = found["nodes"]
+        row.nodes, row.bytes = found["nodes"], found["bytes"]
         row.signature, row.note = outcome.compare_interfaces(self.interface, outcome.interface(target))
         if self.problem:
             row.wrong = f"the original does not run: {self.problem}"

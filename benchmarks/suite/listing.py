@@ -19,9 +19,13 @@ _LONGEST = 200
 
 
 def best_peer(results: dict[str, Outcome]) -> Outcome | None:
-    """Return the right model with the fewest nodes that another tool wrote."""
-    valid = [row for name, row in results.items() if not name.startswith("surgery ") and row.right]
+    """Return the right model with the fewest nodes that another tool wrote, of those that are no larger in bytes."""
+    valid = [row for row in _right_peers(results) if not row.grows]
     return min(valid, key=lambda row: row.nodes or 0, default=None)
+
+
+def _right_peers(results: dict[str, Outcome]) -> list[Outcome]:
+    return [row for name, row in results.items() if not name.startswith("surgery ") and row.right]
 
 
 def faults(rows: Rows, recipes: Iterable[str]) -> list[str]:
@@ -36,9 +40,25 @@ def faults(rows: Rows, recipes: Iterable[str]) -> list[str]:
             elif not row.right:
                 found.append(f"{model.name}, {recipe}: {row.complaint}")
             elif peer and (row.nodes or 0) > (peer.nodes or 0):
-                why = f": {model.remark}" if model.remark else ""
-                found.append(f"{model.name}, {recipe}: {row.nodes} nodes, {peer.tool} {peer.nodes}{why}")
+                found.append(f"{model.name}, {recipe}: {row.nodes} nodes, {peer.tool} {peer.nodes}{_remark(model)}")
     return found
+
+
+def _larger_peers(rows: Rows, recipes: Iterable[str]) -> list[str]:
+    """List where a peer has fewer nodes than surgery in a larger file."""
+    found = []
+    for model, results in rows:
+        peer = min(filter(lambda row: row.grows, _right_peers(results)), key=lambda row: row.nodes or 0, default=None)
+        for recipe in recipes:
+            row = results.get(f"surgery {recipe}")
+            if peer and row and row.right and (row.nodes or 0) > (peer.nodes or 0):
+                mine, other = (f"{one.nodes} nodes in {(one.bytes or 0) / 1000:,.0f} kB" for one in (row, peer))
+                found.append(f"{model.name}, {recipe}: {mine}, {peer.tool} {other}{_remark(model)}")
+    return found
+
+
+def _remark(model: Trained) -> str:
+    return f": {model.remark}" if model.remark else ""
 
 
 def _cell(row: Outcome | None) -> str:
@@ -67,7 +87,13 @@ def terminal(rows: Rows, recipes: Sequence[str]) -> None:
         verdicts = ", ".join(filter(None, map(_verdict, mine)))
         table.add_row(model.name, model.opset, before, *map(_cell, mine), *peers, verdicts, seconds)
     console.print(table)
-    for line in [*_summary(rows, recipes), *faults(rows, recipes), *_wrong_peers(rows), *_left_out(rows)]:
+    for line in [
+        *_summary(rows, recipes),
+        *faults(rows, recipes),
+        *_larger_peers(rows, recipes),
+        *_wrong_peers(rows),
+        *_left_out(rows),
+    ]:
         console.print(line, soft_wrap=True)
 
 
@@ -140,6 +166,7 @@ def markdown(rows: Rows, recipes: Sequence[str]) -> str:
         "",
         "Nodes of all scopes are counted. *none*: the tool wrote no model; *wrong*: the results differ from the",
         "original's, or the inputs or outputs changed. A star after a verdict: a step was undone, the rest kept.",
+        "A valid peer is right, and its file is no larger than the original by more than 1 % and 16 kB.",
         "",
     ]
     header = ["package", "model", "kind", "opset", "nodes", *recipes, "onnxsim", "onnxslim", "verdict"]
@@ -154,6 +181,7 @@ def markdown(rows: Rows, recipes: Sequence[str]) -> str:
     parts += ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in table]
     for title, lines in (
         ("Where surgery falls short", faults(rows, recipes)),
+        ("Where a peer has fewer nodes in a larger file", _larger_peers(rows, recipes)),
         ("What surgery left out", _left_out(rows)),
         ("Where peers are wrong or fail", _wrong_peers(rows)),
     ):

@@ -15,6 +15,9 @@ from suite import facts
 _OVERRIDABLE_SINCE = 4
 _NONE = ("unchanged", "skipped")
 _WEAKEST = ("different", "unverified", "close", "equal")
+_MOST_GROWTH = 0.01
+_ALWAYS_ALLOWED = 1 << 14
+"""Bytes by which a file may grow whatever its size, as fold-constants allows too."""
 
 
 @dataclass
@@ -25,6 +28,7 @@ class Outcome:
     tool: str
     key: Mapping[str, str]
     nodes_before: int = 0
+    bytes_before: int = 0
     sets: int = 0
     seconds: float | None = None
     cpu: float | None = None
@@ -32,6 +36,7 @@ class Outcome:
     verdict: str = ""
     refused: list[str] = field(default_factory=list)
     nodes: int | None = None
+    bytes: int | None = None
     signature: str = ""
     note: str = ""
     wrong: str = ""
@@ -42,6 +47,11 @@ class Outcome:
     def right(self) -> bool:
         """Whether there is a model, and it computes what the original does, between the same inputs and outputs."""
         return not self.failure and not self.wrong and self.nodes is not None and self.signature != "changed"
+
+    @property
+    def grows(self) -> bool:
+        """Whether the file is larger than the original by more than 1 % and 16 KiB."""
+        return (self.bytes or 0) - self.bytes_before > max(_MOST_GROWTH * self.bytes_before, _ALWAYS_ALLOWED)
 
     @property
     def complaint(self) -> str:

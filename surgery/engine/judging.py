@@ -282,7 +282,8 @@ class Verifying:
         findings = self.find(candidate) if findings is None else findings
         if findings and self._findings is None:
             self._findings = self.checker.check(self.original)
-        yield from self.checker.new(self.original, self._findings or [], candidate.data, findings)
+        known = self._findings or []
+        yield from self.checker.new(self.original, known, candidate.data, findings, self._first.misdeclared)
 
     def complaint(self, verdict: Verdict) -> str:
         """Return the complaint of a verdict; empty when a step may be committed with it."""

@@ -142,6 +142,17 @@ def test_only_a_right_peer_counts():
     assert "| 6 | wrong | 5 |" in listing.markdown(rows, ["default"])
 
 
+def test_a_peer_whose_file_grows_is_listed_apart():
+    model = wheels.read()[0]
+    mine = Outcome(model.name, "surgery default", {}, nodes=6, signature="kept", bytes_before=900_000, bytes=890_000)
+    larger = replace(mine, tool="onnxsim", nodes=5, bytes=2_000_000)
+    rows = [(model, {row.tool: row for row in (mine, larger)})]
+    assert listing.faults(rows, ["default"]) == []
+    assert "default: 6 nodes in 890 kB, onnxsim 5 nodes in 2,000 kB" in listing.markdown(rows, ["default"])
+    as_large = replace(larger, bytes=900_000 + (1 << 14))
+    assert listing.faults([(model, {mine.tool: mine, "onnxsim": as_large})], ["default"])
+
+
 def test_the_manifest_is_whole():
     models = wheels.read()
     assert len(models) >= 60

@@ -15,7 +15,7 @@ outputs are all that there is to show. An output that depends on elements is *va
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -127,6 +127,22 @@ def _unmoved(name: str, sources: frozenset[str], groups: list[list[Run]], rules:
 def _differ(name: str, first: Run, second: Run, rules: ComparisonRules) -> bool:
     one, other = first.outputs[name], second.outputs[name]
     return not same(one, other) if rules.promise is Parity.EXACT else exceeds(one, other, rules)
+
+
+def misdeclared(outputs: Iterable[onnx.ValueInfoProto], runs: Sequence[Run]) -> frozenset[str]:
+    """Name the outputs that had another shape in a run than they are declared with."""
+    declared = {
+        output.name: [dim.dim_value if dim.HasField("dim_value") else None for dim in output.type.tensor_type.shape.dim]
+        for output in outputs
+        if output.type.tensor_type.HasField("shape")
+    }
+    return frozenset(
+        name
+        for name, dims in declared.items()
+        for run in runs
+        for tensor in tensors(run.outputs[name])
+        if len(tensor.shape) != len(dims) or any(dim not in (None, own) for dim, own in zip(dims, tensor.shape))
+    )
 
 
 def declares_empty(output: onnx.ValueInfoProto) -> bool:

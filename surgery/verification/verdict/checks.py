@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from copy import deepcopy
 from typing import TYPE_CHECKING
@@ -48,15 +48,29 @@ class Checker:
                 findings.append(error.what)
         return findings
 
-    def new(self, original: bytes, known: list[str], changed: bytes, found: list[str]) -> list[str]:
-        """Return which findings in a changed model are not `known` of the original, nor due to what that declares."""
+    def new(
+        self,
+        original: bytes,
+        known: list[str],
+        changed: bytes,
+        found: list[str],
+        misdeclared: Callable[[], frozenset[str]],
+    ) -> list[str]:
+        """Return which findings in a changed model are not `known` of the original, nor due to what that declares.
+
+        `misdeclared` names the outputs of the original whose declared shapes are not those that it computes.
+        """
         import onnx
 
         new = new_findings(known, found)
-        if not new or not any(item.startswith(INFERENCE) for item in known):
+        if not any(item.startswith(INFERENCE) for item in new):
+            return new
+        contradicts_itself = any(item.startswith(INFERENCE) for item in known)
+        wrong = None if contradicts_itself else misdeclared()
+        if wrong is not None and not wrong:
             return new
         first, second = (onnx.load_model_from_string(skeleton) for skeleton in (original, changed))
-        return new_findings(*(self.check(without_declared(model, first)) for model in (first, second)))
+        return new_findings(*(self.check(without_declared(model, first, wrong)) for model in (first, second)))
 
     def kill(self) -> None:
         """End the check of another thread, which then fails, and check no more."""
@@ -83,12 +97,16 @@ def new_findings(original: list[str], changed: list[str]) -> list[str]:
     return [finding for finding in changed if _NAMES.sub("", finding) not in known]
 
 
-def without_declared(model: onnx.ModelProto, original: onnx.ModelProto) -> bytes:
+def without_declared(
+    model: onnx.ModelProto, original: onnx.ModelProto, names: frozenset[str] | None = None
+) -> bytes:
     """Copy a model without the shapes of inner values and outputs that it declares just as the original does.
 
     Where those of the original contradict each other, which contradiction is found first says nothing of a change.
+    `names` limits it to these values.
     """
-    known = {value.SerializeToString(deterministic=True) for graph in graphs(original.graph) for value in _typed(graph)}
+    values = (value for graph in graphs(original.graph) for value in _typed(graph))
+    known = {value.SerializeToString(deterministic=True) for value in values if names is None or value.name in names}
     copy = deepcopy(model)
     for graph in graphs(copy.graph):
         kept = [one for one in graph.value_info if one.SerializeToString(deterministic=True) not in known]

@@ -122,7 +122,7 @@ def verify(
             lost = len(match.outputs) < len(first.graph.output)
             if lost and verdict.is_different:
                 verdict = replace(verdict, message=f"{verdict.message}{_hint(first, second, by)}")
-        findings = _findings(first, second, spec)
+        findings = _findings(first, second, spec, verifier)
         return Pair(
             verdict,
             tuple(differences),
@@ -137,12 +137,12 @@ def verify(
         )
 
 
-def _findings(first: onnx.ModelProto, second: onnx.ModelProto, spec: VerifySpec) -> list[str]:
+def _findings(first: onnx.ModelProto, second: onnx.ModelProto, spec: VerifySpec, verifier: Verifier) -> list[str]:
     """Return what the checker finds in the second model, and not in the first one."""
     with closing(Checker(timeout=min(spec.timeout, CHECK_TIMEOUT), memory=spec.memory)) as checker:
         before, after = _bytes(first), _bytes(second)
         found = checker.check(after)
-        return checker.new(before, checker.check(before), after, found) if found else []
+        return checker.new(before, checker.check(before), after, found, verifier.misdeclared) if found else []
 
 
 def _bytes(model: onnx.ModelProto) -> bytes:

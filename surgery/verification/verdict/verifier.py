@@ -31,7 +31,7 @@ from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.moments import Moments
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS, OutputJudge, describe, names
 from surgery.verification.comparing.reference_run import ReferenceRun
-from surgery.verification.comparing.vacuity import Run
+from surgery.verification.comparing.vacuity import Run, misdeclared
 from surgery.verification.inputs.defaults import overridable, without_defaults
 from surgery.verification.inputs.given import without_given_sets
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
@@ -83,6 +83,13 @@ class Verifier:
     def runs(self) -> Sequence[Run]:
         """The inputs used and what the original made of them, once there are any."""
         return self._original.runs
+
+    def misdeclared(self) -> frozenset[str]:
+        """Run the original; name the outputs whose declared shapes are not those that it computes."""
+        import onnx
+
+        self.prepare()
+        return misdeclared(onnx.load_model_from_string(self._original.skeleton).graph.output, self.runs)
 
     @property
     def problem(self) -> str | None:
