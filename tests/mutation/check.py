@@ -21,8 +21,9 @@ from mutation.right import RIGHT
 from mutation.suite import Mutant
 from surgery import storage
 from surgery.engine.pipeline import Pipeline
+from surgery.errors import UsageError
 from surgery.graph import text
-from surgery.promises import Parity
+from surgery.promises import COMPARING, Parity
 from surgery.recipe.schema import PassStep, Recipe
 from surgery.registry.catalog import catalog
 from surgery.registry.passes import Pass
@@ -105,11 +106,16 @@ def _keeps_all(declared: Pass, options: Mapping[str, Any]) -> bool:
     return declared.promise(options) is not Parity.INTENDED and not declared.changes
 
 
+def _is_right(declared: Pass) -> bool:
+    """Return whether what a pass makes is right for certain: another tool may be wrong, and a loss has a budget."""
+    return not declared.requires and declared.promise({}) in COMPARING
+
+
 def _passes(paths: list[Path]) -> Iterator[Right]:
     for path in paths:
         for name, declared in catalog.passes().items():
             needs_nothing = not any(option.required for option in declared.options)
-            if declared.is_standard and needs_nothing and _keeps_all(declared, {}):
+            if declared.is_standard and needs_nothing and _keeps_all(declared, {}) and _is_right(declared):
                 yield f"{name} on {path.name}", partial(_attempt, path, name)
 
 
@@ -137,7 +143,7 @@ def _judge(original: Callable[[], onnx.ModelProto], changed: Callable[[], onnx.M
 
 def _attempt(path: Path, name: str) -> Judgement | None:
     attempt = _chain_of(path).attempt(PassStep(name))
-    if not attempt.changed and attempt.ok:
+    if (not attempt.changed and attempt.ok) or attempt.exit_code == UsageError.exit_code:
         return None
     stage = attempt.verdict.status if attempt.verdict is not None else "checked"
     return Judgement(attempt.ok, stage, attempt.complaint)
