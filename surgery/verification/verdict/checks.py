@@ -97,9 +97,7 @@ def new_findings(original: list[str], changed: list[str]) -> list[str]:
     return [finding for finding in changed if _NAMES.sub("", finding) not in known]
 
 
-def without_declared(
-    model: onnx.ModelProto, original: onnx.ModelProto, names: frozenset[str] | None = None
-) -> bytes:
+def without_declared(model: onnx.ModelProto, original: onnx.ModelProto, names: frozenset[str] | None = None) -> bytes:
     """Copy a model without the shapes of inner values and outputs that it declares just as the original does.
 
     Where those of the original contradict each other, which contradiction is found first says nothing of a change.
