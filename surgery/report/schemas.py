@@ -72,6 +72,16 @@ _PASS = {
 }
 _PROBLEM = {"path": "string", "line": "integer", "column": "integer", "message": "string"}
 _CHANGES = [{"what": "string"}]
+_ROW = {
+    **dict.fromkeys(("name", "model", "recipe", "state", "stage", "kind", "reason", "limits"), "string"),
+    **dict.fromkeys(("verdict", "unverified", "input_sha256", "output_sha256"), "string?"),
+    **dict.fromkeys(("rtol", "atol", "tolerance", "seconds"), "number?"),
+    **dict.fromkeys(("nodes_before", "nodes_after", "bytes_before", "bytes_after"), "integer?"),
+    "refused": "integer?",
+    "attempts": "integer",
+    "input_files": ["string"],
+    "output_files": ["string"],
+}
 
 SHAPES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "apply": (_RUN,),
@@ -156,6 +166,52 @@ SHAPES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
             "bindings": ["object"],
         },
     ),
+    "batch": (
+        {
+            "ok": "boolean",
+            "counts": "object",
+            "run": "integer",
+            "totals": "object",
+            "failures": [{"kind": "string", "cause": "string", "example": "string", "models": ["string"]}],
+            "models": [_ROW],
+            "ledger": "string",
+            "seconds": "number",
+        },
+    ),
+    "corpus": (
+        {
+            "before": "integer",
+            "after": "integer",
+            "same": "integer",
+            "worse": "integer",
+            "counts": "object",
+            "totals": {"models": "integer", "nodes": ["integer"], "bytes": ["integer"], "seconds": ["number"]},
+            "changes": [
+                {
+                    "name": "string",
+                    "what": "string",
+                    "before": "any",
+                    "after": "any",
+                    "worse": "boolean",
+                    "note": "string",
+                }
+            ],
+        },
+    ),
+    "cache-info": (
+        {
+            "folder": "string",
+            "bytes": "integer",
+            "limit": "integer?",
+            "sets": "integer",
+            "entries": "integer",
+            "tensors": "integer",
+            "tensor_bytes": "integer",
+            "found": "integer",
+            "missed": "integer",
+        },
+    ),
+    "cache-prune": ({"files": "integer", "bytes": "integer", "left": "integer"},),
     "report": ({"report": "string", "graph": "boolean", "note": "string?"},),
     "bench": (
         {
@@ -172,6 +228,47 @@ SHAPES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
             "seconds": "number",
             "ended": "string",
             "inputs": ["object"],
+        },
+    ),
+    "sensitivity": (
+        {
+            "model": "string",
+            "pass": "string",
+            "budget": ["string"],
+            "use": "any",
+            "metrics": "object",
+            "synthetic": "boolean",
+            "sites": [{"site": "integer", "anchor": "string", "use": "any", "metrics": "object", "macs": "number?"}],
+        },
+    ),
+    "tune": (
+        {
+            "model": "string",
+            "ok": "boolean",
+            "recipe": "string",
+            "trials": [
+                {
+                    "pass": "string",
+                    "where": "string",
+                    "what": "string",
+                    "group": "string?",
+                    "sites": "integer",
+                    "verdict": "string?",
+                    "details": "object?",
+                    "speed": "object?",
+                    "kept": "boolean",
+                    "why": "string",
+                }
+            ],
+            "speed": "object?",
+            "level": "number",
+            "threads": "integer",
+            "clock": "string",
+            "measurements": "integer",
+            "inputs": ["object"],
+            "complaint": "string?",
+            "yaml": "string",
+            "written": ["string"],
         },
     ),
     "bisect": (
@@ -206,6 +303,40 @@ SHAPES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
         },
     ),
     "export-weights": ({"files": "array", "tensors": "integer", "bytes": "integer"},),
+    "import-weights": (
+        {
+            "ok": "boolean",
+            "files": ["string"],
+            "imported": [
+                {
+                    "initializer": "string",
+                    "tensors": ["string"],
+                    "dims": ["integer"],
+                    "dtype": "string",
+                    "from_dtype": "string",
+                }
+            ],
+            "unchanged": "integer",
+            "misfits": [{"kind": "string", "name": "string", "message": "string"}],
+            "kept": "array",
+            "ignored": "array",
+            "tied": "array",
+            "suggestions": "object",
+        },
+    ),
+    "export": (
+        {
+            "ok": "boolean",
+            "target": "string",
+            "file": "string?",
+            "exporter": "string",
+            "stages": [{"stage": "string", "text": "string", "seconds": "number"}],
+            "warnings": "array",
+            "exported": "object?",
+            "cleanup": "object?",
+            "result": "object?",
+        },
+    ),
     "externalize": (_FILES,),
     "embed": (_FILES,),
     "why": (

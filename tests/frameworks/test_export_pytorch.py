@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import onnx
 import onnxruntime
@@ -15,6 +16,7 @@ from support import torch_files as t
 
 from surgery import cli
 from surgery.frameworks.importing import import_weights
+from surgery.report import schemas
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
@@ -83,7 +85,9 @@ def export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., 
         output = ["-o", str(tmp_path / "out.onnx"), "--force", "--format", "json"]
         code = cli.main(["export", target, *inputs, *output, *more])
         said = capsys.readouterr()
-        return code, json.loads(said.out), said.err
+        report = json.loads(said.out)
+        jsonschema.validate(report, schemas.schema("export"))
+        return code, report, said.err
 
     return run
 
@@ -123,7 +127,7 @@ def test_a_branch_on_sizes_is_found(export: Any) -> None:
 
 def test_a_frozen_size_is_found(export: Any) -> None:
     code, found, _ = export("pinned", "--exporter", "torchscript")
-    assert code == 1 and "the model refuses batch=5, which the module takes" in found["exported"]["message"]
+    assert code == 1 and "the model rejects batch=5, which the module accepts" in found["exported"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +135,7 @@ def test_a_frozen_size_is_found(export: Any) -> None:
     [
         ("crash", 3, "loading"),
         ("wrong", 2, "raised ValueError: no weights here"),
-        ("number", 2, "gives int; it must return a torch.nn.Module"),
+        ("number", 2, "returns int; it must return a torch.nn.Module"),
         ("nothing", 2, "has no 'nothing'; it has "),
     ],
 )
