@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from surgery.promises import Parity as Parity
     from surgery.registry.declare import graph_pass as graph_pass
     from surgery.registry.declare import pattern_pass as pattern_pass
+    from surgery.registry.declare import predicate as predicate
     from surgery.registry.options import FilePath as FilePath
     from surgery.registry.options import Keeps as Keeps
     from surgery.registry.options import Size as Size
@@ -111,6 +112,7 @@ _HOMES = {
     "narrowing": "graph.narrowing",
     "packed_tensor": "graph.literals",
     "pattern_pass": "registry.declare",
+    "predicate": "registry.declare",
     "require_form": "graph.attributes",
     "saturates": "runtime.integer_products",
     "sum_of_dims": "graph.extents",

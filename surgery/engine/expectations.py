@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.errors import SurgeryError
 from surgery.recipe.schema import Expect
+from surgery.registry.catalog import catalog
 
 if TYPE_CHECKING:
     import onnx
@@ -56,6 +57,17 @@ def fits(name: str, stored: StoredModel, model: onnx.ModelProto) -> tuple[str, b
 
 
 _MOST_MISFITS = 3
+
+
+def answers(
+    predicates: Mapping[str, bool], stored: StoredModel, model: onnx.ModelProto, verify: VerifySpec
+) -> Iterator[tuple[str, bool]]:
+    """Yield each predicate in words, and whether its answer is the wanted one; `stored` has the weights."""
+    from surgery.bridges.predicates import holds
+
+    for name, wanted in predicates.items():
+        answer = holds(catalog.predicates()[name], stored, model, verify.timeout, verify.memory)
+        yield f"{name}: {str(wanted).lower()} (found {str(answer).lower()})", answer is wanted
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from surgery.engine import speculation
 from surgery.engine.candidate import Candidate, State
 from surgery.engine.committed import CommittedModel
 from surgery.engine.delta_debugging import MOST_RUNS, Guilts, Search
-from surgery.engine.expectations import comparisons, expectations, fits, speed
+from surgery.engine.expectations import answers, comparisons, expectations, fits, speed
 from surgery.engine.judging import Judge, Trusting, Verifying
 from surgery.engine.records import END, Expectation, Journal, Observer, Recorder, StepRecord
 from surgery.engine.reference_start import ReferenceStart, begin
@@ -165,7 +165,9 @@ class Pipeline:
             return True
         self.settle()
         state = self.model.state
-        return all(met for _, met in comparisons(when.ops, when.nodes, when.opset, state.ops, opset(state.proto)))
+        counted = comparisons(when.ops, when.nodes, when.opset, state.ops, opset(state.proto))
+        asked = answers(when.predicates, self.model.stored, state.proto, self._recipe.verify)
+        return all(met for _, met in (*counted, *asked))
 
     def _skipped(self, step: PassStep) -> StepRecord:
         nodes = self.model.nodes
@@ -297,7 +299,8 @@ class Pipeline:
         state, noted = self.model.state, self.journal.expectations
         before = before or self._original
         found = expectations(expected, state.ops, opset(state.proto))
-        noted += [Expectation(prefix + what, ok, expected.where(what)) for what, ok in found]
+        asked = answers(expected.predicates, self.model.stored, state.proto, self._recipe.verify)
+        noted += [Expectation(prefix + what, ok, expected.where(what)) for what, ok in (*found, *asked)]
         if expected.signature is not None:
             same = not signature(before.proto).differences(signature(state.proto))
             noted.append(Expectation(f"{prefix}signature: unchanged", same, expected.where("signature")))

@@ -15,7 +15,7 @@ from surgery.bridges.run_pass import run_pass
 from surgery.engine.candidate import Candidate, State
 from surgery.engine.committed import CommittedModel
 from surgery.engine.delta_debugging import MOST_RUNS, Guilts, Search, SearchLimit
-from surgery.engine.expectations import expectations, fits
+from surgery.engine.expectations import answers, expectations, fits
 from surgery.engine.judging import Judge
 from surgery.engine.records import Expectation, Journal, RefusedSite, StepRecord, StepStatus
 from surgery.engine.sensitivity import Sensitivity, SiteChooser, macs_by_label
@@ -209,6 +209,7 @@ class Transaction:
             return None
         found = [
             *expectations(expected, operators(candidate.proto), opset(candidate.proto), len(candidate.applied)),
+            *answers(expected.predicates, self._bench.model.stored, candidate.proto, self._bench.spec),
         ]
         if expected.target is not None:
             found.append(fits(expected.target, self._bench.model.stored, candidate.proto))

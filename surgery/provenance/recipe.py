@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from surgery.provenance.files import digest_of, file_or_folder
+from surgery.provenance.sources import predicate_source
 from surgery.recipe import shipped
 from surgery.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep, pass_steps
+from surgery.registry.catalog import catalog
 from surgery.registry.passes import Pass
 from surgery.targets import STANDARD
 from surgery.targets import shipped as targets
@@ -90,6 +92,7 @@ class _Files:
             self.file(path)
         for target in filter(None, (recipe.target, recipe.expect.target)):
             self._target(target)
+        self._predicates(recipe.expect.predicates)
         self._walk(recipe.steps)
 
     def settings(self, recipe: Recipe) -> dict[str, Any]:
@@ -105,10 +108,14 @@ class _Files:
 
     def _walk(self, steps: tuple[Step, ...]) -> None:
         for step in steps:
+            if step.when is not None:
+                self._predicates(step.when.predicates)
             match step:
                 case PassStep():
                     for path in paths_in(step.bind() if step.options else {}):
                         self.file(path)
+                    if step.expect is not None:
+                        self._predicates(step.expect.predicates)
                     if step.expect is not None and step.expect.target:
                         self._target(step.expect.target)
                 case RepeatStep():
@@ -125,6 +132,10 @@ class _Files:
             self.file(Path(name))
         elif name != STANDARD.name:
             self._add(f"target:{name}", targets.folder() / f"{name}.yaml")
+
+    def _predicates(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.digests[f"predicate:{name}"] = predicate_source(catalog.predicates()[name])
 
     def _add(self, label: str, path: Path) -> None:
         if label not in self.digests:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from surgery.provenance.files import digest_of, tree
 from surgery.registry.passes import Pass
+from surgery.registry.predicates import Predicate
 from surgery.storage.digests import file_digest
 
 _SUFFIXES: Final = (".py", ".yaml", ".onnxtxt", ".jinja")
@@ -60,10 +61,12 @@ def source_of(one: Pass) -> PassSource:
     """
     if one.is_standard:
         return PassSource(one.origin, _standard(_file(one)))
-    try:
-        return PassSource(one.origin, _foreign(one.module, _file(one)))
-    except OSError:
-        return PassSource(one.origin, _of_function(one.function))
+    return PassSource(one.origin, _foreign(one.module, _file(one), one.function))
+
+
+def predicate_source(one: Predicate) -> str:
+    """Return the digest of the source of a predicate, taken like that of a pass that is not standard."""
+    return _foreign(one.module, Path(one.file), one.function)
 
 
 def _of_function(function: Callable[..., Any]) -> str:
@@ -104,9 +107,12 @@ def _used(path: Path) -> list[Path]:
 
 
 @cache
-def _foreign(module: str, file: Path) -> str:
+def _foreign(module: str, file: Path, function: Callable[..., Any]) -> str:
     package = sys.modules.get(module.partition(".")[0])
     places = list(getattr(package, "__path__", ()))
-    if not places or module.startswith("surgery."):
-        return file_digest(file)
-    return digest_of({place: tree(Path(path), Path(path).rglob("*.py")) for place, path in enumerate(places)})
+    try:
+        if not places or module.startswith("surgery."):
+            return file_digest(file)
+        return digest_of({place: tree(Path(path), Path(path).rglob("*.py")) for place, path in enumerate(places)})
+    except OSError:
+        return _of_function(function)

@@ -45,6 +45,15 @@ class PassUse:
 
 
 @dataclass(frozen=True)
+class PredicateUse:
+    """A condition that names a predicate, and the node of the name."""
+
+    path: str
+    name: str
+    at: Node
+
+
+@dataclass(frozen=True)
 class PluginUse:
     """A plugin that a recipe names: as written, the file or module to import, and what is done with it."""
 
@@ -84,6 +93,7 @@ class Draft:
         self.name = name
         self.problems: list[Problem] = []
         self.passes: list[PassUse] = []
+        self.predicates: list[PredicateUse] = []
         self.plugins: list[PluginUse] = []
         self.local: list[PluginUse] = []
         self.rules: dict[str, RuleUse] = {}

@@ -14,7 +14,7 @@ from typing import Any
 from surgery.errors import Problem, RecipeError, UsageError
 from surgery.recipe import model, plugins, shipped
 from surgery.recipe.compose import Document
-from surgery.recipe.draft import Draft, PassUse, RuleUse
+from surgery.recipe.draft import Draft, PassUse, PredicateUse, RuleUse
 from surgery.recipe.fields import read_text
 from surgery.recipe.nodes import Listing, Node, Table, describe, is_null, key_text, one_line, quoted
 from surgery.recipe.paths import is_file
@@ -198,10 +198,12 @@ def _finish(draft: Draft, trust: bool) -> Recipe:
     problems.update(plugins.refusal(use) for use in refused)
     for part in drafts:
         problems.update(clashes(part, catalog.passes()) if part.rules else ())
+        # A pass that is not there may be one that a plugin would have brought.
+        names = not failed and not any(one in uses for one in refused)
         for use in part.passes:
-            # A pass that is not there may be one that a plugin would have brought.
-            names = not failed and not any(one in uses for one in refused)
             problems.update(_check(use, part.rules, names=names))
+        if names:
+            problems.update(_unknown_predicate(one) for one in part.predicates if one.name not in catalog.predicates())
     if not problems:
         problems.update(problem for part in drafts for problem in unused(part))
     if problems or draft.recipe is None:
@@ -226,6 +228,13 @@ def _check(use: PassUse, rules: Mapping[str, RuleUse], *, names: bool) -> list[P
             place = at or use.step
             found.append(Problem(use.path, place.line, place.column, one_line(message)))
     return found
+
+
+def _unknown_predicate(use: PredicateUse) -> Problem:
+    near = nearest(use.name, catalog.predicates())
+    hint = f"did you mean '{near}'?" if near else "install the package that has it, or name its plugin"
+    what = f"no predicate {quoted(use.name)}; {hint}{catalog.missing()}"
+    return Problem(use.path, use.at.line, use.at.column, one_line(what))
 
 
 def _unknown(use: PassUse, known: Mapping[str, object]) -> Problem:

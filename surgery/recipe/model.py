@@ -23,7 +23,7 @@ from pydantic import (
 
 from surgery.errors import UsageError
 from surgery.recipe import schema, steps
-from surgery.recipe.draft import Draft, NotedError, PassUse, TakesError
+from surgery.recipe.draft import Draft, NotedError, PassUse, PredicateUse, TakesError
 from surgery.recipe.fields import (
     Count,
     Flag,
@@ -62,6 +62,17 @@ class When(Section):
     )
     nodes: Count = key("The number of all nodes.")
     opset: Count = key("The version of the default opset.")
+    predicates: Annotated[dict[str, Flag], entries("a mapping such as {acme-has-head: true}"), Frozen] = key(
+        "Predicates of packages or plugins, and what each has to answer: `true` or `false`."
+    )
+
+    @classmethod
+    def seen(cls, draft: Draft, node: Table, found: dict[str, Node]) -> None:
+        """Note the predicates, whose names are checked when all plugins are imported."""
+        at = found.get("predicates")
+        if isinstance(at, Table):
+            names = ((key_text(one), one) for one, _ in at.pairs)
+            draft.predicates += [PredicateUse(draft.path, name, one) for name, one in names if name is not None]
 
 
 def target_of(folder: Path, name: str) -> str:

@@ -41,6 +41,7 @@ class When:
     ops: Mapping[str, Comparison] = field(default_factory=FrozenDict)
     nodes: Comparison | None = None
     opset: Comparison | None = None
+    predicates: Mapping[str, bool] = field(default_factory=FrozenDict)
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Expect:
     ops: Mapping[str, Comparison] = field(default_factory=FrozenDict)
     nodes: Comparison | None = None
     opset: Comparison | None = None
+    predicates: Mapping[str, bool] = field(default_factory=FrozenDict)
     sites: Comparison | None = None
     signature: Literal["unchanged"] | None = None
     speed: float | None = None

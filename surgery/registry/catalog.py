@@ -1,4 +1,4 @@
-"""The catalog of passes: the standard ones, those of installed packages and those of plugins."""
+"""The catalog of passes and predicates: the standard ones, those of installed packages and those of plugins."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from surgery.promises import CHANGES, unknown_changes
 from surgery.registry import discovery
 from surgery.registry.api import api_of
 from surgery.registry.passes import Pass, require_name, suggestion
+from surgery.registry.predicates import Predicate
 
 
 class Catalog:
@@ -19,6 +20,7 @@ class Catalog:
 
     def __init__(self) -> None:
         self._passes: dict[str, Pass] = {}
+        self._predicates: dict[str, Predicate] = {}
         self._clashes: dict[str, str] = {}
         self._broken: list[discovery.Broken] = []
         self._is_complete = False
@@ -70,6 +72,20 @@ class Catalog:
             if not self._is_standard or name not in self._passes:
                 self._discover()
         return self._passes.get(name)
+
+    def register_predicate(self, new: Predicate) -> None:
+        """Register a predicate by its name. UsageError if the name is invalid or taken."""
+        require_name(new.name, "predicate")
+        old = self._predicates.setdefault(new.name, new)
+        if old.place != new.place:
+            what = f"two predicates are called '{new.name}': {old.place} and {new.place}"
+            raise UsageError(what, todo="rename one")
+        self._predicates[new.name] = new
+
+    def predicates(self) -> Mapping[str, Predicate]:
+        """Return all known predicates by name."""
+        self._discover()
+        return dict(sorted(self._predicates.items()))
 
     def clash(self, name: str) -> str | None:
         """Return which two places declare a pass of that name, if two do."""

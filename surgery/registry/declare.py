@@ -1,4 +1,4 @@
-"""Decorators that declare passes.
+"""Decorators that declare passes, and predicates.
 
 A pass is a function with a decorator. Its keyword-only parameters are its options: the keys in recipes, the flags of
 the command line and the table in the docs.
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from surgery.promises import Change, Parity
 from surgery.registry.catalog import catalog
 from surgery.registry.passes import Pass
+from surgery.registry.predicates import Predicate
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -49,6 +50,19 @@ def pattern_pass(name: str, *, match: str | Iterable[str], parity: Parity = Pari
 
     def declare(function: F) -> F:
         catalog.register(Pass(name, parity, "pattern", function, patterns))
+        return function
+
+    return declare
+
+
+def predicate(name: str) -> Callable[[F], F]:
+    """Declare a condition on a model: `def f(graph: Graph) -> bool`, for `when` and `expect` in recipes.
+
+    The function looks at the graph and changes nothing; what it changes is lost.
+    """
+
+    def declare(function: F) -> F:
+        catalog.register_predicate(Predicate(name, function))
         return function
 
     return declare

@@ -29,7 +29,9 @@ from surgery.workers.fork import call_in_fork
 STANDARD = "surgery.passes"
 """The package of the standard passes."""
 ENTRY_POINTS = "surgery.passes"
-"""The group of entry points to which other packages add theirs."""
+"""The group of entry points to which other packages add modules with passes."""
+PREDICATES = "surgery.predicates"
+"""The group for modules with predicates; either module may declare both."""
 
 TIMEOUT = 60.0
 """So many seconds may an import take that is tried in another process."""
@@ -223,7 +225,8 @@ def _title(distribution: importlib.metadata.Distribution | None) -> str:
 
 
 def _entries() -> list[importlib.metadata.EntryPoint]:
-    return sorted(importlib.metadata.entry_points(group=ENTRY_POINTS), key=lambda entry: (_title(entry.dist), entry))
+    found = [*importlib.metadata.entry_points(group=ENTRY_POINTS), *importlib.metadata.entry_points(group=PREDICATES)]
+    return sorted(found, key=lambda entry: (_title(entry.dist), entry))
 
 
 @cache

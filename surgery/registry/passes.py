@@ -148,12 +148,12 @@ class Pass:
         return "Graph" if self.match else api_of(self.name, self.function)
 
 
-def require_name(name: str) -> None:
-    """Raise UsageError unless a text can be the name of a pass: lower-case words and numbers joined by hyphens."""
+def require_name(name: str, what: str = "pass") -> None:
+    """Raise UsageError unless a text can be a name: lower-case words and numbers joined by hyphens."""
     if not re.fullmatch(NAME_PATTERN, name):
         words = re.sub(r"[^a-z0-9]+", "-", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()).strip("-")
         hint = f", such as '{words}'" if re.fullmatch(NAME_PATTERN, words) else ""
-        raise UsageError(f"'{name}' is not a name for a pass", todo=f"use lower-case words joined by hyphens{hint}")
+        raise UsageError(f"'{name}' is not a name for a {what}", todo=f"use lower-case words joined by hyphens{hint}")
 
 
 def _option_types(function: Callable[..., Any]) -> dict[str, Any]:

@@ -250,7 +250,10 @@ def test_options_next_to_the_name_are_checked_too() -> None:
         (f"verify: {{memory: {'9' * 400}MB}}", f"1:18: 'memory' takes a size such as 512MB or 2GiB, not '{'9' * 40}…'"),
         ("verify: {rtoll: 1}", "1:10: no key 'rtoll'; did you mean 'rtol'?"),
         ("expect: [a]", "1:9: 'expect' takes a mapping such as {ops: {Dropout: 0}, nodes: \"<= 500\"}, not a list"),
-        ("expect: {sites: 1}", "1:10: no key 'sites'; known here: ops, nodes, opset, signature, speed, target"),
+        (
+            "expect: {sites: 1}",
+            "1:10: no key 'sites'; known here: ops, nodes, opset, predicates, signature, speed, target",
+        ),
         ("expect: {signature: same}", "1:21: 'signature' takes unchanged, not 'same'"),
         ("expect: {ops: [Dropout]}", "1:15: 'ops' takes a mapping such as {Dropout: 0}, not a list"),
         ("expect: {ops: {Dropout: none}}", "1:25: 'none' is not a comparison such as 0, '>= 1' or '<= 500'"),
@@ -273,7 +276,7 @@ def test_mistakes_in_a_section(text: str, expected: str) -> None:
     ("text", "expected"),
     [
         ("when: {node: 1}", "3:12: no key 'node'; did you mean 'nodes'?"),
-        ("when: {sites: 1}", "3:12: no key 'sites'; known here: ops, nodes, opset"),
+        ("when: {sites: 1}", "3:12: no key 'sites'; known here: ops, nodes, opset, predicates"),
         ("when: {ops: {Relu: many}}", "3:24: 'many' is not a comparison such as 0, '>= 1' or '<= 500'"),
         ("when: 5", "3:11: 'when' takes a mapping such as {ops: {Softmax: \">= 1\"}}, not 5"),
         ("expect: {sites: -1}", "3:21: a count is never negative: -1"),
