@@ -25,6 +25,9 @@ def drop_casts_around_moves(graph: Graph) -> None:
     around each Resize, which counts here when it takes the nearest element. Where ONNX Runtime has no kernel for
     float16 on the CPU, it casts around the operator itself; for bfloat16 it does not, and the Casts stay.
 
+    No shipped recipe has this pass, because ONNX Runtime on the CPU leaves out the rounding to float16 between two
+    operators that it casts around: a value beyond 65,504 that was infinite before the pass may be finite after it.
+
     Example:
         g (float16[N,4] x) => (float16[4,N] y) {
             a = Cast<to = 1>(x)
