@@ -1,4 +1,4 @@
-"""What it costs to run the regions of a change and to compare the results, estimated."""
+"""The estimated cost of running the regions of a change and comparing the results."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from surgery.verification.inside.sizes import reduced
 from surgery.verification.inside.values import Point
 
 _RUNS, _FEW_RUNS, _CLOSE_RUNS, _ARBITRATED = 5, 2, 12, 60
-"""How much a set of values costs, in runs of the region as estimated: with all that is looked at; where a few runs have
-to do; where rounding may differ, which float64 has to decide; where that is of convolutions."""
+"""Cost of one set of values, in estimated runs of the region: with all checks; where few runs must suffice; where
+rounding may differ and float64 has to decide; where that includes convolutions."""
 
 
 def cost(regions: Sequence[Region], points: Sequence[Point], promise: Parity) -> float:
-    """Estimate the seconds that it takes to run the regions as far as their forms are known, and to compare."""
+    """Estimate the seconds needed to run the regions whose forms are known, and to compare the results."""
     total = 0.0
     kinds: dict[Hashable, float] = {}
     families: set[Hashable] = set()
@@ -45,7 +45,7 @@ def cost(regions: Sequence[Region], points: Sequence[Point], promise: Parity) ->
 
 
 def seconds(region: Region, points: Sequence[Point], promise: Parity, *, few: bool) -> float:
-    """Estimate the seconds for one region, for one of a `few` runs where it is one of many."""
+    """Estimate the seconds for one region, with a `few` runs if it is one of many similar ones."""
     run = Plan(region.before, InputsSpec()).cost(shapes(region, points[0]), 0)
     sizes = {tuple(point.dims.items()): elements(region, point) for point in points}
     chosen = bindings(region, points, promise, run, few=few)

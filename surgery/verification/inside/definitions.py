@@ -1,8 +1,8 @@
-"""How each value of a main graph is defined, so that two models can be compared value by value.
+"""The definition of each value of a main graph, so that two models can be compared value by value.
 
-A value is defined by its node with the names that the node reads, by the content of its initializer, or as an input.
-Two models in which every value of the same name is defined in the same way compute the same. Where one is defined
-differently, what it is computed from has to be compared.
+A value is defined by its node and the names that the node reads, by the content of its initializer, or as an input. Two
+models in which all values with the same name have the same definition compute the same. Where a definition differs, the
+values that it is computed from have to be compared.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _LABELS = ("name", "doc_string", "metadata_props")
 class Definitions:
     """The definitions in the main graph of one model, given as a skeleton.
 
-    `constants` are the names of initializers that no caller can override. `last` is a model most of whose nodes are
-    probably the same: what was found of them is not looked for again.
+    `constants` are the names of initializers that no caller can override. `last` is a model that probably shares most
+    of the nodes: what is known about these is reused.
     """
 
     def __init__(self, skeleton: bytes, last: Definitions | None = None) -> None:
@@ -55,7 +55,7 @@ class Definitions:
         return data
 
     def read_for(self, name: str) -> list[str]:
-        """Name what the node that makes a value reads; nothing for one that no node makes."""
+        """Return the names that a value's producer reads; an empty list if no node produces the value."""
         number = self.flow.producers.get(name)
         return self.flow.reads[number] if number is not None else []
 
@@ -67,7 +67,7 @@ class Definitions:
         return number is not None and self.flow.nodes[number].op_type == "Constant"
 
     def steers(self, name: str, number: int) -> bool:
-        """Return whether a node reads a value only where its operator has an integer: axes, a shape, indices."""
+        """Return whether a node reads a value only at inputs that are integers by schema: axes, a shape, indices."""
         node = self.flow.nodes[number]
         domain = plain_domain(node.domain)
         opset = self.opsets.get(domain, 0)
@@ -76,7 +76,7 @@ class Definitions:
 
 
 def differing(before: Definitions, after: Definitions) -> set[str]:
-    """Name the values of both models that are not defined in the same way."""
+    """Return the names of values of both models whose definitions differ."""
     same_opsets = before.opsets == after.opsets
     functions = _changed_functions(before, after)
     found = set()
@@ -132,7 +132,7 @@ def _version(side: Definitions, node: onnx.NodeProto) -> object:
 
 
 def _changed_functions(before: Definitions, after: Definitions) -> set[tuple[str, str, str]]:
-    """Name the model-local functions that differ, by domain, name and overload."""
+    """Return the model-local functions that differ, by domain, name and overload."""
     sides = [
         {(f.domain, f.name, f.overload): f.SerializeToString(deterministic=True) for f in side.model.functions}
         for side in (before, after)

@@ -1,8 +1,8 @@
-"""What a target is made of, where the target itself proves nothing.
+"""The values that a target is computed from, compared where the target itself proves nothing.
 
-A product with zero, a loop that never runs, a Slice of nothing agree whatever they are given. Where the same operator
-makes a target in both models, it is equal if what the operator reads is: so that is compared, pair by pair, and where a
-pair proves nothing either, what it is made of.
+A product with zero, a loop that never runs or a Slice of nothing agrees for any inputs. If the same operator produces a
+target in both models, the target is equal if the operator's inputs are. So these inputs are compared pair by pair, and
+where a pair proves nothing either, the inputs of its producers are compared.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     import onnx
 
 _DEEPEST = 6
-"""How many operators above each other are looked through."""
+"""Maximum number of operators passed on the way upstream."""
 
 _Pair = tuple[str, str]
-"""Names of a value in both pieces of a region."""
+"""The names of a value in the two pieces of a region."""
 
 
 def descend(
     region: Region, name: str, verdict: Verdict, compare: Callable[[Region], Mapping[str, Verdict]]
 ) -> tuple[Verdict, list[Region]]:
-    """Compare what makes a target that agrees; return the verdict on it, and the regions that show it.
+    """Compare the values that an agreeing target is computed from; return its verdict and the regions that show it.
 
-    `compare` gives verdicts on the targets of a region.
+    `compare` returns verdicts on the targets of a region.
     """
     sides = region.before, region.after
     flows = Flow(sides[0].graph), Flow(sides[1].graph)
@@ -72,7 +72,7 @@ def descend(
 
 
 def _read(sides: tuple[onnx.ModelProto, onnx.ModelProto], flows: tuple[Flow, Flow], pair: _Pair) -> list[_Pair] | None:
-    """Pair what the operator that makes a value reads in both models; None when it is not the same operator."""
+    """Pair the inputs of the operator that produces a value in both models; None unless the operators are the same."""
     places = [_made(flow, name) for flow, name in zip(flows, pair)]
     if places[0] is None or places[1] is None or places[0][1] != places[1][1]:
         return None
@@ -82,7 +82,7 @@ def _read(sides: tuple[onnx.ModelProto, onnx.ModelProto], flows: tuple[Flow, Flo
 
 
 def _made(flow: Flow, name: str) -> tuple[int, int] | None:
-    """Find the number of the node that makes a value, and the position among its outputs; copies are looked through."""
+    """Return the index of the node that produces a value and the output position, looking through copies."""
     while name in flow.producers:
         number = flow.producers[name]
         node = flow.nodes[number]
@@ -93,7 +93,7 @@ def _made(flow: Flow, name: str) -> tuple[int, int] | None:
 
 
 def _between(region: Region, flows: tuple[Flow, Flow], pairs: list[_Pair]) -> Region:
-    """Cut the nodes before pairs of values out of both pieces of a region."""
+    """Cut the nodes upstream of pairs of values out of both pieces of a region."""
     labels = tuple(f"{mine}/{number}" for number, (mine, _) in enumerate(pairs))
     before, after = (
         _piece(side, flow, {label: pair[place] for label, pair in zip(labels, pairs)})
@@ -106,7 +106,7 @@ def _between(region: Region, flows: tuple[Flow, Flow], pairs: list[_Pair]) -> Re
 
 
 def _piece(model: onnx.ModelProto, flow: Flow, wanted: Mapping[str, str]) -> onnx.ModelProto:
-    """Copy the nodes that some values are made by, and hand these on by other names."""
+    """Copy the nodes upstream of some values, and expose these values under other names."""
     import onnx
     import onnx.helper
 

@@ -1,4 +1,4 @@
-"""Where a region is run again that shows nothing at the sizes of the model, or with the numbers that it has."""
+"""Variants of a region that are run if it shows nothing at the sizes of the model or with its stored numbers."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from surgery.verification.inside.tame import tamed
 from surgery.verification.inside.values import Point
 
 REASONS = (ALWAYS_EMPTY, NEVER_FINITE)
-"""Why a target shows nothing that it may show elsewhere."""
+"""Reasons why a target shows nothing that a variant may still show."""
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A region at other sizes, or another one like it.
+    """A region at other sizes, or a variant of it.
 
-    `is_sharp`: what differs there does so in the region as well. `is_open`: nodes keep elements there that keep none in
-    the region, which says nothing of values that are still empty.
+    `is_sharp`: a difference there is a difference of the region as well. `is_open`: nodes keep elements there that keep
+    none in the region, which says nothing about values that are still empty.
     """
 
     points: Sequence[Point]
@@ -33,9 +33,9 @@ class Elsewhere:
 
 
 def elsewhere(why: str, region: Region, points: Sequence[Point]) -> Iterator[Elsewhere]:
-    """Yield where a region may show what it does not show at some points, and why."""
+    """Yield the variants of a region that may show what it does not show at some points, for the reason `why`."""
     if why == NEVER_FINITE:
-        # Other numbers than the stored ones prove no difference: the model has the stored ones.
+        # A difference with other numbers than the stored ones proves nothing: the model has the stored ones.
         yield from (Elsewhere(points, ordinary) for ordinary in tamed(region))
         return
     larger, turning = enlarged(region, points), with_turns(region)
@@ -47,15 +47,16 @@ def elsewhere(why: str, region: Region, points: Sequence[Point]) -> Iterator[Els
             yield from (Elsewhere(each, other, is_open=True) for each in (points, larger) if each)
     wide = enlarged(region, points, ones=True)
     if wide:
-        # An extent of one may be what makes a rewrite right.
+        # A rewrite may be right only because of an extent of 1.
         yield Elsewhere(wide, opened or turning or region, is_open=opened is not None or turning is not None)
 
 
 def shown(region: Region, verdict: Verdict, other: Elsewhere, again: Verdict) -> Verdict | None:
-    """Return what a run elsewhere shows of a target of a region that shows nothing; None when that is nothing too."""
+    """Return the verdict that a run `again` of a variant gives on a vacuous target; None if it shows nothing either."""
     if again.passed or (other.is_sharp and again.is_different):
         return again
     if other.is_sharp and again.message == verdict.message and operators(region) <= MOVING:
-        # Nothing is computed that could hide, and numbers of positions are compared at both kinds of sizes.
+        # The region computes nothing that could be hidden, and numbers of positions are compared at both kinds of
+        # sizes.
         return Verdict(Status.EQUAL, message="bit-identical, and empty at all sizes")
     return None

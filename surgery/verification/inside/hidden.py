@@ -1,8 +1,8 @@
-"""What the outputs of two whole models hide: values inside that differ, and that no output shows.
+"""Differences inside two models that no output shows.
 
-An ArgMax at the end, a saturated Sigmoid, the noise of a quantized model: outputs agree though a value before them
-differs. Where the region of a change could not be shown to compute the same, agreeing outputs are no proof if that
-value differs in the very runs that they agree in, or if it is made of stored numbers that differ and that no run has
+An ArgMax at the end, a saturated Sigmoid, the noise of a quantized model: outputs agree although a value upstream
+differs. If the region of a change could not be shown to compute the same, agreeing outputs are no proof if that value
+differs in the very runs in which they agree, or if it is computed from stored numbers that differ and that no run has
 read.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from surgery.verification.comparing.reference_run import ReferenceRun
 
 _MOST = 8
-"""Values that are looked at."""
+"""Maximum number of values that are compared."""
 
 _RUNS = 4
 """Runs in which they are compared."""
@@ -34,7 +34,7 @@ _RUNS = 4
 def hidden(
     original: ReferenceRun, before: bytes, after: bytes, names: Sequence[str], promise: Parity, spec: VerifySpec
 ) -> str:
-    """Return which of some values that differ in their region no output shows; empty when there is none."""
+    """Return a message about a value that differs in its region but in no output; an empty string if there is none."""
     difference = _in_runs(original, before, after, names[:_MOST], ComparisonRules.of(spec, promise))
     if difference is not None and (difference.needed > 1.0 or (difference.bits and promise is Parity.EXACT)):
         return f"inside the models {difference.message.replace('output ', '', 1)}, but no output shows it"
@@ -48,7 +48,7 @@ def hidden(
 def _in_runs(
     original: ReferenceRun, before: bytes, after: bytes, names: Sequence[str], rules: ComparisonRules
 ) -> Difference | None:
-    """Compare values inside both models in some runs; None when that cannot be done."""
+    """Compare values inside both models in some runs; None if that is not possible."""
     sides = []
     feeds = [run.feed for run in original.runs[:_RUNS]]
     for skeleton in (before, after):
@@ -60,7 +60,7 @@ def _in_runs(
     total = Difference()
     for name in names:
         pairs = [(one[name], other[name]) for one, other in zip(mine, theirs)]
-        # A value of another type or shape is another value by the same name.
+        # A value of another type or shape is another value with the same name.
         if all(form(first) == form(second) for first, second in pairs):
             for first, second in pairs:
                 compare({name: first}, {name: second}, rules, total)
@@ -68,6 +68,6 @@ def _in_runs(
 
 
 def _weights(before: Definitions, after: Definitions) -> list[str]:
-    """Name the initializers of one name whose contents differ."""
+    """Return the initializers with the same name whose contents differ."""
     found = differing(before, after)
     return sorted(name for name in found if name in before.initializers and name in after.initializers)

@@ -1,4 +1,4 @@
-"""Values inside two models, run and compared under the name that both have for them."""
+"""Values inside two models, recorded and compared under the name that they have in both."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 Observed = list[Mapping[str, Any]]
 
 TOGETHER = 128 << 20
-"""Bytes of values, as far as shapes are known, that are asked of a model at once."""
+"""Bytes of values with known shapes that are requested from a model at once."""
 
 LARGEST = 256 << 20
-"""Bytes of a value, over all runs, above which it is not looked at."""
+"""Bytes of a value, over all runs, above which it is not compared."""
 
 NUDGE = 0.01
-"""Share of its size by which each float is moved to see whether a value is fine enough to show it."""
+"""Relative change of each float, made to see whether a value is sensitive enough to show it."""
 
 _RUNS = 3
 _UNKNOWN = 4 << 20
@@ -44,9 +44,9 @@ _UNKNOWN = 4 << 20
 
 @dataclass(frozen=True)
 class Setting:
-    """What two models are compared on: `runs`, by `engine`, with what is known of the `original` and its inputs.
+    """The setting of a comparison: the `runs`, the `engine`, and the reference run of the `original`.
 
-    `vacuous` are the outputs that prove nothing there, each with the reason.
+    `vacuous` maps the outputs that prove nothing in these runs to the reasons.
     """
 
     original: ReferenceRun
@@ -57,15 +57,16 @@ class Setting:
     promise: Parity
 
     def open_engine(self) -> Engine:
-        """Return an engine that is to be closed."""
+        """Return a new engine, which the caller has to close."""
         return self.original.engine_for(self.engine)
 
 
 class Inside:
-    """The values of an original's main graph that are called `names`, besides those of a changed model.
+    """The values called `names` in an original's main graph, and the values of the same names in a changed model.
 
     `eligible` are those that can be compared: not random, and not too large. `sizes` are the bytes of values, inputs
-    and initializers in one run, as far as they are known. `runs` are a few of the runs, for what takes too much.
+    and initializers in one run, where known. `runs` are a few of the runs, for checks that would be too expensive with
+    all.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Inside:
         self.eligible = {n for n in names if n not in self.origins.random and self.sizes.get(n, 0) <= largest}
 
     def _measure(self) -> dict[str, int]:
-        """Find out how large values are, by shape inference."""
+        """Determine the sizes of values by shape inference."""
         original = self.models[0]
         engine = self.setting.open_engine()
         try:
@@ -93,9 +94,9 @@ class Inside:
         return {name: 4 * int(np.prod(shape)) for name, shape in shapes.items()}
 
     def compare(self, names: Sequence[str]) -> dict[str, Verdict]:
-        """Return the verdicts on values that differ, or that agree and are not vacuous; nothing on others.
+        """Return verdicts on values that differ, or that agree and are not vacuous; leave out others.
 
-        All runs are taken, or a few where that would take too much, and values a batch at a time.
+        All runs are used, or a few where all would be too expensive. Values are compared in batches.
         """
         sizes = [self.sizes.get(name, _UNKNOWN) for name in names]
         every = self.setting.runs
@@ -122,16 +123,16 @@ class Inside:
         again = self._observe(self.models[0], names, runs) if wrong else mine
         for name in wrong:
             if again is None or not all(same(one[name], other[name]) for one, other in zip(mine, again)):
-                # What differs from itself from run to run says nothing.
+                # A value that varies when the original is run again shows nothing.
                 found[name] = None
         return {name: verdict for name, verdict in found.items() if verdict is not None}
 
     def _verdict(
         self, judge: OutputJudge, name: str, other: str, runs: Sequence[Run], mine: Observed, theirs: Observed
     ) -> Verdict | None:
-        """Judge what the changed model calls `other` by what the original calls `name`."""
+        """Compare the value that the changed model calls `other` with the value that the original calls `name`."""
         if any(form(values[name]) != form(found[other]) for values, found in zip(mine, theirs)):
-            # The name means something else by now.
+            # The name now refers to something else.
             return None
         exact = self.setting.promise is Parity.EXACT
         kept = [i for i, values in enumerate(mine) if exact or not _is_subnormal(values[name])]
@@ -148,7 +149,7 @@ class Inside:
         return verdict if verdict.passed and not empty else None
 
     def heir(self, name: str, values: Sequence[str]) -> str | None:
-        """Find which of some values of the original the changed model calls `name`."""
+        """Find the value of the original, among `values`, that the changed model calls `name`."""
         mine, theirs = (
             self._observe(self.models[0], values, self.runs),
             self._observe(self.models[1], [name], self.runs),
@@ -163,10 +164,10 @@ class Inside:
         return None
 
     def clearing(self, differing: Sequence[str], agreeing: Sequence[str]) -> set[str]:
-        """Find the agreeing values that would not agree in the original if it had the changed model's differing values.
+        """Find the agreeing values that would differ in the original if it had the changed model's differing values.
 
-        There the changed model makes up for the difference. Others do not depend on it, as a saturated Softmax in the
-        middle of a model depends on nothing, and tell nothing of it.
+        There the changed model compensates for the difference. Other agreeing values do not depend on it, like a
+        saturated Softmax in the middle of a model, and say nothing about it.
         """
         own, mine = (
             self._observe(self.models[1], differing, self.runs),
@@ -184,21 +185,21 @@ class Inside:
         return {name for name, verdict in found.items() if verdict is not None and not verdict.passed}
 
     def _judge(self, names: Sequence[str], runs: list[Run]) -> OutputJudge:
-        """Make a judge of values as if they were the outputs of the original."""
+        """Make a judge that treats values as outputs of the original."""
         skeleton = only(self.models[0], names).SerializeToString()
         return OutputJudge(self.setting.original.inner(skeleton, runs))
 
     def rules(self, promise: Parity) -> ComparisonRules:
-        """Return how to compare under a promise."""
+        """Return the comparison rules for a promise."""
         return ComparisonRules.of(self.setting.verify, promise)
 
     def _observe(self, model: onnx.ModelProto, names: Sequence[str], runs: Sequence[Run]) -> Observed | None:
-        """Run a model with some values as its only outputs; None when that does not work."""
+        """Run a model with some values as its only outputs; None if that fails."""
         return observe(only(model, names), [run.feed for run in runs], self.setting.open_engine)
 
 
 def nudge(value: Any) -> Any:
-    """Move floats by a share of their size, up and down in turn; return anything else as it is."""
+    """Change floats by the relative amount `NUDGE`, alternately up and down; return anything else unchanged."""
     if not isinstance(value, np.ndarray) or not is_float(value.dtype) or not value.size:
         return value
     signs = np.where(np.arange(value.size) % 2, 1.0, -1.0).reshape(value.shape)
@@ -206,7 +207,7 @@ def nudge(value: Any) -> Any:
 
 
 def is_moved(name: str, first: Observed, second: Observed) -> bool:
-    """Return whether a float differs in any run by more than the default tolerance."""
+    """Return whether a float value differs by more than the default tolerance in any run."""
     for one, other in zip(first, second):
         if all(is_float(tensor.dtype) for tensor in tensors(one[name])):
             total = Difference()
@@ -217,7 +218,7 @@ def is_moved(name: str, first: Observed, second: Observed) -> bool:
 
 
 def _few(runs: Sequence[Run]) -> list[Run]:
-    """Choose some runs, most of them with the same dims, so that it can be seen what moves."""
+    """Choose a few runs, most of them with the same dims, so that they show which values move."""
     groups: dict[tuple[tuple[str, int], ...], list[Run]] = defaultdict(list)
     for run in runs:
         groups[tuple(run.binding.dims.items())].append(run)
@@ -226,7 +227,7 @@ def _few(runs: Sequence[Run]) -> list[Run]:
 
 
 def _declaring(name: str) -> onnx.ModelProto:
-    """Make a model that has nothing but an output of this name."""
+    """Make a model that consists only of an output of this name."""
     import onnx
 
     model = onnx.ModelProto()
@@ -235,7 +236,7 @@ def _declaring(name: str) -> onnx.ModelProto:
 
 
 def _is_subnormal(value: Any) -> bool:
-    """Return whether a value is so small that its floats have fewer bits than others: rounding shows nothing there."""
+    """Return whether all floats of a value are so small that they have fewer bits, where rounding shows nothing."""
     found = [tensor for tensor in tensors(value) if tensor.size]
     if not found or not all(is_float(tensor.dtype) and tensor.dtype.itemsize > 1 for tensor in found):
         return False

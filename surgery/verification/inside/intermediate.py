@@ -1,17 +1,17 @@
-"""What intermediate values show when outputs prove nothing.
+"""Evidence from intermediate values when outputs prove nothing.
 
 An output that is saturated, vanishing or constant agrees whatever happens before it. Then values inside the two models
-are compared: those after each changed node that both models know by the same name, the nearest first. One that is
-itself vacuous shows nothing, so that others further down are tried.
+are compared: those downstream of each changed node that have the same name in both models, the nearest first. A value
+that is itself vacuous shows nothing, so others further downstream are tried.
 
-A value that differs is a difference of the models when a vacuous output depends on it. It is none where a later value
-agrees that would differ in the original, if that had the changed model's value: so the changed model makes up for it.
-It is none either where the name means something else by now: a tool that fuses two nodes may call the result by the
-name of the first. Then the changed model's value is one of the next values of the original.
+A value that differs is a difference of the models if a vacuous output depends on it, with two exceptions. A later value
+may agree that would differ in the original if the original had the changed model's value: then the changed model
+compensates for the difference. Or the name may now refer to something else: a tool that fuses two nodes may give the
+result the name of the first. Then the changed model's value is one of the next values of the original.
 
-What is left open is tried by `region` on values of our own making. Every node that was changed or removed, and that a
-vacuous output depends on, has to lie above a value that agrees and is not vacuous; for each that does not, the answer
-is that nothing is shown.
+What is left open is tried by `upstream` on generated values. Every changed or removed node that a vacuous output
+depends on must lie upstream of a value that agrees and is not vacuous; for any other such node, the result is that
+nothing is shown.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
     import onnx
 
 ROUNDS = (1, 3, 9, 27)
-"""How many values after a node are tried, round by round, until one shows something."""
+"""Number of values downstream of a node that are tried in each round, until one shows something."""
 
 MOST = 32
-"""Values compared in a round. Where more sites are changed, they are spread over these evenly; sites that stay without
-a value have the next rounds."""
+"""Maximum number of values compared in a round. If more sites are changed, the values are spread evenly over them;
+sites left without a value get the next rounds."""
 
 HEIRS = 8
-"""Values of the original that a name may stand for after a rewrite, the nearest after the one it stood for."""
+"""Number of values of the original that a name may refer to after a rewrite: the nearest after its former value."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What could be shown.
+    """The evidence from inside two models.
 
-    `agreeing` are the intermediate values that agree and are not vacuous, `drawn` the outputs that agree once the nodes
-    before them are given other values; `needed` is the smallest tolerance that they all fit in, None when all bits
-    agree. `differing` is the verdict on a value that differs. `open` names the nodes that nothing
+    `agreeing` are the intermediate values that agree and are not vacuous, `drawn` the outputs that agree when the nodes
+    upstream of them are given other values; `needed` is the smallest tolerance that covers all of them, None if all
+    bits agree. `differing` is the verdict on a value that differs. `open` names the nodes that no conclusive value
     depends on.
     """
 
@@ -61,11 +61,11 @@ class Shown:
 
     @property
     def agrees(self) -> bool:
-        """Whether all that was changed is shown to compute the same."""
+        """Whether all changes are shown to compute the same."""
         return self.differing is None and not self.open
 
     def amend(self, verdict: Verdict) -> Verdict:
-        """Return the verdict on the models, given the one on their outputs."""
+        """Return the verdict on the models, given the verdict on their outputs."""
         if self.differing is not None:
             message = f"the outputs prove nothing ({self.empty}), but {self.differing.message}"
             return replace(self.differing, message=message)
@@ -90,7 +90,7 @@ class Shown:
 
 
 def examine(original: bytes, candidate: bytes, setting: Setting) -> Shown:
-    """Compare two models inside, given that their outputs agree and that some of these prove nothing."""
+    """Compare the values inside two models whose outputs agree, although some of these prove nothing."""
     import onnx
 
     models = onnx.load_model_from_string(original), onnx.load_model_from_string(candidate)
@@ -141,7 +141,7 @@ class _Examination:
             self.clearing = self.inside.clearing(list(self.differing), later)
 
     def _rename(self) -> None:
-        """Find out what names stand for where their values differ, in the order of the changed model."""
+        """Find the original values that differing names now refer to, in the order of the changed model."""
         for name in sorted(self._wrong(), key=self.after.producers.__getitem__):
             later = _downstream(self.before, self.before.readers[name], self.inside.eligible, HEIRS)
             heir = self.inside.heir(name, later)
@@ -152,7 +152,7 @@ class _Examination:
             self._trace()
 
     def _wanted(self, count: int) -> list[str]:
-        """Name the values to compare next: the nearest after what is still open, and after what differs."""
+        """Return the values to compare next: the nearest downstream of open nodes and of differing values."""
         new, gone = (self.changed, self.removed) if count == 1 else self._open()
         starts = [(self.after, [number]) for number in _spread(sorted(new))]
         starts += [(self.before, [number]) for number in _spread(sorted(gone))]
@@ -161,7 +161,7 @@ class _Examination:
         return _spread(sorted(found, key=self.after.producers.__getitem__))
 
     def _open(self) -> tuple[set[int], set[int]]:
-        """List the changed and the removed nodes that nothing comparable depends on."""
+        """Return the changed and the removed nodes that no conclusive value depends on."""
         sound = {name for name in self.after.outputs if name not in self.setting.vacuous} | set(self.agreeing)
         new = self.changed - self.after.above(sound | set(self.renamed))
         gone = self.removed - self.before.above(sound | set(self.renamed.values()))
@@ -171,18 +171,18 @@ class _Examination:
         return new, gone
 
     def _downstream_of_open(self) -> set[str]:
-        """Name the vacuous outputs that depend on open nodes."""
+        """Return the vacuous outputs that depend on open nodes."""
         new, gone = self._open()
         found = {t for t in self.setting.vacuous if self.after.above([t]) & new}
         return found | {t for t in self.setting.vacuous if self.before.above([t]) & gone}
 
     def _wrong(self) -> list[str]:
-        """List the differing values that a vacuous output depends on, and not by way of a value that clears them."""
+        """Return the differing values that a vacuous output depends on, other than through a value that clears them."""
         reaching = self.after.above(self.setting.vacuous, stop=self.clearing | set(self.renamed))
         return [n for n in self.differing if n not in self.renamed and self.after.producers[n] in reaching]
 
     def _is_doubtful(self, name: str) -> bool:
-        """Whether a value differs, but all that reads it agrees: a Relu may make its sign irrelevant."""
+        """Return whether a value differs but all values computed from it agree: a Relu may make its sign irrelevant."""
         made = [self.after.makes(number) for number in self.after.readers[name]]
         return all(any(value in self.agreeing for value in values) for values in made)
 
@@ -207,7 +207,7 @@ class _Examination:
 
 
 def _downstream(flow: Flow, starts: Iterable[int], wanted: Container[str], count: int) -> list[str]:
-    """List some of the wanted values that nodes have an influence on, in the order of their distance."""
+    """Return up to `count` of the wanted values that nodes influence, the nearest first."""
     pending = deque(starts)
     seen = set(pending)
     found: list[str] = []
@@ -221,13 +221,13 @@ def _downstream(flow: Flow, starts: Iterable[int], wanted: Container[str], count
 
 
 def _largest(tolerances: Iterable[Mapping[str, float] | None]) -> Mapping[str, float] | None:
-    """Return the tolerance that all tolerances fit in, None when there are none."""
+    """Return the smallest tolerance that covers all tolerances; None if there are none."""
     known = [tolerance for tolerance in tolerances if tolerance is not None]
     return {name: max(tolerance[name] for tolerance in known) for name in known[0]} if known else None
 
 
 def _spread(items: list[Any]) -> list[Any]:
-    """Thin a list out evenly; the last item stays."""
+    """Thin out a list evenly, keeping the last item."""
     if len(items) <= MOST:
         return items
     return [items[round(i * (len(items) - 1) / (MOST - 1))] for i in range(MOST)]

@@ -1,9 +1,9 @@
-"""Regions in which operators that take all elements away leave some.
+"""Regions in which operators that remove all elements keep some.
 
-A Slice that ends where it begins, a Compress of nothing, a Pad that cuts off all that there is leave nothing of what
-was computed before them, and nothing to compare of what is computed after. Where they stand in both models, both are
-compared with others in their place as well, which keep elements. What takes the place of a node depends on the node's
-own numbers alone, and differs where they do: nodes that take other elements away are not made the same.
+A Slice that ends where it begins, a Compress of nothing or a Pad that crops everything leaves nothing of the values
+computed before it, and nothing to compare after it. If both models have such nodes, they are also compared with
+replacements that keep elements. The replacement of a node depends on the node's own numbers alone, and differs where
+these differ: nodes that remove different elements do not become the same.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     import onnx
 
 _KEPT = 3
-"""How many positions a Slice keeps that kept none."""
+"""Number of positions kept by a Slice that kept none."""
 
 _MAY_EMPTY = frozenset({"Compress", "Gather", "NonMaxSuppression", "NonZero", "Pad", "Slice", "Split", "TopK"})
-"""Operators that may leave nothing of what they are given, by their numbers or by its elements."""
+"""Operators whose output may be empty, because of their parameters or the elements of their inputs."""
 
 _Numbers = Mapping[int | str, Any]
-"""Numbers of a node, by the position of an input or the name of an attribute."""
+"""Numeric parameters of a node, by input position or attribute name."""
 
 
 def with_elements(region: Region) -> Region | None:
-    """Copy a region in which nodes keep elements that kept none; None unless both pieces have such nodes.
+    """Copy a region so that nodes that kept no elements keep some; None unless both pieces have such nodes.
 
-    None too where a subgraph may have other values without elements, which nobody would see.
+    Also None if a subgraph may have other empty values, which would go unnoticed.
     """
     pieces = []
     for piece in (region.before, region.after):
@@ -45,7 +45,7 @@ def with_elements(region: Region) -> Region | None:
 
 
 class _Opened:
-    """A copy of a piece in which nodes keep elements; `may_hide`: a subgraph may have values that are empty yet."""
+    """A copy of a piece in which nodes keep elements; `may_hide`: a subgraph may still have empty values."""
 
     def __init__(self, piece: onnx.ModelProto) -> None:
         self.piece = type(piece)()
@@ -54,7 +54,7 @@ class _Opened:
         self._walk(self.piece.graph, {})
         for graph in graphs(self.piece.graph):
             for value in () if graph is self.piece.graph else (*graph.output, *graph.value_info):
-                # What is declared of values inside holds no more.
+                # The declared shapes of values inside are no longer valid.
                 for dim in value.type.tensor_type.shape.dim:
                     dim.Clear()
 
@@ -74,7 +74,7 @@ class _Opened:
 
 
 def _numbers(node: onnx.NodeProto, known: Mapping[str, onnx.TensorProto]) -> _Numbers:
-    """Read the inputs of a node that are constants and lie in the model, and its lists of integers."""
+    """Read the inputs of a node that are constants stored in the model, and its integer list attributes."""
     from onnx import numpy_helper
 
     found: dict[int | str, Any] = {a.name: np.array(a.ints, np.int64) for a in node.attribute if a.ints}
@@ -86,7 +86,7 @@ def _numbers(node: onnx.NodeProto, known: Mapping[str, onnx.TensorProto]) -> _Nu
 
 
 def _give(graph: onnx.GraphProto, node: onnx.NodeProto, place: int | str, array: Any) -> None:
-    """Let a node have other numbers, in an input or an attribute."""
+    """Replace the numbers of an input or an attribute of a node."""
     from onnx import helper, numpy_helper
 
     if isinstance(place, str):
@@ -100,7 +100,7 @@ def _give(graph: onnx.GraphProto, node: onnx.NodeProto, place: int | str, array:
 
 
 def _slice(numbers: _Numbers) -> _Numbers:
-    """Let what ends where it begins, or before, end later. Both are counted from the same end of the axis."""
+    """Move the end of ranges that end where they begin or before, if both count from the same end of the axis."""
     places: tuple[int | str, int | str] = (1, 2) if 1 in numbers else ("starts", "ends")
     if any(place not in numbers for place in places):
         return {}
@@ -120,17 +120,17 @@ def _slice(numbers: _Numbers) -> _Numbers:
 
 
 def _compress(numbers: _Numbers) -> _Numbers:
-    """Let what takes nothing take all."""
+    """Select everything where nothing is selected."""
     wanted = numbers.get(1)
     return {} if wanted is None or wanted.any() or not wanted.size else {1: np.ones_like(wanted)}
 
 
 def _pad(numbers: _Numbers) -> _Numbers:
-    """Let what cuts off add as much."""
+    """Turn negative pads, which crop, into positive pads of the same size."""
     place: int | str = 1 if 1 in numbers else "pads"
     pads = numbers.get(place)
     return {} if pads is None or (pads >= 0).all() else {place: np.abs(pads)}
 
 
 _CHANGES: Mapping[str, Callable[[_Numbers], _Numbers]] = {"Slice": _slice, "Compress": _compress, "Pad": _pad}
-"""Other numbers for the nodes of an operator, empty where they stay the same."""
+"""Functions that return replacement numbers for the nodes of an operator, empty where they stay the same."""

@@ -1,4 +1,4 @@
-"""What regions have in common, so that one of many alike says what the others need not show again."""
+"""Patterns of regions, so that what one of many similar regions has shown need not be shown again by the others."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     import onnx
 
 _FEW = 64
-"""Elements of a constant up to which it counts as part of the computation."""
+"""Largest number of elements of a constant that counts as part of the computation."""
 
 
 @dataclass(frozen=True)
 class Pattern:
     """A region without names.
 
-    Regions of one `family` have the same operators and attributes. Where they have the same extents and small
-    constants too (`details`), they compute the same, but for what large `weights` hold.
+    Regions of one `family` have the same operators and attributes. If they also have the same extents and small
+    constants (`details`), they compute the same, except for the contents of large constants; `weights` says whether
+    there are any.
     """
 
     family: Hashable
@@ -33,7 +34,7 @@ class Pattern:
 
 
 def pattern_of(region: Region, points: Sequence[Point]) -> Pattern | None:
-    """Describe a region; None for one with subgraphs or functions."""
+    """Return the pattern of a region; None if it has subgraphs, functions or sparse initializers."""
     numbers: dict[str, int] = {}
 
     def number(name: str) -> int:
@@ -68,7 +69,7 @@ def pattern_of(region: Region, points: Sequence[Point]) -> Pattern | None:
 
 
 def has_weights(region: Region) -> bool:
-    """Return whether what a region computes depends on more than its forms and operators."""
+    """Return whether the results of a region depend on large constants, not only on its forms and operators."""
     return any(_is_large(tensor) for piece in (region.before, region.after) for tensor in piece.graph.initializer)
 
 

@@ -25,12 +25,12 @@ def record(
     engine: EngineName = "onnxruntime",
     setup: SessionSetup | None = None,
 ) -> dict[str, Any]:
-    """Run a model once, in a worker, and return the values of its main graph that are named.
+    """Run a model once, in a worker, and return the named values of its main graph.
 
-    The values are arrays, lists of arrays for sequences, None for empty optionals. Those of constants can be had like
-    any other. `timeout` is in seconds and `memory` in bytes; `setup` is what sessions are made with. Raises
-    `UsageError` for a name that the main graph does not have, `WorkerError` when the process died, when the runtime
-    refuses the model or the inputs, and when the values together take too much memory.
+    The values are arrays, lists of arrays for sequences, None for empty optionals. Constants can be named like any
+    other value. `timeout` is in seconds and `memory` in bytes; `setup` configures the sessions. Raises `UsageError` for
+    a name that the main graph does not have, `WorkerError` when the process dies, when the runtime rejects the model or
+    the inputs, and when the values together take too much memory.
     """
     import onnx
 
@@ -52,7 +52,7 @@ def record(
 def observe(
     model: onnx.ModelProto, feeds: Sequence[Mapping[str, Any]], engine: Callable[[], Engine]
 ) -> list[Mapping[str, Any]] | None:
-    """Run a model on each of `feeds`, as far as it has such inputs; None when it fails on any of them."""
+    """Run a model on each of `feeds`, ignoring inputs that it does not have; None if any run fails."""
     known = {value.name for value in model.graph.input}
     runner = engine()
     try:

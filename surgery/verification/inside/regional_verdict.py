@@ -1,9 +1,10 @@
-"""The verdict on a change, from the regions in which a changed model differs from the one that it was made of.
+"""The verdict on a change, from the regions in which a changed model differs from the model it was made from.
 
-Equal or close in every region, for values of our own making at its boundary, is at least as strong as equal outputs of
-the whole model, in which an output that does not move can hide a change. Different in a region is no verdict, for the
-whole may never have the values that show it. So a region that differs is made larger, upstream for what bounds its
-values, downstream for what makes up for the difference; what then still differs is left to the whole model.
+Equality or closeness in every region, for generated values at its boundary, is at least as strong as equal outputs of
+the whole model, where an output that does not move can hide a change. A difference in a region is no verdict, because
+the whole model may never have the values that show it. So a region that differs is enlarged: upstream to include what
+bounds its values, downstream to include what compensates for the difference. If it still differs then, the comparison
+of the whole models decides.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ if TYPE_CHECKING:
     from surgery.verification.comparing.reference_run import ReferenceRun
 
 _ROUNDS = 6
-"""How often regions are tried; each time those of what was not shown are larger."""
+"""Maximum number of rounds; each round enlarges the regions of the targets that were not shown to agree."""
 
 _LARGEST = 600
-"""Nodes of one region from which on it is no less than the whole model."""
+"""Nodes of one region above which it is no cheaper than the whole model."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What the regions of a change say.
+    """The result of comparing the regions of a change.
 
-    The verdict is `equal`, `close`, or `unverified`, mostly for the reason `REGION`. `differing` are the values that
-    differed in the region as it was cut first. `changed_opsets` says that the changed model has other opsets.
+    The verdict is `equal`, `close`, or `unverified`, mostly with the reason `REGION`. `differing` are the values that
+    differed in the region as it was first cut. `changed_opsets` says whether the changed model has other opsets.
     """
 
     verdict: Verdict
@@ -48,16 +49,17 @@ class Compared:
 
 
 class Regional:
-    """Compares changed models with those that they were made of, at sizes that one original accepts."""
+    """Compares changed models with the models they were made from, at sizes that one original accepts."""
 
     def __init__(self, original: ReferenceRun, verify: VerifySpec) -> None:
         self._laboratory = Laboratory(original, verify)
         self._last: Definitions | None = None
 
     def compare(self, before: bytes, after: bytes, promise: Parity, afford: float = math.inf) -> Compared:
-        """Compare a changed model with the one that it was made of.
+        """Compare a changed model with the model it was made from.
 
-        When regions would take more than `afford` seconds, no more are run; the reason of the verdict is then `COSTLY`.
+        If the regions would take more than `afford` seconds, no more are run; the reason of the verdict is then
+        `COSTLY`.
         """
         original = self._read(before)
         sides = original, Definitions(after, original)
@@ -76,12 +78,12 @@ class Regional:
         return self._last
 
     def close(self) -> None:
-        """End the process that runs the regions."""
+        """Stop the process that runs the regions."""
         self._laboratory.close()
 
 
 class _Change:
-    """One change, while its regions grow."""
+    """One change and its growing regions."""
 
     def __init__(self, boundary: Boundary, laboratory: Laboratory, promise: Parity, budget: Budget) -> None:
         self.boundary = boundary
@@ -114,22 +116,22 @@ class _Change:
         return self._shown()
 
     def _refusal(self, *more: str) -> Verdict:
-        """Return the verdict where regions differ, or show nothing, and are not compared further."""
+        """Return the verdict for regions that differ or show nothing and are not compared further."""
         name, (verdict, _) = min(self.failing.items())
         message = "; ".join([f"in its region, '{name}' is not verified: {verdict.message}", *more])
         return _unshown(message, NOT_RUN if verdict.reason == NOT_RUN else REGION)
 
     def _agree_after_all(self, names: Sequence[str]) -> bool:
-        """Return whether values are shown that differed while less was known of what bounds them."""
+        """Compare values that differed in smaller regions again; return whether they agree now."""
         self.boundary.doubted.difference_update(names)
         self._compare(self.boundary.cut(names))
         return not self.failing
 
     def _shows(self, name: str) -> bool:
-        """Return whether a value that differs has an effect on any target that agrees.
+        """Return whether a value that differs affects any target that agrees.
 
-        After a product with zero all changes agree; one that is made up for moves what comes after it. Axes and the
-        like are not nudged: what reads them is shown for data that was drawn.
+        After a product with zero, all changes agree; a difference that is compensated for moves later values. Axes and
+        the like are not nudged: their readers have been compared on drawn data.
         """
         regions = {id(region): region for _, region in self.shown.values()}
         regions |= {id(region): region for target in self.shown for region in self.beneath.get(target, ())}
@@ -158,7 +160,7 @@ class _Change:
         return self.laboratory.beneath(region, self.boundary.sides[0], self.promise, grown)
 
     def _grow(self, levels: int) -> None:
-        """Look further up for what bounds the values, and further down for what makes up for the difference."""
+        """Grow upstream to what bounds the values, and downstream to what compensates for the difference."""
         boundary = self.boundary
         doubted = set(self.failing) - set(boundary.sides[1].flow.outputs)
         boundary.doubted |= doubted
@@ -166,11 +168,11 @@ class _Change:
         for _ in range(levels):
             boundary.opened |= edge
             edge = {read for name in edge for side in boundary.sides for read in side.read_for(name)}
-        # What was shown given that these are equal is open again.
+        # Targets that were shown under the assumption that these are equal are open again.
         self.shown = {name: item for name, item in self.shown.items() if doubted.isdisjoint(item[1].given)}
 
     def _shown(self) -> Verdict:
-        """Give one verdict for all targets."""
+        """Return one verdict for all targets."""
         regions = {id(region): region for _, region in self.shown.values()}
         nodes = sum(region.nodes for region in regions.values())
         close = [verdict for verdict, _ in self.shown.values() if verdict.status is Status.CLOSE]

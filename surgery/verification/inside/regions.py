@@ -1,8 +1,9 @@
-"""The region of a change: nodes of both models that make the same values of the same values.
+"""The region of a change: the nodes of both models that compute the same values from the same values.
 
-Values of one name are supposed to be equal in both models unless they are found not to be. A value that is defined
-differently is a *target*: its nodes, up to the next values that both models have, are cut out of both. When each target
-is shown to be equal given equal values at the boundary, all values are, from the inputs down to the outputs.
+Values with the same name are assumed to be equal in both models until they are found to differ. A value that is defined
+differently is a *target*: the nodes that compute it from the nearest values that both models have are cut out of both.
+When each target is shown to be equal given equal values at the boundary, all values are equal, from the inputs to the
+outputs.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ if TYPE_CHECKING:
 _MADE, _STORED = "/made", "/stored"
 
 OWN_INITIALIZERS = 4
-"""The IR version since which initializers are no inputs. Below it, ONNX Runtime does not find those of the main graph
-that only a subgraph in a subgraph reads, unless they are inputs too."""
+"""The first IR version in which initializers need not be inputs. In older versions, ONNX Runtime does not find
+initializers of the main graph that only a subgraph of a subgraph reads, unless they are inputs too."""
 
 _MOST_OPENED = 64
-"""Values that only the changed model reads and whose nodes are looked at."""
+"""Maximum number of values that only the changed model reads and whose producing nodes are followed."""
 
 
 @dataclass(frozen=True)
 class Region:
-    """The nodes before some `targets` in both models, as models of their own.
+    """The nodes upstream of some `targets` in both models, as standalone models.
 
-    `given` are the values at the boundary, which become inputs of both; their types are left to whoever runs the
-    pieces. `outputs` are the names of the targets in the pieces, in the same order. `nodes` is how many nodes it has,
-    in the model that has more of them.
+    `given` are the values at the boundary, which become inputs of both; the code that runs the pieces declares their
+    types. `outputs` are the names of the targets in the pieces, in the same order. `nodes` is the number of nodes in
+    the model that has more of them.
     """
 
     targets: tuple[str, ...]
@@ -49,18 +50,18 @@ class Region:
 
 @dataclass
 class _Cone:
-    """The nodes of both models before some targets, by number, and the values at their boundary."""
+    """The nodes of both models upstream of some targets, by index, and the values at their boundary."""
 
     targets: list[str]
     numbers: tuple[set[int], set[int]]
     given: tuple[set[str], set[str]]
 
     def nodes(self) -> Iterator[tuple[int, int]]:
-        """Yield the side and the number of each node."""
+        """Yield the side and the index of each node."""
         return ((side, number) for side in (0, 1) for number in self.numbers[side])
 
     def absorb(self, other: _Cone) -> None:
-        """Take in another one."""
+        """Merge another cone into this one."""
         self.targets.extend(other.targets)
         for side in (0, 1):
             self.numbers[side].update(other.numbers[side])
@@ -68,11 +69,11 @@ class _Cone:
 
 
 class Boundary:
-    """Where the regions of a change end.
+    """The boundary of the regions of a change.
 
-    `doubted` are values of one name that are not supposed to be equal any more: what reads them belongs to the region.
-    `opened` are values that are supposed to be equal, whose nodes belong to the region all the same, for what they say
-    of the values.
+    `doubted` are values with the same name that are no longer assumed to be equal: their readers belong to the region.
+    `opened` are values that are assumed to be equal, but whose producing nodes belong to the region nevertheless,
+    because they constrain the values.
     """
 
     def __init__(self, before: Definitions, after: Definitions) -> None:
@@ -83,7 +84,7 @@ class Boundary:
 
     @property
     def targets(self) -> set[str]:
-        """The values that have to be shown to be equal."""
+        """The values that must be shown to be equal."""
         found = set(self._differing)
         before, after = self.sides
         for name in self.doubted:
@@ -94,7 +95,7 @@ class Boundary:
         return found - self.doubted
 
     def stops(self, name: str) -> bool:
-        """Return whether a region ends at a value, so that it is given from outside."""
+        """Return whether a region ends at a value, which is then given from outside."""
         before, after = self.sides
         if name in before.inputs:
             return True
@@ -103,14 +104,14 @@ class Boundary:
         return not (before.is_constant(name) and after.is_constant(name))
 
     def cut(self, targets: Iterable[str]) -> list[Region]:
-        """Cut the nodes before some targets out of both models; targets that share a node are in one region."""
+        """Cut the nodes upstream of some targets out of both models; targets that share a node share a region."""
         return [self._region(cone) for cone in _joined([self._cone(name) for name in sorted(targets)])]
 
     def _cone(self, target: str) -> _Cone:
-        """Find the nodes that make a target.
+        """Find the nodes that compute a target.
 
-        A value that only the changed model reads is computed from what the original reads, for it has to be the same
-        as something there.
+        A value that only the changed model reads is not given but computed from values that the original reads, because
+        it must be the same as something there.
         """
         before, after = self.sides
         numbers, given = self._reach(before, [target])
@@ -122,14 +123,15 @@ class Boundary:
                 break
             opened |= new
         if opened:
-            # What the original computes it from belongs there too, as far as the original reads that.
+            # The original's producers of the opened values belong to the region too, where the original reads these
+            # values.
             numbers, given = self._reach(before, [target], opened)
         return _Cone([target], (numbers, more), (given, its))
 
     def _reach(
         self, side: Definitions, targets: Iterable[str], opened: Container[str] = frozenset()
     ) -> tuple[set[int], set[str]]:
-        """Find the nodes that make some targets, and the values at their boundary."""
+        """Find the nodes that compute some targets, and the values at their boundary."""
         flow = side.flow
         numbers: set[int] = set()
         given = {name for name in targets if name in side.inputs}
@@ -161,12 +163,12 @@ class Boundary:
 
 
 def _joined(cones: Iterable[_Cone]) -> list[_Cone]:
-    """Make one cone of those that share a node."""
+    """Merge cones that share a node."""
     owners: dict[tuple[int, int], _Cone] = {}
     found: dict[int, _Cone] = {}
     for cone in cones:
         met = {id(owner): owner for key in cone.nodes() if (owner := owners.get(key)) is not None}
-        # The smaller into the larger, so that no node moves often.
+        # Merge the smaller cones into the largest, so that no node moves often.
         first, *others = sorted([*met.values(), cone], key=lambda one: len(one.numbers[1]), reverse=True)
         for other in others:
             first.absorb(other)
@@ -178,7 +180,7 @@ def _joined(cones: Iterable[_Cone]) -> list[_Cone]:
 
 
 def _piece(side: Definitions, targets: tuple[str, ...], numbers: set[int], given: Container[str]) -> onnx.ModelProto:
-    """Copy nodes into a model of their own. Where a value is given and made too, what is made has another name."""
+    """Copy nodes into a standalone model. A value that is both given and produced is produced under another name."""
     import onnx.helper
 
     model, flow = side.model, side.flow
@@ -193,12 +195,12 @@ def _piece(side: Definitions, targets: tuple[str, ...], numbers: set[int], given
             continue
         source = name
         if name in given and name in side.initializers:
-            # Other nodes of the region read the value that is given under this name.
+            # Other nodes of the region read the given value under this name.
             source = name + _STORED
             graph.initializer.add().CopyFrom(side.initializers[name])
             graph.initializer[-1].name = source
         elif _is_sequence(flow, name) and not _is_captured(flow, numbers, name):
-            # Before opset 14 there is no Identity of sequences.
+            # Before opset 14, Identity does not accept sequences.
             for node in graph.node:
                 for names in (node.input, node.output):
                     names[:] = [one + _MADE if one == name else one for one in names]
@@ -215,7 +217,7 @@ def _piece(side: Definitions, targets: tuple[str, ...], numbers: set[int], given
 
 
 def _copied(node: onnx.NodeProto, given: Container[str]) -> onnx.NodeProto:
-    """Copy a node, under other names for those of its outputs that are given."""
+    """Copy a node, renaming those of its outputs that are given."""
     copy = type(node)()
     copy.CopyFrom(node)
     for field in ("doc_string", "metadata_props"):
@@ -234,10 +236,10 @@ def _is_captured(flow: Flow, numbers: Iterable[int], name: str) -> bool:
 
 
 def nudged(piece: onnx.ModelProto, name: str, element_type: int = 0) -> onnx.ModelProto | None:
-    """Copy a piece in which the elements of a float are a little larger or smaller; None if it makes no such float.
+    """Copy a piece with the elements of a float made slightly larger or smaller; None if it produces no such float.
 
-    `element_type` is a number of `TensorProto.DataType`, 0 where it is not known. The factor is 1 + sin(1000 x) / 100,
-    another one for nearly each element, so that no normalization takes it out. A zero becomes 1 / 100.
+    `element_type` is a number of `TensorProto.DataType`, 0 if unknown. The factor is 1 + sin(1000 x) / 100, which
+    differs for nearly every element, so that no normalization cancels it. A zero becomes 1 / 100.
     """
     import onnx.helper
 
@@ -275,7 +277,7 @@ def nudged(piece: onnx.ModelProto, name: str, element_type: int = 0) -> onnx.Mod
 def _numbers_like(
     name: str, own: str, element_type: int, numbers: Mapping[str, float]
 ) -> tuple[list[onnx.NodeProto], dict[str, str]]:
-    """Make numbers of the type of a value, which is called `own` by now; return nodes, and names by key."""
+    """Make constants of the type of a value, which is now called `own`; return the nodes, and the names by key."""
     import onnx.helper
 
     nodes, names = [], {}
@@ -284,7 +286,7 @@ def _numbers_like(
         tensor = onnx.helper.make_tensor("", element_type or onnx.TensorProto.FLOAT, [], [number])
         nodes.append(onnx.helper.make_node("Constant", [], [names[key]], value=tensor))
         if not element_type:
-            # An operator since opset 15.
+            # CastLike exists since opset 15.
             nodes.append(onnx.helper.make_node("CastLike", [names[key], own], [f"{names[key]}/like"]))
             names[key] += "/like"
     return nodes, names

@@ -1,4 +1,4 @@
-"""Shapes of values at chosen dims, found by the contents of shape tensors too."""
+"""Shapes of values at chosen dims, also inferred from the contents of shape tensors."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 
 def follow(skeleton: bytes, choices: Sequence[Mapping[str, list[int]]]) -> list[Declared]:
-    """Infer the same for some choices of dims, and by the contents of shapes too. In any process.
+    """Infer the types and shapes of values for several choices of dims, also from the contents of shape tensors.
 
-    All choices are inferred at once: a dim is a symbol where its extents differ, the same one where they are alike.
+    All choices are inferred at once: a dim is a symbol where its extents differ, the same symbol where they are equal.
+    May run in any process.
     """
     import onnx_ir as ir
 

@@ -1,8 +1,8 @@
-"""Regions at smaller sizes than the model's, where size makes no difference to what they compute.
+"""Regions at smaller sizes than the model's, where size does not affect the computed function.
 
-A chain of elementwise operators, a Softmax, a product of matrices compute the same function whatever the extents are,
-so that two of them are compared as well for 17 positions as for 1,500. An extent that a constant has stays as it is,
-and extents that are equal stay equal.
+A chain of elementwise operators, a Softmax or a matrix product computes the same function for any extents, so two of
+them can be compared for 17 positions as well as for 1,500. Extents of constants stay unchanged, and equal extents stay
+equal.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     import onnx
 
 _MOST = 64
-"""An extent up to which nothing is to be gained."""
+"""Extents up to this one are not worth reducing."""
 
 _NOWHERE = 1 << 30
-"""A number from which on the end of a Slice is the end of the axis."""
+"""From this number on, the end of a Slice means the end of the axis."""
 
 _MOST_ELEMENTS = 1 << 20
 
 _TURNS = "turns/given"
-"""The name of a trip count that a loop is given."""
+"""The name of the trip count given to a loop."""
 
 _SMALLER = (17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
-"""Extents that stand for larger ones, each for another: none is a multiple of another, or of what networks have."""
+"""Extents that replace larger ones, each a different one: none is a multiple of another, or of extents in networks."""
 
 
 def reduced(region: Region, points: Sequence[Point]) -> Sequence[Point]:
-    """Return the points with smaller extents for what is given to a region; the same points where size may matter."""
+    """Return the points with smaller extents for a region's inputs; the same points where size may matter."""
     pieces = (region.before, region.after)
     if any(node.op_type not in traits.UNIFORM for piece in pieces for node in piece.graph.node):
         return points
@@ -64,17 +64,17 @@ def _smaller(region: Region, point: Point, fixed: set[int]) -> Point:
 
 
 def enlarged(region: Region, points: Sequence[Point], *, ones: bool = False) -> list[Point]:
-    """Return points at which extents are larger than any number that the region has; none where that is not possible.
+    """Return points with extents larger than any number in the region; an empty list where that is impossible.
 
-    What is empty at the sizes of the model and at these is so at all. Extents of `ones` stay, since they broadcast,
-    unless they are wanted too.
+    A value that is empty at the sizes of the model and at these is always empty. Extents of 1 stay, since they
+    broadcast, unless `ones` is set.
     """
     if not region.given or not all(point.forms[name].is_drawn for point in points for name in region.given):
         return []
     tensors = [tensor for piece in (region.before, region.after) for tensor in _constants(piece)]
     numbers = {abs(int(number)) for tensor in tensors for number in _integers(tensor)}
     least = max((number for number in numbers if number <= _MOST), default=0)
-    # Numbers beyond these stand for an end that is nowhere.
+    # Numbers from `_NOWHERE` on stand for the end of an axis.
     if any(_MOST < number < _NOWHERE for number in numbers):
         return []
     fixed = {extent for tensor in tensors for extent in tensor.dims}
@@ -95,9 +95,9 @@ def enlarged(region: Region, points: Sequence[Point], *, ones: bool = False) -> 
 
 
 def with_turns(region: Region) -> Region | None:
-    """Copy a region in which the loops of both pieces take turns that have none; None where there are no such loops.
+    """Copy a region so that loops without iterations run some; None unless both pieces have such loops.
 
-    What a loop without turns puts together is empty, whatever its body computes.
+    The scan outputs of a loop without iterations are empty, whatever its body computes.
     """
     before, after = _with_turns(region.before), _with_turns(region.after)
     return None if before is None or after is None else replace(region, before=before, after=after)
@@ -128,7 +128,7 @@ def _is_false(tensor: onnx.TensorProto) -> bool:
 
 
 def _integers(tensor: onnx.TensorProto) -> Sequence[int]:
-    """Read a tensor of integers that is stored in place and has no more than a few."""
+    """Read the elements of a small integer tensor that is stored in place; return an empty list for others."""
     from onnx import numpy_helper
 
     if tensor.data_type not in (6, 7) or tensor.external_data or math.prod(tensor.dims) > _MOST:

@@ -1,8 +1,8 @@
-"""Regions with ordinary numbers in place of stored ones that no result survives.
+"""Regions with ordinary numbers in place of extreme stored ones.
 
-What is divided by a stored zero or multiplied by a stored infinity is never finite, and shows nothing of what was
-computed before. Where both models have such numbers, both are compared with others in their place as well: a rewrite
-that is right for these and agrees on the stored ones is right.
+A value that is divided by a stored zero or multiplied by a stored infinity is never finite, and shows nothing of what
+was computed before. If both models have such numbers, they are also compared with other numbers in their place: a
+rewrite that is right for these and agrees on the stored ones is right.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ if TYPE_CHECKING:
     import onnx
 
 _LARGEST = 1 << 20
-"""Elements of a stored tensor that are looked at."""
+"""Maximum number of elements of a stored tensor that is examined."""
 
 _HUGE = 1e12
-"""A magnitude from which on, or below the inverse of which, a number makes others overflow or vanish."""
+"""Numbers above this magnitude, or below its inverse, make others overflow or vanish."""
 
 _ORDINARY = 0.5, 1.5
 
 _HIGH, _LOW, _NAN = 1.375, 0.625, 0.875
-"""What stands for an infinity, for a negative one, and for no number."""
+"""Replacements of infinity, negative infinity and NaN."""
 
 
 def tamed(region: Region) -> Iterator[Region]:
-    """Yield copies of a region with ordinary numbers in both pieces, where stored numbers stand in the way.
+    """Yield copies of a region with ordinary numbers in place of extreme stored ones in both pieces.
 
-    They are positive: what is taken for a variance has a square root. First equal tensors stay equal. Then only what
-    is not finite is another number, the same one wherever it stands: a rewrite may join tensors.
+    The replacements are positive, because a variance needs a square root. In the first copy, equal tensors stay equal.
+    In the second, only non-finite numbers are replaced, by the same number everywhere, because a rewrite may join
+    tensors.
     """
     held = [{_key(tensor) for tensor in _stored(piece)} for piece in (region.before, region.after)]
     common = held[0] & held[1]
@@ -63,7 +64,7 @@ def _tamed(piece: onnx.ModelProto, ordinary: Callable[[onnx.TensorProto, Array],
 
 
 def _other(tensor: onnx.TensorProto, array: Array) -> Array:
-    """Draw numbers in place of those that are too large, too small or not finite."""
+    """Replace numbers that are too large, too small or not finite with drawn ones."""
     key = _key(tensor)
     rng = np.random.default_rng([len(key), *key[-8:]])
     return np.where(_wild(array), rng.uniform(*_ORDINARY, array.shape), array)
@@ -75,7 +76,7 @@ def _made_finite(_: onnx.TensorProto, array: Array) -> Array:
 
 
 def _stored(piece: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Yield the float tensors that are stored in place and not too large, those of subgraphs too."""
+    """Yield the float tensors that are stored in place and not too large, including those of subgraphs."""
     found = [tensor for graph in graphs(piece.graph) for tensor in graph.initializer]
     constants = [node for node in nested(piece.graph.node) if node.op_type == "Constant"]
     found += [attribute.t for node in constants for attribute in node.attribute if attribute.HasField("t")]
@@ -86,7 +87,7 @@ def _stored(piece: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def _key(tensor: onnx.TensorProto) -> bytes:
-    """Return what two tensors of the same type, shape and bits have in common."""
+    """Return a key that tensors of the same type, shape and bits share."""
     from onnx import numpy_helper
 
     header = f"{tensor.data_type} {list(tensor.dims)} ".encode()

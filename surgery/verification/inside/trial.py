@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from surgery.verification.comparing.reference_run import ReferenceRun
 
 PROVED = "computed by the same operators"
-"""The message of a verdict for which nothing had to run."""
+"""The message of a verdict that needed no run."""
 
 _CLOSE = ComparisonRules(Parity.CLOSE)
 
 _PERIOD = 131_071
-"""The most elements that are drawn for one value; a prime."""
+"""Maximum number of elements drawn for one value; a prime."""
 
 
 class Laboratory:
@@ -63,7 +63,7 @@ class Laboratory:
         self._drawn: dict[Hashable, Any] = {}
 
     def close(self) -> None:
-        """End the process that runs the regions."""
+        """Stop the process that runs the regions."""
         self._engine.close()
 
     def compare(
@@ -75,9 +75,9 @@ class Laboratory:
         grown: bool = False,
         budget: Budget,
     ) -> dict[str, Verdict]:
-        """Return a verdict on each target of each region. Those that have `grown` have to move.
+        """Return a verdict on each target of each region. In regions that have `grown`, targets have to move.
 
-        `CostlyError` when that would take more than is left of the budget.
+        Raises `CostlyError` if that would exceed the remaining budget.
         """
         verdicts = {name: verdict for region in regions for name, verdict in _proved(region).items()}
         left = [region for region in regions if any(name not in verdicts for name in region.targets)]
@@ -93,7 +93,7 @@ class Laboratory:
         budget.check(learning + cost(left, self._values.points, promise))
         budget.spend(learning)
         unknown = self._values.learn(before, given)
-        # What is known of the smallest region of a family, the larger ones need not show once more.
+        # The larger regions of a family need not show again what the smallest one has shown.
         left = by_size(left, self._values.points[0])
         budget.spend(cost(left, self._values.points, promise))
         for region in left:
@@ -105,11 +105,11 @@ class Laboratory:
         return verdicts
 
     def holds(self, region: Region) -> bool:
-        """Return whether the weights of a region fit into the memory."""
+        """Return whether the weights of a region fit into memory."""
         return all(self._original.holds(external_bytes(piece)) for piece in (region.before, region.after))
 
     def beneath(self, region: Region, before: Definitions, promise: Parity, grown: bool) -> dict[str, Verdict]:
-        """Return a verdict on each target of a piece of a region that was run."""
+        """Run a region, or a region cut out of one that was run; return a verdict on each target."""
         assert self._values is not None
         try:
             return self._try(region, self._values, before, promise, grown)
@@ -119,7 +119,7 @@ class Laboratory:
     def _try(
         self, region: Region, values: Values, before: Definitions, promise: Parity, grown: bool
     ) -> dict[str, Verdict]:
-        """Run a region at sizes that it can be shown at, and elsewhere where that shows nothing."""
+        """Run a region at smaller sizes or its own, and run variants of it for targets that show nothing."""
         smaller = reduced(region, values.points)
         if smaller is not values.points:
             with suppress(UnknownError):
@@ -146,7 +146,7 @@ class Laboratory:
         promise: Parity,
         grown: bool,
     ) -> dict[str, Verdict]:
-        """Return what a region shows elsewhere."""
+        """Return the verdicts on targets about which a variant shows something."""
         with suppress(UnknownError):
             again = self._try_at(other.points, other.region, before, promise, grown)
             found = {name: shown(region, verdict, other, again[name]) for name, verdict in verdicts.items()}
@@ -157,7 +157,7 @@ class Laboratory:
     def _has_elements(self, other: Elsewhere, before: Definitions) -> bool:
         """Return whether all values of a region have elements at some of its sizes.
 
-        What is empty might have some at sizes that are not tried, and hides what it is made of.
+        An empty value might have elements at sizes that are not tried, and hides the values that it is computed from.
         """
         region, points = other.region, other.points
         for piece in (region.before, region.after):
@@ -177,7 +177,7 @@ class Laboratory:
     def _try_at(
         self, points: Sequence[Point], region: Region, before: Definitions, promise: Parity, grown: bool
     ) -> dict[str, Verdict]:
-        """Run a region, unless one like it was run."""
+        """Run a region, unless the verdicts of a region with the same pattern are known."""
         pattern = pattern_of(region, points)
         known = self._known.get((promise, pattern)) if pattern is not None else None
         if known is not None and pattern is not None and not pattern.weights:
@@ -231,9 +231,9 @@ class Laboratory:
         *,
         few: bool,
     ) -> list[tuple[Binding, dict[str, Any]]]:
-        """Make the sets of values at the boundary."""
+        """Generate the sets of values at the boundary."""
         plan = Plan(piece, InputsSpec())
-        # Integers are those of the original, and no shape inside matters to what floats are legal.
+        # Integers come from the original, and no shape inside affects which floats are legal.
         given = shapes(region, points[0])
         domains = plan.domains(given)
         chosen = bindings(region, points, promise, plan.cost(given, 0), few=few)
@@ -252,9 +252,10 @@ class Laboratory:
         return result
 
     def _draw(self, index: int, form: Form, domain: Domain, binding: Binding) -> Any:
-        """Draw the elements of a value: its own among those that are given, the same for other regions.
+        """Draw the elements of a value: different ones for each given value of a region, the same for other regions.
 
-        Those of a large one come again after so many that no shape has to do with, unless its domain minds the shape.
+        The elements of a large value repeat with a period that is unrelated to any shape, unless its domain depends on
+        the shape.
         """
         is_repeated = domain.draw is None and math.prod(form.shape) > _PERIOD
         shape = (_PERIOD,) if is_repeated else form.shape
@@ -268,20 +269,20 @@ class Laboratory:
         return np.resize(found, form.shape) if is_repeated else found
 
     def moves(self, region: Region, before: Definitions, name: str, budget: Budget) -> bool:
-        """Return whether any target of a region moves when a float inside it does."""
+        """Return whether any target of a region moves when a float value inside it is nudged."""
         if self._values is None or not self._values.points:
             return False
         self._values.infer(before, region.given, budget)
         if self._values.learn(before, region.given):
             return False
-        # A region like another one, or that is proved, has not been run.
+        # A region that was proved, or that is like another one, has not been run.
         _declared(region.before, region, self._values.points[0].forms)
         types = self._engine.analyse(element_types, skeleton=region.before.SerializeToString()) or {}
         piece = nudged(region.before, name, types.get(name, 0))
         if piece is None:
             return False
         budget.spend(seconds(region, reduced(region, self._values.points), Parity.CLOSE, few=True))
-        # Most move at once.
+        # Most regions move with the first few feeds.
         return any(self._moves(region, piece, before, few=few) for few in (True, False))
 
     def _moves(self, region: Region, piece: onnx.ModelProto, before: Definitions, *, few: bool) -> bool:
@@ -301,7 +302,7 @@ class Laboratory:
     def _judge(
         self, region: Region, runs: list[Run], results: Sequence[Mapping[str, Any]], promise: Parity, *, few: bool
     ) -> dict[str, Verdict]:
-        """Compare target by target, those of a `few` runs of one of many regions with less ado."""
+        """Compare target by target, with fewer checks for the `few` runs of one of many similar regions."""
         inner = self._original.inner(region.before.SerializeToString(), runs)
         inner.precision = self._precision(region, runs[0])
         judge = OutputJudge(inner)
@@ -318,7 +319,7 @@ class Laboratory:
         return verdicts
 
     def _precision(self, region: Region, run: Run) -> Mapping[str, np.dtype[Any]]:
-        """Return in which types outputs are computed that are wider than these."""
+        """Return the types in which outputs are computed, for outputs of wider types than these."""
         arrays = [value for value in map(run.outputs.get, region.outputs) if isinstance(value, np.ndarray)]
         wide = max((array.dtype.itemsize for array in arrays if is_float(array.dtype)), default=0)
         if not mentions_narrower(region.before, wide):
@@ -341,10 +342,11 @@ class Laboratory:
         promise: Parity,
         grown: bool,
     ) -> dict[str, Verdict]:
-        """Return the verdicts on targets that agree, but prove nothing.
+        """Return the verdicts on targets that agree but prove nothing.
 
-        What has the same bits for all values drawn, on both sides, has them by its definition, unless the region was
-        made larger until it did not show the difference any more. So is empty what is so for all extents.
+        A target with the same bits for all drawn values, on both sides, is constant by definition, unless the region
+        was enlarged until it no longer showed the difference. Likewise, a target that is empty for all extents is empty
+        by definition.
         """
         found = origins(region.before)
         runs = [run for run, _ in pairs]
@@ -369,7 +371,7 @@ class Laboratory:
 
 
 def _is_constant(pairs: Sequence[tuple[Run, Mapping[str, Any]]], output: str) -> bool:
-    """Return whether an output has the same elements in all runs with the same dims, in both models; -0 is 0."""
+    """Return whether an output has the same elements in all runs with the same dims, in both models; -0 equals 0."""
     seen: dict[Hashable, tuple[Any, Any]] = {}
     for run, values in pairs:
         mine, theirs = seen.setdefault(tuple(run.binding.dims.items()), (run.outputs[output], values[output]))
@@ -383,7 +385,7 @@ def _same_elements(first: Any, second: Any) -> bool:
 
 
 def _moved(first: Any, second: Any) -> bool:
-    """Return whether a float differs by more than rounding where it is a number on both sides."""
+    """Return whether a float value differs by more than rounding where it is finite on both sides."""
     if not isinstance(first, np.ndarray) or not is_float(first.dtype) or first.shape != second.shape:
         return False
     finite = np.isfinite(first.astype(np.float64)) & np.isfinite(second.astype(np.float64))
@@ -391,7 +393,7 @@ def _moved(first: Any, second: Any) -> bool:
 
 
 def _signed(drawn: Any, name: str, before: Definitions) -> Any:
-    """Give what is drawn the signs that the operator which makes it gives."""
+    """Bring drawn elements into the range of the operator that produces the value."""
     producer = before.flow.producers.get(name)
     op = before.flow.nodes[producer].op_type if producer is not None else ""
     if op in UNIT:
@@ -410,15 +412,15 @@ def _proved(region: Region) -> dict[str, Verdict]:
 
 
 def _computing(piece: onnx.ModelProto) -> set[str]:
-    """Name the operators of nodes that may compute something."""
+    """Return the operators of nodes that may compute something."""
     return {node.op_type for node in piece.graph.node} - {"Constant", "Identity", "Transpose"}
 
 
 def _follows(region: Region, verdicts: Mapping[str, Verdict]) -> dict[str, Verdict]:
-    """Return the verdicts on targets that the same operators compute of others, once these are known to be equal.
+    """Return the verdicts on targets that the same operators compute from others, once these are known to be equal.
 
-    Where a value and another one that is made of it are both read, and one of them is gone, what reads them is given
-    elements in the original that do not belong together.
+    If a value and another one computed from it are both read, and the change removes one of them, their readers in the
+    original are given elements that do not belong together.
     """
     names = dict(zip(region.targets, region.outputs))
     equal = {
@@ -442,7 +444,7 @@ def _unit(drawn: Any) -> Any:
 
 
 def _declared(piece: onnx.ModelProto, region: Region, forms: Mapping[str, Form]) -> onnx.ModelProto:
-    """Declare what is given and what is asked for, unless that was done; dims are open."""
+    """Declare the inputs and outputs of a piece, unless they are declared already; dims are left open."""
     from surgery.proto.extract import describe
 
     if piece.graph.output:

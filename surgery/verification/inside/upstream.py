@@ -1,10 +1,10 @@
-"""The nodes before an output that proves nothing, run on values of our own making.
+"""The nodes upstream of an output that proves nothing, run on generated values.
 
-A Softmax that is fed 10^9 is saturated whatever comes before it; fed with ordinary numbers it shows what it computes.
+A Softmax with an input of 10^9 is saturated whatever comes before it; with ordinary numbers it shows what it computes.
 So the nodes between values that are known to be the same in both models and the outputs in question are cut out of
-both, and run on drawn values: of the recorded shapes and types, within the recorded signs. Integers, which may be
-indices or shapes, stay as recorded. When the outputs agree, and move also when all floats move by one in a hundred, the
-nodes compute the same. When they differ, nothing is known: a rewrite may rely on what the values before it really are.
+both, and run on drawn values with the recorded shapes and types, within the recorded signs. Integers, which may be
+indices or shapes, stay as recorded. If the outputs agree, and also move when all floats change by 1%, the nodes compute
+the same. If they differ, nothing is known: a rewrite may rely on properties of the actual values before it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     import onnx
 
 AFFORDABLE = 256 << 20
-"""Bytes of recorded and drawn values, as far as they are known. Where they would be more, there are fewer runs."""
+"""Maximum bytes of recorded and drawn values, where their sizes are known. Runs are left out to stay below it."""
 
 _SCALES = (1.0, 1.0, 0.1, 0.001)
-"""What drawn numbers are multiplied by. After many layers only small ones leave a Softmax in its range."""
+"""Factors of the drawn numbers. After many layers, only small numbers keep a Softmax in its range."""
 
 _ZEROS = 0.02
 _SHARE = 0.5
@@ -44,7 +44,7 @@ _SHARE = 0.5
 class Region:
     """Nodes of the original and of the changed model that compute the same `outputs` from the same values.
 
-    `needed` is the smallest tolerance that the outputs fit in, None when all bits agree.
+    `needed` is the smallest tolerance that covers the outputs, None if all bits agree.
     """
 
     before: set[int]
@@ -55,7 +55,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Trial:
-    """What regions are tried with: both models, how they are related, which values agree, and how to run them."""
+    """The context for trying regions: both models, their relation, the values that agree, and how to run them."""
 
     models: tuple[onnx.ModelProto, onnx.ModelProto]
     lineage: Lineage
@@ -63,10 +63,10 @@ class Trial:
     inside: Inside
 
     def find(self, outputs: set[str]) -> list[Region]:
-        """Find outputs that agree on drawn values, with the nodes between these and the values known to agree.
+        """Find outputs that agree on drawn values, with the nodes between them and the values known to agree.
 
-        Constants stay what they are at first. Outputs that do not move then, for weights may be all the same too, are
-        tried with other values for constant tensors and for what is computed from them.
+        Constants are kept at first. Outputs that do not move then, because weights may be uniform too, are tried with
+        other values for constant tensors and for values computed from them.
         """
         before = self.lineage.before
         inputs = set(before.inputs) - before.constants
@@ -83,7 +83,7 @@ class Trial:
         before, after = self.lineage.before, self.lineage.after
         names = {name for flow in (before, after) for name in _entering(flow, outputs, stop)}
         if names <= set(before.inputs) - before.constants:
-            # Nothing but what the models were run on already.
+            # The boundary consists only of inputs that the models were already run on.
             return None
         size = sum(self.inside.sizes.get(name, 0) for name in names)
         draws = 1 if size * (1 + len(_SCALES)) * len(self.inside.runs) > AFFORDABLE else len(_SCALES)
@@ -107,7 +107,7 @@ class Trial:
     def _judge(
         self, parts: Sequence[onnx.ModelProto], drawn: Sequence[tuple[Binding, Mapping[str, Any]]]
     ) -> tuple[tuple[str, ...], Mapping[str, float] | None]:
-        """Find the outputs that agree and are moved by what they are given, and the tolerance that they need."""
+        """Find the outputs that agree and that move with the given values, and the tolerance that they need."""
         feeds = [feed for _, feed in drawn]
         mine, theirs = self._run(parts[0], feeds), self._run(parts[1], feeds)
         nudged = self._run(parts[0], [{name: nudge(value) for name, value in feed.items()} for feed in feeds])
@@ -137,7 +137,7 @@ class Trial:
         return observe(model, feeds, self.inside.setting.open_engine)
 
     def _draw(self, name: str, value: Any, draw: int) -> Any:
-        """Draw other floats, and after the first draw bools; one value under two names stays one."""
+        """Draw other floats, and after the first draw other bools; one value under two names stays one value."""
         rng = np.random.default_rng([draw, self.lineage.numbers[name]])
         if isinstance(value, np.ndarray) and value.dtype.kind == "b" and draw:
             return rng.random(value.shape) < _SHARE
@@ -145,12 +145,12 @@ class Trial:
 
 
 def _entering(flow: Flow, outputs: Sequence[str], stop: set[str]) -> set[str]:
-    """Name the values in `stop` that the nodes above outputs read."""
+    """Return the values in `stop` that the nodes upstream of outputs read."""
     return {name for number in flow.above(outputs, stop) for name in flow.reads[number] if name in stop}
 
 
 def _worth(name: str, value: Any, flow: Flow) -> bool:
-    """Whether a value is to be given from outside: a constant only if it is a tensor of floats."""
+    """Return whether a value is given from outside: a constant only if it is a float tensor of several elements."""
     return name not in flow.constants or (_drawable(value) and value.size > 1)
 
 
@@ -159,7 +159,7 @@ def _drawable(value: Any) -> bool:
 
 
 def _redraw(value: Any, scale: float, rng: np.random.Generator) -> Any:
-    """Draw as many normal numbers, some of them zero, with the signs of `value` and within [0, 1] where it is."""
+    """Draw as many normal numbers, some of them zero, with the signs of `value`, and within [0, 1] if `value` is."""
     numbers = value.astype(np.float64)
     finite = numbers[np.isfinite(numbers)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (-1.0, 1.0)

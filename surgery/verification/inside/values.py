@@ -1,4 +1,4 @@
-"""What is known of values at the boundary of a region: types, shapes, and the integers that the original computes."""
+"""Known facts about the values at the boundary of a region: types, shapes, and integers that the original computes."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from surgery.verification.comparing.reference_run import ReferenceRun
 
 MOST_POINTS = 4
-"""Choices of sizes for the dynamic dims that a region is tried with, and of the largest ones among all others."""
+"""How many choices of sizes for the dynamic dims a region is tried with, and how many more with the largest extents."""
 
 _CHEAP = 0.05
-"""Seconds of runs of the whole model that are not worth a closer look."""
+"""Seconds of runs of the whole model up to which no closer estimate is made."""
 
 _FEW_WEIGHTS = 1 << 24
-"""Bytes of weights that a session takes no time for."""
+"""Bytes of weights up to which creating a session takes negligible time."""
 
 _FEEDS = 2
-"""Runs of the original at each of them whose integers are taken."""
+"""Runs of the original at each point whose integers are used."""
 
 
 class UnknownError(Exception):
-    """A value at the boundary of which too little is known to make it."""
+    """Too little is known about a value at the boundary to generate it."""
 
 
 @dataclass(frozen=True)
@@ -51,28 +51,28 @@ class Form:
 
     @classmethod
     def of(cls, value: Any) -> Form | None:
-        """Return the form of an array, None of anything else."""
+        """Return the form of an array; None for anything else."""
         return cls(value.dtype, value.shape) if isinstance(value, np.ndarray) else None
 
     @property
     def is_drawn(self) -> bool:
-        """Whether any elements are legal: integers may be indices, or shapes."""
+        """Whether arbitrary elements are legal; integers are excluded, because they may be indices or shapes."""
         return is_float(self.dtype) or self.dtype.kind in "cO"
 
 
 @dataclass
 class Point:
-    """One choice of sizes, some runs of the original with it, and what is known of values there."""
+    """One choice of sizes, some runs of the original with it, and the known facts about its values."""
 
     dims: Mapping[str, int]
     runs: list[Run]
     forms: dict[str, Form] = field(default_factory=dict)
     recorded: list[dict[str, Any]] = field(default_factory=list)
     inferred: dict[int, Declared] = field(default_factory=dict)
-    """What inference found, by the model that it looked at."""
+    """Results of shape inference, by model."""
 
     def lacks(self, names: Collection[str]) -> bool:
-        """Take the forms of values from what was inferred; return whether any is not known."""
+        """Take missing forms of values from the inference results; return whether any form is still unknown."""
         for name in names:
             form = None if name in self.forms else self._inferred(name)
             if form is not None:
@@ -83,29 +83,29 @@ class Point:
         for found in self.inferred.values():
             number, shape = found.get(name, (0, []))
             dtype = dtype_of(number)
-            # Sizes that the original may refuse can make a window larger than what it slides over.
+            # At sizes that the original may reject, a window can be larger than its input.
             if dtype is not None and all(extent >= 0 for extent in shape):
                 return Form(dtype, tuple(shape))
         return None
 
     def shapes(self) -> dict[str, list[int]]:
-        """Return the shapes of all values that are known."""
+        """Return all known shapes of values."""
         inferred = {name: shape for found in self.inferred.values() for name, (_, shape) in found.items()}
         return inferred | {name: list(form.shape) for name, form in self.forms.items()}
 
     def shapes_fed(self) -> dict[str, list[int]]:
-        """Return the shapes of the inputs of the original."""
+        """Return the shapes of the original's inputs."""
         feed = self.runs[0].feed
         return {name: list(value.shape) for name, value in feed.items() if isinstance(value, np.ndarray)}
 
     @property
     def binding(self) -> Binding:
-        """The sizes alone."""
+        """The binding of these sizes, with normal and legal data."""
         return replace(self.runs[0].binding, dims=dict(self.dims), character="normal", profile="legal")
 
 
 class Values:
-    """The values inside the models of a chain, which go by the names that they have in the original."""
+    """The values inside the models of a chain, under their names in the original."""
 
     def __init__(self, original: ReferenceRun, engine: Engine) -> None:
         self._original = original
@@ -115,7 +115,7 @@ class Values:
         self._followed: set[int] = set()
 
     def infer(self, before: Definitions, names: Collection[str], budget: Budget) -> None:
-        """Find the forms of values as far as inference does, that of surgery where onnx's does not."""
+        """Infer the forms of values with onnx's shape inference, and with surgery's where that fails."""
         for point in self.points:
             self._begin(point)
         left = [point for point in self.points if point.lacks(names)]
@@ -131,7 +131,7 @@ class Values:
                     point.lacks(names)
 
     def _is_cheap(self, before: Definitions, names: Collection[str], seconds: float) -> bool:
-        """Return whether to run what makes values takes no longer than to infer their shapes."""
+        """Return whether running the nodes that produce the values takes less time than inferring their shapes."""
         original = self._original
         if original.problem is not None or original.weights > _FEW_WEIGHTS:
             return False
@@ -142,7 +142,7 @@ class Values:
             self._declare(point, before.skeleton, hash(before.skeleton))
 
     def _follow(self, before: Definitions, points: Sequence[Point]) -> None:
-        """Infer forms that onnx does not find by the contents of shapes."""
+        """Infer the forms that onnx does not find, using the contents of shape tensors."""
         key = hash(before.skeleton)
         if not points or key in self._followed:
             return
@@ -152,7 +152,7 @@ class Values:
                 point.inferred[key] = {**found, **point.inferred.get(key, {})}
 
     def learn(self, before: Definitions, names: Collection[str]) -> dict[str, str]:
-        """Find the elements of values that cannot be drawn; return why some are unknown. After `infer`."""
+        """Find the elements of values that cannot be drawn; return why some stay unknown. Call `infer` first."""
         unknown = self._record(before, self._wanted(names))
         if unknown:
             for look in (self._infer, self._follow):
@@ -185,14 +185,14 @@ class Values:
         return min(whole, plan.opening + sum(plan.cost(shapes[id(point)], weights) for point, _ in runs))
 
     def is_empty(self, before: Definitions, name: str) -> bool:
-        """Return whether a value has no elements for any sizes of the dynamic dims."""
+        """Return whether a value is empty for all sizes of the dynamic dims."""
         if self._empty is None or self._empty[0] != before.skeleton:
             found = self._engine.analyse(empty, skeleton=before.skeleton) or []
             self._empty = before.skeleton, frozenset(found)
         return name in self._empty[1]
 
     def _begin(self, point: Point) -> None:
-        """Take what the original has inferred at this point, unless what it is fed has other shapes."""
+        """Take the original's inference results at this point, unless the inputs of its run have other shapes."""
         if point.inferred:
             return
         known = self._original.inferred(point.binding)
@@ -212,7 +212,7 @@ class Values:
             point.inferred[key] = self._engine.analyse(declare, skeleton=skeleton, dims=dims) or {}
 
     def _is_to_be_recorded(self, name: str) -> bool:
-        """Return whether what the original computes of a value has to be taken, and is not known yet."""
+        """Return whether a value has to be recorded from runs of the original, and is not known yet."""
         if all(name in values for point in self.points for values in point.recorded):
             return False
         return not self._is_drawn(name)
@@ -222,7 +222,7 @@ class Values:
         return all(form is not None and form.is_drawn for form in forms)
 
     def _record(self, before: Definitions, names: list[str]) -> dict[str, str]:
-        """Run what makes some values; return why some cannot be known. Elements that can be drawn are not kept."""
+        """Run the nodes that produce some values; return why some stay unknown. Drop drawable elements."""
         places = [(point, number) for point in self.points for number in range(len(point.runs))]
         for point, number in places:
             feed = point.runs[number].feed
@@ -247,7 +247,7 @@ class Values:
         return {}
 
     def _note_form(self, name: str) -> None:
-        """Note what a recorded value looks like, and forget its elements where others can be drawn."""
+        """Note the form of a recorded value, and drop its elements if they can be drawn."""
         for point in self.points:
             form = Form.of(point.recorded[0].get(name))
             if form is not None:
@@ -258,9 +258,9 @@ class Values:
 
 
 def _points(runs: Sequence[Run]) -> list[Point]:
-    """Choose runs with different sizes: some of the first, and those with the largest extent of any dim.
+    """Choose runs with different sizes: some of the first, and those with the largest extent of each dim.
 
-    What small sizes do not show (a stride, a position beyond a window) the largest may.
+    The largest may show what small sizes do not: a stride, a position beyond a window.
     """
     found: dict[tuple[tuple[str, int], ...], Point] = {}
     for run in runs:
