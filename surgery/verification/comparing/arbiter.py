@@ -1,12 +1,12 @@
-"""Float64 as the judge between two results that differ by more, or by less, than rounding explains.
+"""Arbitration by float64 between two results that differ by more, or by less, than rounding explains.
 
-A tolerance cannot tell a right rewrite of a deep net, whose rounding errors pile up, from a wrong one whose error is
-small. The distance of both sides from the original in float64 can: rounding moves both about equally far. An error
-that only the changed model has stands out by as much as it is larger than the original's rounding, which in real
-networks in float32 is 2e-7 to 1e-5 of an output's range: mostly thirty times less than the tolerance.
+A tolerance cannot distinguish a right rewrite of a deep net, whose rounding errors accumulate, from a wrong one whose
+error is small. The distances of both sides from the original in float64 can: rounding moves both about equally far. An
+error that only the changed model has stands out by the factor by which it exceeds the original's rounding error, which
+in real networks in float32 is 2e-7 to 1e-5 of an output's range: mostly thirty times less than the tolerance.
 
-The rule, for each output of each run: the distance of each element from its float64 value, in units of what is usual
-for the original around it (`distances.typical`: by its row, its column, its magnitude), may be
+The rule, for each output of each run: the distance of each element from its float64 value, in units of the original's
+typical distance around it (`distances.typical`: by its row, its column, its magnitude), may be
 
 - beyond the tolerance: k times the largest such distance of the original, and the geometric mean of all of them four
   times that of the original;
@@ -14,15 +14,15 @@ for the original around it (`distances.typical`: by its row, its column, its mag
   times that of the original. More is wrong there too.
 
 `k` is 4 for 32 elements or more. The largest of 32 normally distributed errors is below one standard deviation in 1
-case of 200,000, and then an error of four happens in 1 case of 16,000. Down to 8 elements `k` is 8. Below, the errors
-of all runs are taken together, and `k` is 16.
+case of 200,000, and then an error of four happens in 1 case of 16,000. Down to 8 elements `k` is 8. Below 8, the errors
+of all runs are combined, and `k` is 16.
 
-Where 16-bit weights are stored, the original runs again with these rounded another time, before a changed model is
-called wrong: what folds a number into such a weight must round it, and the original is as far from float64 as any of
-these runs.
+If 16-bit weights are stored, the original runs again with these weights rounded once more, before a changed model is
+judged wrong: a rewrite that folds a number into such a weight must round it. The largest distance of these runs from
+float64 then counts as the original's.
 
-No float64 result has a say where the original computes in float64 already, where it is itself off by more than a
-sixteenth of the output's range, or where its shape is another one.
+Float64 results are ignored where the original already computes in float64, where the original itself is off by more
+than a sixteenth of the output's range, or where the shape of the result differs.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.sets import TRIVIAL
 
 DOUBT, CHEAP_DOUBT = 0.25, 1 / 32
-"""Shares of the tolerance from which a result within it is doubted; the second where a run costs next to nothing."""
+"""Shares of the tolerance above which a result within it is doubted; the second if a run costs next to nothing."""
 
 _EXACT = 1e6
-"""How many times as far from float64 as the original a result may be for the number to tell anything."""
+"""Multiple of the original's distance from float64 above which the number is not informative."""
 
 
 @dataclass(frozen=True)
 class Ruling:
-    """What float64 says of a changed model.
+    """The ruling of float64 on a changed model.
 
-    "right": where it is beyond the tolerance it is as near as the original. "wrong": it is not, or it is suspiciously
-    far within the tolerance; `message` says where. "noise": the original is too far itself. "unknown": there is no
-    float64 result, for the reason in `message`.
+    "right": where it is beyond the tolerance, it is as near to float64 as the original. "wrong": it is not, or it is
+    suspiciously far off within the tolerance; `message` says where. "noise": the original itself is too far off.
+    "unknown": there is no float64 result, for the reason in `message`.
     """
 
     kind: Literal["right", "wrong", "noise", "unknown"]
@@ -67,9 +67,9 @@ class Ruling:
 
 
 class Float64Arbiter:
-    """Judges changed models by the original in float64, which runs once, when the first doubt comes up.
+    """Judges changed models by the original in float64, which runs once, at the first doubt.
 
-    `truth` runs it, if it is no model that the engines run.
+    `truth` runs the original in float64 if it is not a model that the engines can run.
     """
 
     def __init__(self, original: ReferenceRun, truth: Callable[[], Outcome] | None = None) -> None:
@@ -79,9 +79,9 @@ class Float64Arbiter:
         self._rounded: list[Outcome] | None = None
 
     def doubt(self, rules: ComparisonRules) -> float:
-        """Return the share of the tolerance from which a result is worth a float64 run.
+        """Return the share of the tolerance above which a result is worth a float64 run.
 
-        A tolerance that the recipe gives is taken at its word.
+        A tolerance given by the recipe is applied as is.
         """
         original = self._original
         if rules.promise is not Parity.CLOSE or not rules.is_default:
@@ -109,9 +109,9 @@ class Float64Arbiter:
         shares: bool,
         rerounded: Sequence[Outcome],
     ) -> Ruling:
-        """Measure by what is known of the original: in float64, and with `rerounded` weights.
+        """Compare the distances from the original in float64, also using runs with `rerounded` weights.
 
-        What `shares` its rounding with the original is not doubted within the tolerance.
+        If the float64 run `shares` rounding with the original, nothing is doubted within the tolerance.
         """
         outcome, own = self._truth(), [id(run.feed) for run in self._original.runs]
         truths, *others = (dict(zip(own, one.runs)) for one in (outcome, *rerounded))
@@ -125,7 +125,7 @@ class Float64Arbiter:
         return _together([Output(items, doubt if doubt < 1.0 else inf) for items in found.values()], outcome.narrow)
 
     def _rerounded(self) -> list[Outcome]:
-        """Run the original with its 16-bit weights rounded again, if it has any, in some ways."""
+        """Run the original with its 16-bit weights, if it has any, rounded again in several ways."""
         if self._rounded is None:
             import onnx
 
@@ -158,7 +158,7 @@ class Float64Arbiter:
 
 
 def _together(outputs: Sequence[Output], narrow: tuple[str, ...]) -> Ruling:
-    """Make one ruling of the findings for all outputs and runs."""
+    """Combine the findings on all outputs and runs into one ruling."""
     findings = {output: list(output.findings()) for output in outputs}
     distances = Arbitration(
         max((output.near for output in outputs), default=0.0),
@@ -182,7 +182,7 @@ def _together(outputs: Sequence[Output], narrow: tuple[str, ...]) -> Ruling:
 
 
 def _blame(finding: Finding) -> str:
-    """Return the problem with an element."""
+    """Describe the problem with an element."""
     assert finding.element is not None
     if not finding.times:
         return describe(finding.element)

@@ -1,9 +1,9 @@
 """Comparison of outputs: bit for bit, or within a tolerance scaled by the surrounding elements.
 
-EXACT means the same bits: dtype, shape, the sign of a zero, and NaN in the same places (its payload is nobody's
-promise). CLOSE means `|a - b| <= atol * S + rtol * |a|` for each element, with `a` of the original and `S` its
-scale, see `tolerance`. NaN and infinities must sit in the same places. Integers, bools and strings are compared
-bit for bit under every promise.
+EXACT means the same bits: dtype, shape, the sign of a zero, and NaN in the same places (payloads may differ). CLOSE
+means `|a - b| <= atol * S + rtol * |a|` for each element, where `a` is the original's element and `S` its scale, see
+`tolerance`. NaN and infinities must be in the same places. Integers, bools and strings are compared bit for bit under
+every promise.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ __all__ = [
 ]
 
 _EXPONENT = np.uint64(0x7FF0000000000000)
-"""The bits of a float64 that hold its exponent: left alone, they are a power of two."""
+"""The exponent bits of a float64: taken alone, they are a power of two."""
 
 
 @dataclass
 class Difference:
     """How far apart two models were, over all outputs and runs so far.
 
-    `bits` says whether any bit differed. `needed` is the smallest multiple of the tolerance that everything fits in:
-    `needed * rtol` and `needed * atol` together would have passed. It is infinite when no tolerance would have.
-    `overall` is the same with the largest magnitude of a whole output as the scale of all its elements: where only
-    `needed` is above 1, something small next to something large moved, and only float64 shows whether that is
-    rounding. `message` speaks of the worst element. `binding` is the set of inputs that is being compared.
+    `bits` says whether any bit differed. `needed` is the smallest multiple of the tolerance that covers everything:
+    `needed * rtol` and `needed * atol` together would have passed. It is infinite if no tolerance would have passed.
+    `overall` is the same with the largest magnitude of a whole output as the scale of all its elements: if only
+    `needed` is above 1, something small next to something large moved, and only float64 shows whether that is rounding.
+    `message` describes the worst element. `binding` is the set of inputs that is being compared.
     """
 
     bits: bool = False
@@ -66,11 +66,11 @@ class Difference:
     nan: Places | None = None
     infinite: Places | None = None
     spreads: dict[str, Spread] | None = None
-    """How the errors of each output are spread, where that is collected."""
+    """The error distribution of each output, if it is collected."""
 
     @property
     def beyond(self) -> bool:
-        """Whether the tolerance does not hold, even scaled by the largest magnitude of each output."""
+        """Whether the difference exceeds the tolerance even when scaled by the largest magnitude of each output."""
         return self.overall > 1.0
 
     def give_up(self, message: str, element: Element | None = None) -> None:
@@ -94,23 +94,23 @@ class Difference:
         self.overall = max(self.overall, overall)
 
     def as_needed(self) -> dict[str, float] | None:
-        """Return the smallest tolerance that would have passed, None when none would; zeros when the bits agree."""
+        """Return the smallest tolerance that would have passed; None if none would, zeros if the bits agree."""
         if np.isinf(self.needed):
             return None
         return {"rtol": self.rtol, "atol": self.atol, "factor": self.needed}
 
     def details(self) -> Details:
-        """Return what was found so far as plain values."""
+        """Return the findings so far as plain values."""
         found = self.elements, self.differing, self.count_beyond, self.ulp, self.worst, self.nan, self.infinite
         return Details(*found, outputs=all_errors(self.spreads))
 
     def count_equal(self, name: str, elements: int) -> None:
-        """Count elements of an output that are equal, where that is collected."""
+        """Count equal elements of an output, if its error distribution is collected."""
         if (spread := self.spread(name)) is not None:
             spread.equal += elements
 
     def spread(self, name: str) -> Spread | None:
-        """Return where the errors of an output are collected, None where they are not."""
+        """Return the error distribution of an output; None if it is not collected."""
         return None if self.spreads is None else self.spreads.setdefault(name, Spread())
 
 
@@ -119,10 +119,10 @@ _HALF = np.dtype(np.float16)
 
 @dataclass(frozen=True)
 class ComparisonRules:
-    """How to compare: the promise, the recipe's tolerance, the outputs of random operators.
+    """The rules of a comparison: the promise, the recipe's tolerance, the outputs of random operators.
 
-    `precision` has the outputs that are computed in a narrower type than their own, `ranges` the least size that is
-    taken for the scale of an output. `coarse`: wider types than 16 bits may have been computed in 16 bits.
+    `precision` has the outputs that are computed in a narrower type than their own, `ranges` the minimum scales of
+    outputs. `coarse`: types wider than 16 bits may have been computed in 16 bits.
     """
 
     promise: Parity
@@ -144,7 +144,7 @@ class ComparisonRules:
         return self.rtol is None and self.atol is None
 
     def tolerance(self, dtype: np.dtype[Any], name: str = "") -> Tolerance:
-        """Return the tolerance for a dtype, or for the precision in which an output of that name is computed."""
+        """Return the tolerance for a dtype, or for the precision in which the output `name` is computed."""
         computed = self.precision.get(name, dtype)
         if self.coarse and computed.kind == "f" and computed.itemsize > _HALF.itemsize:
             computed = _HALF
@@ -157,7 +157,7 @@ class ComparisonRules:
 
 
 def compare(original: Mapping[str, Any], changed: Mapping[str, Any], rules: ComparisonRules, into: Difference) -> None:
-    """Compare the outputs of one run by name; `into` collects what is found."""
+    """Compare the outputs of one run by name; `into` collects the findings."""
     for name, expected in original.items():
         if name not in changed:
             into.give_up(f"output '{name}' is missing")
@@ -169,7 +169,7 @@ def compare(original: Mapping[str, Any], changed: Mapping[str, Any], rules: Comp
 
 
 def exceeds(one: Any, other: Any, rules: ComparisonRules) -> bool:
-    """Return whether two values differ by more than the tolerance: `compare` without an account, ended by the first."""
+    """Return whether two values differ by more than the tolerance: `compare` without details, ending at the first."""
     mine, theirs = list(tensors(one)), list(tensors(other))
     if len(mine) != len(theirs):
         return True
@@ -191,7 +191,7 @@ def _exceeds(a: Array, b: Array, rules: ComparisonRules) -> bool:
 
 
 def same_bits(a: Array, b: Array) -> bool:
-    """Return whether two tensors have the same dtype, shape and bits; any NaN is as good as another."""
+    """Return whether two tensors have the same dtype, shape and bits; all NaNs count as equal."""
     if a is b:
         return True
     if a.dtype != b.dtype or a.shape != b.shape:
@@ -207,7 +207,7 @@ def tensors(value: Any) -> Iterator[Any]:
 
 
 def placed_tensors(value: Any, item: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Any]]:
-    """Yield the tensors of a value, each after its position in sequences."""
+    """Yield the positions in sequences and the tensors of a value."""
     if isinstance(value, list):
         for index, inner in enumerate(value):
             yield from placed_tensors(inner, (*item, index))
@@ -216,15 +216,15 @@ def placed_tensors(value: Any, item: tuple[int, ...] = ()) -> Iterator[tuple[tup
 
 
 def factors(x: Array, y: Array, scale: Array | float, tolerance: Tolerance) -> Array:
-    """Return for each element by what factor the tolerance would have to grow; infinite when that would not help.
+    """Return for each element the factor by which the tolerance would have to grow; infinite if that would not help.
 
-    `x` and `y` are float64, `scale` is a number or has one for each element.
+    `x` and `y` are float64, `scale` is one number or has one for each element.
     """
     with np.errstate(all="ignore"):
         distance = np.abs(x - y)
         allowed = tolerance.atol * scale + tolerance.rtol * np.abs(x)
         if np.isfinite(distance.max(initial=0.0)) and allowed.min(initial=np.inf) > 0:
-            # So are both operands, and nearly all arrays are like that: the rest would take most of the time.
+            # Then both operands are finite too, as in nearly all arrays: the general case would take most of the time.
             quotient: Array = distance / allowed
             return quotient
         found = np.where(distance == 0, 0.0, distance / allowed)
@@ -235,7 +235,7 @@ def factors(x: Array, y: Array, scale: Array | float, tolerance: Tolerance) -> A
 
 
 def describe(element: Element) -> str:
-    """Return what one element is instead of what."""
+    """Return the value of an element and the value it should have."""
     index = list(element.index)
     what = f"{_title(element.output, element.item)}{index if index else ''}"
     pair = element.changed, element.original
@@ -284,7 +284,7 @@ class Pair:
     binding: Mapping[str, Any] | None
 
     def element(self, index: tuple[int, ...]) -> Element:
-        """Show one element of both."""
+        """Return one element of both tensors."""
         x, y = self.expected[index], self.actual[index]
         ulp = None
         if is_float(self.expected.dtype) and np.isfinite(x) and np.isfinite(y):
@@ -350,13 +350,13 @@ def _compare_floats(pair: Pair, rules: ComparisonRules, into: Difference) -> Non
 
 
 def ulps(x: Array, y: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the distances of float64 values in units in the last place of a dtype; 0 where one is not finite.
+    """Return the distances of float64 values in units in the last place of a dtype; 0 where either is not finite.
 
     The unit of a pair is the distance from the larger magnitude of the two to the next number.
     """
     with np.errstate(all="ignore"):
         larger = np.maximum(np.abs(x), np.abs(y))
-        power = (larger.view(np.uint64) & _EXPONENT).view(np.float64)  # of two, up to the number
+        power = (larger.view(np.uint64) & _EXPONENT).view(np.float64)  # the largest power of two up to the number
         unit = np.maximum(power * epsilon(dtype), smallest(dtype))
         distances: Array = np.abs(x - y) / unit
     if np.isfinite(distances.max(initial=0.0)):
@@ -366,7 +366,7 @@ def ulps(x: Array, y: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def place(block: tuple[Any, ...], shape: tuple[int, ...], position: int) -> tuple[int, ...]:
-    """Return the index in a whole array of an element of a block, given by its position in the block."""
+    """Return the index in the whole array of an element that is given by its position in a block."""
     inner = [int(i) for i in np.unravel_index(position, shape)]
     if block:
         inner[0] += block[-1].start
@@ -374,7 +374,7 @@ def place(block: tuple[Any, ...], shape: tuple[int, ...], position: int) -> tupl
 
 
 def _noted(known: Places | None, misplaced: Array, block: tuple[Any, ...], pair: Pair) -> Places | None:
-    """Add marked elements of a block to those that are known."""
+    """Add the marked elements of a block to the known ones."""
     count = int(np.count_nonzero(misplaced))
     if not count:
         return known
@@ -414,7 +414,7 @@ def _parts(array: Array, real: np.dtype[Any]) -> Array:
 
 
 def _plain(value: Any) -> Plain:
-    """Return an element as a number, bool or text of Python."""
+    """Return an element as a Python number, bool or string."""
     if is_float(np.asarray(value).dtype):
         return float(value)
     if isinstance(value, bytes):
@@ -424,12 +424,12 @@ def _plain(value: Any) -> Plain:
 
 
 def _number(value: Plain, digits: int = 9) -> str:
-    """Write an element; nine digits are enough to see a difference in float32, and seventeen in float64."""
+    """Format an element; nine digits suffice to show a difference in float32, and seventeen in float64."""
     if isinstance(value, float):
         return f"{value:.{digits}g}"
     return repr(value) if isinstance(value, str) else str(value)
 
 
 def _title(name: str, item: tuple[int, ...]) -> str:
-    """Name an output, or what is at a position of a sequence."""
+    """Name an output, or its item at a position of a sequence."""
     return f"output '{name}'" + "".join(f"[{position}]" for position in item)

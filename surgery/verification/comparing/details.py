@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 
 class Status(StrEnum):
-    """What a verification found."""
+    """The result of a verification."""
 
     EQUAL = "equal"
     """Bit-identical."""
@@ -23,7 +23,7 @@ class Status(StrEnum):
     LOSSY = "lossy"
     """Less accurate on purpose, within the budget."""
     INTENDED = "intended"
-    """The pass means to compute something else, and the changed model is checked and runs."""
+    """The pass intends to compute something else, and the changed model is checked and runs."""
 
     @property
     def passed(self) -> bool:
@@ -32,12 +32,12 @@ class Status(StrEnum):
 
     @property
     def accepted(self) -> bool:
-        """Whether a step may be committed with it whatever the recipe says: shown to agree, or not meant to."""
+        """Whether a step may be committed with it under any recipe: shown to agree, or not meant to."""
         return _MEANINGS[self].accepted
 
     @property
     def style(self) -> str:
-        """The color that reports show it in."""
+        """The color in which reports show it."""
         return _MEANINGS[self].style
 
 
@@ -57,10 +57,10 @@ _MEANINGS = {
 }
 
 REPRODUCED = "reproduced"
-"""What the original did with outputs that came with a set of inputs, where it did not differ from them."""
+"""The outcome if the original reproduced the outputs that came with a set of inputs."""
 
 NOTHING_HELPS = {"rtol": None, "atol": None, "factor": None}
-"""The tolerance needed, as reports have it, when no tolerance would have helped, or nothing was compared."""
+"""The needed tolerance in reports if no tolerance would have helped, or nothing was compared."""
 
 Plain = float | int | bool | str | complex
 """One element of an output."""
@@ -109,7 +109,7 @@ class Places:
 
 @dataclass(frozen=True)
 class Arbitration:
-    """What float64 said. `original` and `changed` are the largest distances from it, in tolerances.
+    """The result of the float64 run. `original` and `changed` are the largest distances from it, in tolerances.
 
     `narrow` names the operators that had to run in float32. `unavailable` says why there is no float64 result.
     """
@@ -130,16 +130,16 @@ class Arbitration:
 
 
 ErrorUnit = Literal["tolerance", "rms"]
-"""What the errors of an output are shares of: the tolerance, or the root mean square of the original's output."""
+"""The unit of the errors of an output: the tolerance, or the root mean square of the original's output."""
 
 
 @dataclass(frozen=True)
 class OutputErrors:
-    """How the errors of one output are spread, in shares of the tolerance, 1 of which uses all that is allowed.
+    """The error distribution of one output, in shares of the tolerance; a share of 1 uses all that is allowed.
 
-    Those of a lossy step are in shares of the root mean square of the output. `equal` elements are equal, and no share
-    would cover `endless` ones. `counts[i]` of the others have between `2**(first + i)` and `2**(first + i + 1)` of the
-    unit. `worst` is the element with most, `largest` its share.
+    For a lossy step, errors are shares of the root mean square of the output. `equal` elements are equal, and no share
+    would cover the errors of `endless` ones. `counts[i]` of the others have errors between `2**(first + i)` and
+    `2**(first + i + 1)` units. `worst` is the element with the largest error, `largest` its share.
     """
 
     name: str
@@ -168,12 +168,12 @@ class OutputErrors:
 
 @dataclass(frozen=True)
 class Details:
-    """What a comparison found over all outputs and sets of inputs.
+    """The findings of a comparison over all outputs and sets of inputs.
 
-    `elements` were compared, `differing` of them have other bits, `beyond` of them leave the tolerance. `ulp` is the
-    largest distance in units in the last place, `worst` the element that needs the largest tolerance, `metrics` how
-    near the outputs of a LOSSY step are as a whole, and `accuracy` what they use of the budget and on which inputs.
-    `outputs` has how the errors of each output are spread, where the whole model was compared.
+    `elements` were compared, `differing` of them have different bits, `beyond` of them exceed the tolerance. `ulp` is
+    the largest distance in units in the last place, `worst` the element that needs the largest tolerance, `metrics` how
+    near the outputs of a LOSSY step are as a whole, and `accuracy` how much of the budget they use and on which inputs.
+    `outputs` has the error distribution of each output, if the whole model was compared.
     """
 
     elements: int = 0
@@ -189,7 +189,7 @@ class Details:
     outputs: tuple[OutputErrors, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values; NaN and infinity, which JSON lacks, as texts."""
+        """Return plain values; NaN and infinity, which JSON lacks, as strings."""
         parts = {name: getattr(self, name) for name in ("worst", "nan", "infinite", "float64")}
         parts_json = {name: part.to_json() if part is not None else None for name, part in parts.items()}
         metrics = None if self.metrics is None else {name: plain(value) for name, value in self.metrics.items()}
@@ -202,12 +202,12 @@ class Details:
 class Verdict:
     """The result of a verification.
 
-    `needed` is the smallest rtol and atol, together, that would have passed, and as `factor` how many times the
-    tolerance that is; None when no tolerance would have helped.
-    `reason` says why something is unverified: "not-run", "vacuous", "nondeterministic" or "region". `details` is None
-    when no outputs were compared. `region` is the number of nodes that were compared in place of the whole model, None
-    when the whole was. `together` is the number of steps after this one that were compared as one with it, None where
-    each step is compared by itself. `cached` says that an earlier run found it.
+    `needed` is the smallest rtol and atol, together, that would have passed, and as `factor` their multiple of the
+    tolerance; None if no tolerance would have helped. `reason` says why something is unverified: "not-run", "vacuous",
+    "nondeterministic" or "region". `details` is None if no outputs were compared. `region` is the number of nodes that
+    were compared in place of the whole model, None if the whole model was compared. `together` is the number of steps
+    after this one that were compared jointly with it, None if each step is compared by itself. `cached` says whether
+    the verdict comes from an earlier run.
     """
 
     status: Status
@@ -226,7 +226,7 @@ class Verdict:
 
     @property
     def leaves_open(self) -> bool:
-        """Whether the model that this step left was not compared as a whole."""
+        """Whether the model after this step was not compared as a whole."""
         return self.region is not None or self.together is not None
 
     @property
@@ -253,14 +253,14 @@ class Verdict:
 
 
 def plain(value: Plain | None) -> float | int | bool | str | None:
-    """Return a value as JSON can hold it."""
+    """Return a value in a form that JSON can hold."""
     if isinstance(value, complex) or (isinstance(value, float) and not math.isfinite(value)):
         return str(value)
     return value
 
 
 def _plain(value: Any) -> Any:
-    """Return nested values as JSON can hold them."""
+    """Return nested values in a form that JSON can hold."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list) else plain(value)

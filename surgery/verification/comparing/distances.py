@@ -1,4 +1,4 @@
-"""How far two results of an output are from what float64 gives, and what that says. The rule is in `arbiter`."""
+"""The distances of two results of an output from float64, and the findings from them. The rule is in `arbiter`."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ from surgery.verification.comparing.tolerance import LEAST_SLICE, Scales, Tolera
 from surgery.verification.comparing.vacuity import Run
 
 _LARGEST = 1 << 25
-"""Elements of a tensor above which it is not judged by float64: there are several arrays of its size in between."""
+"""Elements of a tensor above which it is not judged by float64, because that takes several arrays of its size."""
 
 _ENOUGH = 32
-"""Errors of which the largest tells well what the others may be."""
+"""Number of errors from which on the largest one represents the others well."""
 
 _PLENTY = 64
-"""Errors, over all runs, whose geometric mean says whether those of the changed model are larger: of two sets of so
-many normally distributed ones, one has twice the mean of the other in 1 case of 5,000."""
+"""Number of errors, over all runs, whose geometric mean shows whether those of the changed model are larger: of two
+sets of this many normally distributed errors, one has twice the mean of the other in 1 case of 5,000."""
 
 _MANY, _FEW, _SCARCE = 4.0, 8.0, 16.0
-"""How many times the largest error of the original an error may be, and how many times their geometric mean that of
-all errors: where there are so many of them, down to `LEAST_SLICE`, and fewer."""
+"""How many times the original's largest error an error may be, and how many times the original's geometric mean the
+geometric mean of all errors may be: for at least `_ENOUGH` errors, for at least `LEAST_SLICE`, and for fewer."""
 
 _HEAVY = 32.0
-"""How many times its usual size the largest error of the original may be; above, as where values are rounded to a grid
-on the way and single elements jump, it is as uncertain as that of a few."""
+"""How many times its typical size the largest error of the original may be. Above that, as where values are rounded to
+a grid on the way and single elements jump, it is as uncertain as the largest of a few errors."""
 
 _SUSPICIOUS = 2.0
-"""How many times more than that it takes to be suspicious within the tolerance."""
+"""Factor on these limits above which an error within the tolerance is suspicious."""
 
 _BINS = 32
-"""Binary exponents that are distinguished, from the largest magnitude down."""
+"""Number of binary exponents that are distinguished, from the largest magnitude down."""
 
 _ENOUGH_FOR_A_LINE = 256
-"""Errors needed to fit how they grow with the magnitude."""
+"""Number of errors needed to fit their growth with the magnitude."""
 
 _INERTIA = 16.0
-"""Errors that it takes to move the size of a slice half way from that of all: few errors tell little."""
+"""Number of errors that move the size of a slice halfway from that of all: a few errors say little."""
 
 _NOISE = 1 / 16
-"""The share of an output's range from which the original's own distance from float64 leaves nothing to compare."""
+"""The share of an output's range above which the original's own distance from float64 leaves nothing to compare."""
 
 Kind = Literal["right", "wrong", "suspicious", "noise"]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What float64 says of an output in one run, and the element that says so.
+    """The finding of float64 on an output in one run, and the element that shows it.
 
-    `times` is by how much its distance from float64 is larger than the original's; `truth` its float64 value.
+    `times` is the factor by which its distance from float64 exceeds the original's; `truth` is its float64 value.
     """
 
     kind: Kind
@@ -67,9 +67,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Case:
-    """One float tensor of one run: both sides, and what float64 gives for it, None for no such result.
+    """One float tensor of one run: both sides, and its float64 result, None if there is none.
 
-    `rerounded` is what the original gives when its 16-bit weights are rounded again, if it has any.
+    `rerounded` are the original's results with its 16-bit weights rounded again, if it has any.
     """
 
     run: Run
@@ -80,12 +80,12 @@ class Case:
 
     @cached_property
     def differs(self) -> bool:
-        """Whether both sides differ at all."""
+        """Whether the two sides differ at all."""
         return not same_bits(self.pair.expected, self.pair.actual)
 
     @cached_property
     def factors(self) -> tuple[Array, Array]:
-        """What multiple of the tolerance each element needs, scaled by its surroundings, and by the whole output."""
+        """The multiples of the tolerance that elements need, scaled by their surroundings and by the whole output."""
         x, y = (array.astype(np.float64) for array in (self.pair.expected, self.pair.actual))
         scales = Scales.of(self.pair.expected)
         return factors(x, y, scales.at(x.shape, ()), self.tolerance), factors(x, y, scales.whole, self.tolerance)
@@ -99,9 +99,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Distances:
-    """Distances from float64, for each element: `near` of the original, `far` of the changed model.
+    """Distances from float64, for each element: `near` for the original, `far` for the changed model.
 
-    `unit` is the size of the original's errors around an element. `allowed` is the tolerance there. `lost` tells
+    `unit` is the typical size of the original's errors around an element. `allowed` is the tolerance there. `lost` says
     whether the original has a number where float64 has none, `share` is its largest distance as a share of the range.
     """
 
@@ -114,7 +114,7 @@ class Distances:
 
     @property
     def ratios(self) -> Array:
-        """How many times as far as the original the changed model is, element by element, where that can be said."""
+        """The changed model's distance divided by the original's, for each element where both are positive."""
         known = (self.near > 0) & (self.far > 0)
         with np.errstate(over="ignore"):
             return np.asarray(self.far[known] / self.near[known])
@@ -123,9 +123,9 @@ class Distances:
     def of(
         cls, original: Array, changed: Array, truth: Array, tolerance: Tolerance, rerounded: Sequence[Array] = ()
     ) -> Distances:
-        """Measure both sides; an element that is not finite everywhere is at no distance.
+        """Measure both sides; the distance of an element that is not finite everywhere is 0.
 
-        The original is as far as it is with `rerounded` weights, where that is farther.
+        The original's distance is that of a run with `rerounded` weights where that is larger.
         """
         x, y, t = (array.astype(np.float64) for array in (original, changed, truth))
         finite = np.isfinite(x) & np.isfinite(y) & np.isfinite(t)
@@ -133,7 +133,7 @@ class Distances:
         x, y, t = (np.where(finite, array, 0.0) for array in (x, y, t))
         scales = Scales.of(x)
         largest = float(np.abs(x - t).max(initial=0.0))
-        # What is right to the last bit is so by luck: it had to be rounded.
+        # An element that is right to the last bit is so by luck: it had to be rounded.
         least = epsilon(original.dtype) / 2 * np.abs(x)
         near = np.maximum(np.abs(x - t), least)
         for array in rerounded:
@@ -150,12 +150,12 @@ class Distances:
 
 
 def typical(errors: Array, magnitudes: Array) -> Array:
-    """Return the size that errors have around each element.
+    """Return the typical size of the errors around each element.
 
     It is a power of the magnitude, with an exponent from 0 (the same everywhere) to 1 (the same share of each), times a
     factor for each binary exponent of the magnitude and for each slice along each axis. The factors are geometric
     means, so that one large error among small ones, or a small one among large ones, counts little: a noisy row makes
-    the size of its elements large, but not that of the columns that it crosses. Where errors are 0 they say nothing.
+    the size of its elements large, but not that of the columns that it crosses. Errors of 0 are ignored.
     """
     known = errors > 0
     if not known.any():
@@ -175,7 +175,7 @@ def typical(errors: Array, magnitudes: Array) -> Array:
 
 
 def _power(logarithms: Array, magnitudes: Array, known: Array) -> Array:
-    """Fit a line to logarithms of errors over those of magnitudes, by least squares."""
+    """Fit a line to the logarithms of errors over those of magnitudes, by least squares."""
     mean = float(logarithms[known].mean())
     present = known & (magnitudes > 0)
     if present.sum() < _ENOUGH_FOR_A_LINE:
@@ -209,14 +209,14 @@ class Output:
                 yield _by_tolerance(case) if case.truth is None else self._by_distance(case)
 
     def _by_distance(self, case: Case) -> Finding:
-        """Find the element that is farthest from float64, measured by the size of the original's errors around it."""
+        """Find the element farthest from float64, measured by the typical size of the original's errors around it."""
         found, (factor, _) = case.distances, case.factors
         times = _ratio(found.far, found.unit) / _largest(found.near, found.unit)
         limit, wide, doubt = _limit(found), False, self.doubt
         if found.near.size >= LEAST_SLICE:
             wide = _mean(found.ratios) > limit
         else:
-            # Too few errors to know their size: those of all runs, in tolerances and as they are.
+            # Too few errors to know their size: use those of all runs, in tolerances and unscaled.
             by_tolerance = np.where(found.allowed > 0, _ratio(found.far, found.allowed * self.near), 0.0)
             times, limit = np.maximum(by_tolerance, _ratio(found.far, self.raw)), _SCARCE
             doubt = doubt if self.count >= _ENOUGH else np.inf
@@ -237,14 +237,14 @@ class Output:
 
 
 def _limit(found: Distances) -> float:
-    """Return how many times the original's largest error an error may be."""
+    """Return the multiple of the original's largest error up to which an error is allowed."""
     if _largest(found.near, found.unit) > _HEAVY:
         return _SCARCE
     return _MANY if found.near.size >= _ENOUGH else _FEW
 
 
 def _by_tolerance(case: Case) -> Finding:
-    """Judge without a float64 result, by the tolerance for the whole output."""
+    """Judge without a float64 result, by the tolerance scaled by the whole output."""
     _, overall = case.factors
     if overall.max() <= 1.0:
         return Finding("right", case.run)
@@ -259,7 +259,7 @@ def cases(
     rules: ComparisonRules,
     rerounded: Sequence[Mapping[str, Any]],
 ) -> Iterator[Case]:
-    """Yield the float tensors among the outputs of a run that are not random, with float64 where they are narrower."""
+    """Yield the non-random float tensors among the outputs of a run, with float64 results where they are narrower."""
     for name, expected in run.outputs.items():
         if name in rules.random or name not in outputs:
             continue
@@ -277,12 +277,12 @@ def cases(
 
 
 def _largest(values: Array, units: Array) -> float:
-    """Return the largest value in units; positive, so that one can divide by it."""
+    """Return the largest value in units; it is positive, so that it can be a divisor."""
     return max(float(_ratio(values, units).max()), np.finfo(np.float64).tiny)
 
 
 def _ratio(values: Array, units: Array | float) -> Array:
-    """Divide, by zeros too: nothing is no units of zero, and anything else infinitely many."""
+    """Divide, by zeros too: 0 / 0 is 0, and any other number divided by 0 is infinite."""
     units = np.broadcast_to(units, values.shape)
     with np.errstate(over="ignore", invalid="ignore"):
         quotient = np.divide(values, units, out=np.where(values > 0, np.inf, 0.0), where=units > 0)

@@ -1,4 +1,4 @@
-"""The original, held against the outputs that came with sets of inputs."""
+"""The original, compared with the outputs that came with sets of inputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from surgery.verification.inputs.given import GivenBinding
 
 
 def held(runs: Sequence[Run], rules: ComparisonRules) -> list[Run]:
-    """Hold the outputs that came with sets against those of the original."""
+    """Compare the outputs that came with sets of inputs with the original's; return the runs with the outcomes."""
     return [_held(run, run.binding, rules) if isinstance(run.binding, GivenBinding) else run for run in runs]
 
 

@@ -1,21 +1,21 @@
-"""Outputs of random operators, compared by how their values are distributed.
+"""Outputs of random operators, compared by the distribution of their values.
 
-Both models run on the same inputs with many seeds. If they draw from the same distribution, what one makes of a seed
-and what the other makes of another seed can change places: any number computed from the first, minus the same number of
-the second, is as often negative as positive. For such differences d_1 ... d_R, Hoeffding's inequality, given their
-magnitudes, bounds
+Both models run on the same inputs with many seeds. If they draw from the same distribution, the result of one model for
+a seed and the result of the other for another seed are exchangeable: any statistic of the first, minus the same
+statistic of the second, is as often negative as positive. For such differences d_1 ... d_R, Hoeffding's inequality,
+given their magnitudes, bounds
 
     P(|d_1 + ... + d_R| > t * sqrt(d_1^2 + ... + d_R^2)) <= 2 * exp(-t^2 / 2)
 
-whatever the distribution is and however the elements drawn from one seed depend on each other. With N such numbers per
-comparison, t = sqrt(2 * ln(2 * N / 1e-9)): a right model is refused in less than one comparison of 10^9, and what is
-refused can be believed. As t is 6.5 and more, fewer than 64 seeds, for which the sum is at most 8, tell nothing.
+for any distribution and any dependence between the elements drawn from one seed. With N such statistics per comparison,
+t = sqrt(2 * ln(2 * N / 1e-9)): a right model is rejected in less than one comparison of 10^9, so a rejection can be
+trusted. As t is at least 6.5, fewer than 64 seeds, for which the sum is at most 8, show nothing.
 
-The numbers are, of the values as deviations from the mean of each element in units of its standard deviation, over both
-models: the mean and the mean square of each element, and for the whole output mean, mean square, mean of the absolute
-value, the shares below seven limits, the square of a run's mean (which grows when elements depend on each other), the
-share of distinct values, of NaN and of infinities. For two outputs also their correlation, and the share of elements in
-which they are equal: one draw where there were two makes them move together.
+The values are taken as deviations from the mean of each element in units of its standard deviation, over both models.
+The statistics are the mean and the mean square of each element, and for the whole output the mean, the mean square, the
+mean absolute value, the shares below seven limits, the square of a run's mean (which grows if elements depend on each
+other), and the shares of distinct values, of NaN and of infinities. For two outputs, also their correlation and the
+share of elements in which they are equal: one draw in place of two makes them move together.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ REPEATS = 32
 """Runs with each seed."""
 
 _SECONDS = 3.0
-"""Processor time for one model. Where it is over before there were enough seeds, distributions are not compared."""
+"""Seconds of processor time for one model. If they run out before there are enough seeds, nothing is compared."""
 
 _BYTES = 64 << 20
-"""Size of the outputs of all runs of one model."""
+"""Maximum bytes of the outputs of all runs of one model."""
 
 _ELEMENTS = 2048
-"""Elements of an output that are looked at, spread over it evenly."""
+"""Maximum number of elements of an output that are compared, spread evenly over it."""
 
 _OUTPUTS = 8
-"""Random outputs of which all pairs are looked at."""
+"""Maximum number of random outputs of which all pairs are compared."""
 
 _REVERSED = "Bernoulli"
-"""The operator that ONNX Runtime (1.31, on the CPU) draws the other way round: 1 with the probability of 0."""
+"""The operator that ONNX Runtime (1.31, on the CPU) draws inverted: 1 with the probability of 0."""
 
 _CHANCE = 1e-9
 _LIMITS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
 
 Sample = Mapping[str, Sequence[Any]]
-"""For each output what it was in runs on the same inputs, `REPEATS` of them with each seed."""
+"""The values of each output in runs on the same inputs, `REPEATS` runs with each seed."""
 
 
 class Moments:
@@ -69,7 +69,7 @@ class Moments:
 
     @property
     def seeds(self) -> int:
-        """How many seeds each model is to run with; 0 when that takes too long, or too few to tell anything."""
+        """The number of seeds for each model; 0 if runs take too long, or too few seeds fit to show anything."""
         original = self._original
         if not original.random or original.engine != "onnxruntime" or not original.runs:
             return 0
@@ -81,9 +81,9 @@ class Moments:
         return count if count >= LEAST_SEEDS else 0
 
     def difference(self, candidate: bytes) -> str | None:
-        """Return how the random outputs of a changed model are distributed otherwise; empty when nothing shows that.
+        """Return how the distribution of a changed model's random outputs differs; an empty string if it does not.
 
-        None when they cannot be compared.
+        None if the outputs cannot be compared.
         """
         if not self.seeds or not self._comparable(candidate):
             return None
@@ -98,14 +98,14 @@ class Moments:
         return compare(mine, theirs)
 
     def _comparable(self, candidate: bytes) -> bool:
-        """Whether the runtime draws for both models as it should, or for both as it should not."""
+        """Return whether the runtime draws correctly for both models, or inverted for both."""
         import onnx
 
         operators = origins(onnx.load_model_from_string(candidate)).operators
         return (_REVERSED in operators) == (_REVERSED in self._original.operators)
 
     def _draw(self, skeleton: bytes, side: int) -> Sample:
-        """Run a model on the first inputs, with other seeds for each side."""
+        """Run a model on the first inputs, with different seeds for each side."""
         first = self._original.runs[0]
         seeds = np.random.default_rng([self._original.seed, side]).integers(1, 2**31 - 1, self.seeds)
         engine = self._original.engine_for("onnxruntime")
@@ -116,7 +116,7 @@ class Moments:
 
 
 def compare(mine: Sample, theirs: Sample) -> str:
-    """Compare two samples of the same size; say where they differ, empty when they do not."""
+    """Compare two samples of the same size; return where they differ, an empty string if they do not."""
     pairs = {name: _stacked(mine[name], theirs[name]) for name in mine}
     known = {name: pair for name, pair in pairs.items() if pair is not None}
     found: list[tuple[str, Array]] = []
@@ -138,7 +138,7 @@ def compare(mine: Sample, theirs: Sample) -> str:
 
 
 def _stacked(mine: Sequence[Any], theirs: Sequence[Any]) -> tuple[Array, Array] | None:
-    """Give an output of all runs as two arrays [runs, elements]; the sizes when these vary, None for texts."""
+    """Return an output of all runs as two arrays [runs, elements]; the sizes if these vary, None for strings."""
     sides = [[list(tensors(value)) for value in side] for side in (mine, theirs)]
     everything = [tensor for side in sides for run in side for tensor in run]
     if any(tensor.dtype.kind in "OUS" for tensor in everything):
@@ -155,7 +155,7 @@ def _stacked(mine: Sequence[Any], theirs: Sequence[Any]) -> tuple[Array, Array] 
 
 
 def _flat(run: Sequence[Any]) -> Array:
-    """Put the tensors of a value in a row, as float64; a complex number gives two."""
+    """Concatenate the tensors of a value as float64; a complex number gives two elements."""
     parts = []
     for tensor in run:
         if tensor.dtype.kind == "c":
@@ -166,7 +166,7 @@ def _flat(run: Sequence[Any]) -> Array:
 
 
 def _standardized(a: Array, b: Array) -> tuple[Array, Array]:
-    """Give deviations from the mean of each element in its standard deviations, over both samples; 0 if not finite."""
+    """Return deviations from each element's mean in its standard deviations, over both samples; 0 if not finite."""
     both = np.concatenate([a, b])
     finite = np.isfinite(both)
     count = np.maximum(finite.sum(axis=0), 1)
@@ -178,7 +178,7 @@ def _standardized(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def _numbers(a: Array, b: Array, raw_a: Array, raw_b: Array) -> Iterator[tuple[str, Array]]:
-    """Yield what is compared: differences between the runs of both models, [runs, numbers]."""
+    """Yield the compared statistics: differences between the runs of both models, [runs, statistics]."""
     yield "the mean of an element", a - b
     yield "the variance of an element", a**2 - b**2
     yield "the mean", _mean(a) - _mean(b)
@@ -195,7 +195,7 @@ def _numbers(a: Array, b: Array, raw_a: Array, raw_b: Array) -> Iterator[tuple[s
 def _joint(
     raw: Mapping[str, tuple[Array, Array]], standard: Mapping[str, tuple[Array, Array]], one: str, other: str
 ) -> Iterator[tuple[str, Array]]:
-    """Yield what is compared of two outputs."""
+    """Yield the compared statistics of two outputs."""
     (a1, b1), (a2, b2) = standard[one], standard[other]
     yield "the correlation of the means", _mean(a1) * _mean(a2) - _mean(b1) * _mean(b2)
     if a1.shape == a2.shape:

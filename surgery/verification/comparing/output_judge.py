@@ -1,4 +1,4 @@
-"""Derive a verdict from outputs: the promise, the differences, the float64 run, and vacuous outputs."""
+"""The verdict derived from outputs: by the promise, the differences, the float64 run, and vacuous outputs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ NOT_RUN, VACUOUS, NONDETERMINISTIC = "not-run", "vacuous", "nondeterministic"
 
 
 class OutputJudge:
-    """Gives verdicts on the outputs of changed models, besides those of one original.
+    """Judges the outputs of changed models against those of one original.
 
-    `truth` runs the original in float64, where it is no model that the engines run.
+    `truth` runs the original in float64 if it is not a model that the engines can run.
     """
 
     def __init__(self, original: ReferenceRun, truth: Callable[[], Outcome] | None = None) -> None:
@@ -36,7 +36,7 @@ class OutputJudge:
     ) -> Verdict:
         """Compare the outputs of a changed model, run by run, with those of the original.
 
-        Where outputs agree that prove nothing, `inside` is given the verdict on them and the reasons, and has the say.
+        If outputs agree but prove nothing, `inside` is given the verdict on them and the reasons, and decides.
         """
         original, found = self._original, self._find(runs, results, promise)
         negative = found.negative()
@@ -64,7 +64,7 @@ class OutputJudge:
     def changed_since(
         self, accepted: Sequence[Mapping[str, Any]], runs: Sequence[Run], results: Sequence[Mapping[str, Any]]
     ) -> str | None:
-        """Return where outputs are not bit-identical to those of a model that was accepted before."""
+        """Return where outputs are not bit-identical to those of a model that was accepted before; None if they are."""
         rules = self._original.rules(Parity.EXACT)
         for run, expected, outputs in zip(runs, accepted, results):
             total = Difference()
@@ -74,7 +74,7 @@ class OutputJudge:
         return None
 
     def _find(self, runs: Sequence[Run], results: Sequence[Mapping[str, Any]], promise: Parity) -> _Found:
-        """Compare all runs; ask float64 where there is a doubt."""
+        """Compare all runs; consult float64 in case of doubt."""
         rules = self._original.rules(promise)
         found = _Found(promise, Difference(spreads={}))
         total = found.total
@@ -97,14 +97,14 @@ class OutputJudge:
         )
 
     def _own(self) -> str:
-        """Name the operators of which that has no form but ours."""
+        """Name the operators that the reference evaluator computes by our own definitions."""
         own = self._original.evaluated
         return f" with our own form of {', '.join(own)}" if own else ""
 
 
 @dataclass
 class _Found:
-    """What is known of a changed model. `worst` is the run with the worst element."""
+    """The findings on a changed model. `worst` is the run with the worst element."""
 
     promise: Parity
     total: Difference
@@ -112,7 +112,7 @@ class _Found:
     ruling: Ruling | None = None
 
     def negative(self) -> Verdict | None:
-        """Return the verdict when what was found speaks against the changed model."""
+        """Return the verdict if the findings speak against the changed model, else None."""
         total, ruling, promise = self.total, self.ruling, self.promise
         message = f"{total.message}{describe(self.worst)}"
         if not total.hopeless and total.bits and promise is Parity.EXACT:
@@ -136,7 +136,7 @@ class _Found:
         return text.format(self.ruling.message) if self.ruling is not None and unknown else ""
 
     def details(self) -> Details:
-        """Give all of it as plain values."""
+        """Return all findings as plain values."""
         ruling, details = self.ruling, self.total.details()
         if ruling is not None and ruling.element is not None:
             details = replace(details, worst=ruling.element)
@@ -159,7 +159,7 @@ def describe(run: Run | None) -> str:
 
 
 def names(items: frozenset[str]) -> str:
-    """Quote names and put them in order."""
+    """Return sorted, quoted names as text."""
     return ", ".join(f"'{name}'" for name in sorted(items))
 
 

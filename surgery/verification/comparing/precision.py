@@ -1,7 +1,7 @@
-"""In which precision an output is computed, which may be less than that of its element type.
+"""The precision in which an output is computed, which may be lower than that of its element type.
 
-A float64 that is cast from float32 has the rounding of float32 in it, and has the tolerance of float32. What
-counts is the narrowest float type in which an operator between the inputs and the output rounds.
+A float64 that is cast from float32 contains float32 rounding, and gets the tolerance of float32. The precision is that
+of the narrowest float type in which an operator between the inputs and the output rounds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def may_be_narrower(model: onnx.ModelProto) -> bool:
-    """Return whether an output is declared to be wider than some float that the main graph mentions."""
+    """Return whether an output is declared with a wider float type than another one that the main graph mentions."""
     types = [dtype_of(output.type.tensor_type.elem_type) for output in model.graph.output]
     widths = [dtype.itemsize for dtype in types if dtype is not None and is_float(dtype)]
     return mentions_narrower(model, max(widths, default=0))
@@ -45,7 +45,7 @@ def _mentioned(graph: onnx.GraphProto) -> Iterator[int]:
 
 
 def narrowest(model: onnx.ModelProto, types: Mapping[str, int]) -> dict[str, np.dtype[Any]]:
-    """Return the precision of each output whose element type is wider than that.
+    """Return the precision of each output whose element type is wider than its precision.
 
     `types` are element types by value, as numbers of `TensorProto.DataType`.
     """
@@ -67,7 +67,7 @@ def narrowest(model: onnx.ModelProto, types: Mapping[str, int]) -> dict[str, np.
             dtype = own(name)
             rounds = node.op_type not in EXACT
             if node.op_type == "Cast":
-                # What nothing has rounded yet is rounded by a Cast in one way only.
+                # A Cast of values that nothing has rounded yet can round them in one way only.
                 rounds = bool(before) and _is_narrower(dtype, own(node.input[0]))
             here = [*before, dtype] if rounds and dtype is not None else before
             if here:

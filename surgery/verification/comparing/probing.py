@@ -15,15 +15,15 @@ from surgery.verification.inputs.search import Found, search
 from surgery.verification.inputs.sets import TRIVIAL
 
 _CRASHES = 3
-"""So many processes that died end a search."""
+"""Number of crashed processes that ends a search."""
 
 
 class SearchEnded(Exception):  # noqa: N818 - a way out of the search, not an error
-    """There is no point in trying further inputs."""
+    """Further inputs are not worth trying."""
 
 
 class Probed(Protocol):
-    """What is asked of the original that is searched for inputs of."""
+    """The interface of the original that the search needs."""
 
     skeleton: bytes
     seed: int
@@ -31,11 +31,11 @@ class Probed(Protocol):
 
     @property
     def draws_all(self) -> bool:
-        """Whether no function of the user's makes inputs."""
+        """Whether no user function generates inputs."""
         ...
 
     def implied(self) -> Implied:
-        """Find out what the graph implies for its free dims."""
+        """Find what the graph implies for its free dims."""
         ...
 
     def cost(self, binding: Binding) -> float:
@@ -43,16 +43,16 @@ class Probed(Protocol):
         ...
 
     def feed(self, binding: Binding) -> dict[str, Any]:
-        """Make the inputs of a binding."""
+        """Return the inputs of a binding."""
         ...
 
     def remember(self, binding: Binding, outputs: Outputs) -> None:
-        """Keep what the search has computed, if that is worth it."""
+        """Keep the outputs that the search has computed, if that is worth it."""
         ...
 
 
 class Probing:
-    """The search with one engine: one session, probed again and again."""
+    """The search with one engine: one session, probed repeatedly."""
 
     def __init__(self, original: Probed, engine: Engine) -> None:
         self.original = original
@@ -62,7 +62,7 @@ class Probing:
         self.crashes: list[WorkerError] = []
 
     def search(self, plan: Plan, given: Given, draws: bool) -> Found:
-        """Try what is given; then search, content with empty outputs only if nothing else can be had."""
+        """Try the given inputs; then search, accepting empty outputs only if there are no others."""
         found = Found()
         with suppress(SearchEnded):
             self._try(given)
@@ -82,7 +82,7 @@ class Probing:
         search(plan, original.seed, self.probe, original.implied, original.cost, found, covers=covers)
 
     def _try(self, given: Given) -> None:
-        """Run the original on what is given."""
+        """Run the original on the given inputs."""
         given.accepted.clear()
         for binding in given.sets:
             outcome = self.engine.run(self.original.skeleton, [binding.feed], keep=True)
@@ -93,7 +93,7 @@ class Probing:
             given.accept(binding, result if isinstance(result, str) else None)
 
     def _borrow(self, given: Given, found: Found) -> None:
-        """Search at the dims of what is given, which the original is known to accept."""
+        """Search at the dims of the given inputs, which the original is known to accept."""
         for binding in given.accepted:
             point = Binding(dict(binding.dims), seed=self.original.seed)
             if self.probe(point) is None:
@@ -101,7 +101,7 @@ class Probing:
                 return
 
     def probe(self, binding: Binding) -> str | None:
-        """Run the original with a binding: None when it went well, else the reason."""
+        """Run the original with a binding; return None if that succeeds, else the reason."""
         is_dear = self.original.cost(binding) >= TRIVIAL
         if is_dear and self.empty_large and not self.content:
             return "an output is empty at other sizes"
@@ -118,8 +118,8 @@ class Probing:
         result = outcome.runs[0]
         if isinstance(result, str):
             return result
-        # Of a model that is dear at the first size an empty output is taken as it is; what is empty at small sizes and
-        # at a large one is so at others.
+        # If a model is expensive at the first size, an empty output is accepted as it is; an output that is empty at
+        # small sizes and at a large one is empty at others.
         if not self.content and (self.empty or not is_dear) and self._has_empty(result):
             self.empty, self.empty_large = True, is_dear or self.empty_large
             return "an output is empty"
@@ -127,7 +127,7 @@ class Probing:
         return None
 
     def _has_empty(self, outputs: Outputs) -> bool:
-        """Whether an output has no elements, though its declared shape does not say so."""
+        """Return whether an output has no elements although its declared shape does not say so."""
         nature = self.original.empty_by_nature
         return any(name not in nature and not any(t.size for t in tensors(value)) for name, value in outputs.items())
 

@@ -1,4 +1,4 @@
-"""What verification learns of the original, once: legal inputs, reference outputs, controls."""
+"""The reference run of the original, made once: legal inputs, reference outputs, control runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     import onnx
 
 _LONG = 1.0
-"""Estimated seconds of a run that is not worth a try."""
+"""Estimated seconds above which a run is not worth a try."""
 
 _Dims = tuple[tuple[str, int], ...]
 
@@ -52,9 +52,9 @@ _Dims = tuple[tuple[str, int], ...]
 class ReferenceRun:
     """The original model, run on inputs that it accepts.
 
-    After `prepare`, either `problem` says why it cannot be run, or `runs` holds inputs and outputs. `engine` is
-    what ran it and `gap` what ONNX Runtime lacked, if anything. `random`, `nondeterministic` and `vacuous` hold
-    outputs.
+    After `prepare`, either `problem` says why it cannot be run, or `runs` holds inputs and outputs. `engine` is the
+    engine that ran it and `gap` what ONNX Runtime lacked, if anything. `random`, `nondeterministic` and `vacuous` hold
+    names of outputs.
     """
 
     def __init__(self, skeleton: bytes, inputs: InputsSpec, verify: VerifySpec) -> None:
@@ -90,7 +90,7 @@ class ReferenceRun:
 
     @property
     def bindings(self) -> list[dict[str, Any]]:
-        """The inputs used and refused, for a report."""
+        """The inputs used and rejected, for a report."""
         used = [run.binding.as_json() for run in self.runs]
         refused: list[dict[str, Any]] = []
         for binding, message in (*self._given.left_out, *self._found.refused, *self._dropped):
@@ -101,13 +101,13 @@ class ReferenceRun:
 
     @property
     def refused(self) -> list[tuple[Binding, str]]:
-        """The inputs that it does not take, with what the runtime said of each."""
+        """The rejected inputs, with the runtime's message for each."""
         return [*self._found.refused, *self._dropped]
 
     def computed_elsewhere(self, outputs: Mapping[int, Outputs], unsteady: frozenset[str]) -> ReferenceRun:
-        """Return an original of which something else gave the outputs, by the number of the run.
+        """Return a copy whose outputs, by index of the run, were computed by something else.
 
-        Runs without any are left out. `unsteady` are outputs in which that differs from itself.
+        Runs without outputs are left out. `unsteady` are the outputs that vary between runs of that computation.
         """
         other = copy.copy(self)
         other.runs = [replace(self.runs[number], outputs=made) for number, made in sorted(outputs.items())]
@@ -117,7 +117,7 @@ class ReferenceRun:
 
     @property
     def given(self) -> tuple[DataSpec, ...]:
-        """The sets of inputs that were given, as arrays by name, with their outputs."""
+        """The given sets of inputs, as arrays by name, with their outputs."""
         return tuple(
             DataSpec(one.path, _present({**one.expected, **one.feed}), one.found, one.place) for one in self._given.sets
         )
@@ -128,23 +128,23 @@ class ReferenceRun:
         return self._verify.timeout, self._verify.memory
 
     def rules(self, promise: Parity) -> ComparisonRules:
-        """Return how its outputs are compared under a promise."""
+        """Return the rules for comparing outputs under a promise."""
         spec, unsteady = self._verify, self.random | self.nondeterministic
         return ComparisonRules.of(spec, promise, random=unsteady, precision=self.precision, ranges=self.ranges)
 
     def begin(self) -> None:
-        """Start to prepare, in a thread; `prepare` waits for it. The work is done in other processes."""
+        """Start the preparation in a thread; `prepare` waits for it. The work is done in other processes."""
         if not self._prepared and self._thread is None:
             self._thread = threading.Thread(target=self._prepare_once, daemon=True)
             self._thread.start()
 
     def join(self) -> None:
-        """Wait for what `begin` started."""
+        """Wait for the thread that `begin` started."""
         if self._thread is not None:
             self._thread.join()
 
     def abandon(self) -> None:
-        """End what `begin` started, whatever it is at."""
+        """Stop the thread that `begin` started, whatever it is doing."""
         while self._thread is not None and self._thread.is_alive():
             self._abandoned = True
             if self._running is not None:
@@ -152,7 +152,7 @@ class ReferenceRun:
             self._thread.join(0.02)
 
     def prepare(self) -> None:
-        """Do the work; the second call does nothing, or raises what the first one raised."""
+        """Do the work; a second call does nothing, or raises the error of the first."""
         self.join()
         self._prepare_once()
         if self._error is not None:
@@ -205,18 +205,18 @@ class ReferenceRun:
             self.control()
 
     def _too_large(self) -> str | None:
-        """Return why a model is not run that has more weights than the memory holds."""
+        """Return why the model is not run if its weights do not fit into memory, else None."""
         if self.holds(self.weights):
             return None
         most = most_weights(self._verify.memory)
         return f"its weights have {self.weights / 1e9:.3g} GB, and verification may take {most / 1e9:.3g} GB of memory"
 
     def holds(self, weights: int) -> bool:
-        """Return whether a model, or a region of one, may be run with so many bytes of weights."""
+        """Return whether a model, or a region of one, with `weights` bytes of weights may be run."""
         return weights <= most_weights(self._verify.memory)
 
     def _inline(self, model: onnx.ModelProto) -> bytes:
-        """Look into the functions of the model where that is possible."""
+        """Inline the functions of the model where that is possible."""
         if not model.functions:
             return self.skeleton
         inlined: bytes | None = self._worker.analyse(inline, skeleton=self.skeleton)
@@ -236,7 +236,7 @@ class ReferenceRun:
             if self._found.accepted or self._given.accepted:
                 self.problem = None
                 return
-            # What ONNX Runtime said tells more than what the fallback says.
+            # ONNX Runtime's message says more than that of the fallback.
             self.problem = self.problem or attempt.explain(self._found, self._given)
             if not attempt.gap:
                 break
@@ -244,34 +244,34 @@ class ReferenceRun:
 
     @property
     def _draws(self) -> bool:
-        """Whether inputs are made next to those that are given as they are."""
+        """Whether inputs are generated in addition to those that are given."""
         inputs = self._inputs
         covered = self._generator is not None or all(port.name in inputs.tensors for port in self._plan.ports)
         return covered or not inputs.only_given
 
     @property
     def spatial(self) -> tuple[str, ...]:
-        """The free dims of images, other than batch and channels; known once it is prepared."""
+        """The free dims of images, other than batch and channels; known after the preparation."""
         return self._plan.dims.spatial
 
     @property
     def draws_all(self) -> bool:
-        """Whether no function of the user's makes inputs: that one is asked for few sizes only."""
+        """Whether no user function generates inputs: such a function is called for few sizes only."""
         return self._generator is None
 
     def numbered(self, drawn: list[Binding], first: int) -> list[Binding]:
-        """Give each set a separate seed, and call it after the function of the user that makes it, if one does."""
+        """Give each set a separate seed, and name it after the user function that generates it, if any."""
         return drawn if self._generator is None else self._generator.number(drawn, self.seed + first)
 
     def feed(self, binding: Binding) -> dict[str, Any]:
-        """Make the inputs of a binding."""
+        """Return the inputs of a binding."""
         if isinstance(binding, GivenBinding):
             return dict(binding.feed)
         made = {} if self._generator is None else self._generator.make(binding.dims, binding.seed)
         return self._plan.feeds(binding, self._learn(binding)[0]) | made
 
     def accepts(self, binding: Binding) -> bool:
-        """Return whether the original runs at another point, and in a second or so."""
+        """Return whether the original runs with another binding, in about a second at most."""
         engine = self.engine_for(self.engine)
         try:
             if self.cost(binding) > _LONG:
@@ -283,7 +283,7 @@ class ReferenceRun:
             self._worker.close()
 
     def trials(self) -> Sequence[Run]:
-        """Return the runs; of a model that does not run, inputs that suit its declared types, with no outputs."""
+        """Return the runs; for a model that does not run, inputs that fit its declared types, without outputs."""
         if self.runs or not self._planned or self._plan.problem is not None:
             return self.runs
         points = [self._plan.dims.point(which) for which in (0, 1)]
@@ -294,7 +294,7 @@ class ReferenceRun:
             self._worker.close()
 
     def implied(self) -> Implied:
-        """Find out what the graph implies for its free dims, in a worker; nothing when that fails."""
+        """Find what the graph implies for its free dims, in a worker; `UNKNOWN` if that fails."""
         dims = {port.name: list(port.dims) for port in self._plan.ports}
         names = list(self._plan.dims.names)
         arguments = {"skeleton": self._inlined, "dims": dims, "names": names}
@@ -306,20 +306,20 @@ class ReferenceRun:
         return self._learn(binding)[1]
 
     def cost_of_all(self, left: float = 1.0) -> float:
-        """Estimate the seconds of a session and of all runs, of a model that has a part of its nodes `left`.
+        """Estimate the seconds of a session and of all runs, for a model with the share `left` of the nodes.
 
-        Weights that one run has read are at hand for the next.
+        Weights that one run has read need not be read again by the next.
         """
         at_hand = reading(self.weights) * max(0, len(self.runs) - 1)
         return self._plan.opening * left + sum(self.cost(run.binding) for run in self.runs) - at_hand
 
     @property
     def nodes(self) -> int:
-        """How many nodes it has, those of subgraphs too; 0 as long as nothing is known of it."""
+        """The number of nodes, including those of subgraphs; 0 before the model has been analysed."""
         return self._plan.nodes if self._planned else 0
 
     def _learn(self, binding: Binding) -> tuple[dict[str, Domain], float]:
-        """Find what is legal at the point of a binding, and what a run costs there."""
+        """Return the legal inputs at the point of a binding, and the seconds of a run there."""
         key = tuple(binding.dims.items())
         if key not in self._learned:
             plan, shapes = self._plan, self._shapes(binding)
@@ -330,14 +330,14 @@ class ReferenceRun:
         return self._learned[key]
 
     def _observe(self, binding: Binding, domains: Mapping[str, Domain]) -> dict[str, list[int]]:
-        """Find shapes that inference does not by a run that gives every value, with zeros where nothing is known."""
+        """Find shapes that inference does not, by a run that outputs every value, with zeros where nothing is known."""
         feed = self._plan.feeds(replace(binding, profile="unknown"), domains)
         outcome = self._worker.run(with_all_values(self._inlined), [feed])
         result = {} if outcome.failure is not None or isinstance(outcome.runs[0], str) else outcome.runs[0]
         return {name: list(value.shape) for name, value in result.items() if hasattr(value, "shape")}
 
     def _shapes(self, binding: Binding) -> dict[str, list[int]]:
-        """Infer the shapes of all values for a binding, in a worker; none when that fails."""
+        """Infer the shapes of all values for a binding, in a worker; empty if that fails."""
         return {name: shape for name, (_, shape) in self._declare(binding).items()}
 
     def _declare(self, binding: Binding) -> Declared:
@@ -350,13 +350,13 @@ class ReferenceRun:
             has_contrib = any(node.domain == CONTRIB for node, _ in self._plan.index.nodes)
             inference = declare_contrib if has_contrib else declare
             found = self._worker.analyse(inference, skeleton=self._inlined, dims=dims)
-        # What ran out of time or memory once will do so again.
+        # Inference that ran out of time or memory once will do so again.
         self._blind = found is None
         self._declared[tuple(binding.dims.items())] = found or {}
         return found or {}
 
     def _by_names(self, point: Mapping[str, int]) -> Declared | None:
-        """Take shapes that follow from the names of dims alone; None where those of any value do not."""
+        """Return the shapes that follow from the names of dims alone; None unless those of all values do."""
         if self._general is None:
             dims = self._plan.extents()
             found: General = {}
@@ -372,12 +372,12 @@ class ReferenceRun:
 
     @property
     def evaluated(self) -> list[str]:
-        """The operators of ONNX Runtime that the reference evaluator computes by our own form of them."""
+        """The ONNX Runtime operators that the reference evaluator computes by our own definitions."""
         nodes = (node for node, _ in self._plan.index.nodes if node.domain == CONTRIB)
         return sorted({f"{CONTRIB}::{node.op_type}" for node in nodes if node.op_type in FUNCTIONS})
 
     def inferred(self, binding: Binding) -> Declared:
-        """Return what was inferred of all values for a binding; nothing where that was not, or has failed."""
+        """Return the types and shapes inferred for a binding; empty if inference was not run or failed."""
         return self._declared.get(tuple(binding.dims.items()), {})
 
     def engine_for(self, name: EngineName, *, optimized: bool = False) -> Engine:
@@ -392,7 +392,7 @@ class ReferenceRun:
         return self._running
 
     def _reference(self, bindings: list[Binding], model: onnx.ModelProto, found: Origins, cost: float) -> None:
-        """Run the original on all inputs; add runs while an output does not move and they are cheap."""
+        """Run the original on all inputs; add runs if an output proves nothing and runs are cheap."""
         tried, limits = cost > CHEAP, bounds(model)
         self.ranges, self.precision = unit_ranges(model), self._precision()
         while True:
@@ -412,7 +412,7 @@ class ReferenceRun:
             self.vacuous = {one.promise: vacuous(model, self.runs, found, one, limits) for one in rules}
             if not any(self.vacuous.values()) or tried:
                 return
-            # A float that only NaN and infinities move is as good as constant; IsNaN has nothing else to show.
+            # A float output that only NaN and infinities move is as good as constant; IsNaN can show nothing else.
             names = {name for found in self.vacuous.values() for name in found}
             drawn = [binding for binding in bindings if not isinstance(binding, GivenBinding)]
             if not drawn:
@@ -431,12 +431,12 @@ class ReferenceRun:
         return narrowest(model, self._worker.analyse(element_types, skeleton=self._inlined) or {})
 
     def remember(self, binding: Binding, outputs: Outputs) -> None:
-        """Keep what a search has computed where that is expensive, unless a fresh session would compute otherwise."""
+        """Keep the outputs of a search if they are expensive, unless a fresh session would compute other ones."""
         if not self._counts_runs and self.cost(binding) > CHEAP:
             self._probed.append((binding, outputs))
 
     def _run(self, bindings: list[Binding], feeds: list[dict[str, Any]]) -> Outcome:
-        """Run the original on the inputs of which nothing is remembered."""
+        """Run the original on all inputs, reusing remembered outputs."""
         known = {index: run for index, one in enumerate(bindings) for other, run in self._probed if one == other}
         left = [feed for index, feed in enumerate(feeds) if index not in known]
         outcome = self._worker.run(self.skeleton, left, keep=not self._counts_runs)
@@ -446,11 +446,11 @@ class ReferenceRun:
         return replace(outcome, runs=[known[index] if index in known else next(runs) for index in range(len(feeds))])
 
     def control(self) -> bool:
-        """Run the original against itself, in another session of another process; return whether it then differs.
+        """Run the original against itself, in another session of another process; return whether it differs.
 
-        That is done once: for a cheap model beforehand, for one of expensive runs or many nodes when something is about
-        to be blamed on a change. What agrees needs no excuse. Sets `nondeterministic`, or `problem` when the original
-        does not run again.
+        This is done once: in advance for a cheap model; for a model with expensive runs or many nodes, when a
+        difference is about to be blamed on a change. Agreeing outputs need no control. Sets `nondeterministic`, or
+        `problem` if the original does not run again.
         """
         if self._controlled:
             return False
@@ -474,7 +474,7 @@ class ReferenceRun:
         return bool(self.nondeterministic)
 
     def inner(self, skeleton: bytes, runs: list[Run]) -> ReferenceRun:
-        """Make an original of values inside this one, as if they were outputs; nothing is to be learned of it."""
+        """Return a reference run of values inside this model, as if they were outputs; it needs no preparation."""
         inner = copy.copy(self)
         inner.skeleton = skeleton
         inner.runs, inner.problem = runs, None

@@ -1,7 +1,7 @@
 """Outputs that are at the bounds of their range.
 
-After a Sigmoid that is fed 50, or a Softmax of which one entry is far above the others, nothing of what came before is
-left but its sign, or its place. Such an output agrees for most wrong models too.
+After a Sigmoid with an input of 50, or a Softmax with one input far above the others, only the sign or the position of
+the values before it is left. Such an output agrees for most wrong models too.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     import onnx
 
 _HANDING_ON = RESHAPING | {"Cast", "Dropout", "Expand", "Gather", "Slice", "Tile", "Transpose"}
-"""Operators that hand on the elements of their first input."""
+"""Operators that pass on the elements of their first input."""
 
 _SHARE = 1e-3
-"""The share of elements between the bounds up to which an output is saturated."""
+"""Maximum share of elements between the bounds for an output to count as saturated."""
 
 _LEAST = 16
-"""Elements over all runs, below which being at a bound is no more than chance."""
+"""Number of elements over all runs below which being at a bound may be chance."""
 
 
 def unit_ranges(model: onnx.ModelProto) -> dict[str, float]:
-    """Find the outputs whose elements are rounded as 1 is, however small they are."""
+    """Find the outputs whose elements have the rounding error of 1, however small they are."""
     producers = {name: node for node in model.graph.node for name in node.output if name}
     sources = ((output.name, _source(producers, output.name)) for output in model.graph.output)
     return {name: 1.0 for name, node in sources if node is not None and node.op_type in ROUNDING_AS_ONE}
@@ -47,7 +47,7 @@ def _source(producers: Mapping[str, onnx.NodeProto], name: str) -> onnx.NodeProt
 
 
 def bounds(model: onnx.ModelProto) -> dict[str, tuple[float, float]]:
-    """Find the outputs of the main graph that have bounds, and these."""
+    """Return the bounds of the outputs of the main graph that have any."""
     producers = {name: node for node in model.graph.node for name in node.output if name}
     initializers = {tensor.name: tensor for tensor in model.graph.initializer}
 
@@ -75,7 +75,7 @@ def saturated(values: Sequence[Any], limits: tuple[float, float], rules: Compari
         wide = tensor.astype(np.float64)
         apart = np.ones(tensor.shape, bool)
         for limit in limits:
-            # The bound as the runtime computes with it.
+            # The bound in the precision that the runtime computes with.
             bound = np.asarray(limit).astype(tensor.dtype).astype(np.float64)
             tolerance = rules.tolerance(tensor.dtype)
             margin = 0.0 if rules.promise is Parity.EXACT else (tolerance.atol + tolerance.rtol) * max(map(abs, limits))

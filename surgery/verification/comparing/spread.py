@@ -1,6 +1,6 @@
-"""How the errors of an output are spread: how many elements have which share of a unit, by powers of two.
+"""The error distribution of an output: the numbers of elements by the size of their errors, in powers of two.
 
-The unit is the tolerance, or the root mean square of the output where a step is lossy.
+Errors are shares of a unit: the tolerance, or the root mean square of the output if a step is lossy.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from surgery.operators.dtypes import Array
 from surgery.verification.comparing.details import Element, ErrorUnit, OutputErrors
 
 _LEAST, _MOST = -40, 24
-"""The powers of two at the ends; what lies beyond is counted with them."""
+"""The smallest and the largest power of two; errors beyond are counted with these."""
 
 
 @dataclass
 class Spread:
-    """The errors of one output so far, in shares of a unit.
+    """The errors of one output so far, as shares of a unit.
 
-    `counts[i]` elements have between `2**(_LEAST + i - 1)` and `2**(_LEAST + i)` of it, `equal` ones nothing, and the
-    errors of `endless` ones have no size.
+    `counts[i]` elements have errors between `2**(_LEAST + i - 1)` and `2**(_LEAST + i)` units, `equal` ones have none,
+    and the errors of `endless` ones are not finite.
     """
 
     equal: int = 0
@@ -49,7 +49,7 @@ class Spread:
             self.largest, self.worst = share, element
 
     def errors(self, name: str, unit: ErrorUnit = "tolerance") -> OutputErrors:
-        """Return what was found as plain values."""
+        """Return the findings as plain values."""
         used = np.flatnonzero(self.counts)
         first, last = (int(used[0]), int(used[-1]) + 1) if used.size else (0, 0)
         return OutputErrors(
@@ -66,7 +66,7 @@ class Spread:
 
 
 def all_errors(spreads: Mapping[str, Spread] | None, unit: ErrorUnit = "tolerance") -> tuple[OutputErrors, ...]:
-    """Return what was found of each output, the worst first."""
+    """Return the errors of each output, the worst output first."""
     found = [spread.errors(name, unit) for name, spread in (spreads or {}).items()]
     return tuple(sorted(found, key=_severity))
 

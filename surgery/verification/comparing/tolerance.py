@@ -24,25 +24,25 @@ import numpy as np
 from surgery.operators.dtypes import Array, epsilon
 
 BLOCK = 1 << 17
-"""Elements handled at a time: in float64 a megabyte, which the caches of a core hold."""
+"""Number of elements processed at a time: one megabyte in float64, which fits into the caches of a core."""
 
 _ULPS = {"rtol": 2.0**10, "atol": 2.0**7}
 """Rounding steps granted by default to types of 32 bits and more: for float32 rtol 1.2e-4 and atol 1.5e-5."""
 
 _NARROW_ULPS = {"rtol": 8.0, "atol": 4.0}
-"""The same for types of 16 bits. Runtimes accumulate these in float32, so that each layer adds about one rounding step
-of its own and the order of a sum adds none."""
+"""The same for types of 16 bits. Runtimes accumulate these in float32, so each layer adds about one rounding step of
+its own, and the order of a sum adds none."""
 
 _BYTE_ULPS = {"rtol": 2.0, "atol": 2.0**-4}
-"""The same for types of a byte and less: what is rounded so far is stored and not computed with, so that two results
+"""The same for types of a byte and less: values rounded this coarsely are stored but not computed with, so two results
 that nearly agree become the same number or neighbours."""
 
 LEAST_SLICE = 8
-"""Elements in a slice from which its largest one tells its scale. That all of eight normally distributed values are
-below a hundredth of their standard deviation has a probability of 2e-17; of two, 6e-5."""
+"""Minimum number of elements in a slice for its largest element to define its scale. The probability that eight
+normally distributed values are all below a hundredth of their standard deviation is 2e-17; for two values, 6e-5."""
 
 FLOOR = 2.0**-20
-"""The least scale of a slice, as a share of the whole output's: a channel of zeros holds its neighbours' rounding."""
+"""The smallest scale of a slice, as a share of the whole output's: a channel of zeros has its neighbours' rounding."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class Tolerance:
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], rtol: float | None = None, atol: float | None = None) -> Tolerance:
-        """Return the default of a dtype, overridden by what the recipe gives.
+        """Return the default of a dtype, overridden by the recipe's numbers.
 
-        A number of the recipe is never taken below one rounding step of the dtype: two float16 results that
-        differ by one step are the same within a tolerance meant for float32.
+        A number of the recipe is raised to at least one rounding step of the dtype: two float16 results that differ by
+        one step are the same within a tolerance meant for float32.
         """
         eps = epsilon(dtype)
         ulps = {1: _BYTE_ULPS, 2: _NARROW_ULPS}.get(dtype.itemsize, _ULPS)
@@ -69,11 +69,11 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Scales:
-    """A size for each element of an array, taken from what is around it.
+    """The scale of each element of an array, taken from the surrounding elements.
 
-    `whole` belongs to the whole array. `parts` has for each axis the sizes of the slices across it, in a shape that
-    broadcasts. An element gets the least of the slices that it is in, but no less than `floor`: a small channel
-    next to a large one, or a small row below a large one, is judged by its own size.
+    `whole` is the scale of the whole array. `parts` has for each axis the scales of the slices across it, in a shape
+    that broadcasts. An element gets the smallest scale of the slices that it is in, but no less than `floor`: a small
+    channel next to a large one, or a small row below a large one, is judged by its own size.
     """
 
     whole: float
@@ -82,13 +82,13 @@ class Scales:
 
     @classmethod
     def of(cls, array: Array) -> Scales:
-        """Take the largest finite magnitudes of an array of real floats as sizes."""
+        """Return the scales by the largest finite magnitudes of an array of real floats."""
         found = cls.from_magnitudes(magnitudes(array))
         return replace(found, floor=found.whole * FLOOR)
 
     @classmethod
     def from_magnitudes(cls, values: Array, factor: Callable[[int], float] = lambda size: 1.0) -> Scales:
-        """Take the maxima of all slices with at least `LEAST_SLICE` elements, each times a factor for their number."""
+        """Return the maxima of all slices with at least `LEAST_SLICE` elements, times a factor for their number."""
         whole = float(values.max(initial=0.0)) * factor(values.size)
         if values.ndim < 2 or whole == 0.0:
             return cls(whole)
@@ -101,7 +101,7 @@ class Scales:
         return cls(whole, tuple(parts))
 
     def at(self, shape: tuple[int, ...], block: tuple[Any, ...]) -> Array:
-        """Return the sizes for a block of an array of that shape; a scalar array when all are the same."""
+        """Return the scales for a block of an array of that shape; a scalar array if all are the same."""
         result = np.asarray(self.whole)
         for part in self.parts:
             result = np.minimum(result, np.broadcast_to(part, shape)[block])
@@ -110,7 +110,7 @@ class Scales:
 
 
 def magnitudes(array: Array) -> Array:
-    """Return the finite magnitudes of an array, in its own dtype where numpy can compute with it; 0 for the others."""
+    """Return the finite magnitudes of an array, in its own dtype if numpy can compute with it; 0 for other elements."""
     wide = array if array.dtype.kind == "f" else array.astype(np.float32)
     values = np.asarray(np.abs(wide))
     finite = np.isfinite(values)

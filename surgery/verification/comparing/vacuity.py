@@ -1,15 +1,15 @@
-"""Which outputs prove nothing, whatever they are compared with.
+"""Outputs that prove nothing, whatever they are compared with.
 
-By the graph, an output depends on the elements of inputs, on shapes only, or on nothing. In the last two cases equal
-outputs are all that there is to show. An output that depends on elements is *vacuous* when over all runs
+According to the graph, an output depends on the elements of inputs, on shapes only, or on nothing. In the last two
+cases, equal outputs are sufficient. An output that depends on elements is *vacuous* if over all runs
 
 - it had no finite element;
-- it was zero, or so small that fewer than four bits of it are left;
+- it was zero, or so small that it has fewer than four bits left;
 - it was empty, and its declared shape does not say so;
-- it was saturated: at the bounds of a Sigmoid, a Softmax, a Clip, see `saturation`;
-- it stayed the same, though an input that it depends on had other elements in a run with the same dims. The same means
-  the same bits under an EXACT promise, and within the tolerance otherwise: a tolerance that cannot tell the output
-  for one input from the output for another cannot tell a right model from a wrong one.
+- it was saturated: at the bounds of a Sigmoid, a Softmax or a Clip, see `saturation`;
+- it stayed the same, although an input that it depends on had other elements in a run with the same dims. The same
+  means the same bits under an EXACT promise, and within the tolerance otherwise: a tolerance that cannot distinguish
+  the outputs for two inputs cannot distinguish a right model from a wrong one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import onnx
 
 VANISHING = 16.0
-"""Multiple of the smallest number of a float type below which an output has less than four bits left to compare."""
+"""Multiple of the smallest number of a float type below which an output has fewer than four bits left to compare."""
 
 
 ALWAYS_EMPTY, NEVER_FINITE = "is always empty", "is never finite"
@@ -43,7 +43,7 @@ ALWAYS_EMPTY, NEVER_FINITE = "is always empty", "is never finite"
 
 @dataclass(frozen=True)
 class Run:
-    """One set of inputs and what the original made of it."""
+    """One set of inputs and the original's outputs for it."""
 
     binding: Binding
     feed: Mapping[str, Any]
@@ -57,7 +57,7 @@ def vacuous(
     rules: ComparisonRules,
     limits: Mapping[str, tuple[float, float]] | None = None,
 ) -> dict[str, str]:
-    """Name the outputs that prove nothing under a promise, each with the reason; `limits`: its `bounds`, if known."""
+    """Return the outputs that prove nothing under a promise, with reasons; `limits`: their `bounds`, if known."""
     groups: dict[tuple[tuple[str, int], ...], list[Run]] = defaultdict(list)
     for run in runs:
         groups[tuple(run.binding.dims.items())].append(run)
@@ -79,9 +79,9 @@ def vacuous(
 
 
 def _vary(runs: list[Run], sources: frozenset[str]) -> bool:
-    """Whether any of the inputs that an output depends on was not the same in all runs.
+    """Return whether any input that an output depends on varied between runs.
 
-    An input with one legal value, or none (an empty tensor), leaves nothing to try: the output is what it is.
+    An input with only one legal value, or without elements, leaves nothing to try: the output cannot vary.
     """
     return any(not same(runs[0].feed[source], run.feed[source]) for run in runs[1:] for source in sources)
 
@@ -93,7 +93,7 @@ def same(first: Any, second: Any) -> bool:
 
 
 def _unusable(found: list[Any]) -> str | None:
-    """Return the problem with the elements of an output, given as tensors of all runs."""
+    """Return why the elements of an output, given as the tensors of all runs, prove nothing; None if they may."""
     if not any(tensor.size for tensor in found):
         return ALWAYS_EMPTY
     if not all(is_float(tensor.dtype) for tensor in found):
@@ -112,7 +112,7 @@ def _unusable(found: list[Any]) -> str | None:
 
 
 def _unmoved(name: str, sources: frozenset[str], groups: list[list[Run]], rules: ComparisonRules) -> str | None:
-    """Report that an output does not follow its inputs, looking at runs with the same dims."""
+    """Return the reason if an output does not change with its inputs in runs with the same dims, else None."""
     tried = False
     for group in groups:
         for run in group[1:]:
@@ -130,7 +130,7 @@ def _differ(name: str, first: Run, second: Run, rules: ComparisonRules) -> bool:
 
 
 def misdeclared(outputs: Iterable[onnx.ValueInfoProto], runs: Sequence[Run]) -> frozenset[str]:
-    """Name the outputs that had another shape in a run than they are declared with."""
+    """Return the outputs whose shape in some run contradicts the declared shape."""
     declared = {
         output.name: [dim.dim_value if dim.HasField("dim_value") else None for dim in output.type.tensor_type.shape.dim]
         for output in outputs
