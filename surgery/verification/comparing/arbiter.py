@@ -11,7 +11,7 @@ typical distance around it (`distances.typical`: by its row, its column, its mag
 - beyond the tolerance: k times the largest such distance of the original, and the geometric mean of all of them four
   times that of the original;
 - within the tolerance, but above a share of it: 2 * k times the largest, and the geometric mean over all runs four
-  times that of the original. More is wrong there too.
+  times that of the original. A result beyond these limits is wrong too.
 
 `k` is 4 for 32 elements or more. The largest of 32 normally distributed errors is below one standard deviation in 1
 case of 200,000, and then an error of four happens in 1 case of 16,000. Down to 8 elements `k` is 8. Below 8, the errors

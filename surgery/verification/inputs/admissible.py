@@ -1,8 +1,8 @@
-"""Which extents of each symbolic dim the graph admits, by shapes that were inferred with symbols. In a worker process.
+"""The extents of each symbolic dim that the graph admits, by shapes inferred with symbols. Runs in a worker process.
 
-A window must fit into what it slides over, and a reflection into what it reflects; where a tensor that was scaled
-down and up again meets one that was not, only some multiples make the two equal; an initial state of fixed extent pins
-the batch. What is found here is tried first, and holds when the model accepts it.
+A window must fit into its input, and a reflection into the axis that it reflects; where a tensor that was scaled down
+and up again meets one that was not, only some multiples make the two equal; an initial state of fixed extent pins the
+batch. The extents found here are tried first, and hold if the model accepts them.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 MOST = 4096
-"""No larger extent is considered."""
+"""The largest extent that is considered."""
 
 _LONGEST = 4000
-"""No longer expression is read."""
+"""Maximum length of an expression that is parsed."""
 
 _DEEPEST = 40
-"""No expression is read whose symbols stand for others more often in turn."""
+"""Maximum number of times that symbols of an expression are replaced by others in turn."""
 
 _STRICT = {*traits.RECURRENT, "Concat", "Conv", "Reshape"}
-"""Operators that want extents to be equal: no operand of theirs is broadcast."""
+"""Operators that require equal extents: none of their operands is broadcast."""
 
 Shapes = Callable[["ir.Value | None"], "list[Extent] | None"]
 Integers = npt.NDArray[np.int64]
 Ratio = tuple[Integers, int]
-"""Numbers with one denominator."""
+"""Numerators with one common denominator."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """One thing that a node wants of its operands: `left` is `right`, or at least that, or may be broadcast to it."""
+    """A demand of a node on its operands: `left` is `right`, or at least `right`, or may be broadcast to it."""
 
     left: Extent
     right: Extent
@@ -58,10 +58,10 @@ def admissible(
     elements: Shapes,
     agreeing: Callable[[ir.Node], Iterable[tuple[Extent, Extent]]],
 ) -> dict[str, list[int]]:
-    """List the extents up to `MOST` of each dim of which the graph does not admit all.
+    """Return the admitted extents up to `MOST` of each dim for which the graph does not admit all.
 
-    `agreeing` yields the pairs of extents that an operator wants to agree. What the main graph demands counts more
-    than what branches and loops do, of which not all run; a demand that contradicts earlier ones is left out.
+    `agreeing` yields the pairs of extents that an operator requires to agree. Demands of the main graph take precedence
+    over those of branches and loops, not all of which run; a demand that contradicts earlier ones is ignored.
     """
     nodes = list(_nodes(graph))
     reader = _Reader(names, dict(pair for node in nodes for pair in _aliases(node, shape)))
@@ -76,7 +76,7 @@ def admissible(
 
 
 def _nodes(graph: ir.Graph) -> Iterator[ir.Node]:
-    """Yield the nodes of a graph, then those of the graphs within it."""
+    """Yield the nodes of a graph, then those of its subgraphs."""
     yield from graph
     for node in graph:
         for inner in subgraphs(node):
@@ -84,9 +84,9 @@ def _nodes(graph: ir.Graph) -> Iterator[ir.Node]:
 
 
 def _aliases(node: ir.Node, shape: Shapes) -> Iterator[tuple[str, Extent]]:
-    """Yield what stands for a dim of an output to which inference gave a symbol of its own.
+    """Yield the output dims to which inference gave a new symbol, with extents that are equal to them.
 
-    That is one of the two dims that are broadcast to each other, or what a window with the padding "SAME" leaves.
+    These are one of the two dims that are broadcast to each other, or the result of a window with the padding "SAME".
     """
     result = shape(node.outputs[0]) if node.outputs else None
     if result is None:
@@ -126,7 +126,7 @@ def _demands(
 
 
 def _reflected(node: ir.Node, data: list[Extent], shape: Shapes, elements: Shapes) -> Iterator[Demand]:
-    """A reflection reaches no further than the last element but one of the other side."""
+    """Yield the demands of a reflection, which must be shorter than the axis that it reflects."""
     pads: list[Extent] | list[int] | None = _integers(node, "pads") or _integers(node, "paddings")
     if pads is None and len(node.inputs) > 1:
         pads = elements(node.inputs[1])
@@ -155,7 +155,7 @@ def _text(node: ir.Node, name: str) -> str:
 
 
 class _Reader:
-    """Works out demands for all extents of a dim at once."""
+    """Evaluates demands for all extents of a dim at once."""
 
     def __init__(self, names: Iterable[str], aliases: Mapping[str, Extent]) -> None:
         self.names = set(names)
@@ -164,7 +164,7 @@ class _Reader:
         self.known: dict[Extent, tuple[str, Integers] | None] = {}
 
     def judge(self, demand: Demand) -> tuple[str, npt.NDArray[np.bool_]]:
-        """Return the one dim that a demand is about, and at which extents it holds; no name for any other demand."""
+        """Return the only dim of a demand, and the extents at which it holds; an empty name unless there is one dim."""
         left, right = self.read(demand.left), self.read(demand.right)
         nothing = "", np.ones(MOST, bool)
         if left is None or right is None:
@@ -176,12 +176,12 @@ class _Reader:
         if demand.least:
             return name, left[1] >= right[1]
         holds = left[1] == right[1]
-        # Two that follow from the same dim are meant to be equal; one that meets a constant may be broadcast to it.
+        # Two extents that follow from the same dim are meant to be equal; one that meets a constant may be broadcast.
         loose = demand.broadcast and not (left[0] and right[0])
         return name, holds | (left[1] == 1) | (right[1] == 1) if loose else holds
 
     def read(self, extent: Extent) -> tuple[str, Integers] | None:
-        """Return the one dim that an extent depends on, or none, and its value for each extent of that one."""
+        """Return the only dim (or "") that an extent depends on, and its value for each extent of it; else None."""
         if extent not in self.known:
             self.known[extent] = self._read(extent)
         return self.known[extent]

@@ -1,8 +1,8 @@
-"""Guesses about dims that the graph does not tie: those of inputs that are alike, and those that bound others.
+"""Guesses about dims that the graph does not tie: dims of similar inputs, and dims that bound others.
 
-Exporters name each dim of each cache of keys and values by itself, though all must be equal, and slice a mask to the
-length of past and present together: then it must be at least as long. Neither is an equation that shape inference
-finds. What is guessed here is tried, and holds when the model accepts it.
+Exporters name each dim of each key and value cache separately, although all must be equal, and slice a mask to the
+total length of past and present: then it must be at least that long. Shape inference finds neither relation. The
+guesses are tried, and hold if the model accepts them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from surgery.verification.inputs.ports import InputPort
 
 _CACHE = 3
-"""So many dims at least has a cache of keys or values."""
+"""Minimum number of dims of a key or value cache."""
 
 _MOST = 6
-"""So many dims are taken for sums of the others in turn."""
+"""Maximum number of dims that are tried as sums of the others."""
 
 
 def guesses(dims: Dims, ports: Sequence[InputPort]) -> Iterator[Dims]:
-    """Yield dims in which more follow from others: those of inputs that are alike, then one as a sum of the others."""
+    """Yield dims in which more follow from others: those of similar inputs, then also one as the sum of the others."""
     batch = {str(port.dims[0]) for port in ports if port.dims}
     same = _closed(dims, _equal(dims, ports))
     if same is not dims:
@@ -37,9 +37,9 @@ def guesses(dims: Dims, ports: Sequence[InputPort]) -> Iterator[Dims]:
 
 
 def _equal(dims: Dims, ports: Sequence[InputPort]) -> dict[str, Linear]:
-    """Let the batches of all inputs be equal, and dims in the same place of caches that differ in names only.
+    """Tie the batches of all inputs, and dims at the same position of caches that differ only in names.
 
-    Inputs of two dims are tokens and masks, of which each may have a length of its own.
+    Inputs with two dims are tokens and masks, each of which may have its own length.
     """
     first: dict[object, str] = {}
     found: dict[str, Linear] = {}
@@ -50,7 +50,7 @@ def _equal(dims: Dims, ports: Sequence[InputPort]) -> dict[str, Linear]:
                 continue
             if axis and len(port.dims) < _CACHE:
                 continue
-            # States of recurrent layers are of layers, batch, units.
+            # States of recurrent layers have the dims layers, batch, units.
             is_state = axis == 1 and len(port.dims) == _CACHE and None not in (fixed[0], fixed[2])
             place: object = "batch" if axis == 0 or is_state else (str(port.dtype), fixed, axis)
             leader = first.setdefault(place, extent)
@@ -60,7 +60,7 @@ def _equal(dims: Dims, ports: Sequence[InputPort]) -> dict[str, Linear]:
 
 
 def _closed(dims: Dims, ties: Mapping[str, Linear]) -> Dims:
-    """Add ties to those that there are, none of them in terms of a dim that follows itself."""
+    """Add ties to the existing ones, none of them in terms of a dim that itself follows from others."""
     new = {name: form for name, form in ties.items() if name not in dims.wishes}
     if not new:
         return dims

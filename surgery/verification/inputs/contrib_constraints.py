@@ -1,7 +1,7 @@
-"""Which extents operators of com.microsoft want to agree.
+"""Extents that operators of com.microsoft require to be equal.
 
-Source: the checks that ONNX Runtime's kernels make of their inputs (`multihead_attention_helper.h`,
-`group_query_attention_helper.h`, `attention_base.h`, `embed_layer_norm_helper.cc`).
+Source: the input checks of ONNX Runtime's kernels (`multihead_attention_helper.h`, `group_query_attention_helper.h`,
+`attention_base.h`, `embed_layer_norm_helper.cc`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Rule = Callable[[Shapes], Iterator[Pair]]
 
 
 def contrib_pairs(node: ir.Node, shapes: Shapes, elements: Callable[[int], Dims | None]) -> Iterator[Pair]:
-    """Yield the pairs of extents that must be equal, one of them a sum where lengths add up.
+    """Yield the pairs of extents that must be equal; one of them is a sum where lengths add up.
 
-    `elements` gives those of a small input as far as they are extents.
+    `elements` returns the elements of a small input, if they are extents.
     """
     if node.op_type == "GroupQueryAttention":
         yield from _lengths(shapes, elements(6))
@@ -33,7 +33,7 @@ def contrib_pairs(node: ir.Node, shapes: Shapes, elements: Callable[[int], Dims 
 
 
 def _dims(shapes: Shapes, index: int, *ranks: int) -> Dims | None:
-    """Return the dims of an input when it is there and has one of the ranks."""
+    """Return the dims of an input if it is present and has one of the ranks."""
     found = shapes[index] if index < len(shapes) else None
     return found if found is not None and len(found) in ranks else None
 
@@ -71,7 +71,7 @@ def _pasts(query: Dims, key: Dims | None, value: Dims | None) -> Iterator[Pair]:
 
 
 def _scores(query: Dims, total: Extent, mask: Dims | None, bias: Dims | None) -> Iterator[Pair]:
-    """A mask is by batch and key, or by query in between; what is added to scores is by query and key at its end."""
+    """Yield the pairs for a mask of batch, optionally query, and key, and for a bias that ends with query and key."""
     if mask is not None and len(mask) > 1:
         yield mask[0], query[0]
         yield mask[-1], total
@@ -122,14 +122,14 @@ def _group_query_attention(shapes: Shapes) -> Iterator[Pair]:
 
 
 def _lengths(shapes: Shapes, total: Dims | None) -> Iterator[Pair]:
-    """The total length is that of the past and the new positions together."""
+    """Yield the total length and the sum of the past and the new positions."""
     query, past = _dims(shapes, 0, 3), _dims(shapes, 3, 4)
     if query is not None and total:
         yield total[0], _sum(past, query[1])
 
 
 def _embeddings(shapes: Shapes) -> Iterator[Pair]:
-    """Words, segments and the mask have one shape; positions may have one row for all."""
+    """Yield the pairs for words, segments and mask, of one shape, and for positions, which may be one row for all."""
     ids = _dims(shapes, 0, 2)
     for index in (1, 7):
         other = _dims(shapes, index, 2)
@@ -141,7 +141,7 @@ def _embeddings(shapes: Shapes) -> Iterator[Pair]:
 
 
 def _rotary(shapes: Shapes) -> Iterator[Pair]:
-    """Positions are by batch and place, unless they are one offset."""
+    """Yield the pairs for positions of batch and place, unless they are one offset."""
     data, places = _dims(shapes, 0, 3, 4), _dims(shapes, 1, 2)
     if data is not None and places is not None:
         yield data[0], places[0]
@@ -149,7 +149,7 @@ def _rotary(shapes: Shapes) -> Iterator[Pair]:
 
 
 def _equal(*places: int) -> Rule:
-    """Inputs whose dims agree from the last one on."""
+    """Return the rule that the dims of inputs agree, from the last one backwards."""
 
     def rule(shapes: Shapes) -> Iterator[Pair]:
         found = [shapes[place] for place in places if place < len(shapes)]

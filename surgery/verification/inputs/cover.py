@@ -1,9 +1,9 @@
-"""Sizes at which every free dim is tried, whatever else was refused, and few points that cover them.
+"""The sizes at which every free dim is tried, whatever else was rejected, and a few points that cover them.
 
-Broadcasting goes wrong at 1, a split or a padding at an uneven size, and an operand that a constant enlarges shows it
-at 1 only, where all but the extent of that constant is refused. So each dim is tried at 1, at 2, at an uneven size, and
-at the extents of constants that it meets. Several dims move at once, so that a point serves all of them; where that is
-refused, it is taken apart until each size was tried by itself, with the other dims as they were and at 1.
+Broadcasting goes wrong at 1, a split or a padding at an odd size, and an operand that is enlarged by a constant shows
+it only at 1, where all extents but that of the constant are rejected. So each dim is tried at 1, at 2, at an odd size,
+and at the extents of constants that it meets. Several dims move at once, so that one point serves all of them; if it is
+rejected, it is split until each size has been tried by itself, with the other dims unchanged and at 1.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ Size = tuple[str, int]
 """A dim and an extent."""
 
 LEAST = 3
-"""No uneven size is smaller: 1 is a case of its own."""
+"""The smallest odd size: 1 is a case of its own."""
 
 _PAIRED = 6
-"""So many dims are tried in pairs of sizes."""
+"""Maximum number of dims that are tried in pairs of sizes."""
 
 
 @dataclass
 class Budget:
-    """How many points may be tried and how many kept, and the estimated seconds that trying may take."""
+    """The numbers of points that may be tried and kept, and the estimated seconds that trying may take."""
 
     probes: int
     room: int
     seconds: float
 
     def spend(self, seconds: float) -> bool:
-        """Take a probe out; False when there is none left."""
+        """Deduct one probe; return False if none is left."""
         if self.probes <= 0 or self.room <= 0 or self.seconds <= 0:
             return False
         self.probes -= 1
@@ -43,7 +43,7 @@ class Budget:
 
 
 def sizes(dims: Dims, suggested: Mapping[str, Sequence[int]]) -> list[Size]:
-    """List the sizes at which dims are to be tried: the user's, else 1, 2, an uneven one and those suggested."""
+    """Return the sizes at which dims are to be tried: the user's, else 1, 2, an odd one and those suggested."""
     wanted: list[Size] = []
     for name in dims.names:
         extents = dims.wishes.get(name) or (1, 2, dims.uneven(name), *suggested.get(name, ()))
@@ -71,16 +71,16 @@ class Cover:
         self._probe = probe
 
     def _may_be(self, size: Size, broadcast: Sequence[str]) -> bool:
-        """Whether a size is worth trying: a dim that follows from others can only be broadcast to what they are."""
+        """Return whether a size is worth trying: a dim that follows from others can only be broadcast to them."""
         name, extent = size
         return extent == 1 and name in broadcast if self._follows(name) else True
 
     def _follows(self, name: str) -> bool:
-        """Whether a dim follows from other dims, not only from constants."""
+        """Return whether a dim follows from other dims, not only from constants."""
         return bool(set(self.tied.ties.get(name, ())) - {""})
 
     def run(self, pairs: bool) -> None:
-        """Try the sizes of all dims, first of those that others follow; then, if asked for, pairs of sizes."""
+        """Try the sizes of all dims, first of those that others follow from; then, with `pairs`, pairs of sizes."""
         for names in (set(self.tied.names), set(self.free.names)):
             self._sizes(names)
         loose = {name for name in self.free.names if not self._follows(name)}
@@ -88,19 +88,19 @@ class Cover:
             self._pairs(loose)
 
     def _sizes(self, names: set[str]) -> None:
-        """Try what is missing of some dims, all at once as long as that is accepted."""
+        """Try the missing sizes of some dims, all at once as long as that is accepted."""
         left = [size for size in self.wanted if size[0] in names]
         while left := [size for size in left if not self._is_covered(size)]:
             group: dict[str, int] = {}
             for turn, name in enumerate(dict.fromkeys(name for name, _ in left)):
                 own = [extent for other, extent in left if other == name]
-                # Not all of them at 1 at the same time: then little would be seen of each.
+                # Not all dims are 1 at the same time: that would show little about each.
                 group[name] = own[turn % len(own)]
             self._split(list(group.items()))
             left = [size for size in left if size not in group.items()]
 
     def _split(self, group: list[Size]) -> None:
-        """Try some sizes together, and where that is refused in halves, down to each by itself."""
+        """Try some sizes together, and if that is rejected in halves, down to each by itself."""
         if self._at(self.base, group):
             return
         if len(group) > 1:
@@ -116,7 +116,7 @@ class Cover:
                 return
 
     def _at(self, point: Mapping[str, int], group: Sequence[Size]) -> bool:
-        """Try a point with some dims changed, and with those that follow from them."""
+        """Try a point with some dims changed, and the dims that follow from them."""
         leading = {name: extent for name, extent in {**point, **dict(group)}.items() if name in self.tied.names}
         moved = {**self.tied.complete(leading), **dict(group)}
         key = tuple(sorted(moved.items()))
@@ -133,18 +133,18 @@ class Cover:
         return any(self._is(point[name], name, extent) for point in self.accepted)
 
     def _is(self, found: int, name: str, extent: int) -> bool:
-        """Whether a size is the one that is asked for; any uneven one is as good as another."""
+        """Return whether an extent matches a size; any odd extent is as good as another."""
         is_uneven = name not in self.free.wishes and extent == self.free.uneven(name)
         return found == extent or (is_uneven and found >= LEAST and found % 2 == 1)
 
     def _pairs(self, names: set[str]) -> None:
-        """Try points that hold many pairs of sizes that no accepted point has, as long as there are such."""
+        """Try points with many pairs of sizes that no accepted point has, until no pair is missing."""
         possible = [size for size in self.wanted if size[0] in names and self._is_covered(size)]
         missing = {pair for pair in combinations(possible, 2) if pair[0][0] != pair[1][0] and not self._holds(pair)}
         while missing:
             point = self._richest(missing, names)
             self._at(self.base, list(point.items()))
-            # What is refused together is not asked for again.
+            # Pairs that were rejected together are not tried again.
             missing -= {pair for pair in missing if all(point.get(name) == extent for name, extent in pair)}
             missing = {pair for pair in missing if not self._holds(pair)}
 
@@ -152,7 +152,7 @@ class Cover:
         return any(all(self._is(point[name], name, extent) for name, extent in pair) for point in self.accepted)
 
     def _richest(self, missing: set[tuple[Size, Size]], names: set[str]) -> Point:
-        """Begin with the first missing pair, and add for each other dim the size that makes up most pairs."""
+        """Begin with the first missing pair, and add for each other dim the size that completes the most pairs."""
         point = dict(min(missing))
         for name in self.free.names:
             if name in names and name not in point:

@@ -1,8 +1,7 @@
-"""Inputs that have a default: initializers that a caller may override.
+"""Inputs with a default: initializers that a caller may override.
 
-Runs that leave them out see nothing of a change that takes a default for a constant. So such a model is verified a
-second time, with the defaults taken away: what was a default is then an input like any other, for which legal values
-are found by its uses.
+Runs that leave them out do not show a change that treats a default as a constant. So such a model is verified a second
+time without the defaults: each is then an input like any other, for which legal values are found by its uses.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ _MOST = 1 << 26
 
 
 def overridable(skeleton: bytes) -> frozenset[str]:
-    """Name the inputs that have a default; without those that are large.
+    """Return the inputs that have a default, except large ones.
 
-    Before IR version 4 each initializer had to be listed as an input; those are no inputs.
+    Before IR version 4, each initializer had to be listed as an input; such initializers do not count as inputs.
     """
     import onnx
 
@@ -41,7 +40,7 @@ def overridable(skeleton: bytes) -> frozenset[str]:
 
 
 def without_defaults(skeleton: bytes, names: frozenset[str]) -> bytes:
-    """Copy a model without the initializers of these names, so that a caller must give them."""
+    """Copy a model without the initializers of these names, so that a caller must provide them."""
     import onnx
 
     model = onnx.load_model_from_string(skeleton)

@@ -1,8 +1,8 @@
-"""What the graph implies for the symbolic dims of its inputs: which are equal, or sums of others. In a worker process.
+"""Constraints of a graph on the symbolic dims of its inputs: equal dims, and sums of others. Runs in a worker process.
 
-Shapes are inferred with symbols. Where an operator wants two dims to agree, and they are not the same expression, they
-must be: a mask that is added to scores over past and present keys is as long as both together. Two dims that meet in a
-broadcast may also differ when one is 1; what is found here is tried, and holds when the model accepts it.
+Shapes are inferred with symbols. If an operator requires two dims to agree, and they are different expressions, these
+must be equal: a mask that is added to scores over past and present keys is as long as both together. Two dims that meet
+in a broadcast may also differ if one is 1; the constraints are tried, and hold if the model accepts them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Pair = tuple[Extent, Extent]
 
 MOST_EXTENTS = 4
-"""So many extents of constants are tried for one dim."""
+"""Maximum number of extents of constants that are tried for one dim."""
 
 _BROADCASTS = traits.BROADCASTING | traits.NORMALIZING
 _CONTRIB_BROADCASTS = ("QLinearAdd", "QLinearMul", "QLinearWhere", "SkipGroupNorm", "SkipLayerNormalization")
@@ -37,7 +37,7 @@ _PRODUCTS = ("FusedGemm", "FusedMatMul", "Gemm", "GemmFastGelu", "MatMul")
 
 
 def dim_constraints(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Sequence[str]) -> Implied:
-    """Return what the graph implies for some dims; `dims` are those of the graph inputs."""
+    """Return what the graph implies for the dims `names`; `dims` are the dims of the graph inputs."""
     import onnx
 
     from surgery.shapes.inference import Inference
@@ -85,7 +85,7 @@ def _names(pairs: Iterator[Pair], names: Container[str]) -> Iterator[str]:
 
 
 def extents(pairs: Sequence[Pair], names: Sequence[str]) -> dict[str, list[int]]:
-    """List the numbers that each name must equal somewhere, whatever else it has to equal."""
+    """Return the numbers that each name must equal somewhere, regardless of what else it must equal."""
     known = {name: name for name in names}
     found: dict[str, list[int]] = {}
     for pair in dict.fromkeys(pairs):
@@ -102,7 +102,7 @@ def extents(pairs: Sequence[Pair], names: Sequence[str]) -> dict[str, list[int]]
 
 
 def _rename(model: onnx.ModelProto, dims: Mapping[str, list[Extent]], symbols: Mapping[str, str]) -> None:
-    """Return the dims of the inputs names that can be computed with; forget what is declared of other values."""
+    """Rename the dims of the inputs to symbols for arithmetic; drop the declared shapes of other values."""
     for value in model.graph.input:
         shape = value.type.tensor_type.shape
         for dim, extent in zip(shape.dim, dims.get(value.name, ())):
@@ -116,7 +116,7 @@ def _rename(model: onnx.ModelProto, dims: Mapping[str, list[Extent]], symbols: M
 
 
 def _pairs(node: ir.Node, facts: Mapping[ir.Value, Fact]) -> Iterator[Pair]:
-    """Yield the pairs of extents that an operator wants to agree."""
+    """Yield the pairs of extents that an operator requires to agree."""
     shapes = [_shape(value, facts) for value in node.inputs]
     known = [shape for shape in shapes if shape is not None]
     op = node.op_type
@@ -158,7 +158,7 @@ def _product(node: ir.Node, first: list[Extent], second: list[Extent]) -> Iterat
 
 
 def _batched(node: ir.Node, shapes: Sequence[list[Extent] | None]) -> Iterator[Pair]:
-    """The batch of the data is that of the initial states and of the lengths."""
+    """Yield the batch of the data paired with the batches of the initial states and of the lengths."""
     first = "layout" in node.attributes and bool(node.attributes["layout"].as_int())
     assert shapes[0] is not None
     batch = shapes[0][0 if first else 1]
@@ -169,7 +169,7 @@ def _batched(node: ir.Node, shapes: Sequence[list[Extent] | None]) -> Iterator[P
 
 
 def _reshaped(data: list[Extent], target: list[Extent] | None) -> Iterator[Pair]:
-    """As many elements before as after: factors that stand on both sides fall away."""
+    """Yield the pair that makes the numbers of elements before and after equal; common factors cancel."""
     if target is None or -1 in target or 0 in target:
         return
     before, after = Counter(data), Counter(target)
@@ -196,7 +196,7 @@ def _shape(value: ir.Value | None, facts: Mapping[ir.Value, Fact]) -> list[Exten
 
 
 def _elements(value: ir.Value | None, facts: Mapping[ir.Value, Fact]) -> list[Extent] | None:
-    """Return the elements of a small integer tensor, as far as they are known to be extents."""
+    """Return the elements of a small integer tensor, if they are known."""
     if value is None:
         return None
     fact = facts.get(value)
@@ -209,7 +209,7 @@ def _elements(value: ir.Value | None, facts: Mapping[ir.Value, Fact]) -> list[Ex
 
 
 def solve(pairs: Iterator[Pair], names: Sequence[str]) -> dict[str, Linear]:
-    """Solve for some names, later ones by earlier ones, sums by their parts."""
+    """Solve the equations for some names, expressing later names by earlier ones and sums by their parts."""
     known = {name: name for name in names}
     found: dict[str, Linear] = {}
     for first, second in pairs:
@@ -249,7 +249,7 @@ def _sum(first: Linear, second: Linear, times: int) -> Linear:
 
 
 def linear(extent: Extent, symbols: Mapping[str, str]) -> Linear | None:
-    """Read an expression as a sum of symbols times integers, None when it is none; names become their symbols."""
+    """Parse an expression as a sum of symbols times integers, with names as symbols; None if it is not one."""
     if isinstance(extent, int):
         return {"": extent} if extent else {}
     if extent in symbols:

@@ -1,4 +1,4 @@
-"""Symbolic dims: what they are called, how they depend on each other, and which extents to try."""
+"""Symbolic dims: their names, how they depend on each other, and which extents to try."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Linear = dict[str, int]
 
 
 class Implied(TypedDict):
-    """What a graph implies for its dims: those that follow from others, extents of constants that they meet, those
-    that may be 1 all the same, since they meet the others in a broadcast only, and the extents of those that it does
-    not admit at all of them."""
+    """What a graph implies for its dims: the dims that follow from others, the extents of constants that dims meet, the
+    dims that may be 1 nevertheless because they meet others only in a broadcast, and the admitted extents of dims for
+    which the graph does not admit all."""
 
     ties: dict[str, Linear]
     sizes: dict[str, list[int]]
@@ -29,15 +29,17 @@ UNKNOWN = Implied(ties={}, sizes={}, broadcast=[], admits={})
 
 
 SMALL = ((2, 3, 5, 7, 11, 13, 17, 19, 23, 29), (1, 4, 6, 9, 8, 10, 12, 15, 14, 16))
-"""Two sets of extents, distinct within each and between them. The first dim, most often the batch, is 1 in one of
-them: broadcasting goes wrong only there. The others are uneven, so that a wrong split or a padding shows."""
+"""Two sets of extents, distinct within each set and between them. The first dim, most often the batch, is 1 in one of
+them: broadcasting goes wrong only there. In the first set, the others are odd, so that a wrong split or padding
+shows."""
 
 SPATIAL = ((45, 37, 21), (50, 68, 24))
-"""Two sets of extents for the height, width and depth of an image: so many that a deep network still has several
-positions in its last layer. With few, all taps of a kernel but its middle see padding, and prove nothing."""
+"""Two sets of extents for the height, width and depth of an image, large enough that a deep network still has several
+positions in its last layer. With few positions, all taps of a kernel but the middle one see padding, and prove
+nothing."""
 
 LONG = (2, 37, 41, 31, 29)
-"""One set of larger extents: a window, a bucket or a slice may treat the first few positions all alike."""
+"""One set of larger extents: a window, a bucket or a slice may treat the first few positions alike."""
 
 WIDE = (101, 118, 52)
 """The same for images: strides and windows of the last layers of a deep network need several positions."""
@@ -46,36 +48,36 @@ LARGE = (32, 64, 224, 16, 8, 128)
 """Extents for dims that must be a multiple of a window or a stride, or large enough for a kernel."""
 
 LARGER = (512, 576, 1024, 160, 256, 96)
-"""The same for sequences: frames of a signal, and windows that its spectrum is taken of."""
+"""The same for sequences: frames of a signal, and windows over which its spectrum is computed."""
 
 MULTIPLES = ((64, 96, 32), (96, 64, 32), (32, 64, 32))
-"""Extents for images that are scaled down by two several times and up again, height and width unlike."""
+"""Extents for images that are scaled down by two several times and up again, with different height and width."""
 
 STEP = 32
-"""A multiple of this is most often one of several that are legal, and nothing else is."""
+"""If a multiple of this is legal, most often other multiples are legal too, and nothing else is."""
 
 UNEVEN = 5
-"""An uneven extent for a dim that begins with an even one, most often the batch; the next dim has 3."""
+"""An odd extent for a dim that starts with an even one, most often the batch; the next dim has 3."""
 
 SIGNAL = 1601
-"""An extent for the samples of a waveform: speech encoders make one position of a few hundred of them."""
+"""An extent for the samples of a waveform: speech encoders turn a few hundred of them into one position."""
 
 
 _SINGLE = 4
-"""So many dims are tried at 1 each, with the others as they are."""
+"""Number of dims that are each tried at 1, with the others unchanged."""
 
 _SEQUENCES = 3
-"""A model with more free dims is not tried with sequences of `LARGER` extents."""
+"""Models with more free dims are not tried with sequences of `LARGER` extents."""
 
 _WINDOW = 16
-"""A dim that may be no smaller than this is under a large window, and gets an extent at which it takes several."""
+"""A dim whose smallest extent exceeds this is under a large window, and gets an extent of several windows."""
 
 
 @dataclass(frozen=True)
 class Dims:
-    """The free dims of a model in order of appearance, and what the user says of them.
+    """The free dims of a model in order of appearance, and the user's extents for them.
 
-    `ties` holds those that follow from others, `admits` the extents of those of which the graph does not admit all.
+    `ties` holds the dims that follow from others, `admits` the extents of dims for which the graph does not admit all.
     """
 
     names: tuple[str, ...]
@@ -85,12 +87,12 @@ class Dims:
     admits: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     def tied(self, ties: Mapping[str, Linear]) -> Dims:
-        """Return the dims with some of them following from others, as far as the user does not say otherwise."""
+        """Return the dims with some of them following from others, except those that the user sets."""
         kept = {name: form for name, form in ties.items() if name not in self.wishes}
         return replace(self, names=tuple(name for name in self.names if name not in kept), ties=kept)
 
     def complete(self, point: Mapping[str, int]) -> dict[str, int]:
-        """Add the dims that follow to a point."""
+        """Add the dims that follow from others to a point."""
         sums = {
             name: max(1, sum(times * (point[other] if other else 1) for other, times in form.items()))
             for name, form in self.ties.items()
@@ -98,7 +100,7 @@ class Dims:
         return {**point, **sums}
 
     def ladder(self) -> Iterator[dict[str, int]]:
-        """Yield points to try in turn until the model accepts one: small and uneven first, then large or equal."""
+        """Yield points to try in turn until the model accepts one: small and odd first, then large or equal."""
         if not self.names:
             yield {}
             return
@@ -118,35 +120,35 @@ class Dims:
                 yield point
 
     def starts(self) -> list[dict[str, int]]:
-        """Return the points to try first where a small one was refused."""
+        """Return the points to try first after a small one was rejected."""
         narrow = [self._admitted(self._start(which), {}, times) for times in (2, 1) for which in (0, 1)]
         return [self.point(0), self.point(1), *(narrow if self.admits else []), *self.multiples()]
 
     def multiples(self) -> list[dict[str, int]]:
-        """Return points at which images have a size that several layers can halve."""
+        """Return points with image sizes that several layers can halve."""
         return [self._imaged(self._small(0), 0, extents) for extents in MULTIPLES] if self.spatial else []
 
     def point(self, which: int) -> dict[str, int]:
-        """Return one of the two points to begin with: small extents, images larger, the user's wishes first."""
+        """Return one of the two starting points: the user's extents, else small ones, larger for images."""
         return self._admitted(self._start(which), self.point(0) if which and self.admits else {})
 
     def _start(self, which: int) -> dict[str, int]:
         return self._imaged(self._small(which), which, SPATIAL[which])
 
     def long(self) -> dict[str, int]:
-        """Return a point with larger extents, but for the first dim, most often the batch."""
+        """Return a point with larger extents, except for the first dim, most often the batch."""
         point = {name: self._wish(name, 0, _nth(LONG, index)) for index, name in enumerate(self.names)}
         return self._admitted(self._imaged(point, 0, WIDE), {})
 
     def _imaged(self, point: Mapping[str, int], which: int, extents: Sequence[int]) -> dict[str, int]:
-        """Return the dims of images other extents."""
+        """Return a point with other extents for the dims of images."""
         names = (name for name in self.spatial if name in point)
         return {**point, **{name: self._wish(name, which, extent) for name, extent in zip(names, extents)}}
 
     def _admitted(self, point: Mapping[str, int], avoided: Mapping[str, int], times: int = 4) -> dict[str, int]:
-        """Move each dim to the next extent that the graph admits, no two to the same one, nor to one to be avoided.
+        """Move each dim to the next extent that the graph admits, a different one for each, and not to an avoided one.
 
-        Below a large window, a dim becomes so many times as long as that one at least.
+        A dim that is smaller than a large window first grows by `times` the window.
         """
         found = dict(point)
         taken: set[int] = set()
@@ -165,7 +167,7 @@ class Dims:
         return {name: self._wish(name, which, _nth(SMALL[which], index)) for index, name in enumerate(self.names)}
 
     def alternatives(self, name: str, extent: int) -> list[int]:
-        """List other extents to try for a dim that has an accepted one."""
+        """Return other extents to try for a dim that has an accepted one."""
         wishes = self.wishes.get(name)
         if wishes:
             return [other for other in wishes if other != extent]
@@ -179,7 +181,7 @@ class Dims:
         return [other for other in dict.fromkeys(found) if other != extent and other > 0]
 
     def uneven(self, name: str) -> int:
-        """Return an uneven size for a dim, the one that it begins with where that is uneven."""
+        """Return an odd size for a dim: the one that it starts with, if that is odd."""
         extent = self.point(0)[name]
         return extent if extent % 2 and extent > 1 else UNEVEN
 
@@ -199,7 +201,7 @@ def _nth(extents: tuple[int, ...], index: int) -> int:
 
 
 def free_names(extents: Iterable[Extent]) -> tuple[str, ...]:
-    """Return the dims that can be chosen: the names, without the expressions over other names."""
+    """Return the dims that can be chosen: the names, but not expressions over other names."""
     texts = list(dict.fromkeys(extent for extent in extents if isinstance(extent, str)))
     plain = {text for text in texts if text.isidentifier()}
     return tuple(text for text in texts if not _is_expression(text, plain))
@@ -216,9 +218,9 @@ def evaluate(extent: Extent, point: Mapping[str, int]) -> int:
 
 
 def _is_expression(text: str, plain: set[str]) -> bool:
-    """Whether a dim name is arithmetic over names that stand for dims by themselves.
+    """Return whether a dim name is arithmetic over names that are dims themselves.
 
-    "batch-size" is a name like any other as long as no dims are called "batch" and "size".
+    "batch-size" is an ordinary name unless there are dims called "batch" and "size".
     """
     try:
         tree = ast.parse(text, mode="eval").body

@@ -1,7 +1,7 @@
-"""Values that the user gives, read from files and fitted to the inputs of a model.
+"""Values given by the user, read from files and fitted to the inputs of a model.
 
-Numpy's `.npy` and `.npz` (without pickled objects), and the protobufs of ONNX test sets: TensorProto, SequenceProto,
-OptionalProto, by the type of the input.
+The formats are Numpy's `.npy` and `.npz` (without pickled objects), and the protobufs of ONNX test sets: TensorProto,
+SequenceProto or OptionalProto, by the type of the input.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _NOT_IN_NUMPY = frozenset(ONNX_TYPES.values())
 
 
 class MisfitError(Exception):
-    """What is given cannot be read, or does not fit the model: what is wrong, and what to do about it."""
+    """Given data cannot be read or does not fit the model: what is wrong, and what to do about it."""
 
     def __init__(self, what: str, todo: str = "") -> None:
         super().__init__(f"{what}; {todo}" if todo else what)
 
     def complain(self, place: Place | None, subject: str) -> NoReturn:
-        """Raise the error for the user: at a place of a recipe, else about a file or other subject."""
+        """Raise the error for the user: at a place in a recipe, else about a file or another subject."""
         if place is not None:
             raise RecipeError([Problem(place.path, place.line, place.column, f"{subject}: {self}")]) from self
         raise UsageError(str(self), where=subject) from self
@@ -45,7 +45,7 @@ class MisfitError(Exception):
 
 @dataclass
 class Values:
-    """Values by the names of inputs, the outputs that go with them, and arrays of other names."""
+    """Values by input name, the outputs that belong to them, and arrays with other names."""
 
     inputs: dict[str, Any] = field(default_factory=dict)
     outputs: dict[str, Any] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Values:
 
 
 def shape_of(value: Any) -> tuple[int, ...] | None:
-    """Return the shape of a tensor, or of the first tensor of a sequence; None when there is no tensor."""
+    """Return the shape of a tensor, or of the first tensor of a sequence; None if there is no tensor."""
     if isinstance(value, list):
         return shape_of(value[0]) if value else None
     return None if value is None else tuple(int(extent) for extent in value.shape)
@@ -63,7 +63,7 @@ def shape_of(value: Any) -> tuple[int, ...] | None:
 
 
 def fit(value: Any, port: InputPort) -> Any:
-    """Give a value the form that an input takes; MisfitError when its type, rank or fixed extents are others."""
+    """Convert a value to the form that an input takes; raise MisfitError if its type, rank or fixed extents differ."""
     if value is None and port.kind == "optional":
         return None
     wants_list = "sequence" in (port.kind, port.inner)
@@ -99,7 +99,7 @@ def _fit_tensor(value: Any, port: InputPort) -> Array:
 
 
 def _fit_elements(array: Array, wanted: np.dtype[Any], name: str) -> Array:
-    """Give an array the wanted dtype where nothing of its meaning is lost."""
+    """Convert an array to the wanted dtype, if its meaning is preserved."""
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if wanted.kind == "O":
         if array.dtype.kind in "US":
@@ -110,7 +110,7 @@ def _fit_elements(array: Array, wanted: np.dtype[Any], name: str) -> Array:
     if array.dtype == wanted and array.dtype.kind != "O":
         return array
     if wanted in _NOT_IN_NUMPY:
-        # Numpy writes the types that it lacks as opaque bytes. Who has no such type at hand gives a wider one.
+        # Numpy writes the types that it lacks as opaque bytes. Users without such a type give a wider one.
         if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
             return array.view(wanted)
         whole = is_integer(array.dtype)
@@ -136,9 +136,9 @@ def _spell(port: InputPort) -> str:
 def fit_all(
     values: Mapping[str, Any], ports: Sequence[InputPort], defaults: Sequence[InputPort] = (), *, complete: bool = True
 ) -> dict[str, Any]:
-    """Fit values to the inputs of their names; MisfitError for a name that is unknown, or missing if `complete`.
+    """Fit values to the inputs with their names; raise MisfitError for unknown names, and missing ones if `complete`.
 
-    Those of `defaults` may be missing.
+    Inputs in `defaults` may be missing.
     """
     known = {port.name: port for port in (*ports, *defaults)}
     for name in values:
@@ -157,7 +157,7 @@ def fit_all(
 
 
 def unknown_input(name: str, known: Iterable[str]) -> MisfitError:
-    """Report that the model has no such input."""
+    """Return the error that the model has no such input."""
     names = sorted(known)
     near = difflib.get_close_matches(str(name), names, n=1)
     hint = f"did you mean '{near[0]}'?" if near else f"its inputs are {', '.join(names) or 'none'}"
@@ -174,14 +174,14 @@ def read_arrays(path: Path) -> dict[str, Array] | Array:
             loaded = np.load(file, allow_pickle=False)
             return loaded if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
     except Exception as error:
-        # Numpy takes any file that is none of its own for pickled objects.
+        # Numpy takes any file that is not in one of its own formats for pickled objects.
         pickled = "pickle" in str(error) or "Object arrays" in str(error)
         reason = "it contains no numpy arrays, or Python objects" if pickled else _short(error)
         raise MisfitError(f"cannot be read: {reason}") from error
 
 
 def read_proto(path: Path, kind: str) -> tuple[str, Any]:
-    """Read a protobuf of a test set; return the name that it gives itself and its value."""
+    """Read a protobuf of a test set; return the name stored in it and its value."""
     import onnx
     from onnx import numpy_helper
 
@@ -198,7 +198,7 @@ def read_proto(path: Path, kind: str) -> tuple[str, Any]:
         proto.ParseFromString(path.read_bytes())
         if any(True for _ in external_tensors(proto)):
             raise ValueError("its data is in another file")
-        # An empty optional may name the type that it does not hold, which its reader does not expect.
+        # An empty optional may declare the type of its missing element, which the reader does not expect.
         is_empty = kind == "optional" and not any(field.name.endswith("_value") for field, _ in proto.ListFields())
         return proto.name, None if is_empty else convert(proto)
     except Exception as error:
@@ -213,7 +213,7 @@ def _short(error: Exception) -> str:
 
 
 def read_value(path: Path, port: InputPort) -> Any:
-    """Read the value of one input from a `.npy`, a `.npz` (by its name, or alone in it) or a `.pb`."""
+    """Read the value of one input from a `.npy`, a `.npz` (by its name, or the only array in it) or a `.pb`."""
     if path.suffix == ".pb":
         return fit(read_proto(path, port.kind)[1], port)
     loaded = read_arrays(path)
@@ -225,7 +225,7 @@ def read_value(path: Path, port: InputPort) -> Any:
 
 
 def read_tensors(spec: InputsSpec, ports: Sequence[InputPort], defaults: Sequence[InputPort] = ()) -> dict[str, Any]:
-    """Read the files that single inputs are given by; check the names, and what else is said of inputs."""
+    """Read the files given for single inputs; check the names, and the other settings for inputs."""
     known = {port.name: port for port in (*ports, *defaults)}
     found = {}
     for name, tensor in spec.tensors.items():
@@ -242,7 +242,7 @@ def read_tensors(spec: InputsSpec, ports: Sequence[InputPort], defaults: Sequenc
 
 
 def _check_elements(tensor: TensorSpec, port: InputPort) -> None:
-    """Refuse choices and ranges that the type of an input cannot hold."""
+    """Reject choices and ranges that the type of an input cannot hold."""
     if port.dtype is None:
         return
     items = tensor.values if tensor.values is not None else tensor.range or ()
@@ -261,7 +261,7 @@ def _check_elements(tensor: TensorSpec, port: InputPort) -> None:
 
 
 def sets_in(path: Path) -> list[Path]:
-    """List the sets of inputs at a path: itself, or the `.npz` files and folders with `input_0.pb` in a folder."""
+    """Return the sets of inputs at a path: itself, or the `.npz` files and folders with `input_0.pb` in it."""
     if not path.is_dir():
         if not path.exists():
             raise MisfitError("no such file or folder")
@@ -277,12 +277,12 @@ def sets_in(path: Path) -> list[Path]:
 
 
 def is_set(path: Path) -> bool:
-    """Return whether a folder is a test set of ONNX."""
+    """Return whether a folder is an ONNX test set."""
     return path.is_dir() and any((path / name).is_file() for name in ("input_0.pb", "output_0.pb"))
 
 
 def natural(path: Path) -> list[tuple[int, str]]:
-    """Sort `set_10` after `set_9`."""
+    """Return a sort key that places `set_10` after `set_9`."""
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", path.name)]
 
 
@@ -294,7 +294,7 @@ def read_set(
     *,
     labelled: bool = False,
 ) -> Values:
-    """Read one set of inputs, and of outputs as far as it has them; a `.npz` may hold other arrays if `labelled`."""
+    """Read one set of inputs, and the outputs if it has any; a `.npz` may hold other arrays if `labelled`."""
     if path.is_dir():
         return _read_folder(path, ports, defaults, graph)
     if path.suffix in (".npy", ".pb"):
@@ -316,12 +316,12 @@ def split(
     *,
     labelled: bool = False,
 ) -> Values:
-    """Tell inputs from outputs, and from other arrays if `labelled`, by their names, and fit the inputs."""
+    """Separate inputs from outputs, and from other arrays if `labelled`, by their names, and fit the inputs."""
     inputs = {port.name for port in (*ports, *defaults)}
     outputs = {output.name for output in graph.output} - inputs
     found = {name: np.asarray(array) for name, array in arrays.items() if name in outputs}
     others = set(arrays) - inputs - outputs if labelled else set()
-    # An input that may be left out and whose name is misspelt would be taken for a label.
+    # An optional input with a misspelt name would be taken for a label.
     others = {name for name in others if not difflib.get_close_matches(name, inputs - set(arrays), n=1)}
     given = {name: array for name, array in arrays.items() if name not in found and name not in others}
     labels = {name: np.asarray(array) for name, array in arrays.items() if name in others}
@@ -341,7 +341,7 @@ def _read_folder(
     known = [(port.name, port.kind) for port in (*ports, *defaults)]
     order = known[: len(ports)]
     if len(files) > len(ports) and len(files) == len(graph.input):
-        # Weights that are listed as inputs, as old models have them, may have files too.
+        # Weights that are listed as inputs, as in old models, may have files too.
         order = [(value.name, _kind_of(value.type)) for value in graph.input]
     beyond = [path.name for index, path in sorted(files.items()) if index >= len(order)]
     if beyond:
@@ -359,7 +359,7 @@ def _read_folder(
 def _named(
     files: Mapping[int, Path], order: Sequence[tuple[str, str]], known: Sequence[tuple[str, str]]
 ) -> dict[str, Any]:
-    """Read numbered files and give each value a name: its own, if all of them are known and different."""
+    """Read numbered files and name each value: by its own name, if all of these are known and different."""
     read = {index: read_proto(path, order[index][1]) for index, path in sorted(files.items())}
     own = [name for name, _ in read.values()]
     by_name = len(set(own)) == len(own) and set(own) <= set(dict(known)) and len({kind for _, kind in known}) == 1

@@ -1,4 +1,4 @@
-"""Inputs made by a user's function, in a worker: it may raise, hang or end its process."""
+"""Inputs made by a user's function, called in a worker because it may raise, hang or end its process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from surgery.workers import Worker, stage
 class Generator:
     """A user's function that makes inputs.
 
-    It may leave out inputs, which are then drawn. `complete` tells, after a call, whether it made all of them.
+    It may leave out inputs, which are then drawn. `complete` says, after a call, whether it made all of them.
     """
 
     def __init__(
@@ -50,21 +50,21 @@ class Generator:
         defaults: Sequence[InputPort],
         verify: VerifySpec,
     ) -> Generator | None:
-        """Return the generator that a recipe names, None when it names none."""
+        """Return the generator that a recipe names; None if it names none."""
         spec = inputs.generator
         if spec is None:
             return None
-        # What the recipe says of single inputs counts, and is all that the function may leave out under only_given.
+        # Under only_given, the function may leave out only those inputs for which the recipe has settings.
         required = [port.name for port in ports if port.name not in inputs.tensors] if inputs.only_given else []
         return cls(spec, ports, defaults, required, verify)
 
     @property
     def title(self) -> str:
-        """What to call it in a message."""
+        """The name used in messages."""
         return f"{self.spec.file.name}:{self.spec.function}"
 
     def make(self, dims: Mapping[str, int], seed: int) -> dict[str, Any]:
-        """Make the inputs for extents and a seed; RecipeError or UsageError says what is wrong with them."""
+        """Make the inputs for extents and a seed; raise RecipeError or UsageError if they do not fit."""
         try:
             made = self._call(dims, seed)
             if not self._steady:
@@ -81,12 +81,12 @@ class Generator:
         return feed
 
     def number(self, bindings: Sequence[Binding], first: int) -> list[Binding]:
-        """Give each set a separate seed, for the seed is all that sets of the same dims differ in."""
+        """Give each set a separate seed, because sets with the same dims differ only in their seeds."""
         bindings = [replace(binding, seed=first + index) for index, binding in enumerate(bindings)]
         return [replace(binding, character="generator") for binding in bindings] if self.complete else bindings
 
     def close(self) -> None:
-        """End the worker."""
+        """Stop the worker."""
         self._worker.close()
 
     def _call(self, dims: Mapping[str, int], seed: int) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class Generator:
         return {name: array for name, array in answer["arrays"].items() if name not in spec.gone}
 
     def _require_same(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
-        """Hold the function to its seed: the same one makes the same arrays."""
+        """Require the function to return the same arrays for the same seed."""
         if _bits(first) != _bits(second):
             raise MisfitError(
                 "it returns different arrays when called again with the same seed",
@@ -130,7 +130,7 @@ def _extent(extent: Extent, dims: Mapping[str, int]) -> int | None:
 
 
 def _bits(values: Mapping[str, Any]) -> list[Any]:
-    """Give a form of arrays that is equal when all their bits are."""
+    """Return a form of arrays that is equal if all their bits are."""
 
     def one(value: Any) -> Any:
         if isinstance(value, list):
@@ -147,7 +147,7 @@ def _bits(values: Mapping[str, Any]) -> list[Any]:
 def generate(file: str, function: str, folder: str, dims: dict[str, int], seed: int) -> dict[str, Any]:
     """Call a user's function, in a worker process and in the caller's folder.
 
-    Returns `{"arrays": ...}`, or `{"problem": text, "ran": bool}` in words for the user.
+    Returns `{"arrays": ...}`, or `{"problem": text, "ran": bool}` with a text for the user.
     """
     try:
         found = find(file, function, folder)
@@ -161,7 +161,7 @@ def generate(file: str, function: str, folder: str, dims: dict[str, int], seed: 
 
 
 def _packed(made: Any) -> dict[str, Any]:
-    """Turn what a function returned into plain data."""
+    """Convert the result of a function into plain data."""
     if not isinstance(made, Mapping) or not all(isinstance(name, str) for name in made):
         return {"problem": f"it returns a {type(made).__name__}, not a dict of arrays by input name", "ran": True}
     arrays: dict[str, Any] = {}

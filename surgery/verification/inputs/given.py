@@ -1,8 +1,8 @@
-"""Sets of inputs that are given: by a recipe, the caller, or a test set next to the model.
+"""Given sets of inputs: from a recipe, the caller, or a test set next to the model.
 
-What is given comes before what is drawn. A set that a user asked for has to fit the model and to run on it; one that
-was found next to the model is left out, with a remark, when it does not. Expected outputs are held against the
-original, for it alone may be blamed when they are not reproduced.
+Given sets come before drawn ones. A set that a user asked for must fit the model and run; one that was found next to
+the model is left out, with a remark, if it does not. Expected outputs are compared with the original's, because only
+the original can be blamed if they are not reproduced.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     import onnx
 
 _MOST_FOUND = 10
-"""So many test sets next to a model are taken without being asked for."""
+"""Maximum number of test sets next to a model that are used without being asked for."""
 
 
 @dataclass(frozen=True)
 class GivenBinding(Binding):
-    """A set of inputs that is there already. `expected` are the outputs that came with it, `others` further arrays.
+    """A given set of inputs. `expected` are the outputs that came with it, `others` further arrays.
 
-    `outcome` says what became of them: "reproduced" by the original, or where it differs. `dims` are those of the
+    `outcome` says how these outputs compare: "reproduced" by the original, or where it differs. `dims` are those of the
     arrays, `character` the name of the file or folder.
     """
 
@@ -53,13 +53,13 @@ class GivenBinding(Binding):
     path: Path = field(default=Path(), compare=False)
 
     def as_json(self, refused: str | None = None) -> dict[str, Any]:
-        """Return the set for a report: nothing was drawn, so that there is no seed."""
+        """Return the set for a report; nothing was drawn, so there is no seed."""
         entry = {**super().as_json(refused), "seed": None}
         return entry if self.outcome is None else {**entry, "expected_outputs": self.outcome}
 
 
 def found_sets(model: Path) -> tuple[DataSpec, ...]:
-    """Find the test sets of ONNX next to a model file."""
+    """Return the ONNX test sets next to a model file."""
     try:
         folders = [path for path in model.parent.glob("test_data_set_*") if is_set(path)]
     except OSError:
@@ -68,7 +68,7 @@ def found_sets(model: Path) -> tuple[DataSpec, ...]:
 
 
 def with_found_sets(inputs: InputsSpec, model: Path | None) -> InputsSpec:
-    """Add the test sets next to a model file to what is given for it."""
+    """Add the test sets next to a model file to the given ones."""
     if model is None:
         return inputs
     asked = {item.path.resolve() for item in inputs.data}
@@ -77,19 +77,19 @@ def with_found_sets(inputs: InputsSpec, model: Path | None) -> InputsSpec:
 
 
 def without_given_sets(inputs: InputsSpec) -> InputsSpec | None:
-    """Return what holds of a model whose defaults were taken away, for sets that leave them out do not fit it.
+    """Return the settings for a model whose defaults were removed, because sets that leave them out do not fit it.
 
-    None when nothing but what is given shall be fed, for then there is nothing to feed instead.
+    None if only given sets may be fed, because then no inputs are left.
     """
     return None if inputs.only_given else replace(inputs, data=())
 
 
 class Given:
-    """The sets that are given for a model.
+    """The sets of inputs that are given for a model.
 
     `sets` are those that fit it, `accepted` those of them that it ran on, `left_out` those that were found but do not
-    fit or do not run, with the reason. What was asked for and does not fit is a RecipeError or UsageError. If
-    `labelled`, they may hold arrays that are no inputs and no outputs.
+    fit or do not run, with the reason. A set that was asked for and does not fit raises RecipeError or UsageError. If
+    `labelled`, sets may hold arrays that are neither inputs nor outputs.
     """
 
     def __init__(self, skeleton: bytes, inputs: InputsSpec, *, labelled: bool = False) -> None:
@@ -113,7 +113,7 @@ class Given:
             raise UsageError("only_given: no input set is given", todo="list some under data, or remove only_given")
 
     def accept(self, binding: GivenBinding, refusal: str | None) -> None:
-        """Take a set that the original has run on, or has refused."""
+        """Record a set that the original has run on, or has rejected."""
         if refusal is None:
             self.accepted.append(binding)
             return
@@ -156,7 +156,7 @@ class Given:
 
 
 def _names(data: Sequence[DataSpec]) -> dict[Path, str]:
-    """Name paths by their last part, those that share it by their folder too."""
+    """Name paths by their last part, with the folder where several share it."""
     paths: list[Path] = []
     for item in data:
         try:
@@ -168,7 +168,7 @@ def _names(data: Sequence[DataSpec]) -> dict[Path, str]:
 
 
 def bind(ports: Sequence[InputPort], feed: Mapping[str, Any]) -> dict[str, int]:
-    """Read the extents of the free dims off arrays: the first where two disagree, 0 where there is no tensor."""
+    """Read the extents of the free dims from arrays: the first if two disagree, 0 if there is no tensor."""
     point: dict[str, int] = {}
     names = free_names(extent for port in ports for extent in port.dims)
     for port in ports:

@@ -13,11 +13,11 @@ _modules: dict[str, dict[str, Any]] = {}
 
 
 class LocalFunctionError(Exception):
-    """The file cannot be imported, or has no such function: in words for the user."""
+    """The file cannot be imported, or has no such function; the message is meant for the user."""
 
 
 def find(file: str, function: str, folder: str) -> Callable[..., Any]:
-    """Import a file, once, and return a function of it; the process then works in `folder`."""
+    """Import a file once and return one of its functions; the process then works in `folder`."""
     stage(f"the import of {Path(file).name}")
     os.chdir(folder)
     try:
@@ -33,7 +33,7 @@ def find(file: str, function: str, folder: str) -> Callable[..., Any]:
 
 
 def _import(file: str) -> dict[str, Any]:
-    """Run a Python file as a module, which may import its neighbours."""
+    """Run a Python file as a module, which may import files next to it."""
     import importlib.util
     import sys
 
@@ -49,7 +49,7 @@ def _import(file: str) -> dict[str, Any]:
 
 
 def raised(error: BaseException, file: str) -> str:
-    """Say on one line what was raised, and in which line of the user's file."""
+    """Return in one line what was raised, and in which line of the user's file."""
     import traceback
 
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]

@@ -1,7 +1,7 @@
 """Legal inputs for a model, found from its graph.
 
-A `Binding` says everything about one set of inputs: the extents of the symbolic dims, the character of the data,
-how integers are treated, the seed. `Plan.feeds` turns it into arrays, always into the same ones.
+A `Binding` describes one set of inputs completely: the extents of the symbolic dims, the character of the data, the
+treatment of integers, the seed. `Plan.feeds` turns it into arrays, always the same ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import onnx
 
 PROFILES = ("legal", "binary", "ones", "twos", "zeros")
-"""How integers are chosen: by the rules, and where they fall short 0 and 1 mixed, or all the same."""
+"""How integers are chosen: by the rules, and where these fall short, as 0 and 1 mixed or all the same."""
 
 _WITHOUT = ("edges", "coarse", "image")
 """Kinds of data in which an optional input is empty."""
@@ -55,19 +55,19 @@ class Binding:
 
 
 def _convolves(model: onnx.ModelProto) -> bool:
-    """Return whether a model slides windows over its inputs, as far as its main graph shows."""
+    """Return whether a model slides windows over its inputs, judging by its main graph."""
     return any(traits.slides(node.op_type) for node in model.graph.node)
 
 
 def _spatial(ports: Sequence[InputPort], names: Sequence[str]) -> tuple[str, ...]:
-    """List the free dims after batch and channels of what look like images: float tensors of four or five dims."""
+    """Return the free dims after batch and channels of presumable images: float tensors with four or five dims."""
     images = [port for port in ports if port.dtype is not None and port.dtype.kind == "f" and len(port.dims) in (4, 5)]
     spatial = dict.fromkeys(str(extent) for port in images for extent in port.dims[2:])
     return tuple(name for name in spatial if name in names)
 
 
 class Plan:
-    """What to feed a model: its inputs, its free dims, and what the recipe says of both."""
+    """The plan for feeding a model: its inputs, its free dims, and the recipe's settings for both."""
 
     def __init__(self, model: onnx.ModelProto, spec: InputsSpec, inlined: onnx.ModelProto | None = None) -> None:
         self.spec = spec
@@ -81,14 +81,14 @@ class Plan:
 
     @property
     def problem(self) -> str | None:
-        """Why no inputs can be made at all, None when they can."""
+        """Why no inputs can be made at all; None if they can."""
         for port in self.ports:
             if port.dtype is None or port.kind not in ("tensor", "sequence", "optional"):
                 return f"input '{port.name}' has an unsupported type"
         return None
 
     def shape(self, port: InputPort, point: Mapping[str, int]) -> Shape:
-        """Return the shape of an input with the dims bound; a file's own shape wins."""
+        """Return the shape of an input with the dims bound; the shape of a given file takes precedence."""
         return tuple(evaluate(extent, point) for extent in self._extents(port))
 
     def _extents(self, port: InputPort) -> tuple[Extent, ...]:
@@ -104,7 +104,7 @@ class Plan:
         return {port.name: list(self.shape(port, point)) for port in self.ports}
 
     def domains(self, shapes: Mapping[str, list[int]]) -> dict[str, Domain]:
-        """Find what is legal in each input, given the inferred shapes of all values."""
+        """Return the legal domain of each input, given the inferred shapes of all values."""
         view = self._view(shapes)
         return {port.name: self._marked(self._domain(view, port), view, port) for port in self.ports}
 
@@ -114,12 +114,12 @@ class Plan:
 
     @property
     def nodes(self) -> int:
-        """How many nodes the model has, those of its subgraphs too."""
+        """The number of nodes of the model, including those of its subgraphs."""
         return len(self.index.nodes)
 
     @property
     def profiles(self) -> tuple[str, ...]:
-        """The profiles that make a difference: without integers, that is the first one only."""
+        """The profiles that make a difference: without integers, only the first one."""
         counts = any(
             port.dtype is not None and (is_integer(port.dtype) or port.dtype.kind == "b") for port in self.ports
         )
@@ -127,11 +127,11 @@ class Plan:
 
     @property
     def opening(self) -> float:
-        """Estimate the seconds that it takes to make a session."""
+        """The estimated seconds to create a session."""
         return opening(self.index)
 
     def lacks(self, shapes: Mapping[str, list[int]], domains: Mapping[str, Domain]) -> bool:
-        """Return whether a shape is unknown that may matter: nothing was found out of some integers."""
+        """Return whether an unknown shape may matter: nothing limits the values of some integer input."""
         unlimited = any(
             port.dtype is not None and is_integer(port.dtype) and not domains[port.name].limited for port in self.ports
         )
@@ -143,7 +143,7 @@ class Plan:
         return View(self.index, {name: tuple(shape) for name, shape in shapes.items()})
 
     def feeds(self, binding: Binding, domains: Mapping[str, Domain]) -> dict[str, Any]:
-        """Make the arrays of a binding."""
+        """Return the arrays of a binding."""
         return {port.name: self._feed(port, binding, domains.get(port.name, ANY)) for port in self.ports}
 
     def _domain(self, view: View, port: InputPort) -> Domain:
@@ -159,11 +159,11 @@ class Plan:
 
     @cached_property
     def _small(self) -> tuple[float, ...]:
-        """The magnitudes at which an epsilon decides: constants tell, whatever the shapes are."""
+        """The magnitudes at which an epsilon decides; they follow from constants, not from shapes."""
         return sizes((node for node, _ in self.index.nodes), self._view({}))
 
     def _marked(self, domain: Domain, view: View, port: InputPort) -> Domain:
-        """Add where the graph changes its course; that says nothing of what is legal."""
+        """Add the values at which the graph changes its behaviour; they do not affect what is legal."""
         if port.dtype is None or port.dtype.kind in "Ob":
             return domain
         also = spared(view, port.name) if is_integer(port.dtype) and domain.draw is None else ()
@@ -186,7 +186,7 @@ class Plan:
         return self._draw(domain, port, shape, binding, rng)
 
     def _may_be_empty(self, port: InputPort) -> bool:
-        """Return whether the graph asks if an optional input is there."""
+        """Return whether the graph tests if an optional input is present."""
         names = (port.name, *self.index.aliases.get(port.name, ()))
         readers = (node for name in names for node, _ in self.index.consumers.get(name, ()))
         return any(node.op_type == "OptionalHasElement" for node in readers)
@@ -196,7 +196,7 @@ class Plan:
         return draw(domain, port.dtype, shape, binding.character, rng, binding.seed)
 
     def _fix_dims(self) -> None:
-        """Bind the dims that the shape of a given file decides."""
+        """Bind the dims that are determined by the shape of a given file."""
         wishes = dict(self.dims.wishes)
         for port in self.ports:
             for extent, actual in zip(port.dims, shape_of(self._files.get(port.name)) or ()):
@@ -206,7 +206,7 @@ class Plan:
 
 
 def with_all_values(skeleton: bytes) -> bytes:
-    """Copy a model and make every value of its main graph an output, next to those that are."""
+    """Copy a model and make every value of its main graph an output, after the existing ones."""
     import onnx
 
     model = onnx.load_model_from_string(skeleton)
@@ -218,14 +218,14 @@ def with_all_values(skeleton: bytes) -> bytes:
 
 
 def read_ports(model: onnx.ModelProto) -> list[InputPort]:
-    """List the inputs to feed: those that no initializer gives a value."""
+    """Return the inputs to feed: those without an initializer."""
     given = {tensor.name for tensor in model.graph.initializer}
     given |= {tensor.values.name for tensor in model.graph.sparse_initializer}
     return [_port(value) for value in model.graph.input if value.name not in given]
 
 
 def read_defaults(model: onnx.ModelProto) -> list[InputPort]:
-    """List the inputs that may be fed, but have a default."""
+    """Return the inputs that may be fed but have a default."""
     if model.ir_version < 4:
         return []
     fed = {port.name for port in read_ports(model)}
@@ -262,7 +262,7 @@ def _domain_of(spec: TensorSpec) -> Domain:
 
 
 def _simplified(domain: Domain, port: InputPort, profile: str) -> Domain:
-    """Replace what was found for an integer input by something that more operators accept."""
+    """Replace the domain found for an integer input with one that more operators accept."""
     if port.dtype is None or not (is_integer(port.dtype) or port.dtype.kind == "b"):
         return domain
     if profile == "unknown":

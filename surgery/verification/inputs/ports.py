@@ -12,9 +12,9 @@ from surgery.shapes.declarations import Extent
 
 @dataclass(frozen=True)
 class InputPort:
-    """One input to feed. `kind` is "tensor", "sequence" or "optional"; dims are extents, names or expressions.
+    """One input to feed. `kind` is "tensor", "sequence" or "optional"; `dims` are extents, names or expressions.
 
-    A type that declares no shape is not `ranked`, and `dims` are then our choice.
+    A port whose type declares no shape is not `ranked`, and its `dims` are chosen by us.
     """
 
     name: str

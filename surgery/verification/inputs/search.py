@@ -15,34 +15,34 @@ from surgery.verification.inputs.plan import PROFILES, Binding, Plan
 from surgery.verification.inputs.sets import CHEAP, SECOND, TRIVIAL
 
 Probe = Callable[[Binding], "str | None"]
-"""Run the original with a binding: None when it went well, else what the runtime said."""
+"""Runs the original with a binding; returns None if that succeeds, else the runtime's message."""
 
 Implications = Callable[[], Implied]
-"""Find out what the graph implies for its dims. That takes a while, so that it is asked for only after a refusal."""
+"""Finds what the graph implies for its dims. This takes a while, so it is called only after a rejection."""
 
 PROBES = 240
-"""So many runs of the original at most: what is found must not depend on how busy the machine is."""
+"""Maximum number of runs of the original; a count, because results must not depend on how busy the machine is."""
 
 SECONDS = 60.0
-"""Estimated seconds after which the search makes do with what it has."""
+"""Estimated seconds after which the search ends with the points found so far."""
 
 PATIENCE = 900.0
-"""Seconds by the clock after which it does so all the same, should the estimate be far off."""
+"""Wall-clock seconds after which it ends as well, in case the estimate is far off."""
 
 
 @dataclass
 class Found:
-    """Bindings that the original accepts, and those that it refused, with the reason."""
+    """Bindings that the original accepts, and those that it rejected, with the reason."""
 
     accepted: list[Binding] = field(default_factory=list)
     refused: list[tuple[Binding, str]] = field(default_factory=list)
 
 
 _OTHER_DATA, _POINTS_OF_OTHER_DATA = 6, 3
-"""How many other sets of data are tried where a model refuses all, each at so many points."""
+"""Number of other sets of data that are tried if a model rejects everything, and number of points for each."""
 
 Cost = Callable[[Binding], float]
-"""Estimate the seconds of one run."""
+"""Estimates the seconds of one run."""
 
 
 def search(
@@ -50,15 +50,15 @@ def search(
 ) -> None:
     """Find at least two points for the free dims, distinct in each dim where the model allows it.
 
-    Then, with `covers`, try each dim at the sizes that say most. Adds to `found` as it goes, so that what was found is
-    there even if `probe` raises.
+    Then, with `covers`, try each dim at the most informative sizes. Adds to `found` as it goes, so that nothing is lost
+    if `probe` raises.
     """
     _Search(plan, seed, probe, implied, cost, found).run(covers)
 
 
 _BUDGETS = ((64, 12, 1.5), (24, 4, 1.5), (4, 1, 60.0))
-"""For a model whose run is trivial, cheap or dear: the points that are tried for the sake of sizes, those of them that
-are kept, and the estimated seconds that trying may take."""
+"""For a model whose run is trivial, cheap or expensive: the number of points tried to cover sizes, the number of them
+that are kept, and the estimated seconds that trying may take."""
 
 
 class _Search:
@@ -96,7 +96,7 @@ class _Search:
             self._add(self.dims.long(), CHEAP)
 
     def _cover(self, base: Binding) -> None:
-        """Try each free dim at 1, at 2, at an uneven size and at those that constants suggest."""
+        """Try each free dim at 1, at 2, at an odd size and at sizes that constants suggest."""
         cost = self.cost(base)
         budget = Budget(*_BUDGETS[(cost > TRIVIAL) + (cost > CHEAP)])
         most = max(cost, CHEAP)
@@ -121,9 +121,9 @@ class _Search:
         Cover(self.free, tied, self.known, points, probe).run(pairs=cost <= TRIVIAL)
 
     def _first(self) -> Binding | None:
-        """Try each point of the ladder as the graph suggests, then with simpler integers, then with other data.
+        """Try points with the integers that the graph suggests, then with simpler ones, then with other data.
 
-        How many different elements or other than zero there are may decide about shapes.
+        The number of distinct or of nonzero elements may determine shapes.
         """
         for profile in self.plan.profiles:
             self.profile = profile
@@ -143,7 +143,7 @@ class _Search:
         return None
 
     def _points(self) -> Iterator[dict[str, int]]:
-        """Yield points to try; from the first refusal on, those that respect what the graph implies come before."""
+        """Yield points to try; after the first rejection, those that respect what the graph implies come first."""
         self.dims = self.free
         first, *others = self.free.ladder()
         yield first
@@ -156,7 +156,7 @@ class _Search:
         yield from others
 
     def _of(self, dims: Dims, points: Iterable[dict[str, int]]) -> Iterator[dict[str, int]]:
-        """Yield points of dims some of which follow from others; when one is accepted, these are the dims."""
+        """Yield points of `dims`, with the dims that follow from others; if one is accepted, `dims` stay in use."""
         self.dims = dims
         for point in points:
             yield dims.complete(point)
@@ -171,7 +171,7 @@ class _Search:
         return self.tied
 
     def _vary(self, base: Mapping[str, int]) -> None:
-        """Move every dim away from the base: all at once, else one by one, else those together that are tied."""
+        """Move every dim away from the base: all at once, else one by one, else tied ones together."""
         if self._move_all(base):
             return
         tied = self._implied()
@@ -206,7 +206,7 @@ class _Search:
         return None
 
     def _vary_tied(self, base: Mapping[str, int], stuck: list[str]) -> None:
-        """Move dims that only go together by the same amount: equal ones, and sums such as past + present."""
+        """Move dims that only move together, by the same amount: equal ones, and sums such as past + present."""
         groups = [list(pair) for pair in combinations(stuck, 2)][:20]
         if len(stuck) > 2:
             groups.append(stuck)
@@ -217,7 +217,7 @@ class _Search:
                     return
 
     def _vary_from_one(self, base: Mapping[str, int]) -> None:
-        """Move dims that only go where another one is 1, as a batch of sequences that get one more position each."""
+        """Move dims that only move if another one is 1, like a batch of sequences that get one more position each."""
         points = [binding.dims for binding in self.found.accepted]
         stuck = [name for name in self.dims.names if len({point[name] for point in points}) == 1]
         for name in stuck[:3]:
@@ -228,9 +228,9 @@ class _Search:
                     break
 
     def _vary_with_simpler_integers(self, base: Mapping[str, int]) -> None:
-        """Move every dim with simpler integers, where no other size is accepted with those that the graph suggests.
+        """Move every dim with simpler integers, if the integers that the graph suggests allow no other size.
 
-        Counts that must add up to a dim do so at 1, whatever they are drawn from, and with a 1 each.
+        Counts that must add up to a dim do so at 1, whatever they are drawn from, and if each of them is 1.
         """
         usual, others = self.profile, self.plan.profiles
         for profile in others[others.index(usual) + 1 :] if len(self.found.accepted) == 1 else ():
@@ -242,9 +242,9 @@ class _Search:
         self.profile = usual
 
     def _add(self, point: Mapping[str, int], most: float) -> None:
-        """Add a point that was not asked for, if it is accepted and a run costs no more than `most` seconds.
+        """Add an extra point, if it is accepted and a run costs no more than `most` seconds.
 
-        One is where every dim but the first, most often the batch, is 1; another where they are large.
+        In one such point, every dim but the first, most often the batch, is 1; in another, they are large.
         """
         binding = self._binding(point)
         there = any(binding.dims == other.dims for other in self.found.accepted)
@@ -267,7 +267,7 @@ class _Search:
         if self._is_refused(binding):
             return False
         expensive = self.found.accepted and self.cost(binding) > CHEAP
-        # With the data that an expensive model gets at its second point: then it is not run there once more.
+        # Use the data that an expensive model gets at its second point, so that it is not run there again.
         if expensive and self._run(replace(binding, character=SECOND)) is None:
             return True
         message = self._run(binding)
@@ -276,7 +276,7 @@ class _Search:
         return message is None
 
     def _run(self, binding: Binding) -> str | None:
-        """Run the original with a binding, and count that against the budget."""
+        """Run the original with a binding, and charge the run to the budget."""
         self.probes += 1
         message = self.probe(binding)
         self.seconds += PROBE + PROBE_NODE * self.plan.nodes + self.cost(binding)
@@ -287,14 +287,14 @@ class _Search:
         self.refused.add(_key(binding))
 
     def _is_refused(self, binding: Binding) -> bool:
-        """Whether the original has refused the same inputs before."""
+        """Return whether the original has rejected the same inputs before."""
         return _key(binding) in self.refused
 
     def _binding(self, point: Mapping[str, int]) -> Binding:
         return replace(Binding(seed=self.seed, profile=self.profile), dims=self.dims.complete(point))
 
     def _late(self) -> bool:
-        """Whether the budget is used up."""
+        """Return whether the budget is used up."""
         return self.probes >= PROBES or self.seconds > SECONDS or time.monotonic() > self.deadline
 
 

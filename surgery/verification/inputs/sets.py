@@ -1,6 +1,6 @@
-"""Which sets of inputs a model gets: points for its free dims, kinds of data, seeds.
+"""The choice of a model's sets of inputs: points for its free dims, kinds of data, seeds.
 
-The same model, recipe and seed give the same sets on every machine: what a run costs is estimated, not measured.
+The same model, recipe and seed give the same sets on every machine: the cost of a run is estimated, not measured.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ CHEAP, TRIVIAL = 0.1, 0.006
 """Estimated seconds of one run up to which seven sets, or twenty-eight, are made instead of two."""
 
 SECOND = "edges"
-"""The kind of data at the second point, next to ordinary data at the first."""
+"""The kind of data at the second point; the first has ordinary data."""
 
 _ROUNDS = 4
 
 
 def choose(accepted: Sequence[Binding], cost: float) -> list[Binding]:
-    """Give each accepted point its data: the cheaper a run, the more of them; one for each point after the second.
+    """Assign kinds of data to each accepted point: more if a run is cheap, one for each point after the second.
 
-    The first two say most, and are all that an expensive model gets. Data of different kinds at the same point tell
-    whether an output moves.
+    The first two sets are the most informative, and all that an expensive model gets. Different kinds of data at the
+    same point show whether an output moves.
     """
     first, second = accepted[0], accepted[1 if len(accepted) > 1 else 0]
     points = (first, second)
@@ -34,7 +34,7 @@ def choose(accepted: Sequence[Binding], cost: float) -> list[Binding]:
     plan += [(binding, "normal") for binding in accepted[2:]]
     chosen = [replace(binding, character=character) for binding, character in plan]
     if cost <= TRIVIAL:
-        # Each kind in turn at either point; each further point takes the place of one of them.
+        # Each kind in turn at either point; each further point replaces one of them.
         rounds = [
             replace(points[(index + turn) % 2], character=character, seed=first.seed + turn)
             for turn in range(1, _ROUNDS)
@@ -45,7 +45,7 @@ def choose(accepted: Sequence[Binding], cost: float) -> list[Binding]:
 
 
 def further(bindings: Sequence[Binding], special: bool) -> list[Binding]:
-    """List more runs at the first point: other seeds, and with `special` NaN and infinities."""
+    """Return more sets at the first point: with other seeds, and if `special` with NaN and infinities."""
     base = bindings[0]
     more = [replace(base, character=character, seed=base.seed + _ROUNDS) for character in ORDINARY]
     more += [replace(base, character="normal", seed=base.seed + _ROUNDS + seed) for seed in range(1, 4)]

@@ -28,7 +28,7 @@ Better = Literal["higher", "lower"]
 
 
 class FrozenDict(dict[K, V]):
-    """A dict that refuses to change. It pickles and copies, which `MappingProxyType` does not."""
+    """An immutable dict. Unlike `MappingProxyType`, it can be pickled and copied."""
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("a loaded recipe cannot be changed")
@@ -48,7 +48,7 @@ class FrozenDict(dict[K, V]):
 
 @dataclass(frozen=True)
 class Place:
-    """Where something is in a recipe; line and column count from 1."""
+    """A position in a recipe; line and column count from 1."""
 
     path: str
     line: int
@@ -59,8 +59,8 @@ class Place:
 class TensorSpec:
     """How to fill one input: exactly one of `values`, `range` and `file` is given.
 
-    `values` lists what to choose among, `range` the least and the greatest value (both included for integers), `file`
-    a `.npy`, `.npz` or `.pb` (a protobuf as in ONNX test sets), resolved against the recipe's folder.
+    `values` lists the values to choose from, `range` the smallest and the largest value (both included for integers),
+    `file` a `.npy`, `.npz` or `.pb` (a protobuf as in ONNX test sets), resolved against the recipe's folder.
     """
 
     values: tuple[int | float | bool | str, ...] | None = None
@@ -73,8 +73,8 @@ class TensorSpec:
 class DataSpec:
     """Whole sets of inputs: a file, a folder, or `arrays` by the names of the inputs.
 
-    `path` is a `.npz`, a folder with `input_0.pb` and so on, or a folder of such files and folders. `found` marks
-    a test set that was found next to the model: what is wrong with it is a remark, not an error.
+    `path` is a `.npz`, a folder with `input_0.pb` and so on, or a folder of such files and folders. `found` marks a
+    test set that was found next to the model: problems with it are remarks, not errors.
     """
 
     path: Path
@@ -87,8 +87,8 @@ class DataSpec:
 class GeneratorSpec:
     """A function of a local Python file: `function(dims: dict[str, int], seed: int) -> dict[str, array]`.
 
-    Whoever makes one has asked whether the file may be run; the loader of recipes does. What it makes for inputs that
-    are `gone` from the model by now is left out.
+    The caller has to ask first whether the file may be run; the loader of recipes does. Arrays for inputs that are
+    `gone` from the model are ignored.
     """
 
     file: Path
@@ -99,10 +99,10 @@ class GeneratorSpec:
 
 @dataclass(frozen=True)
 class SampleSpec:
-    """Inputs that are like those of the model's use, to calibrate with or to measure accuracy on.
+    """Inputs like those in the model's actual use, for calibration or for measuring accuracy.
 
-    `data` are whole sets. Without any, those given for verification are taken; where there are none of these either,
-    `sets` are drawn, or made by the generator; None draws more of them the cheaper a run is.
+    `data` are whole sets. Without any, those given for verification are used; if there are none either, `sets` sets are
+    drawn, or made by the generator. With None, the number is larger the cheaper a run is.
     """
 
     data: tuple[DataSpec, ...] = ()
@@ -111,11 +111,11 @@ class SampleSpec:
 
 @dataclass(frozen=True)
 class InputsSpec:
-    """What is known of the model's inputs.
+    """The settings for the model's inputs.
 
     `dims`: the extents to try for each named dim. `tensors`: how to fill single inputs. `data`: whole sets of inputs.
-    `generator`: who makes inputs for given dims. `only_given`: add no set with data of our own making. `calibration`:
-    what passes calibrate with.
+    `generator`: the function that makes inputs for given dims. `only_given`: add no sets with generated data.
+    `calibration`: the inputs that passes calibrate with.
     """
 
     dims: Mapping[str, tuple[int, ...]] = field(default_factory=FrozenDict)
@@ -128,7 +128,7 @@ class InputsSpec:
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit to one metric of an output, or of every output where that is None; see `accuracy.budget`."""
+    """A limit on one metric of an output, or of every output if `output` is None; see `accuracy.budget`."""
 
     metric: str
     value: float
@@ -137,12 +137,11 @@ class Limit:
 
 @dataclass(frozen=True)
 class MetricSpec:
-    """A metric of the user's, and how much worse it may become: `function(outputs, sets) -> float` of a Python file.
+    """A user's metric, and how much worse it may become: `function(outputs, sets) -> float` of a Python file.
 
     Both arguments are lists with a dict of arrays for each set of evaluation data: the outputs of a model by name, and
-    all arrays of the set (inputs, and others such as labels). `drop` is a share of the metric of the original if
-    `relative`. With `lower`, less is better. Whoever makes one has asked whether the file may be run; the loader of
-    recipes does.
+    all arrays of the set (inputs, and others such as labels). `drop` is a share of the original's metric if `relative`.
+    With `lower`, lower is better. The caller has to ask first whether the file may be run; the loader of recipes does.
     """
 
     file: Path
@@ -154,15 +153,15 @@ class MetricSpec:
 
     @property
     def title(self) -> str:
-        """What to call it in a message."""
+        """The name used in messages."""
         return f"{self.file.name}:{self.function}"
 
 
 @dataclass(frozen=True)
 class AccuracySpec:
-    """What lossy steps may lose, and on which inputs that is measured.
+    """How much accuracy lossy steps may lose, and on which inputs it is measured.
 
-    Without limits and a metric, the default budget holds.
+    Without limits and a metric, the default budget applies.
     """
 
     limits: tuple[Limit, ...] = ()
@@ -172,14 +171,14 @@ class AccuracySpec:
 
 @dataclass(frozen=True)
 class VerifySpec:
-    """How strictly to verify. A tolerance of None leaves it to the dtype and the promise of the pass.
+    """How strictly to verify. A tolerance of None is derived from the dtype and the promise of the pass.
 
-    `mode`: after each pass, once at the end, or never. `compare`: whether the region of a change decides where it
-    can, and the whole model at the end, or the whole model each time, or `both`: the region where outputs of the whole
-    model that agree prove nothing. `unverified`: whether a step that could not be verified counts as failed. `timeout`
-    is in seconds for one run of the model, `memory` in bytes for the process that runs it.
-    `custom_op_library`: shared libraries with custom operators for ONNX Runtime, native code that whoever makes this
-    has asked about. `providers`: execution providers of ONNX Runtime, in the order of preference; none means the CPU.
+    `mode`: after each pass, once at the end, or never. `compare`: whether the region of a change decides where it can,
+    and the whole model at the end, or the whole model each time, or `both`: the region only where agreeing outputs of
+    the whole model prove nothing. `unverified`: whether a step that could not be verified counts as failed. `timeout`
+    is in seconds for one run of the model, `memory` in bytes for the process that runs it. `custom_op_library`: shared
+    libraries with custom operators for ONNX Runtime, native code that the caller has to ask about first. `providers`:
+    execution providers of ONNX Runtime in order of preference; none means the CPU.
     """
 
     rtol: float | None = None
@@ -196,5 +195,5 @@ class VerifySpec:
 
     @property
     def setup(self) -> SessionSetup:
-        """What sessions of ONNX Runtime are made with."""
+        """The configuration of ONNX Runtime sessions."""
         return SessionSetup(self.custom_op_library, self.providers)
