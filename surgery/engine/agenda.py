@@ -1,4 +1,4 @@
-"""The steps of a recipe in the order in which they run, and how far a run has come."""
+"""The steps of a recipe in the order in which they run, and the progress of a run."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Planned:
-    """A step that runs a pass. `user` is its place in the recipe itself: that of the step that uses its recipe."""
+    """A step that runs a pass. `user` is its place in the main recipe: that of the step that uses its recipe."""
 
     step: PassStep
     user: str
 
     @property
     def key(self) -> tuple[str, str]:
-        """What the record of the step has too: the name and the place."""
+        """The name and the place, which the record of the step has too."""
         return self.step.name, f"{self.step.path}:{self.step.line}" if self.step.path else ""
 
 
 class Agenda:
-    """The steps of a recipe, each round of a repetition counted when it begins.
+    """The steps of a recipe; each round of a repetition is counted when it begins.
 
-    `done` steps of `total` have ended. A round that is run again adds its steps to both.
+    `done` steps of `total` have ended. A further round adds its steps to both.
     """
 
     def __init__(self, recipe: Recipe) -> None:
@@ -53,16 +53,16 @@ class Agenda:
 
     @property
     def done(self) -> int:
-        """The number of steps that have ended, those that were left out by a condition among them."""
+        """The number of steps that have ended, including those skipped by a condition."""
         return self._place + self._again
 
     @property
     def total(self) -> int:
-        """The number of steps, as far as is known."""
+        """The number of steps known so far."""
         return len(self.steps) + self._again
 
     def note(self, name: str, where: str) -> None:
-        """Note that a step has ended; what is no step of the recipe is ignored."""
+        """Note that a step has ended; ignore records that are not steps of the recipe."""
         found = self._find((name, where))
         if found is None:
             return
@@ -71,7 +71,7 @@ class Agenda:
         self._place = found + 1
 
     def _find(self, key: tuple[str, str]) -> int | None:
-        """Return which step it is: the next one, the first of a new round, a later one, or one of a new round."""
+        """Return the index of a step: the next one, the first of a new round, a later one, or one of a new round."""
         ahead = range(self._place, len(self.steps))
         if ahead and self.steps[self._place].key == key:
             return self._place
@@ -85,7 +85,7 @@ class Agenda:
 
 
 def users(steps: Sequence[Planned]) -> dict[str, str]:
-    """Map the place of each step, as records have it, to that of the step of the recipe that uses it."""
+    """Map the place of each step, as in its record, to the place of the step in the main recipe that uses it."""
     found: dict[str, str] = {}
     for one in steps:
         found.setdefault(one.key[1], one.user)

@@ -31,7 +31,7 @@ _HOW: Final = {
 def read(baseline: Baseline, model: Path | None) -> Figures:
     """Return the figures of the earlier run on a model.
 
-    Raises UsageError when there is no report, or when it lacks a figure that the baseline compares.
+    Raises UsageError if there is no report, or if it lacks a figure that the baseline compares.
     """
     found = _figures(baseline.report, model)
     for name, bound in baseline.bounds().items():
@@ -64,7 +64,7 @@ def _figures(path: Path, model: Path | None) -> Figures:
 
 
 def _row(rows: list[Any], model: Path | None, path: Path) -> Mapping[str, Any]:
-    """Return the one row of the results of a batch that is about a model of this file name."""
+    """Return the only row of a batch's results that is about a model with this file name."""
     name = model.name if model is not None else ""
     found = [row for row in rows if isinstance(row, dict) and Path(str(row.get("model", ""))).name == name]
     if len(found) != 1:
@@ -78,7 +78,7 @@ def _of_row(row: Mapping[str, Any]) -> Figures:
 
 
 def _of_report(report: Mapping[str, Any]) -> Figures:
-    """Return the figures of a report; one without them says what it can."""
+    """Return the figures of a report; for a report without figures, derive those that are possible."""
     if "figures" in report:
         return Figures(**{field.name: report["figures"].get(field.name) for field in fields(Figures)})
     needed = [one["needed"]["factor"] for one in (*report["steps"], report["end"] or {"needed": {"factor": None}})]
@@ -108,7 +108,7 @@ _PREFIX: Final = "baseline "
 
 
 def compared(baseline: Baseline, last: Figures, now: Figures) -> Iterator[tuple[str, bool]]:
-    """Yield each bound but that of the speed in words, with both figures, and whether it holds."""
+    """Yield each bound except that of the speed as text, with both figures, and whether it holds."""
     for name, bound in baseline.bounds().items():
         before, after = getattr(last, name), getattr(now, name)
         if bound is None or name == "speed" or before is None:

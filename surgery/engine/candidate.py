@@ -33,7 +33,7 @@ class State:
 
     @property
     def nodes(self) -> int:
-        """The number of its nodes."""
+        """The number of nodes."""
         return sum(self.ops.values())
 
 
@@ -41,11 +41,11 @@ class State:
 class Candidate:
     """The result of a pass on the committed model.
 
-    `proto` and `data` are the model without weights, as a message and as bytes; `proto` is None where there is no
-    result. `live` says whether the graph that passes work on holds it. `complaint` says what is wrong, or is empty;
-    `exit_code` is then 1 for a negative verdict and 3 for a pass that broke. A candidate that is `final` was refused
-    before, in parts as well. `renamed` maps inputs and outputs to their new names, and `accounts` say how they follow
-    from those before.
+    `proto` and `data` are the model without weights, as a message and as bytes; `proto` is None if there is no result.
+    `live` says whether the graph that passes work on holds it. `complaint` says what is wrong, or is empty; `exit_code`
+    is then 1 for a negative verdict and 3 for a pass that broke. A `final` candidate was refused before, in parts as
+    well. `renamed` maps inputs and outputs to their new names, and `accounts` describe how they follow from the
+    previous ones.
     """
 
     step: PassStep
@@ -94,7 +94,7 @@ class Candidate:
 
     @property
     def is_certain(self) -> bool:
-        """Whether the same would come of it again: a lack of time, of memory or of a library has no part in it."""
+        """Whether another run would give the same outcome: no lack of time, memory or a library affected it."""
         verdict = self.verdict
         if self.ok:
             return verdict is None or verdict.status.accepted

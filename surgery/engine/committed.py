@@ -25,18 +25,18 @@ _Key = tuple["Pass", str, frozenset[int]]
 class CommittedModel:
     """The state that passes start from. A pass works on the live graph, which is rebuilt if a refused pass changed it.
 
-    Raises `ModelFileError` when the graph has a cycle.
+    Raises `ModelFileError` if the graph has a cycle.
     """
 
     def __init__(self, stored: storage.StoredModel, target: Target = STANDARD) -> None:
         self.stored = stored
         self.target = target
         self._names: frozenset[str] = frozenset()
-        # Standard passes that changed nothing; they do the same again on the same model.
+        # Standard passes that changed nothing; they change nothing when they run again on the same model.
         self._unchanged: dict[_Key, Candidate] = {}
-        # Steps that were refused as a whole, with the model on which they were.
+        # Steps that were refused as a whole, with the model on which they were refused.
         self._refused: dict[_Key, tuple[bytes, Candidate]] = {}
-        # What passes computed for the state, see `Graph.remember`.
+        # Results that passes computed for the state, see `Graph.remember`.
         self._memory: tuple[bytes, dict[Hashable, Any]] = b"", {}
         self.state = self._loaded = self._read()
 
@@ -48,7 +48,7 @@ class CommittedModel:
         if ring is not None:
             where = str(self.stored.path) if self.stored.path is not None else "the model in memory"
             raise ModelFileError(f"the graph has a cycle: {ring}", where=where, todo="no runtime can run it")
-        if storage.residue_of(self.graph.ir.graph) is not None:  # the IR alone does not give back what was read
+        if storage.residue_of(self.graph.ir.graph) is not None:  # the IR alone does not restore the model that was read
             loaded = storage.proto_from_ir(self.graph.ir, self.stored.weights)
         return State.of(loaded, loaded.SerializeToString(deterministic=True))
 
@@ -61,7 +61,7 @@ class CommittedModel:
 
     @property
     def proto(self) -> onnx.ModelProto:
-        """The model, without weights; the very message that was read when nothing was committed."""
+        """The model without weights; the original message if nothing was committed."""
         return self.stored.proto if self.state.data == self._loaded.data else self.state.proto
 
     @property
@@ -70,14 +70,14 @@ class CommittedModel:
         return self.state.nodes
 
     def enter(self, state: State, *, live: bool) -> None:
-        """Make a model the committed one; with `live`, the graph holds it already, else it is built when needed."""
+        """Make a model the committed one; with `live`, the graph already holds it, else it is built when needed."""
         self.state = state
         self._touched = not live
         if live:
             self.graph.settle_order()
 
     def known(self, step: PassStep, declared: Pass, skip: frozenset[int]) -> Candidate | None:
-        """Return the candidate of a step that is known on this very model: unchanged, or refused."""
+        """Return the known candidate of a step on this exact model, unchanged or refused; None if there is none."""
         key = _key(step, declared, skip)
         unchanged = self._unchanged.get(key)
         if unchanged is not None and unchanged.data is self.state.data:
@@ -116,5 +116,5 @@ class CommittedModel:
 
 
 def _key(step: PassStep, declared: Pass, skip: frozenset[int]) -> _Key:
-    """Return what identifies a run of a pass on one model."""
+    """Return a key that identifies a run of a pass on one model."""
     return declared, repr(step.options), skip

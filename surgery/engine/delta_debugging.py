@@ -1,10 +1,10 @@
-"""Delta debugging over the sites of a pass: find those that make it fail, in few runs.
+"""Delta debugging over the sites of a pass: find the sites that make it fail, in few runs.
 
-A site depends on the sites before it and on none after it, and it is numbered when it is its turn. So what is tried
-first is to stop early: without all sites above number k, the first k are the very same sites with the very same
-numbers, and binary search finds the first k with which the pass fails. That site is refused, and the search goes on
-after it, where refusing it may have changed what follows. What is refused in the end is, site by site, what made a
-pass fail that held without it.
+A site depends on the sites before it and on none after it, and sites are numbered in their order. So the search first
+stops the pass early: without all sites above number k, the first k are exactly the same sites with the same numbers,
+and binary search finds the first k with which the pass fails. That site is refused, and the search continues after it,
+where refusing it may have changed the following sites. In the end, each refused site made the pass fail, and the pass
+held without it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Generic, Protocol, TypeVar
 from surgery.graph.state import Site
 
 MOST_RUNS = 64
-"""Runs after which a search gives up: so many guilty sites that there is little left to save."""
+"""Maximum number of runs of a search: with that many guilty sites, there is little left to save."""
 
 _MARGIN = 1000
-"""Numbers skipped beyond those seen: skipping a site may let the pass find sites that it had not before."""
+"""Numbers skipped beyond those seen: skipping a site may let the pass find new sites."""
 
 _ROUNDS = 4
-"""Runs granted for finding sites whose numbers shift when others are skipped."""
+"""Maximum number of runs to find sites whose numbers shift when others are skipped."""
 
 
 class Trial(Protocol):
@@ -36,29 +36,29 @@ class Trial(Protocol):
 
     @property
     def sites(self) -> Sequence[Site]:
-        """List what was applied and what was skipped, by number."""
+        """The sites that were applied and skipped, by number."""
 
 
 T = TypeVar("T", bound=Trial)
 
 
 class SearchLimit(Exception):  # noqa: N818 - an answer, not an error of its own
-    """The failure cannot be laid to sites; the text says why."""
+    """The failure cannot be attributed to sites; the text says why."""
 
 
 @dataclass(frozen=True)
 class Guilty(Generic[T]):
-    """A site with which a pass fails that holds without it. `trial` is the failing run that ends with this site."""
+    """A site with which a pass fails, and without which it holds. `trial` is the failing run that ends with it."""
 
     site: Site
     trial: T
 
 
 class Search(Generic[T]):
-    """The search for the guilty among the sites of one failing run.
+    """The search for the guilty sites of one failing run.
 
-    `test` runs the pass without the sites of the given numbers. `runs` counts its calls, of which there are at most
-    `most`; none begins after so many `seconds`. `found` are the guilty ones so far.
+    `test` runs the pass without the sites with the given numbers. `runs` counts its calls; there are at most `most`,
+    and none starts after `seconds`. `found` are the guilty sites so far.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Search(Generic[T]):
     def guilty(self) -> tuple[list[Guilty[T]], T]:
         """Find the sites to refuse, and return them with the run that holds without them.
 
-        Raises `SearchLimit` when the pass has no sites, fails without them too, or has too many guilty ones.
+        Raises `SearchLimit` if the pass has no sites, fails without them too, or has too many guilty ones.
         """
         if not _applied(self._failed):
             raise SearchLimit("the pass reports no sites, so that it cannot be split")
@@ -96,7 +96,7 @@ class Search(Generic[T]):
 
     @property
     def best(self) -> T | None:
-        """The run with the most sites among those that held; None when none with a site did."""
+        """The run with the most sites among those that held; None if no run with sites held."""
         held = [trial for trial in self._known.values() if trial.ok and _applied(trial)]
         return max(held, key=lambda trial: len(_applied(trial)), default=None)
 
@@ -106,10 +106,10 @@ class Search(Generic[T]):
         return list(self._known.values())
 
     def accomplices(self, guilty: Guilty[T], refused: Sequence[int] = ()) -> tuple[list[Site], T]:
-        """Find the sites that a guilty one needs before it to fail; return them with the failing run of only these.
+        """Find the earlier sites that a guilty site needs to fail; return them with the failing run of only these.
 
-        `refused` are the numbers of the guilty ones before it. When no fewer can be shown to fail, all that stand
-        before it are returned.
+        `refused` are the numbers of the guilty sites before it. If no smaller set can be shown to fail, all earlier
+        sites are returned.
         """
         whole = guilty.trial
         others = [site for site in _applied(whole) if site.number < guilty.site.number and site.number not in refused]
@@ -118,7 +118,7 @@ class Search(Generic[T]):
         while (trial := self._only(whole, [*needed, guilty.site])).ok:
             if not before:
                 return others, whole
-            # It fails with before[least:] and holds with before[most:]; so before[least] is needed in the end.
+            # It fails with before[least:] and holds with before[most:]; so before[least] is finally needed.
             least, most = 0, len(before)
             while most - least > 1:
                 middle = (least + most) // 2
@@ -131,13 +131,13 @@ class Search(Generic[T]):
         return needed, trial
 
     def _next(self, refused: Sequence[int], failed: T) -> Guilty[T]:
-        """Find the first site, after those refused, with which the pass fails."""
+        """Find the first site after the refused ones with which the pass fails."""
         start = refused[-1] if refused else 0
         rest = [site for site in _applied(failed) if site.number > start]
         if not rest:
             raise SearchLimit("it does not fail in the same way each time")
         holds, fails, last = -1, len(rest) - 1, failed
-        # Where two guilty ones stood side by side, most likely the next one is guilty too.
+        # After two adjacent guilty sites, the next one is most likely guilty too.
         guess = len(refused) > 1 and refused[-1] == refused[-2] + 1
         while fails - holds > 1:
             middle = 0 if guess else (holds + fails) // 2
@@ -150,7 +150,7 @@ class Search(Generic[T]):
         return Guilty(rest[fails], last)
 
     def _only(self, whole: T, wanted: Iterable[Site]) -> T:
-        """Run with some sites of a run alone, found by their anchors where their numbers have shifted."""
+        """Run with only some sites of a run, found by their anchors if their numbers have shifted."""
         numbers = {site.number for site in wanted}
         names = {name for number, name in _names(whole).items() if number in numbers}
         for _ in range(_ROUNDS):
@@ -179,27 +179,28 @@ class Search(Generic[T]):
             raise SearchLimit(f"gave up after {self._seconds:g} s")
 
     def _beyond(self, number: int, refused: Iterable[int] = ()) -> frozenset[int]:
-        """Give the numbers of all sites above one, and of those refused."""
+        """Return the numbers of all sites above `number`, and of the refused ones."""
         return frozenset(range(number + 1, 2 * len(self._failed.sites) + _MARGIN)).union(refused)
 
 
 class Guilts:
-    """Where passes were found guilty, so that the same sites are not tried once more in the next round.
+    """The guilty sites of passes, so that they are not tried again in the next round.
 
-    A site is known again by its anchor; what has none is not remembered.
+    A site is recognized by its anchor; sites without one are not remembered.
     """
 
     def __init__(self) -> None:
         self._anchors: dict[object, set[str]] = {}
 
     def add(self, key: object, sites: Iterable[Site]) -> None:
-        """Remember sites of the pass that `key` stands for."""
+        """Remember sites of the pass with this `key`."""
         self._anchors.setdefault(key, set()).update(site.anchor for site in sites if site.anchor)
 
     def avoid(self, key: object, trial: T, test: Callable[[frozenset[int]], T]) -> T:
         """Run a pass again without the sites that were guilty before, unless there are none.
 
-        To skip a site may change the numbers of others; so this is done until none of them is applied, or given up.
+        Skipping a site may change the numbers of others, so this is repeated until none of them is applied, or a limit
+        is reached.
         """
         anchors = self._anchors.get(key)
         if not anchors:
@@ -216,7 +217,7 @@ def _applied(trial: Trial) -> list[Site]:
 
 
 def _names(trial: Trial) -> dict[int, tuple[str, int]]:
-    """Name each site by its anchor, and by how many had the same before it."""
+    """Name each site by its anchor and the number of earlier sites with the same anchor."""
     seen: Counter[str] = Counter()
     names = {}
     for site in trial.sites:

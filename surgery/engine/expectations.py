@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def expectations(expected: Expect, ops: Mapping[str, int], opset: int, sites: int = 0) -> Iterator[tuple[str, bool]]:
-    """Yield each expectation of a model with these operators, in words, and whether it holds.
+    """Yield each expectation of a model with these operators, as text, and whether it holds.
 
     `sites` is the number of sites of a step; expectations at the end do not mention sites.
     """
@@ -30,7 +30,7 @@ def expectations(expected: Expect, ops: Mapping[str, int], opset: int, sites: in
 def comparisons(
     ops: Mapping[str, Any], nodes: Any, opset: Any, counts: Mapping[str, int], version: int
 ) -> Iterator[tuple[str, bool]]:
-    """Yield each comparison in words, with what was found, and whether it holds."""
+    """Yield each comparison as text, with the actual value, and whether it holds."""
     for name, comparison in ops.items():
         count = counts.get(name, 0)
         yield f"{name}: {comparison} (found {count})", comparison.holds(count)
@@ -42,7 +42,7 @@ def comparisons(
 
 
 def fits(name: str, stored: StoredModel, model: onnx.ModelProto) -> tuple[str, bool]:
-    """Return in words whether a target runs all of a model, and whether it does; `stored` has the weights."""
+    """Return a text on whether a target runs the whole model, and whether it does; `stored` has the weights."""
     from surgery import storage
     from surgery.graph.graph import Graph
     from surgery.graph.misfits import misfits
@@ -72,7 +72,7 @@ def answers(
 
 @dataclass(frozen=True)
 class Speed:
-    """A measured speed: what was found in words, whether it is enough, and the ratio, None if not measurable."""
+    """A measured speed: the finding as text, whether it is enough, and the ratio, None if not measurable."""
 
     found: str
     ok: bool
@@ -86,10 +86,10 @@ def speed(
     inputs: InputsSpec,
     verify: VerifySpec,
 ) -> Speed:
-    """Measure the speed of a model relative to the one that it was made of.
+    """Measure the speed of a model relative to the model it was made from.
 
-    The low end of the interval has to be at least `least`. `stored` has the weights of both `models`, which run by
-    turns on the inputs of the recipe, with one thread. What cannot be measured does not hold.
+    The low end of the interval has to be at least `least`. `stored` has the weights of both `models`, which run in turn
+    on the inputs of the recipe, with one thread. A speed that cannot be measured does not hold.
     """
     from surgery.benchmarking.bench import bench
     from surgery.benchmarking.spec import BenchSpec

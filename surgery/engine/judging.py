@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Judge(Protocol):
-    """What the pipeline asks about candidates."""
+    """The interface through which the pipeline has candidates judged."""
 
     @property
     def trusts(self) -> bool:
@@ -52,41 +52,41 @@ class Judge(Protocol):
         """The budget of LOSSY steps."""
 
     def loss(self, candidate: Candidate, *, sets: tuple[int, ...] = ()) -> Loss:
-        """Measure what the outputs of a candidate lose, on some sets of inputs, by their numbers, or on all."""
+        """Measure the loss of a candidate's outputs, on some sets of inputs, given by their numbers, or on all."""
 
     def prepare(self) -> None:
-        """Start what takes long, to run in parallel with the passes."""
+        """Start long-running work, in parallel with the passes."""
 
     def join(self) -> None:
-        """Wait for the threads of the judge: a fork has no other threads but keeps the locks they hold."""
+        """Wait for the threads of the judge: a fork has no other threads, but keeps the locks that they hold."""
 
     def names(self, candidate: Candidate, declared: Pass) -> Candidate:
-        """Return the candidate with the names of its inputs and outputs, as far as they can be matched."""
+        """Return the candidate with the new names of its inputs and outputs, where they can be matched."""
 
     def judge(self, candidate: Candidate, declared: Pass) -> Candidate:
         """Return the candidate with a verdict, and with a complaint if it is wrong."""
 
     def moves_baseline(self, candidate: Candidate) -> bool:
-        """Return whether to verify the committed model first, since a candidate becomes the new baseline."""
+        """Return whether to verify the committed model first, because a candidate becomes the new baseline."""
 
     def is_open(self, state: State) -> bool:
-        """Return whether the committed model is yet to be compared as a whole."""
+        """Return whether the committed model has yet to be compared as a whole."""
 
     def verify_whole(self, state: State, name: str) -> Verdict:
         """Compare the committed model as a whole."""
 
     def conclude_whole(self, verdict: Verdict) -> tuple[Verdict, str] | None:
-        """Take the verdict on the whole; return it and the complaint, None if there is nothing to record."""
+        """Process the verdict on the whole model; return it and the complaint, or None if nothing is to be recorded."""
 
     def adopt(self, candidate: Candidate) -> None:
         """Judge later candidates against one that is committed."""
 
     def close(self) -> None:
-        """Stop what runs in parallel, and release what is known."""
+        """Stop all parallel work, and release stored outputs."""
 
 
 class Trusting:
-    """A judge that accepts everything. `begin` starts the run of the original that inputs to calibrate with need."""
+    """A judge that accepts everything. `begin` starts the run of the original, which calibration inputs require."""
 
     trusts = True
     can_run = False
@@ -104,7 +104,7 @@ class Trusting:
 
     @property
     def limits(self) -> Sequence[Limit]:
-        """None: nothing is measured."""
+        """No limits: nothing is measured."""
         return ()
 
     def loss(self, candidate: Candidate, *, sets: tuple[int, ...] = ()) -> Loss:
@@ -126,11 +126,11 @@ class Trusting:
         return candidate
 
     def moves_baseline(self, candidate: Candidate) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
     def is_open(self, state: State) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
     def verify_whole(self, state: State, name: str) -> Verdict:
@@ -150,20 +150,20 @@ class Trusting:
 
 @dataclass(frozen=True)
 class Later:
-    """The candidate that some more steps made of one, itself without any."""
+    """The candidate after `steps` more steps; with no more steps, the candidate itself."""
 
     candidate: Candidate
     steps: int
 
     @property
     def made(self) -> tuple[int, tuple[onnx.ModelProto, bytes]] | None:
-        """What is compared in place of the one that the steps started from."""
+        """The model that is compared in place of the one that the steps started from; None if there is none."""
         proto = self.candidate.proto
         return (self.steps, (proto, self.candidate.data)) if proto is not None else None
 
     @property
     def remark(self) -> str:
-        """What a message says of it."""
+        """The remark on it in a message."""
         number = f"next {self.steps} steps" if self.steps > 1 else "next step"
         return f"compared as one with the {number}, up to {self.candidate.step.name}"
 
@@ -172,7 +172,7 @@ class Verifying:
     """A judge that compares candidates with the original, after the signature and the checker.
 
     `spec.mode` says when outputs are compared: after each step, once at the end, or never. `end` is the verdict on the
-    whole model, where steps were verified in the region of their change.
+    whole model, if steps were verified in the region of their change.
     """
 
     def __init__(self, reference: ReferenceStart, spec: VerifySpec, journal: Journal, first: State) -> None:
@@ -187,7 +187,7 @@ class Verifying:
         self._is_open = spec.mode == "end"  # whether a step since the baseline was not compared as a whole
 
     def prepare(self) -> None:
-        """Start to run the original, with which candidates are compared."""
+        """Start to run the original, with which candidates are compared, unless verification is off."""
         if self.spec.mode != "off":
             self.tracker.verifier.begin()
 
@@ -196,7 +196,7 @@ class Verifying:
         self.tracker.verifier.join()
 
     def feeds(self) -> Sequence[Feed]:
-        """Return the inputs by the names of the committed model."""
+        """Return the inputs under the names of the committed model."""
         return self.tracker.calibration()
 
     @property
@@ -205,7 +205,7 @@ class Verifying:
         return self.tracker.limits
 
     def loss(self, candidate: Candidate, *, sets: tuple[int, ...] = ()) -> Loss:
-        """Measure what the outputs of a candidate lose."""
+        """Measure the loss of a candidate's outputs."""
         assert candidate.proto is not None
         names = candidate.renamed, candidate.accounts
         return self.tracker.measure(candidate.proto, candidate.data, *names, sets=sets)
@@ -225,12 +225,12 @@ class Verifying:
 
     @property
     def trusts(self) -> bool:
-        """No: candidates are judged."""
+        """False: candidates are judged."""
         return False
 
     @property
     def can_run(self) -> bool:
-        """Whether the original can be run, as far as that is known."""
+        """Whether the original can be run, as far as known."""
         return self.tracker.verifier.problem is None
 
     # One candidate
@@ -251,7 +251,8 @@ class Verifying:
     ) -> Candidate:
         """Judge a candidate in the order of cost: signature, checker (unless its `findings` are known), parity.
 
-        Where the whole has to be compared, the one that `later` steps have made stands for it, if it holds.
+        If the whole model has to be compared, the candidate after `later` steps is compared in its place, if that
+        holds.
         """
         if candidate.proto is None or not (candidate.ok and candidate.changed):
             return candidate
@@ -286,13 +287,13 @@ class Verifying:
         yield from self.checker.new(self.original, known, candidate.data, findings, self._first.misdeclared)
 
     def complaint(self, verdict: Verdict) -> str:
-        """Return the complaint of a verdict; empty when a step may be committed with it."""
+        """Return the complaint of a verdict; empty if a step may be committed with it."""
         if verdict.is_different or (verdict.is_unverified and self.spec.unverified == "refuse"):
             return verdict.message or verdict.reason or verdict.status
         return ""
 
     def compares(self, candidate: Candidate) -> bool:
-        """Return whether a step is compared by itself; in mode "end" only those are that move the baseline."""
+        """Return whether a step is compared by itself; in mode "end", only steps that move the baseline are."""
         return self.spec.mode == "each" or (self.spec.mode == "end" and candidate.promise not in COMPARING)
 
     # Ahead of its turn, see `speculation`
@@ -300,11 +301,11 @@ class Verifying:
     def compare_ahead(self, before: State, candidate: Candidate, findings: list[str]) -> bool:
         """Compare the regions of a candidate while the state before it is still being judged.
 
-        Return whether the whole has to be compared.
+        Return whether the whole model has to be compared.
         """
         if candidate.proto is None or findings or not self.compares(candidate):
             return False
-        # What fails here fails again, and is reported, when the candidate is judged.
+        # An error here occurs again, and is reported, when the candidate is judged.
         with suppress(Exception):
             promise, names = candidate.promise, (candidate.renamed, candidate.accounts)
             if self.tracker.keeps_terms(candidate.proto, promise, *names):
@@ -315,7 +316,7 @@ class Verifying:
     # What is committed
 
     def adopt(self, candidate: Candidate) -> None:
-        """Judge later candidates by the signature of this one, and by its bits if it rounds differently."""
+        """Judge later candidates by the signature of this one, and by its outputs if it rounds differently."""
         assert candidate.proto is not None
         verdict = candidate.verdict
         moves = candidate.promise not in COMPARING
@@ -325,7 +326,7 @@ class Verifying:
             candidate.renamed,
             candidate.accounts,
             right=candidate.ok and verdict is not None and verdict.passed,
-            # What keeps the bits of the model that was accepted last need not run in its place.
+            # A model that keeps the bits of the last accepted model need not run in its place.
             accepted=verdict is not None and verdict.status is Status.CLOSE and candidate.promise is not Parity.EXACT,
             intended=candidate.promise is Parity.INTENDED,
             lossy=candidate.promise is Parity.LOSSY,
@@ -336,17 +337,17 @@ class Verifying:
             self._is_open = True
 
     def moves_baseline(self, candidate: Candidate) -> bool:
-        """Return whether later models are compared with this candidate, or with the state before it."""
+        """Return whether later models are compared with this candidate, rather than with an earlier baseline."""
         assert candidate.proto is not None
         return candidate.promise not in COMPARING or (
             self._is_open and self.tracker.moves_baseline(candidate.proto, candidate.renamed, candidate.accounts)
         )
 
     def is_open(self, state: State) -> bool:
-        """Return whether the committed model is yet to be compared as a whole.
+        """Return whether the committed model has yet to be compared as a whole.
 
-        Needed in mode "end", where steps are not compared one by one, and after steps that were compared in the region
-        of their change.
+        This is needed in mode "end", where steps are not compared one by one, and after steps that were compared in the
+        region of their change.
         """
         return self._is_open and state.data != self._base
 
@@ -356,9 +357,9 @@ class Verifying:
         return self.tracker.verify_whole(state.proto, state.data)
 
     def conclude_whole(self, verdict: Verdict) -> tuple[Verdict, str] | None:
-        """Take the verdict on the whole; return it and the complaint, None where there is nothing to report but `end`.
+        """Process the verdict on the whole model; return it and the complaint, or None if only `end` is to be reported.
 
-        Steps that were compared in the region of their change are verified already, so that an unverifiable whole only
+        Steps that were compared in the region of their change are verified already, so an unverifiable whole model only
         has to run.
         """
         self.tracker.take_whole(verdict)
@@ -383,6 +384,6 @@ class Verifying:
         return validity(stored, self.spec, self._findings)
 
     def why_unknown(self) -> str:
-        """Return why the original cannot be run; empty when it can."""
+        """Return why the original cannot be run; an empty string if it can."""
         self._first.prepare()
         return self._first.problem or ""

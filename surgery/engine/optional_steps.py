@@ -13,24 +13,24 @@ from surgery.registry.passes import suggestion
 from surgery.verification.inputs.spec import FrozenDict
 
 Place = tuple[int, ...]
-"""Where a step stands: its number in the recipe, then in the nested recipe or the repetition that is there."""
+"""The position of a step: its index in the recipe, then in the nested recipe or repetition at that index."""
 
 _EXCLUDING = ("exclude", "keep")
-"""Options of passes for the nodes that stay as they are."""
+"""Options of passes for the nodes that stay unchanged."""
 
 
 @dataclass(frozen=True)
 class OptionalStep:
-    """A step that a recipe can do without, and where it stands."""
+    """A step that a recipe can do without, and its position."""
 
     place: Place
     step: PassStep
 
 
 def optional_steps(recipe: Recipe, names: Collection[str] = ()) -> tuple[OptionalStep, ...]:
-    """Return the lossy steps of a recipe and those of the passes named, in order.
+    """Return the lossy steps of a recipe and the steps of the passes in `names`, in order.
 
-    Raises UsageError for a name that no step has, and where there is no optional step.
+    Raises UsageError for a name that no step has, and if there is no optional step.
     """
     every = [*_placed(recipe.steps)]
     known = [step.name for _, step in every]
@@ -60,14 +60,14 @@ def _placed(steps: Sequence[Step], place: Place = ()) -> Iterator[tuple[Place, P
 
 
 def _with_inner(step: RepeatStep | UseStep, steps: tuple[Step, ...]) -> RepeatStep | UseStep:
-    """Put other steps into a step. A recipe that was changed has no file any more."""
+    """Replace the inner steps of a step. A changed recipe no longer has a file."""
     if isinstance(step, RepeatStep):
         return replace(step, steps=steps)
     return replace(step, recipe=replace(step.recipe, steps=steps, path=None))
 
 
 def with_chosen(recipe: Recipe, optional: Sequence[OptionalStep], chosen: Mapping[int, PassStep]) -> Recipe:
-    """Return a recipe with those of its optional steps that are `chosen`, by their numbers, as they stand there."""
+    """Return a recipe with only those optional steps that are `chosen`, by their numbers, in their chosen form."""
     steps = {one.place: chosen.get(number) for number, one in enumerate(optional)}
     return replace(recipe, steps=_chosen(recipe.steps, steps, ()))
 
@@ -88,7 +88,7 @@ def _chosen(steps: Sequence[Step], chosen: Mapping[Place, PassStep | None], plac
 
 
 def split_before(steps: Sequence[Step], place: Place) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-    """Return the steps before a place, and those from there on.
+    """Return the steps before a position, and those from there on.
 
     A step that is repeated, or that has a condition, is not divided.
     """
@@ -97,13 +97,13 @@ def split_before(steps: Sequence[Step], place: Place) -> tuple[tuple[Step, ...],
     if not rest or not isinstance(step, UseStep) or step.when is not None:
         return before, (step, *after)
     first, second = split_before(step.recipe.steps, rest)
-    # What it expects is about the end.
+    # Its expectations apply to its end only.
     begun = replace(step, recipe=replace(step.recipe, steps=first, expect=Expect()))
     return (*before, *([begun] if first else [])), (_with_inner(step, second), *after)
 
 
 def without_speed(recipe: Recipe) -> Recipe:
-    """Return a recipe that expects no speed, nor do those that it uses: a measurement takes long."""
+    """Return a recipe without speed expectations, including those of recipes it uses: a measurement takes long."""
     steps = tuple(_without_speed(step) for step in recipe.steps)
     return replace(recipe, steps=steps, expect=replace(recipe.expect, speed=None))
 
@@ -117,13 +117,13 @@ def _without_speed(step: Step) -> Step:
 
 
 def excluding_option(step: PassStep) -> str | None:
-    """Return the option of a step that names the nodes which stay as they are, if its pass has one."""
+    """Return the option of a step that selects the nodes that stay unchanged, if its pass has one."""
     known = {option.name: option.type_name for option in step.find().options}
     return next((name for name in _EXCLUDING if known.get(name, "").startswith("node selector")), None)
 
 
 def excluding(step: PassStep, selectors: Sequence[Mapping[str, Any]]) -> PassStep:
-    """Return a step that leaves more nodes as they are. Its pass has an option for them."""
+    """Return a step that leaves more nodes unchanged. Its pass must have an option for them."""
     option = excluding_option(step)
     assert option is not None
     given = step.options.get(option)

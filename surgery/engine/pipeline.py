@@ -1,4 +1,4 @@
-"""Run the steps of a recipe as transactions, in order, and record each.
+"""Run the steps of a recipe as transactions, in order, and record each one.
 
 While a change is being verified, the passes after it may already run on it, see `surgery.engine.speculation`. A change
 that turns out wrong is rolled back with everything that was built on it.
@@ -34,11 +34,11 @@ _MOST_ROUNDS = 100
 
 
 class Abort(Exception):  # noqa: N818 - ends the pipeline, not an error of its own
-    """A step failed, and the recipe says to abort."""
+    """A step failed, and the recipe aborts in this case."""
 
 
 class Arrived(Exception):  # noqa: N818 - ends the pipeline, not an error of its own
-    """The pipeline has reached the step before which it was asked to stop."""
+    """The pipeline has reached the step before which it is to stop."""
 
     def __init__(self, step: PassStep) -> None:
         super().__init__(step.name)
@@ -48,9 +48,9 @@ class Arrived(Exception):  # noqa: N818 - ends the pipeline, not an error of its
 class Pipeline:
     """Transactions on one model, one after the other.
 
-    Steps are verified as the recipe says, unless they are `trusted`. The pipeline raises `Arrived` before the first run
-    of the pass `until`. `failed` is the last candidate that was refused, `speed` that relative to the original where
-    the recipe expects one. `recorder` receives each committed step, whose record is numbered after the `earlier`
+    Steps are verified as the recipe specifies, unless they are `trusted`. The pipeline raises `Arrived` before the
+    first run of the pass `until`. `failed` is the last candidate that was refused, `speed` is relative to the original,
+    if the recipe expects one. `recorder` receives each committed step, whose record is numbered after the `earlier`
     ones. `choice` says which sites are left out, if any. `cache` has outcomes of earlier runs, for steps that are
     verified.
     """
@@ -108,7 +108,7 @@ class Pipeline:
         return self.judge
 
     def close(self) -> None:
-        """Stop what runs in parallel, and release the outputs of the original."""
+        """Stop all parallel work, and release the outputs of the original."""
         if self._speculation is not None:
             self._speculation.close()
         self.judge.close()
@@ -132,7 +132,7 @@ class Pipeline:
                     self.expect(step.recipe.expect, f"{step.recipe.name}: ", before)
 
     def _repeat(self, step: RepeatStep) -> None:
-        """Repeat the steps until a round changes nothing, or returns to the model with which an earlier round began."""
+        """Repeat the steps until a round changes nothing or returns to the model at the start of an earlier round."""
         seen: list[State] = []
         for _ in range(step.times if step.times is not None else _MOST_ROUNDS):
             before = self._changes
@@ -147,11 +147,11 @@ class Pipeline:
         """Return whether the model equals one of those `seen` before, apart from names."""
         if not _is_among(self.model.state, seen):
             return False
-        # A change that is not judged yet may still be rolled back.
+        # A change that has not been judged yet may still be rolled back.
         return not self.settle() or _is_among(self.model.state, seen)
 
     def _endless(self, step: RepeatStep) -> None:
-        """Stop after too many rounds: with an error if the step says so, else with a record, as all was verified."""
+        """Stop after too many rounds: with an error if the step aborts, else with a record, as all was verified."""
         what, where = f"still changing after {_MOST_ROUNDS} rounds", f"{step.path}:{step.line}"
         todo = "a pass always finds something to change; remove it"
         if step.on_failure in (None, "abort"):
@@ -177,13 +177,13 @@ class Pipeline:
     # One step
 
     def _run_passes(self, steps: Iterable[PassStep]) -> None:
-        """Run passes in order, and run those again that were rolled back with a change before them."""
+        """Run passes in order; run passes again that were rolled back along with an earlier change."""
         waiting = deque(steps)
         while waiting:
             transaction = Transaction(waiting.popleft(), self.bench)
             ahead = self._speculation if speculation.allows(transaction) else None
             known = self._cache.may_know(transaction.step, self.model.state)
-            # A pass that is not standard runs in a fork, which has no other threads but keeps the locks they hold.
+            # A non-standard pass runs in a fork, which has no other threads but keeps the locks that they hold.
             again = self._note_judged(wait=known or ahead is None or not transaction.declared.is_standard)
             if not again:
                 self._stop_before(transaction.step)
@@ -206,7 +206,7 @@ class Pipeline:
             raise Arrived(step)
 
     def _is_taken_ahead(self, ahead: Speculation | None, transaction: Transaction, candidate: Candidate) -> bool:
-        """Let the next pass work on a change that is not judged yet, and return True, where that is allowed."""
+        """Let the next pass work on a change that is not judged yet, if that is allowed; return whether it is."""
         if not candidate.ok:
             return False
         if candidate.changed and ahead is not None:
@@ -318,5 +318,5 @@ class Pipeline:
 
 
 def _is_among(state: State, others: Sequence[State]) -> bool:
-    """Return whether a model equals one of some others, apart from names."""
+    """Return whether a model equals one of the others, apart from names."""
     return any(state.ops == other.ops and same_but_for_names(other.proto, state.proto) for other in others)

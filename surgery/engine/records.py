@@ -31,7 +31,7 @@ StepStatus = Literal["committed", "unchanged", "rolled_back", "skipped", "failed
 
 
 END = "(end)"
-"""What the record is called that says whether the result verifies as a whole."""
+"""The name of the record that says whether the result verifies as a whole."""
 
 _NO_VERDICT = {
     "verdict": None,
@@ -45,20 +45,20 @@ _NO_VERDICT = {
 
 
 _MOST_SITES = 200
-"""Sites of a step that its report lists; `sites` counts all of them."""
+"""Maximum number of sites that the report of a step lists; `sites` counts all of them."""
 
 _MOST_NAMES = 40
-"""Nodes that the report lists of those that a site removed, and of those that it added."""
+"""Maximum number of removed and of added nodes that the report lists for a site."""
 
 
 def _site_json(site: Site) -> dict[str, Any]:
-    """Return a site as reports have it."""
+    """Return a site in the form of the report."""
     names = {"removed": list(site.removed[:_MOST_NAMES]), "added": list(site.added[:_MOST_NAMES])}
     return {"site": site.number, "anchor": site.anchor, **names}
 
 
 def _declined(refusals: Sequence[Refused]) -> list[dict[str, Any]]:
-    """Count the places that a pass declined by the reason, the most frequent first, each with one of the places."""
+    """Count the places that a pass declined, by reason, the most frequent first, each with one of the places."""
     anchors: dict[str, str] = {}
     for one in refusals:
         anchors.setdefault(one.reason, one.anchor)
@@ -68,7 +68,7 @@ def _declined(refusals: Sequence[Refused]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class RefusedSite:
-    """A site that was left out of a step because the step fails with it; `why` says how."""
+    """A site that was left out of a step because the step fails with it; `why` gives the failure."""
 
     number: int
     anchor: str
@@ -100,13 +100,13 @@ class StepRecord:
     refusals: tuple[Refused, ...] = field(default=(), repr=False)
     refused_sites: tuple[RefusedSite, ...] = ()
     kept: tuple[Sensitivity, ...] = ()
-    """The sites of a LOSSY step that the budget has no room for, the most sensitive first."""
+    """The sites of a LOSSY step that exceed the budget, the most sensitive first."""
     applied: tuple[Site, ...] = field(default=(), repr=False)
     """The sites that were rewritten."""
     why: Why | None = field(default=None, repr=False)
     """Why the pass has fewer sites than the recipe expects."""
     cached: bool = False
-    """Whether an earlier run ran and judged it."""
+    """Whether its outcome comes from an earlier run."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of the JSON report."""
@@ -130,7 +130,7 @@ class StepRecord:
         }
 
     def stated(self) -> dict[str, Any]:
-        """Return what a statement of provenance says of the step: nothing that another run would measure otherwise."""
+        """Return the step's entry in a statement of provenance: nothing that another run would measure differently."""
         found = {
             "pass": self.name,
             "sites": self.sites,
@@ -143,7 +143,7 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class Expectation:
-    """One expectation of the recipe, whether it holds, and where the recipe has it: `path:line:column`."""
+    """One expectation of the recipe, whether it holds, and its place in the recipe: `path:line:column`."""
 
     what: str
     ok: bool
@@ -152,10 +152,10 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Figures:
-    """What is held to the last release. `bytes` are those of the files without their statement of provenance.
+    """The figures compared with the last release. `bytes` is the size of the files without statement of provenance.
 
-    `tolerance` is the largest share of the tolerance that a step, or the whole, needed; `speed` that relative to the
-    original. None for what is not known.
+    `tolerance` is the largest share of the tolerance that a step or the whole model needed; `speed` is relative to the
+    original. A figure that is not known is None.
     """
 
     nodes: int | None = None
@@ -170,7 +170,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of a recipe. `proto` is the result without weights, whether it was written or not."""
+    """The outcome of a recipe. `proto` is the resulting model without weights, whether it was written or not."""
 
     recipe: str
     input: Summary
@@ -182,27 +182,27 @@ class Result:
     proto: onnx.ModelProto = field(repr=False)
     stored: storage.StoredModel = field(repr=False)
     strict: bool = False
-    """Whether every step has to hold, rather than only those committed."""
+    """Whether every step must hold, not only the committed ones."""
     end: Verdict | None = None
-    """The verdict on the whole model at the end, where steps were verified in the region of their change."""
+    """The verdict on the whole model at the end, if steps were verified in the region of their change."""
     validity: Validity | None = None
     """The validity of the original, unless verification is off."""
     target: str = STANDARD.name
     """The name of the runtime that the model is made for."""
     unverifiable: str = ""
-    """Why the original cannot be run, where nothing could be verified and the recipe does not accept that."""
+    """Why the original cannot be run, if nothing could be verified and the recipe does not accept that."""
     providers: tuple[str, ...] = ()
     """The execution providers that ran the models; none means the CPU."""
     figures: Figures = Figures()
-    """What a later run can be held to, see `surgery.engine.baseline`."""
+    """The figures that a later run can be compared with, see `surgery.engine.baseline`."""
     history: Recorder | None = field(default=None, repr=False, compare=False)
-    """What was told of each committed step, where that was asked for."""
+    """The recorder that received each committed step, if one was given."""
     made_by: Recipe | None = field(default=None, repr=False, compare=False)
-    """The recipe with the settings that held, for the statement of provenance."""
+    """The recipe with the settings in effect, for the statement of provenance."""
 
     @property
     def is_targeted(self) -> bool:
-        """Whether the model is made for a runtime in particular."""
+        """Whether the model is made for a particular runtime."""
         return self.target != STANDARD.name
 
     @property
@@ -212,27 +212,27 @@ class Result:
 
     @property
     def refused(self) -> tuple[StepRecord, ...]:
-        """The steps that were rolled back or lost sites, each complaint once."""
+        """The steps that were rolled back or lost sites, with each complaint once."""
         found = [step for step in self.steps if step.status == "rolled_back" or step.refused_sites]
         return tuple({(step.name, step.where, step.message): step for step in found}.values())
 
     @property
     def cached(self) -> tuple[int, bool]:
-        """How many steps an earlier run ran and judged, and whether it found the verdict on the whole model."""
+        """The number of steps whose outcomes are from an earlier run, and whether the verdict on the whole is."""
         return sum(step.cached for step in self.steps), self.end is not None and self.end.cached
 
     @property
     def ok(self) -> bool:
         """Whether no step ended the run, every expectation holds, and the model can be run.
 
-        If strict, also whether nothing was refused.
+        If `strict`, also whether nothing was refused.
         """
         holds = self.failure is None and all(expectation.ok for expectation in self.expectations)
         return holds and not self.unverifiable and not (self.strict and self.refused)
 
     @property
     def exit_code(self) -> int:
-        """0 if ok, 3 if a pass broke, 1 if a verdict or an expectation is negative."""
+        """The exit code: 0 if ok, 3 if a pass broke, 1 if a verdict or an expectation is negative."""
         if self.failure is not None:
             return self.failure.exit_code
         return 0 if self.ok else 1
@@ -260,7 +260,7 @@ class Result:
         }
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows. No file is read for it."""
+        """Return the HTML that a notebook shows, without reading any file."""
         from surgery.pages import notebook
 
         sides = {
@@ -289,10 +289,10 @@ class Result:
         force: bool = False,
         provenance: bool | Sidecar = True,
     ) -> Result:
-        """Write the model atomically, to a path or a URL; return the result with the written file in it.
+        """Write the model atomically, to a path or a URL; return the result with the written file as its output.
 
-        The file carries a statement of provenance in its metadata, unless `provenance` is False. A `Sidecar` says where
-        a longer statement goes, and with which key it is signed.
+        The file contains a statement of provenance in its metadata, unless `provenance` is False. A `Sidecar` says
+        where to write a longer statement, and with which key to sign it.
         """
         from surgery.provenance.writing import save
 
@@ -300,7 +300,7 @@ class Result:
             copies = storage.Staging()
             local = storage.output_path(path, copies, force=force)
             saved = self.save(local, layout=layout, force=force, provenance=provenance)
-            # The summary reads the file when it is asked for a hash.
+            # The summary reads the file only when its hash is requested.
             weakref.finalize(saved.output, copies.close)
             return saved
         origin = self.origin() if provenance and self.made_by is not None else None
@@ -310,7 +310,7 @@ class Result:
         return replace(self, output=summarize(self.proto, [written, *files[1:]]))
 
     def origin(self) -> Made:
-        """Return what a statement of provenance says of this run, without digests of models."""
+        """Return the content of a statement of provenance on this run, without digests of models."""
         from surgery.provenance.writing import Made
 
         if self.made_by is None:
@@ -323,33 +323,33 @@ class Observer(Protocol):
     """Receives the progress of a run."""
 
     def stage(self, step: str, stage: str) -> None:
-        """Report that `step` has come to `stage`, such as "pass", "check" or "parity"."""
+        """Report that `step` has reached `stage`, such as "pass", "check" or "parity"."""
 
     def said(self, step: str, text: str) -> None:
-        """Report what a pass has printed."""
+        """Report the text that a pass has printed."""
 
     def done(self, record: StepRecord) -> None:
         """Report that a step has ended."""
 
 
 class Recorder(Protocol):
-    """Receives the model as it is before the first step, and after each step that is committed in the end."""
+    """Receives the model before the first step, and after each step that is finally committed."""
 
     def begin(self, stored: storage.StoredModel, proto: onnx.ModelProto) -> None:
-        """Take the model that steps start from. A run that starts anew begins again."""
+        """Receive the model that the steps start from. A run that restarts calls this again."""
 
     def commit(self, proto: onnx.ModelProto, record: StepRecord, number: int) -> None:
-        """Take the model that a committed step left; `number` is the place of its record in `Result.steps`."""
+        """Receive the model after a committed step; `number` is the index of its record in `Result.steps`."""
 
 
 class Silent:
-    """An observer that shows nothing but what passes print."""
+    """An observer that shows only what passes print."""
 
     def stage(self, step: str, stage: str) -> None:
         """Do nothing."""
 
     def said(self, step: str, text: str) -> None:
-        """Write it to stderr: stdout is for data."""
+        """Write the text to stderr: stdout is for data."""
         sys.stderr.write(text)
 
     def done(self, record: StepRecord) -> None:
@@ -372,5 +372,5 @@ class Journal:
         self.observer.done(record)
 
     def stage(self, step: str, stage: str) -> None:
-        """Report that a step has come to a stage."""
+        """Report that a step has reached a stage."""
         self.observer.stage(step, self.prefix + stage)

@@ -1,7 +1,7 @@
 """Run the original as early as possible: while passes are still being imported.
 
-The runs are made by other processes. Nothing of the graph is imported here, so that they start before the rest of the
-program is loaded.
+Other processes make the runs. No graph modules are imported here, so that the runs start before the rest of the program
+is loaded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReferenceStart:
-    """A loaded model, its skeleton as bytes, and what its changed versions are held to."""
+    """A loaded model, its skeleton as bytes, and the tracker that its changed versions are compared with."""
 
     stored: storage.StoredModel
     skeleton: bytes
@@ -27,9 +27,9 @@ class ReferenceStart:
 
 
 def begin(stored: storage.StoredModel, inputs: InputsSpec, verify: VerifySpec, *, early: bool = True) -> ReferenceStart:
-    """Start to run a model on its inputs, unless nothing is to be compared. The caller closes the tracker.
+    """Start to run a model on its inputs, unless verification is off. The caller closes the tracker.
 
-    Unless `early`, it runs once it is needed.
+    Unless `early`, the model runs only when its outputs are needed.
     """
     skeleton = storage.without_alias(stored.proto).SerializeToString(deterministic=True)
     tracker = SignatureTracker(skeleton, with_found_sets(inputs, stored.path), verify)

@@ -31,7 +31,7 @@ class Reached:
 def run_until(stored: storage.StoredModel, recipe: Recipe, name: str) -> Reached:
     """Run the steps of a recipe before the first one of the pass `name`.
 
-    Raises UsageError when the recipe has no such step or never reaches it, PassError when a step before it breaks.
+    Raises UsageError if the recipe has no such step or never reaches it, PassError if a step before it fails.
     """
     names = [step.name for step in pass_steps(recipe.steps)]
     if name not in names:

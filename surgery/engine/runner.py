@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Run the garbage collector less often: it visits each of the many objects of a graph, all of which stay."""
+    """Run the garbage collector less often: it visits each of the many objects of a graph, all of which stay alive."""
     before = gc.get_threshold()
     gc.set_threshold(max(before[0], 50_000), max(before[1], 20), max(before[2], 100))
     try:
@@ -58,19 +58,19 @@ def run(
 ) -> Result:
     """Run a recipe over a loaded model. Nothing is written; see `Result.save`.
 
-    Passes that are not standard ones run in a process of their own, unless `contained` is false. `reference` is the run
-    of this model, started early, with the inputs and the verification of the recipe. `on_failure` overrides what the
-    recipe does about a step that fails. With `strict`, a run that keeps only what holds is not ok.
-    `history` is told of each committed step, as `surgery.drawing.History` wants to be, and is then in the result.
-    `choice` says which sites are left out. `cache` has the outcomes of steps in earlier runs, and takes those of this
-    one; see `surgery.caching`. `meanwhile` is called with the result while the last steps are still being verified.
+    Non-standard passes run in a separate process, unless `contained` is false. `reference` is the run of this model,
+    started early, with the inputs and the verification of the recipe. `on_failure` overrides the recipe's handling of a
+    failed step. With `strict`, a run that keeps only what holds is not ok. `history`, such as a
+    `surgery.drawing.History`, receives each committed step, and becomes part of the result. `choice` says which sites
+    are left out. `cache` has the outcomes of steps in earlier runs, and stores those of this one; see
+    `surgery.caching`. `meanwhile` is called with the resulting model while the last steps are still being verified.
     """
     cache = cache or NoCache()
     started = time.perf_counter()
     asked = replace(recipe, on_failure=on_failure or recipe.on_failure)
     recipe = decided(recipe, on_failure)
     refused: list[StepRecord] = []
-    # Where the end result is wrong, verifying each step on the whole model finds the step to blame.
+    # If the end result is wrong, verifying each step on the whole model finds the wrong step.
     compare: Compare = "whole" if recipe.verify.compare == "whole" else "both"
     each = replace(recipe, verify=replace(recipe.verify, mode="each", compare=compare))
     for attempt in (recipe, each):
@@ -160,7 +160,7 @@ def _figures(pipeline: Pipeline) -> Figures:
 
 
 def _facts(steps: Pipeline, recipe: Recipe) -> EndFacts:
-    """Return what the report says of the original."""
+    """Return the facts about the original for the report."""
     judge = steps.verifying
     if any(record.cached and record.verdict is not None for record in steps.journal.records):
         # Had the step been verified in this run, the original would have run.
@@ -170,9 +170,9 @@ def _facts(steps: Pipeline, recipe: Recipe) -> EndFacts:
 
 
 def _unverifiable(pipeline: Pipeline, facts: EndFacts) -> str:
-    """Return why nothing could be verified, for a model that cannot be run; empty otherwise, or where that is accepted.
+    """Return why a model cannot be run if nothing could be verified; empty otherwise, or if that is accepted.
 
-    An invalid model stays invalid, also where a step that changes nothing passes.
+    An invalid model stays invalid, even if a step that changes nothing passes.
     """
     judge, found = pipeline.verifying, facts.validity
     if found is None:
@@ -208,12 +208,11 @@ def apply(
     """Run a recipe over a model, and write the result to `output` if the run is ok.
 
     `model` is a path, a URL or a message in memory, `output` a path or a URL, `recipe` a path, the name of a shipped
-    recipe, or a loaded one. `target` is the runtime that the model is made for, a name or the path of a profile, in
-    the place of the recipe's.
-    For `reference`, `on_failure`, `strict`, `history`, `choice` and `cache` see `run`. With `lock`, the path of a lock
-    or True for that next to the recipe, nothing runs if something changed since the lock was made. `accept` is called
-    with the result before it is written, and may raise. For `provenance` see `Result.save`.
-    Raises a `SurgeryError` for bad input. A negative verdict does not raise: look at `Result.ok`.
+    recipe, or a loaded one. `target` is the runtime that the model is made for, as a name or the path of a profile; it
+    overrides the recipe's. For `reference`, `on_failure`, `strict`, `history`, `choice` and `cache` see `run`. With
+    `lock`, the path of a lock or True for the one next to the recipe, nothing runs if anything has changed since the
+    lock was made. `accept` is called with the result before it is written, and may raise. For `provenance` see
+    `Result.save`. Raises a `SurgeryError` for bad input. A negative verdict does not raise: look at `Result.ok`.
     """
     loaded = recipe if isinstance(recipe, Recipe) else _recipe(recipe, trust, contained)
     loaded = loaded if target is None else replace(loaded, target=str(target))
@@ -257,7 +256,7 @@ def apply(
 
 
 def _stated(recipe: Recipe, asked: bool | Sidecar) -> bool | Sidecar:
-    """Return what is stated: what was asked for, unless the recipe switches it off."""
+    """Return the requested provenance, unless the recipe switches it off."""
     return asked if recipe.provenance or not isinstance(asked, bool) else False
 
 

@@ -1,8 +1,8 @@
 """Find the sites of a LOSSY step that exceed the accuracy budget.
 
-Each site is converted by itself, and what the outputs then lose is its sensitivity. Errors of sites are taken to be
-independent, so that the power of their errors adds up: the sites that use least of the budget for what they save are
-converted first, as many as fit. What is converted in the end is always measured as a whole.
+Each site is converted by itself, and the resulting loss of the outputs is its sensitivity. Errors of sites are assumed
+to be independent, so that the power of their errors adds up: the sites that use the least of the budget for what they
+save are converted first, as many as fit. The final conversion is always measured as a whole.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from surgery.verification.accuracy.metrics import Metrics
 from surgery.verification.inputs.spec import Limit
 
 _DIM = 16
-"""The extent that a free dim is taken to have where the costs of nodes are compared."""
+"""The extent assumed for free dims when the costs of nodes are compared."""
 
 _FEW = 4
-"""Sets of inputs on which a site is measured by itself."""
+"""Number of sets of inputs on which a single site is measured."""
 
 _MOST_UNITS = 32
-"""So many groups of sites are measured at most, and so many times one of them is taken apart."""
+"""Maximum number of groups of sites that are measured, and of groups that are split."""
 
 _MOST_ADDITIONS = 6
-"""How often sites that are left are tried on top of those that fit."""
+"""Maximum number of attempts to add remaining sites to those that fit."""
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """What the outputs lose by one site alone: the share of the budget that it uses, and the worst of each metric.
+    """The loss of the outputs by one site alone: the share of the budget that it uses, and the worst of each metric.
 
-    `macs` are the multiply-accumulates of its node, with free dims taken for 16. `score` is the user's metric, if
+    `macs` are the multiply-accumulates of its node, with free dims assumed to be 16. `score` is the user's metric, if
     there is one.
     """
 
@@ -72,7 +72,7 @@ class Sensitivity:
 
 @dataclass(frozen=True)
 class Unit:
-    """Sites that are measured together, what the outputs lose by them, and the share of the budget that they use."""
+    """Sites that are measured together, the resulting loss of the outputs, and the share of the budget they use."""
 
     members: tuple[Site, ...]
     loss: Loss
@@ -81,12 +81,12 @@ class Unit:
 
     @property
     def noise(self) -> float:
-        """The power of the error, as a share of that of the outputs: where a coarse metric sees no loss, this does."""
+        """The power of the error, as a share of that of the outputs: it shows a loss where a coarse metric does not."""
         snr = self.loss.worst["snr"]
         return 10.0 ** (-snr / 10.0) if snr > -math.inf else math.inf
 
     def sites(self) -> Iterator[Sensitivity]:
-        """Yield the sensitivities of its sites: those of a group have equal shares of what it uses."""
+        """Yield the sensitivities of its sites, which share the used budget equally."""
         score = self.loss.score.changed if self.loss.score is not None else None
         for site in self.members:
             yield Sensitivity(site, self.use / len(self.members), self.loss.worst, self.macs[site.number], score)
@@ -103,10 +103,10 @@ class Choice:
 class SiteChooser:
     """Chooses the sites of a step to convert.
 
-    `run` runs the pass without the sites to skip, `measure` what the outputs of its result lose, on some sets of
+    `run` runs the pass without the sites to skip, `measure` measures the loss of the resulting outputs, on some sets of
     inputs or on all; `note` reports which site is measured. `macs` has the multiply-accumulates of nodes by their
-    labels. What a site loses by itself is measured once, whatever the `limits` are, on the sets of inputs on which the
-    whole step loses most.
+    labels. The loss of a single site is measured once, independently of the `limits`, on the sets of inputs on which
+    the whole step loses most.
     """
 
     def __init__(
@@ -134,9 +134,10 @@ class SiteChooser:
         return tuple(sorted(found, key=lambda one: (-one.use, one.site.number)))
 
     def choose(self, sites: Sequence[Site]) -> Choice:
-        """Choose the largest part of the sites within the budget, as far as sensitivities show.
+        """Choose the largest part of the sites within the budget, judging by sensitivities.
 
-        Many sites are measured in groups, and only the groups that use most of the budget one by one.
+        If there are many sites, they are measured in groups, and only the groups that use the most of the budget are
+        split.
         """
         self._all = frozenset(site.number for site in sites)
         units = self._units(sites)
@@ -151,7 +152,7 @@ class SiteChooser:
                 break
             candidate, loss = self._together([*chosen, *more])
             if loss.use(self.limits) > 1.0:
-                # The most sensitive of them is what there is no room for.
+                # The budget has no room for the most sensitive of them.
                 order.remove(max(more, key=lambda unit: (unit.use, unit.noise)))
                 continue
             chosen, best, used = [*chosen, *more], candidate, loss.use(self.limits)
@@ -160,7 +161,7 @@ class SiteChooser:
         return Choice(best, tuple(sorted(found, key=lambda one: (-one.use, one.site.number))))
 
     def _units(self, sites: Sequence[Site]) -> list[Unit]:
-        """Measure sites in groups of neighbors, few enough, and take the worst of the groups apart."""
+        """Measure sites in a limited number of groups of neighbours, and split the worst groups."""
         self._measure_whole()
         size = max(1, -(-len(sites) // _MOST_UNITS))
         units = [self._unit(sites[start : start + size]) for start in range(0, len(sites), size)]
@@ -190,7 +191,7 @@ class SiteChooser:
         return self._attempt({site.number for unit in units for site in unit.members})
 
     def _longest(self, order: list[Unit]) -> tuple[list[Unit], Candidate | None, float]:
-        """Find how many of the first units fit together, by halving."""
+        """Find how many of the first units fit together, by binary search."""
         low, high = 0, len(order) + 1
         best: Candidate | None = None
         used = 0.0
@@ -215,13 +216,13 @@ class SiteChooser:
 
 
 def _price(unit: Unit) -> tuple[float, float, int]:
-    """Return what a unit uses of the budget for what it saves; next, for equal uses, the power of its error."""
+    """Return the budget used by a unit relative to what it saves; then, for equal uses, the power of its error."""
     macs = max(sum(unit.macs.values()), 1.0)
     return unit.use / macs, unit.noise / macs, unit.members[0].number
 
 
 def _guess(order: Sequence[Unit]) -> int:
-    """Return how many units fit if the power of their errors adds up, at least one."""
+    """Return the number of units that fit if the power of their errors adds up; at least one."""
     room = 1.0
     for count, unit in enumerate(order):
         room -= unit.use
@@ -231,7 +232,7 @@ def _guess(order: Sequence[Unit]) -> int:
 
 
 def _fitting(order: Sequence[Unit], room: float) -> list[Unit]:
-    """Take units in order, without those that there is no room for."""
+    """Return units in order, without those that no longer fit into the budget."""
     taken = []
     for unit in order:
         if unit.use <= room:

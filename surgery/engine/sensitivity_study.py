@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Study:
-    """The sensitivities of the sites of a step, the most sensitive first, and what all of them together lose.
+    """The sensitivities of the sites of a step, the most sensitive first, and the loss of all of them together.
 
-    `use` is the share of the budget that the whole step uses, and `metrics` the worst of each metric. `budget` lists
-    the limits.
+    `use` is the share of the budget that the whole step uses, and `metrics` the worst value of each metric. `budget`
+    lists the limits.
     """
 
     name: str
@@ -54,9 +54,9 @@ class Study:
 def study(
     stored: storage.StoredModel, recipe: Recipe, name: str | None = None, observer: Observer | None = None
 ) -> Study:
-    """Measure each site of the first lossy step of a recipe, or of its first step of the pass `name`, by itself.
+    """Measure individually each site of a recipe's first lossy step, or of its first step of the pass `name`.
 
-    The steps before it are run without verifying. Raises `UsageError` where there is no such step or it has no sites.
+    The steps before it run without verification. Raises `UsageError` if there is no such step or it has no sites.
     """
     reached = run_until(stored, recipe, name or _first_lossy(recipe))
     if reached.declared.promise(reached.step.options) is not Parity.LOSSY:

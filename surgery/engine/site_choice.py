@@ -1,7 +1,7 @@
 """Sites that a run skips on request, such as those that a plan skips.
 
-A site depends on the sites before it and on none after it, so that leaving one out may change which sites follow and
-how they are numbered. The pass is run again until all that it applies is wanted.
+A site depends on the sites before it and on none after it, so leaving one out may change which sites follow and how
+they are numbered. The pass is run again until it applies only wanted sites.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from surgery.graph.state import Site
 from surgery.recipe.schema import PassStep
 
 _MOST_RUNS = 64
-"""Runs of a pass after which it is given up: it finds what is left out again and again."""
+"""Maximum number of runs of a pass, which may find the sites that are left out again and again."""
 
 
 class SiteChoice(Protocol):
-    """Which sites of a run are applied."""
+    """The choice of the sites that a run applies."""
 
     def leaves_out(self, step: PassStep, site: Site) -> bool:
         """Return whether a site of a step is left out."""
@@ -28,9 +28,9 @@ class SiteChoice(Protocol):
 def chosen(
     choice: SiteChoice, step: PassStep, run: Callable[[frozenset[int]], Candidate], skip: frozenset[int]
 ) -> Candidate:
-    """Run a pass without the sites to `skip`, nor those that the choice leaves out.
+    """Run a pass without the sites to `skip` and those that the choice leaves out.
 
-    Raises PassError when it finds others each time.
+    Raises PassError if it finds new ones to leave out each time.
     """
     found = run(skip)
     anchors: dict[int, str] = {}
@@ -46,7 +46,7 @@ def chosen(
             if site.skipped and site.number not in skip and anchors.get(site.number) != site.anchor
         ]
         if shifted:
-            # Sites are numbered anew after one that was left out. The first of them is certain.
+            # The sites after a left-out one are renumbered. Only the first of them is certain.
             first = max(min(shifted), min(unwanted) + 1)
             anchors = {number: anchor for number, anchor in anchors.items() if number < first}
             found = run(skip.union(anchors))

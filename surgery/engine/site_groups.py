@@ -19,7 +19,7 @@ _DECADE = 10
 
 @dataclass(frozen=True)
 class Group:
-    """Nodes of one operator that are converted together, or left as they are."""
+    """Nodes of one operator that are converted together, or left unchanged."""
 
     title: str
     op: str
@@ -28,7 +28,7 @@ class Group:
 
 @dataclass(frozen=True)
 class _Traits:
-    """What is known of a node: its operator with its kind, the shape of its weight, and what it computes."""
+    """The properties of a node: its operator and kind, the shape of its weight, and its multiply-accumulates."""
 
     op: str
     kind: str
@@ -41,11 +41,11 @@ _KEYS: tuple[Callable[[_Traits], tuple[str, ...]], ...] = (
     lambda node: (node.kind, _decade(math.prod(node.weight)) if node.weight else ""),
     lambda node: (node.kind,),
 )
-"""What makes nodes a group, from the finest to the coarsest."""
+"""The grouping keys of nodes, from the finest to the coarsest."""
 
 
 def _decade(elements: int) -> str:
-    """Write within which powers of ten a number of elements is."""
+    """Format the powers of ten between which a number of elements lies."""
     low = _DECADE ** int(math.log10(max(elements, 1)))
     return f"with {_short(low)} to {_short(low * _DECADE)} weights"
 
@@ -58,9 +58,9 @@ def _short(number: int) -> str:
 
 
 def groups_of(stored: storage.StoredModel, labels: Sequence[str], most: int) -> tuple[Group, ...]:
-    """Divide nodes of a model into at most `most` groups, or else into one for each kind; what computes most first.
+    """Divide nodes of a model into at most `most` groups, or else into one for each kind; the costliest first.
 
-    Nodes that the model does not have are left out.
+    Labels of nodes that the model does not have are ignored.
     """
     model = storage.ir_from_proto(storage.without_alias(stored.proto), stored.weights)
     graph = Graph(model, weights=stored.weights)
@@ -79,9 +79,9 @@ def groups_of(stored: storage.StoredModel, labels: Sequence[str], most: int) -> 
 
 
 def selectors(left: Sequence[Group], converted: Sequence[Group]) -> list[Mapping[str, Any]]:
-    """Select the nodes of some groups for a recipe, as against those of others.
+    """Return recipe selectors for the nodes of the groups in `left`, but not of those in `converted`.
 
-    Where all groups of an operator are left as they are, the operator selects them, else their names.
+    If all groups of an operator are left unchanged, the operator selects them, else the names of the nodes.
     """
     others = {group.op for group in converted}
     operators = list(dict.fromkeys(group.op for group in left if group.op not in others))
@@ -90,7 +90,7 @@ def selectors(left: Sequence[Group], converted: Sequence[Group]) -> list[Mapping
 
 
 def by_name(nodes: Sequence[str]) -> dict[str, Any]:
-    """Select nodes by their names."""
+    """Return a selector of nodes by their names."""
     return {"name": [*nodes]}
 
 

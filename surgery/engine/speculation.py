@@ -1,21 +1,21 @@
 """Run ahead: the next pass works on a change while that change is still being judged.
 
 Judging is work for other processes, running a pass is work for this one. A change that turns out wrong is rolled back
-with everything that was built on it, and the steps after it run again on what is left.
+with everything that was built on it, and the steps after it run again on the remaining model.
 
-Where the regions of a change do not decide, the whole has to. One run decides for several steps: what the last of them
-left is compared with the original, and if that holds, so do they. Steps that promise identical bits are compared
-together up to the next one that does not, all others up to the point at which the pipeline waits for them, or at which
-models fill too much memory. Only if that does not hold is each compared, so that the wrong one is found. Which steps
-are compared together depends on the recipe and the model alone, never on which thread was faster.
+If the regions of a change do not decide, the whole model has to. One run decides for several steps: the model after the
+last of them is compared with the original, and if that holds, so do all of them. Steps that promise identical bits are
+compared together up to the next one that does not, all others up to the point at which the pipeline waits for them, or
+at which models fill too much memory. Only if the joint comparison fails is each step compared, to find the wrong one.
+Which steps are compared together depends on the recipe and the model alone, never on which thread was faster.
 
-Who may change what: the thread of the pipeline owns the committed model, the graph and the journal. Each judgement has
-a thread of its own. These threads share the judge, one after the other where they change it: a judgement begins when
-the one before it has ended well, and ends with `Judge.adopt`, which alone changes what later candidates are held to.
-Before its turn a thread asks the checker about its own candidate, and compares regions when the one before it has done
-so. That adds entries to a cache of the `Verifier`, each under the bytes of its own change; regions are compared by one
-thread at a time, under the lock of the `Verifier`. While any judgement is under way, the pipeline asks the judge
-nothing but to `prepare`, and for the `names` that a pass has given.
+Ownership: the thread of the pipeline owns the committed model, the graph and the journal. Each judgement has its own
+thread. These threads share the judge, one after the other where they change it: a judgement begins when the previous
+one has succeeded, and ends with `Judge.adopt`, which alone changes what later candidates are compared with. Before its
+turn, a thread runs the checker on its own candidate, and compares regions when the previous thread has done so. That
+adds entries to a cache of the `Verifier`, each under the bytes of its own change; regions are compared by one thread at
+a time, under the lock of the `Verifier`. While any judgement is under way, the pipeline calls only `prepare` and
+`names` of the judge.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PATIENCE = 1.0
 """Seconds to wait, when closing, for a judgement that is under way."""
 
 _MOST_HELD = 64 << 20
-"""Bytes of models without weights that may wait to be compared as one."""
+"""Bytes of models without weights that may wait to be compared together."""
 
 
 class Judgement:
@@ -100,7 +100,7 @@ class Judgement:
             self.seconds += time.perf_counter() - started
 
     def _has_compared(self) -> bool:
-        """Wait until its regions are compared; return whether its candidate may still be kept."""
+        """Wait until the regions are compared; return whether the candidate may still be kept."""
         self._compared.wait()
         return not self._called_off and (self._is_kept or not self.done)
 
@@ -119,26 +119,26 @@ class Judgement:
 
     @property
     def candidate(self) -> Candidate:
-        """What is judged."""
+        """The candidate that is judged."""
         return self._candidate
 
     def gather(self, later: Later) -> None:
-        """If the whole is needed, compare it as one with the changes after it, unless it is with others."""
+        """If the whole model is needed, compare the change together with later ones, unless this is already decided."""
         if not self._gathered.is_set():
             self._later = later
             self._gathered.set()
 
     def call_off(self) -> None:
-        """Prevent it from beginning, unless it has."""
+        """Prevent the judgement from beginning, unless it has begun."""
         self._called_off = True
         self._gathered.set()
 
     def wait(self, seconds: float) -> None:
-        """Wait at most so many seconds for its end."""
+        """Wait for the end of the judgement, at most `seconds`."""
         self._thread.join(seconds)
 
     def result(self) -> Candidate:
-        """Wait for the judged candidate; raise what the judge raised."""
+        """Wait for the judged candidate; raise the error of the judge, if any."""
         self._thread.join()
         if self._error is not None:
             raise self._error
@@ -162,7 +162,7 @@ class Ahead:
 
 
 class Speculation:
-    """The changes that are assumed to hold, in their order."""
+    """The changes that are assumed to hold, in order."""
 
     def __init__(self, judge: Verifying) -> None:
         self._judge = judge
@@ -188,7 +188,7 @@ class Speculation:
         self._changes[-1].later.append((candidate, record))
 
     def judged(self, *, wait: bool) -> Iterator[tuple[Ahead, Candidate]]:
-        """Yield the changes that are judged, in order; with `wait`, all of them."""
+        """Yield the changes that have been judged, in order; with `wait`, wait for all of them."""
         if wait:
             self._gather_all()
         while self._changes and (wait or self._changes[0].judgement.done):
@@ -196,18 +196,18 @@ class Speculation:
             yield ahead, ahead.judgement.result()
 
     def _gather_all(self) -> None:
-        """Compare all changes that wait for it as one, those that promise identical bits apart."""
+        """Compare all waiting changes together, those that promise identical bits separately."""
         self._gather_exact()
         self._gather(self._changes)
         self._held = 0
 
     def _gather_exact(self) -> None:
-        """Compare the changes that promise identical bits as one, after the last that does not."""
+        """Compare together the changes that promise identical bits, after the last one that does not."""
         exact = takewhile(lambda one: one.judgement.candidate.promise is Parity.EXACT, reversed(self._changes))
         self._gather([*exact][::-1])
 
     def _gather(self, changes: Sequence[Ahead]) -> None:
-        """Compare changes as one, as far as the whole is needed for them."""
+        """Compare changes together, if the whole model is needed for them."""
         for place, one in enumerate(changes, 1):
             one.judgement.gather(Later(changes[-1].judgement.candidate, len(changes) - place))
 
@@ -218,7 +218,7 @@ class Speculation:
         return steps
 
     def close(self) -> None:
-        """Call off what has not been judged yet."""
+        """Call off the judgements that have not begun yet."""
         for one in self._changes:
             one.judgement.call_off()
         if self._changes:
@@ -229,8 +229,8 @@ class Speculation:
 def pays(stored: StoredModel, judge: Verifying) -> bool:
     """Return whether to run ahead.
 
-    Not where a pass that folds weights and a session that holds them would fill the memory. There is no such session
-    where only the end or the region of a change is compared.
+    False if a pass that folds weights and a session that holds them would fill the memory. There is no such session if
+    only the end or the region of a change is compared.
     """
     spec = judge.spec
     weights = weight_bytes(stored.proto)
@@ -240,7 +240,7 @@ def pays(stored: StoredModel, judge: Verifying) -> bool:
 def allows(transaction: Transaction) -> bool:
     """Return whether the next pass may begin before the result of a step is judged.
 
-    Not for a step that changes the signature or the baseline, by which later steps are judged, or has expectations.
+    False for a step that changes the signature or the baseline, by which later steps are judged, or has expectations.
     """
     step, declared = transaction.step, transaction.declared
     return step.expect is None and not declared.changes and declared.promise(step.options) in COMPARING

@@ -1,7 +1,7 @@
 """The interface of the step cache: the lookup before a step, and the update after it.
 
-The pipeline works alike with a cache and without. A step whose outcome is known is committed like one that was run and
-judged, so that what is refused, expected, recorded and compared later does not depend on where an outcome comes from.
+The pipeline works the same with and without a cache. A step whose outcome is known is committed like one that was run
+and judged, so that refusals, expectations, records and later comparisons do not depend on the source of an outcome.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Judged:
-    """A step as it was judged: the candidate that is left after the search for what fails, and what was left out.
+    """A judged step: the candidate that remains after the search for failing sites, and the sites left out.
 
     `refused` are the sites with which it fails, `guilty` those of them that are avoided in later rounds, `kept` the
-    sites of a LOSSY step that the budget has no room for. `cut_short` says that another search may find others: a limit
-    of time or memory had a part in it. `cached` says that an earlier run judged it.
+    sites of a LOSSY step that exceed the budget. `cut_short` says that another search may find others, because a limit
+    of time or memory affected this one. `cached` says that an earlier run judged it.
     """
 
     candidate: Candidate
@@ -42,7 +42,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class EndFacts:
-    """What the report says of the original: the inputs that it ran on, and whether it is valid."""
+    """The facts about the original for the report: the inputs that it ran on, and whether it is valid."""
 
     bindings: tuple[Mapping[str, Any], ...]
     validity: Validity | None
@@ -50,10 +50,10 @@ class EndFacts:
 
 @dataclass(frozen=True)
 class RunStart:
-    """What a run starts from: the model as it was read and as steps see it, the recipe and the target.
+    """The start of a run: the model as it was read and as steps see it, the recipe and the target.
 
-    `contained` says whether passes that are not standard run in a process of their own, and `chosen` whether something
-    outside of the recipe says which sites are left out.
+    `contained` says whether non-standard passes run in a separate process, and `chosen` whether sites are left out for
+    a reason outside the recipe.
     """
 
     stored: storage.StoredModel
@@ -65,69 +65,69 @@ class RunStart:
 
 
 class StepCache(Protocol):
-    """Outcomes of steps, by all that they depend on. Steps are looked up and stored in the order of the run."""
+    """Outcomes of steps, by everything they depend on. Steps are looked up and stored in the order of the run."""
 
     def expects(self, stored: storage.StoredModel) -> bool:
-        """Return whether an earlier run had this model, so that running the original may turn out to be needless."""
+        """Return whether an earlier run had this model, so that the original may not have to be run."""
 
     def begin(self, run: RunStart) -> None:
-        """Start a run. One that starts anew begins again."""
+        """Start a run. A run that restarts calls this again."""
 
     def may_know(self, step: PassStep, before: State) -> bool:
-        """Return whether it is worth waiting for the steps before this one, to ask for its outcome."""
+        """Return whether it is worth waiting for the steps before this one in order to look up its outcome."""
 
     def find(self, step: PassStep, before: State) -> Judged | None:
-        """Return the outcome of a step on a committed model, None if it is not known."""
+        """Return the outcome of a step on a committed model; None if it is not known."""
 
     def note(self, step: PassStep, judged: Judged, record: StepRecord, before: State, after: State) -> None:
-        """Take the outcome of a step, known or new, and the models before and after it."""
+        """Store the outcome of a step, known or new, and the models before and after it."""
 
     def find_whole(self, name: str, state: State) -> Verdict | None:
-        """Return the verdict on a committed model as a whole, None if it is not known."""
+        """Return the verdict on a committed model as a whole; None if it is not known."""
 
     def note_whole(self, name: str, state: State, verdict: Verdict) -> None:
-        """Take the verdict on a committed model as a whole."""
+        """Store the verdict on a committed model as a whole."""
 
     def find_end(self, state: State) -> EndFacts | None:
-        """Return what the report says of the original, None if it is not known."""
+        """Return the facts about the original for the report; None if they are not known."""
 
     def note_end(self, state: State, facts: EndFacts) -> None:
-        """Take what the report says of the original, at the end of a run in which all was verified."""
+        """Store the facts about the original, at the end of a run in which everything was verified."""
 
     def finish(self) -> None:
         """Wait until everything that was noted is stored."""
 
 
 class NoCache:
-    """A cache that knows nothing, and takes nothing."""
+    """A cache that knows nothing and stores nothing."""
 
     def expects(self, stored: storage.StoredModel) -> bool:
-        """No."""
+        """Return False."""
         return False
 
     def begin(self, run: RunStart) -> None:
         """Do nothing."""
 
     def may_know(self, step: PassStep, before: State) -> bool:
-        """No."""
+        """Return False."""
         return False
 
     def find(self, step: PassStep, before: State) -> Judged | None:
-        """Nothing."""
+        """Return None."""
         return None
 
     def note(self, step: PassStep, judged: Judged, record: StepRecord, before: State, after: State) -> None:
         """Do nothing."""
 
     def find_whole(self, name: str, state: State) -> Verdict | None:
-        """Nothing."""
+        """Return None."""
         return None
 
     def note_whole(self, name: str, state: State, verdict: Verdict) -> None:
         """Do nothing."""
 
     def find_end(self, state: State) -> EndFacts | None:
-        """Nothing."""
+        """Return None."""
         return None
 
     def note_end(self, state: State, facts: EndFacts) -> None:

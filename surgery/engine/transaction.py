@@ -2,7 +2,8 @@
 
 A pass works on the live graph. Its result is serialized without weights; if the bytes are the same as before, the step
 changed nothing. Otherwise the judge compares the signature, runs the checker, and compares outputs with those of the
-original. The candidate is committed when all hold. With `on_failure: bisect`, the sites that make it fail are left out.
+original. The candidate is committed if all of these hold. With `on_failure: bisect`, the sites that make it fail are
+left out.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from surgery.verification.inputs.spec import VerifySpec
 from surgery.why.explain import explained, why_so_few
 
 _RUNS_UNVERIFIED = 16
-"""Runs in a search for the sites that cannot be verified: most often none of them can."""
+"""Maximum number of runs in a search for the sites that cannot be verified: most often none of them can."""
 
 _RUNS_BY_REGIONS = 8
-"""The same where the whole model cannot be run, so that only what a region shows can be kept."""
+"""The same if the whole model cannot be run, so that only sites verified in their region can be kept."""
 
 _MOST_LISTED = 3
 
 
 class RefusedEndError(Exception):
-    """The end result is wrong as a whole, though each step was accepted in the region of its change."""
+    """The end result is wrong as a whole, although each step was accepted in the region of its change."""
 
     def __init__(self, record: StepRecord) -> None:
         super().__init__(record.message)
@@ -49,10 +50,10 @@ class RefusedEndError(Exception):
 
 @dataclass(frozen=True)
 class Workbench:
-    """What the transactions of one run share: the committed model, the judge and its spec, and the journal.
+    """The state shared by the transactions of one run: the committed model, the judge and its spec, and the journal.
 
-    With `contained`, passes that are not standard run in a fork. `guilts` are the sites to avoid, `cache` has the
-    outcomes of earlier runs, and `choice` says which other sites are left out, if any.
+    With `contained`, non-standard passes run in a fork. `guilts` are the sites to avoid, `cache` has the outcomes of
+    earlier runs, and `choice` says which other sites are left out, if any.
     """
 
     model: CommittedModel
@@ -65,9 +66,9 @@ class Workbench:
     choice: SiteChoice | None = None
 
     def verify_committed(self, name: str) -> None:
-        """Verify the committed model as a whole where the judge asks for that, and record it under a name.
+        """Verify the committed model as a whole if the judge requires it, and record the result under a name.
 
-        `RefusedEndError` when it does not hold.
+        Raises `RefusedEndError` if it does not hold.
         """
         state, started = self.model.state, time.perf_counter()
         if not self.judge.is_open(state):
@@ -97,7 +98,7 @@ class Workbench:
 
 @dataclass(frozen=True)
 class _Fixed:
-    """Inputs to calibrate with that are there already."""
+    """Calibration inputs that already exist."""
 
     found: Sequence[Feed]
 
@@ -106,7 +107,7 @@ class _Fixed:
 
 
 class Transaction:
-    """One step on the committed model of a workbench. `seconds` is the time spent on it so far."""
+    """One step on the committed model of a workbench. `seconds` is the time already spent on it."""
 
     def __init__(self, step: PassStep, bench: Workbench, seconds: float = 0.0) -> None:
         self.step = step
@@ -116,11 +117,11 @@ class Transaction:
 
     @property
     def seconds(self) -> float:
-        """The time since it began."""
+        """The seconds since it began, including earlier ones."""
         return time.perf_counter() - self._started
 
     def run(self, skip: frozenset[int] = frozenset()) -> Candidate:
-        """Run the pass on the committed model, without the sites to `skip`; return the candidate, not judged yet."""
+        """Run the pass on the committed model, without the sites to `skip`; return the candidate, not yet judged."""
         choice = self._bench.choice
         return self._run(skip) if choice is None else chosen(choice, self.step, self._run, skip)
 
@@ -149,7 +150,7 @@ class Transaction:
         return bench.judge.names(bench.model.candidate(step, declared, skip, made), declared)
 
     def _calibration(self) -> Calibration:
-        """Return the judge, or the very inputs for a pass that runs in a fork, which has none of its threads."""
+        """Return the judge, or the inputs themselves for a pass that runs in a fork, without the judge's threads."""
         judge = self._bench.judge
         lossy = self.declared.promise(self.step.options) is Parity.LOSSY
         return _Fixed(judge.feeds()) if lossy and not self.declared.is_standard else judge
@@ -188,7 +189,7 @@ class Transaction:
             return concluded("failed")
         failed = self._expect(candidate)
         if failed:
-            bench.judge.join()  # to explain a pass is to run it, in a fork maybe
+            bench.judge.join()  # explaining a pass runs it, maybe in a fork
             why = why_so_few(
                 *(self.step, len(candidate.applied), before.proto, bench.model.stored.weights), bench.model.target
             )
@@ -203,7 +204,7 @@ class Transaction:
         return concluded("committed")
 
     def _expect(self, candidate: Candidate) -> ExpectationError | None:
-        """Record which expectations of the step are met; return an error that names the others, if any."""
+        """Record which expectations of the step are met; return an error that lists the missed ones, if any."""
         expected = self.step.expect
         if expected is None or candidate.proto is None or self._bench.judge.trusts:
             return None
@@ -242,13 +243,13 @@ class Transaction:
         return candidate.is_wrong or candidate.is_unverified
 
     def chooser(self) -> SiteChooser:
-        """Return what measures and chooses the sites of a LOSSY step."""
+        """Return the chooser that measures and chooses the sites of a LOSSY step."""
         journal, judge, name = self._bench.journal, self._bench.judge, self.step.name
         macs = macs_by_label(self._bench.model.editable())
         return SiteChooser(self.run, judge.loss, judge.limits, macs, lambda what: journal.stage(name, what))
 
     def _keep_sensitive(self, failed: Candidate) -> tuple[Candidate, tuple[Sensitivity, ...]]:
-        """Leave the most sensitive sites of a LOSSY step as they were, so that the rest stays within the budget."""
+        """Leave the most sensitive sites of a LOSSY step unchanged, so that the rest stays within the budget."""
         choice = self.chooser().choose(failed.applied)
         if choice.candidate is None:
             return failed, choice.kept
@@ -256,7 +257,7 @@ class Transaction:
         return self.judge(replace(choice.candidate, live=False)), choice.kept
 
     def _spare(self, failed: Candidate) -> Judged:
-        """Leave out the sites that make a step fail; return the candidate that is left, with the refused sites."""
+        """Leave out the sites that make a step fail; return the remaining candidate, with the refused sites."""
         unverified = _RUNS_UNVERIFIED if self._bench.judge.can_run else _RUNS_BY_REGIONS
         most = unverified if failed.is_unverified else MOST_RUNS
         search = self.search(failed, most, self._bench.spec.timeout)
@@ -279,7 +280,7 @@ class Transaction:
 
     @property
     def _key(self) -> object:
-        """The pass with its options: guilty sites are remembered for each."""
+        """The pass with its options, for which guilty sites are remembered."""
         return self.declared, repr(self.step.options)
 
 
@@ -316,7 +317,7 @@ def _listed(refused: Iterable[RefusedSite]) -> str:
 
 
 def _with_kept(message: str, kept: Sequence[Sensitivity]) -> str:
-    """Name the most sensitive of the sites that stay unchanged."""
+    """Add the most sensitive of the sites that stay unchanged to a message."""
     if not kept:
         return message
     named = first_few(kept, _MOST_LISTED, ";")

@@ -1,4 +1,4 @@
-"""Find which optional steps of a recipe make a model faster on this machine, and write the recipe of those."""
+"""Find the optional steps of a recipe that make a model faster on this machine, and write the recipe with these."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The recipe that was found, what was tried, and what the recipe as a whole makes of the model.
+    """The recipe that was found, the trials, and the result of the recipe as a whole.
 
-    `text` is the recipe as YAML, empty where no step of it is left; `result` is of a run of that very text. `speed` is
-    that of the result relative to the original model, None where that is unchanged. `inputs` says what was measured on.
-    `complaint` says why the recipe shall not be used, and is empty where it may.
+    `text` is the recipe as YAML, empty if no step of it is left; `result` is from a run of exactly that text. `speed`
+    is the speed of the result relative to the original model, None if the model is unchanged. `inputs` describes the
+    inputs of the measurements. `complaint` says why the recipe must not be used; it is empty if it may be.
     """
 
     recipe: Recipe
@@ -75,11 +75,11 @@ def tune(
     *,
     contained: bool = True,
 ) -> Tuned:
-    """Find the optional steps of a recipe, and the groups of their sites, that are measurably faster.
+    """Find the optional steps of a recipe, and the groups of their sites, that make the model measurably faster.
 
-    Optional are the lossy steps, and those of the passes in `names`. What comes before the first of them is run once.
-    Raises UsageError for a recipe that has no such step, or does not verify; ExpectationError where the recipe without
-    its optional steps fails.
+    Optional steps are the lossy steps and the steps of the passes in `names`. The steps before the first of them run
+    once. Raises UsageError for a recipe that has no optional step or does not verify, and ExpectationError if the
+    recipe fails without its optional steps.
     """
     spec = spec or TuneSpec()
     if recipe.verify.mode == "off":
@@ -105,7 +105,7 @@ def tune(
 
 
 def _written(recipe: Recipe, runs: _Runs, trials: Sequence[Trial], spec: TuneSpec) -> tuple[str, Result]:
-    """Write a recipe as YAML, read that again, and run it on the original."""
+    """Write a recipe as YAML, parse the text again, and run it on the original."""
     from surgery import recipe as recipes
     from surgery.recipe import resolved
 
@@ -133,7 +133,7 @@ def _times(speed: Interval) -> str:
 
 
 def _too_slow(speed: Interval, recipe: Recipe) -> str:
-    """Return why a result is too slow to be used."""
+    """Return why a result is too slow to be used; an empty string if it is not."""
     shown = f"{speed.ratio:.3f} times as fast as the original, between {speed.low:.3f} and {speed.high:.3f}"
     if speed.high < 1.0:
         return f"the resulting recipe makes the model slower: {shown}"
@@ -143,7 +143,7 @@ def _too_slow(speed: Interval, recipe: Recipe) -> str:
 
 
 def _failure(result: Result) -> str:
-    """Return why a run failed; empty where it did not."""
+    """Return why a run failed; an empty string if it did not."""
     if result.failure is not None:
         return f"the step '{result.failure.name}' fails: {result.failure.message}"
     missed = [one.what for one in result.expectations if not one.ok]
@@ -151,7 +151,7 @@ def _failure(result: Result) -> str:
 
 
 class _Runs:
-    """Runs of a recipe with some of its optional steps. What comes before the first of them is run once."""
+    """Runs of a recipe with some of its optional steps. The steps before the first of them run once."""
 
     def __init__(
         self,
@@ -172,11 +172,11 @@ class _Runs:
         self._begun = stored
 
     def note(self, step: str, what: str) -> None:
-        """Report what is being done."""
+        """Report the progress."""
         self._observer.stage(step, what)
 
     def start(self) -> storage.StoredModel:
-        """Run the recipe without its optional steps; return what it makes."""
+        """Run the recipe without its optional steps; return the resulting model."""
         if self._first.steps:
             self._begun = self._applied(self._stored, self._first)
         rest = with_chosen(self._rest, self._optional, {})
@@ -190,7 +190,7 @@ class _Runs:
         return replace(result.stored, proto=result.proto)
 
     def run(self, chosen: Mapping[int, PassStep], number: int | None) -> Outcome:
-        """Run the recipe with the chosen steps, and look at one of them."""
+        """Run the recipe with the chosen steps; return the outcome of one of them."""
         steps = {one: replace(step, on_failure=self._on_failure(one)) for one, step in chosen.items()}
         result = self._run(self._fresh(), with_chosen(self._rest, self._optional, steps))
         failure = _failure(result)
@@ -199,7 +199,7 @@ class _Runs:
         return _outcome(result, chosen[number])
 
     def _on_failure(self, number: int) -> OnFailure | None:
-        """Return what is done about a step that fails: it is undone where the recipe keeps what it made."""
+        """Return how to handle a failure of a step: roll it back where the recipe would keep its result."""
         said = self._optional[number].step.on_failure
         return "rollback" if said == "keep" else said
 
@@ -208,7 +208,7 @@ class _Runs:
         return self._run(self._stored, recipe)
 
     def _fresh(self) -> storage.StoredModel:
-        """Return the model to start from, with a scratch file of its own, which goes away with what is made of it."""
+        """Return the model to start from, with its own scratch file, which is removed with the models made from it."""
         weights = storage.Weights()
         weights.adopt(self._begun.weights)
         return replace(self._begun, weights=weights)
@@ -218,7 +218,7 @@ class _Runs:
 
 
 def _outcome(result: Result, step: PassStep) -> Outcome:
-    """Return what became of a step."""
+    """Return the outcome of a step."""
     where = f"{step.path}:{step.line}" if step.path else ""
     records = [one for one in result.steps if one.name == step.name and one.where in (where, "")]
     committed = [one for one in records if one.status == "committed"]
@@ -255,7 +255,7 @@ class _Meter:
 
     @property
     def inputs(self) -> tuple[Mapping[str, Any], ...]:
-        """What was measured on."""
+        """The descriptions of the measured inputs."""
         return tuple(self._feeds[1])
 
     def measure(self, before: storage.StoredModel, after: storage.StoredModel, ratio: float | None) -> Interval:

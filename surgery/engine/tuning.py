@@ -1,8 +1,8 @@
 """Decide which optional steps of a recipe, and which groups of their sites, are worth keeping.
 
-Each step is added to the best recipe so far, and the result is measured against what that makes. Then a step that was
-kept is tried without one group of its sites at a time, and one that was not with one group at a time. What is not shown
-to be faster is left out.
+Each step is added to the best recipe so far, and the result is measured against the best model so far. Then a step that
+was kept is tried without one group of its sites at a time, and a step that was not kept with one group at a time.
+Anything that is not shown to be faster is left out.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ if TYPE_CHECKING:
     from surgery.storage import StoredModel
 
 _SAME = 1.0
-"""The speed of a model that is as fast as the other one."""
+"""The relative speed of two equally fast models."""
 
 
 @dataclass(frozen=True)
 class TuneSpec:
-    """How a recipe is tuned.
+    """The settings for tuning a recipe.
 
     `bench`: how two models are measured; its `level` is the confidence of each decision, its `seconds` are for one
-    measurement. `measurements`: the most that are made. `gain`: how many times as fast a step has to be, to be kept.
-    `groups`: the most groups that the sites of a step are divided into by the shapes of weights; 0 leaves steps whole.
+    measurement. `measurements`: the maximum number of measurements. `gain`: the factor by which a step must make the
+    model faster to be kept. `groups`: the maximum number of groups into which the sites of a step are divided by the
+    shapes of weights; 0 leaves steps whole.
     """
 
     bench: BenchSpec = field(default_factory=BenchSpec)
@@ -43,10 +44,10 @@ class TuneSpec:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a recipe made of the model, and what became of the step that is looked at.
+    """The result of a recipe, and the outcome of the step in question.
 
-    `sites` are the nodes that the step converted, `sensitive` those that the budget has no room for. `complaint` says
-    why there is nothing to measure; empty otherwise.
+    `sites` are the nodes that the step converted, `sensitive` those that exceed the budget. `complaint` says why there
+    is nothing to measure; it is empty otherwise.
     """
 
     model: StoredModel | None
@@ -61,10 +62,10 @@ What = Literal["step", "without", "only"]
 
 @dataclass(frozen=True)
 class Trial:
-    """What was tried: a whole step, a step without a group of its sites, or a step on nothing but kept groups.
+    """One trial: of a whole step, a step without a group of its sites, or a step on kept groups only.
 
-    `where` is the place of the step in its recipe. `speed` is relative to the best that was known before; None where
-    nothing was measured. `why` says why it was kept or not.
+    `where` is the place of the step in its recipe. `speed` is relative to the best model before; None if nothing was
+    measured. `why` says why it was kept or not.
     """
 
     name: str
@@ -96,12 +97,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the decisions rest on, so that they can be made without models.
+    """The functions that decisions depend on, so that they can be made without models.
 
-    `run` applies the recipe with the chosen steps, by their numbers, and looks at the step of a number, if any.
-    `measure` returns the speed of the second model relative to the first, with an interval that is decided at a ratio
-    if possible; it raises a `SurgeryError` where that cannot be. `groups` divides the nodes of a model. `note` reports
-    what is being done.
+    `run` applies the recipe with the chosen steps, by their numbers, and returns the outcome for one of them, given by
+    its number, if any. `measure` returns the speed of the second model relative to the first, with an interval that
+    decides about a ratio if possible; it raises a `SurgeryError` if they cannot be measured. `groups` divides the nodes
+    of a model. `note` reports the progress.
     """
 
     run: Callable[[Mapping[int, PassStep], int | None], Outcome]
@@ -111,7 +112,7 @@ class Surroundings:
 
 
 class Tuner:
-    """Tries the optional steps of a recipe. `chosen` are those kept, by their numbers; `trials` all that was tried."""
+    """Tries the optional steps of a recipe. `chosen` are the kept steps, by their numbers; `trials` are all trials."""
 
     def __init__(self, optional: Sequence[OptionalStep], around: Surroundings, spec: TuneSpec, start: StoredModel):
         self.chosen: dict[int, PassStep] = {}
@@ -138,7 +139,7 @@ class Tuner:
             self._try_groups(number, step, outcome, before)
 
     def _fixed(self, number: int, step: PassStep) -> tuple[PassStep, Outcome]:
-        """Run a step; name the nodes that the budget has no room for in it, so that they need not be found again."""
+        """Run a step; add the nodes that exceed the budget to its options, so that they need not be found again."""
         outcome = self._run(number, step)
         if outcome.complaint or not outcome.sensitive or excluding_option(step) is None:
             return step, outcome
@@ -150,7 +151,7 @@ class Tuner:
         return self._around.run({**self.chosen, number: step}, number)
 
     def _try_groups(self, number: int, step: PassStep, outcome: Outcome, before: StoredModel) -> None:
-        """Take the groups out of a step that was kept, one after the other; add them to one that was not."""
+        """Remove groups from a step that was kept, one after the other; add them to one that was not."""
         is_kept = number in self.chosen
         if not self._spec.groups or excluding_option(step) is None:
             return
@@ -170,7 +171,7 @@ class Tuner:
                 left = tried
 
     def _gain(self, what: What) -> float:
-        """Return how many times as fast it has to be: to convert less, it need not be much."""
+        """Return the required relative speed: for converting less, being faster at all is enough."""
         return _SAME if what == "without" else self._spec.gain
 
     def _note_untried(self, step: PassStep, what: What, group: str) -> None:
@@ -182,7 +183,7 @@ class Tuner:
         return self.measurements < self._spec.measurements
 
     def _try(self, number: int, step: PassStep, outcome: Outcome, what: What, group: str, gain: float) -> bool:
-        """Measure what a recipe made against the best so far, and make it the best one if it is faster."""
+        """Measure the result of a recipe against the best so far, and make it the best one if it is faster."""
         speed, why = self._measured(step, outcome, gain)
         kept = speed is not None and speed.low > gain
         if kept:
@@ -194,7 +195,7 @@ class Tuner:
         return kept
 
     def _measured(self, step: PassStep, outcome: Outcome, gain: float) -> tuple[Interval | None, str]:
-        """Return the speed relative to the best so far, and what follows from it."""
+        """Return the speed relative to the best so far, and the conclusion as text."""
         if outcome.complaint or outcome.model is None:
             return None, outcome.complaint
         if outcome.model.proto == self.best.proto:
@@ -213,7 +214,7 @@ def _where(step: PassStep) -> str:
 
 
 def _reason(speed: Interval, gain: float) -> str:
-    """Return what an interval shows."""
+    """Return the conclusion from an interval."""
     if speed.low > gain:
         return "faster"
     if speed.high < _SAME:
