@@ -1,7 +1,7 @@
 """The contents of small integer tensors, followed through the operators that exporters compute shapes with.
 
-An element is a number or a symbolic expression. What an operator gives is the same in every run of the model; an
-element of which nothing is known is a symbol of its own, called wild, since it need not even be positive.
+An element is a number or a symbolic expression. The result of an operator is the same in every run of the model; an
+unknown element is a symbol of its own, called wild, because it need not even be positive.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class _Unknown(Exception):  # noqa: N818 - not an error: a rule cannot tell
 
 
 def follow(context: Context, node: ir.Node) -> bool:
-    """Write type, shape and contents of the outputs of a node, when all contents are known; else False."""
+    """Write type, shape and contents of a node's outputs if all contents are known; else return False."""
     rule = None if node.domain else _RULES.get(node.op_type)
     if rule is None:
         return False
     try:
         found = rule(context, node)
-    except (_Unknown, ValueError, IndexError, TypeError):  # a rule that is given what the operator does not allow
+    except (_Unknown, ValueError, IndexError, TypeError):  # operands that the operator does not allow
         return False
     results = found if isinstance(found, list) else [found]
     dtype = _dtype(node)
@@ -70,7 +70,7 @@ def _content(context: Context, node: ir.Node, index: int) -> Content:
 
 
 def _numbers(context: Context, node: ir.Node, index: int) -> list[int]:
-    """Return the elements of an operand that all are numbers."""
+    """Return the elements of an operand; raise `_Unknown` unless all are numbers."""
     items = _content(context, node, index).reshape(-1).tolist()
     if not all(isinstance(item, int) for item in items):
         raise _Unknown
@@ -82,7 +82,7 @@ def _is_given(node: ir.Node, index: int) -> bool:
 
 
 def _list(context: Context, node: ir.Node, name: str, index: int) -> list[int] | None:
-    """Return the numbers in an attribute that later became an input; None when neither is given."""
+    """Return the numbers in an attribute that later became an input; None if neither is given."""
     if name in node.attributes:
         return list(node.attributes[name].as_ints())
     return _numbers(context, node, index) if _is_given(node, index) else None
@@ -159,7 +159,7 @@ def _cast(context: Context, node: ir.Node) -> Content:
 
 
 def _whole(value: ir.Value | None) -> Content:
-    """Return the elements of a small constant of floats that all are whole."""
+    """Return the elements of a small float constant; raise `_Unknown` unless all are whole numbers."""
     tensor = None if value is None else constant_of(value)
     if tensor is None or not tensor.dtype.is_floating_point() or tensor.size > MOST_ELEMENTS:
         raise _Unknown
@@ -218,7 +218,7 @@ def _slice(context: Context, node: ir.Node) -> Content:
 
 
 def _backwards(extent: int, start: int, end: int, step: int) -> slice:
-    """Write a slice with a negative step for numpy, which does not move a start before the first element to it."""
+    """Return a slice with a negative step for numpy, which does not move a start before the first element to it."""
     first = min(max(start + extent if start < 0 else start, 0), extent - 1)
     last = max(end + extent if end < 0 else end, -1)
     return slice(first, None if last < 0 else last, step)
@@ -237,7 +237,7 @@ def _split(context: Context, node: ir.Node) -> list[Content]:
 
 
 def _concat(context: Context, node: ir.Node) -> Content:
-    """Join what is known; an operand of which only the length is known counts as wild elements."""
+    """Concatenate known contents; an operand of which only the length is known counts as wild elements."""
     operands = [value for value in node.inputs if value is not None]
     contents = [context.content(value) for value in operands]
     if all(content is None for content in contents):
@@ -250,7 +250,7 @@ def _concat(context: Context, node: ir.Node) -> Content:
 
 
 def _wild(context: Context, value: ir.Value) -> Content:
-    """Give the elements of a small tensor names."""
+    """Make the elements of a small tensor wild symbols."""
     extents = [] if value.shape is None else [extent for extent in value.shape if isinstance(extent, int)]
     if value.shape is None or len(extents) < len(value.shape) or int(np.prod(extents, dtype=np.int64)) > 64:
         raise _Unknown
@@ -285,7 +285,7 @@ def _mapped(function: Callable[..., Element], *contents: Content) -> Content:
 
 
 def _combined(context: Context, operation: str, one: Element, other: Element) -> Element:
-    """Combine two elements; what has no short form becomes wild."""
+    """Combine two elements; a result without a short form becomes wild."""
     if context.is_wild(one) or context.is_wild(other):
         if operation == "Equal" and one == other:
             return 1
@@ -308,7 +308,7 @@ def _binary(context: Context, node: ir.Node) -> Content:
 
 
 def _comparison(context: Context, node: ir.Node) -> Content:
-    """Tell Greater, LessOrEqual and GreaterOrEqual by Less."""
+    """Derive Greater, LessOrEqual and GreaterOrEqual from Less."""
     one, other = _content(context, node, 0), _content(context, node, 1)
     if node.op_type in ("Greater", "LessOrEqual"):
         one, other = other, one
@@ -348,7 +348,7 @@ def _absolute(content: Content) -> tuple[list[Element], tuple[int, ...]]:
 
 
 def _where(context: Context, node: ir.Node) -> Content:
-    """Choose where the condition is known; else an element may be either."""
+    """Choose elements where the condition is known; elsewhere, an element may be either."""
 
     def choose(condition: Element, yes: Element, no: Element) -> Element:
         if isinstance(condition, int):

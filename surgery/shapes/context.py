@@ -1,4 +1,4 @@
-"""What the rules of operators write to: types, shapes, and the contents of small integer tensors."""
+"""The context that operator rules write to: types, shapes, and the contents of small integer tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_ELEMENTS = 1024
 
 
 def constant_of(value: ir.Value) -> ir.TensorProtocol | None:
-    """Return the tensor of a constant, its elements unread."""
+    """Return the tensor of a constant, without reading its elements."""
     if value.const_value is not None:
         return value.const_value
     producer = value.producer()
@@ -59,23 +59,23 @@ _LIMITS = {
 
 
 class Context(ShapeInferenceContext):  # type: ignore[misc]
-    """What the operator rules write to. The contents of tensors are ours: `surgery.shapes.contents`."""
+    """The context that operator rules write to. Contents of tensors come from `surgery.shapes.contents` only."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.elements: dict[ir.Value, list[Element]] = {}
         self.wild: set[str] = set()
-        """Symbols that stand for elements of which nothing is known, not even that they are positive."""
+        """Symbols of elements about which nothing is known, not even that they are positive."""
         self._constants: dict[ir.Value, Content | None] = {}
 
     def child(self, opset_imports: Any, resolved_attrs: dict[str, ir.Attr]) -> Context:
-        """Return the context for the body of a function; symbols stay distinct from ours."""
+        """Return the context for the body of a function; its symbols stay distinct from those of this context."""
         made = Context(opset_imports, self.policy, resolved_attrs, allocator=self._allocator)
         made.wild = self.wild
         return made
 
     def know(self, value: ir.Value, content: Content, dtype: ir.DataType | None) -> bool:
-        """Take note of the contents of a value, and so of its shape; False when the type cannot hold them."""
+        """Record the contents of a value, and so its shape; return False if the type cannot hold them."""
         dtype = value.dtype or dtype
         if dtype not in _HOLDS_ELEMENTS or content.size > MOST_ELEMENTS:
             return False
@@ -105,10 +105,10 @@ class Context(ShapeInferenceContext):  # type: ignore[misc]
         return self._constants[value]
 
     def set_symbolic_value(self, value: ir.Value, data: Sequence[Element]) -> None:
-        """Disregard what a rule of the package claims to know of contents."""
+        """Ignore the contents that a rule of the package claims to know."""
 
     def get_symbolic_value(self, value: ir.Value) -> list[Element] | None:
-        """Return the elements of a value of at most one axis, known from the rules or constant."""
+        """Return the elements of a value with at most one axis, known from the rules or constant."""
         content = self.content(value)
         return None if content is None or content.ndim > 1 else content.reshape(-1).tolist()
 
@@ -122,20 +122,20 @@ class Context(ShapeInferenceContext):  # type: ignore[misc]
         return extent if isinstance(extent, int) else element(normal(str(extent.value)))
 
     def new_wild(self) -> ir.SymbolicDim:
-        """Return a symbol for an element of which nothing is known."""
+        """Return a symbol for an element about which nothing is known."""
         symbol: ir.SymbolicDim = self.new_symbolic_dim()
         self.wild.add(str(symbol.value))
         return symbol
 
     def is_wild(self, item: Element) -> bool:
-        """Return whether an element has a wild symbol in it."""
+        """Return whether an element contains a wild symbol."""
         if isinstance(item, int) or not self.wild:
             return False
         return not self.wild.isdisjoint(names(item.value or ""))
 
 
 def _constant_content(value: ir.Value) -> Content | None:
-    """Return the contents of an integer constant that is small."""
+    """Return the contents of a small integer constant; None for anything else."""
     tensor = constant_of(value)
     if tensor is None or tensor.dtype not in _HOLDS_ELEMENTS or tensor.size > MOST_ELEMENTS:
         return None

@@ -1,4 +1,4 @@
-"""Shape rules for operators of com.microsoft, of which onnx-shape-inference has none.
+"""Shape rules for operators of com.microsoft, for which onnx-shape-inference has none.
 
 Source: ONNX Runtime's `docs/ContribOperators.md`. The rules of attention are in `contrib_attention`.
 """
@@ -37,7 +37,7 @@ def _data(node: ir.Node, index: int = 0) -> ir.Value:
 
 
 def _dims(value: ir.Value) -> list[Element]:
-    """Return the dims of a value; the rule gives up when the rank is not known."""
+    """Return the dims of a value; the rule gives up if the rank is not known."""
     if value.shape is None:
         raise ValueError("the shape is not known")
     return list(value.shape)
@@ -65,7 +65,7 @@ def _quantize(context: Context, node: ir.Node) -> None:
 
 
 def _skip_layer_normalization(context: Context, node: ir.Node) -> None:
-    """The sum has the shape of the input, mean and deviation have one element a row."""
+    """Write the sum with the shape of the input, and mean and deviation with one element per row."""
     data = _data(node)
     dims = _dims(data)
     for index in (0, 3):
@@ -112,7 +112,7 @@ def _elementwise(places: Sequence[int], typed_by: int = 0) -> Rule:
 
 
 def _turned(dims: list[Element], node: ir.Node, side: str) -> list[Element]:
-    """Turn the last two dims, and the first one after the batch, as the attributes of a fused product say."""
+    """Move the first dim before the last, and swap the last two, as the attributes of a fused product specify."""
     if len(dims) > 1 and _integer(node, f"transBatch{side}"):
         dims = [*dims[1:-1], dims[0], dims[-1]]
     if len(dims) > 1 and _integer(node, f"trans{side}"):
@@ -143,7 +143,7 @@ def _blocked_product(context: Context, node: ir.Node) -> None:
 
 
 def _as_standard(op: str, context: Context, node: ir.Node) -> None:
-    """Follow the rule of an operator of ai.onnx, whose inputs and attributes these are."""
+    """Apply the rule of an operator of ai.onnx that has the same inputs and attributes."""
     rule = registry.get("", op, context.get_opset_version(""))
     if rule is None:
         raise ValueError(f"{op} has no rule")
@@ -163,7 +163,7 @@ def _quantized_global_pool(context: Context, node: ir.Node) -> None:
 
 
 def _quantized_concat(context: Context, node: ir.Node) -> None:
-    """Join the tensors that stand among their scales and zero points."""
+    """Concatenate the tensors, which alternate with their scales and zero points."""
     parts = [_dims(value) for value in node.inputs[2::3] if value is not None]
     axis = node.attributes["axis"].as_int() % len(parts[0])
     total: Number | None = 0
@@ -189,7 +189,7 @@ def _bias_split_gelu(context: Context, node: ir.Node) -> None:
 
 
 def _remove_padding(context: Context, node: ir.Node) -> None:
-    """How many tokens are left is in the data."""
+    """Write the outputs; the number of tokens left depends on the data."""
     dims = _dims(_data(node))
     more = combine("Add", number(dims[0]), 1)
     ends: Element = context.new_symbolic_dim() if more is None else element(more)
@@ -204,7 +204,7 @@ def _restore_padding(context: Context, node: ir.Node) -> None:
 
 
 def _dynamic_quantize_lstm(context: Context, node: ir.Node) -> None:
-    """Y has [sequence, directions, batch, hidden], Y_h and Y_c have [directions, batch, hidden]."""
+    """Write Y with [sequence, directions, batch, hidden], and Y_h and Y_c with [directions, batch, hidden]."""
     data = node.inputs[0]
     if data is None or data.shape is None or len(data.shape) != 3:
         return

@@ -1,7 +1,7 @@
-"""Shape rules for the operators of attention of com.microsoft.
+"""Shape rules for the attention operators of com.microsoft.
 
-Source: ONNX Runtime's `docs/ContribOperators.md`, and the checks that the kernels make of their inputs
-(`multihead_attention_helper.h`, `group_query_attention_helper.h`).
+Source: ONNX Runtime's `docs/ContribOperators.md`, and the input checks of the kernels (`multihead_attention_helper.h`,
+`group_query_attention_helper.h`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _value(node: ir.Node, index: int) -> ir.Value | None:
 
 
 def _dims(node: ir.Node, index: int, rank: int | None = None) -> list[Element] | None:
-    """Return the dims of an input, None when it is absent; the rule gives up when they are not known."""
+    """Return the dims of an input, None if it is absent; the rule gives up if they are not known."""
     value = _value(node, index)
     if value is None:
         return None
@@ -61,7 +61,7 @@ def _dtype(node: ir.Node, index: int = 0) -> ir.DataType | None:
 
 
 def _attention(context: Context, node: ir.Node) -> None:
-    """The hidden size of the values is a third of what the weights make, or given; past and present are one tensor."""
+    """Take a third of the width of the weights as hidden size, unless it is given; past and present are one tensor."""
     quantized = node.op_type == "QAttention"
     batch, length, _ = _known(node, 0, 3)
     width = _known(node, 1, 2)[1]
@@ -80,7 +80,7 @@ def _attention(context: Context, node: ir.Node) -> None:
 
 
 def _multi_head_attention(context: Context, node: ir.Node) -> None:
-    """Packed queries, keys and values have a rank of five; keys and values of a rank of four come with their heads."""
+    """Handle packed queries, keys and values of rank five, and keys and values of rank four with separate heads."""
     query, heads = _known(node, 0), _integer(node, "num_heads")
     key, value = _dims(node, 1), _dims(node, 2)
     kind = _dtype(node)
@@ -100,7 +100,7 @@ def _multi_head_attention(context: Context, node: ir.Node) -> None:
 
 
 def _decoder_attention(context: Context, node: ir.Node) -> None:
-    """One new position; keys of a rank of four belong to another sequence, and nothing is added to them."""
+    """Handle one new position; keys of rank four belong to another sequence, to which nothing is added."""
     batch, length, width = _known(node, 0, 3)
     key, value, heads, kind = _dims(node, 1), _dims(node, 2), _integer(node, "num_heads"), _dtype(node)
     if value is None:
@@ -119,9 +119,9 @@ def _decoder_attention(context: Context, node: ir.Node) -> None:
 
 
 def _group_query_attention(context: Context, node: ir.Node) -> None:
-    """Present is as long as the longest sequence, or as a buffer for past and present that has more room.
+    """Make present as long as the longest sequence, or as a larger buffer for past and present.
 
-    A cache of the size of a window stays as long as it is.
+    A cache of the size of a window keeps its length.
     """
     batch, length, width = _known(node, 0, 3)
     heads, groups = _integer(node, "num_heads"), _integer(node, "kv_num_heads")
@@ -157,7 +157,7 @@ def _present_length(context: Context, node: ir.Node, past: Element | None) -> El
 
 
 def _packed_attention(context: Context, node: ir.Node) -> None:
-    """Rows of several sequences one after the other, without padding."""
+    """Handle the rows of several sequences, one after the other without padding."""
     sizes = list(node.attributes["qkv_hidden_sizes"].as_ints()) if "qkv_hidden_sizes" in node.attributes else []
     width = _known(node, 1, 2)[1]
     hidden: Element = sizes[2] if sizes else _computed(context, "Div", width, 3)
@@ -174,7 +174,7 @@ def _packed_multi_head_attention(context: Context, node: ir.Node) -> None:
 
 
 def _gated_relative_position_bias(context: Context, node: ir.Node) -> None:
-    """The scores of each query with each key: of all sequences, each as long as the longest."""
+    """Write a score for each query with each key, for all sequences, each as long as the longest."""
     heads = _integer(node, "num_heads")
     offsets = _dims(node, 6, 2)
     batch, length = _known(node, 0, 3)[:2] if offsets is None else offsets
@@ -182,7 +182,7 @@ def _gated_relative_position_bias(context: Context, node: ir.Node) -> None:
 
 
 def _relative_position_bias(context: Context, node: ir.Node) -> None:
-    """The lengths are elements of scalars."""
+    """Read the lengths from scalar inputs."""
     heads = _known(node, 0, 2)[1]
     lengths = [_value(node, index) for index in (1, 2)]
     elements = [None if value is None else context.get_symbolic_value(value) for value in lengths]

@@ -1,4 +1,4 @@
-"""The graph with functions inlined, and the shapes of its values for given inputs. In a worker process."""
+"""The graph with functions inlined, and the shapes of its values for given inputs. Runs in a worker process."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Extent = int | str
 """A dim: a number, or a name or expression."""
 
 _KNOWN = ("", "ai.onnx", "ai.onnx.ml")
-"""Domains whose operators onnx's shape inference knows."""
+"""Domains whose operators are known to onnx's shape inference."""
 
 CONTRIB = "com.microsoft"
-"""The domain of the operators of ONNX Runtime, whose shapes are inferred by rules of surgery."""
+"""The domain of ONNX Runtime's own operators, whose shapes are inferred by the rules of surgery."""
 
 Declared = Mapping[str, tuple[int, list[int]]]
 """Element types, as numbers, and shapes by name."""
@@ -27,11 +27,11 @@ General = Mapping[str, tuple[int, list[Extent]]]
 """The same with dims that may have names."""
 
 INLINE_LIMIT = 64 << 20
-"""Bytes above which an inlined skeleton is not sent back: functions within functions can grow without bound."""
+"""Bytes above which an inlined skeleton is not sent back: nested functions can grow without bound."""
 
 
 def inline(skeleton: bytes) -> bytes | None:
-    """Replace the calls of model-local functions by their bodies; None when that leads nowhere."""
+    """Replace the calls of model-local functions with their bodies; None if the result is too large."""
     import onnx
     import onnx.inliner
 
@@ -46,14 +46,14 @@ def inline(skeleton: bytes) -> bytes | None:
 def declare(skeleton: bytes, dims: Mapping[str, Sequence[int]]) -> Declared:
     """Infer the shapes of all values, and the element types of tensors, as numbers of `TensorProto.DataType`.
 
-    The element type of what is no tensor is 0.
+    The element type of values that are not tensors is 0.
     """
     found = declare_by_names(skeleton, dims)
     return {name: (element, [int(extent) for extent in shape]) for name, (element, shape) in found.items()}
 
 
 def declare_by_names(skeleton: bytes, dims: Mapping[str, Sequence[Extent]]) -> General:
-    """Do so where dims of inputs may be names; those of other values are then numbers or such names."""
+    """Infer like `declare`, but the dims of inputs may be names; dims of other values are numbers or such names."""
     import onnx
     import onnx.shape_inference
 
@@ -75,7 +75,7 @@ def declare_by_names(skeleton: bytes, dims: Mapping[str, Sequence[Extent]]) -> G
 
 
 def declare_contrib(skeleton: bytes, dims: Mapping[str, Sequence[int]]) -> Declared:
-    """Infer like `declare`, and by our rules what follows from operators that onnx does not know."""
+    """Infer like `declare`, and with our own rules the values that depend on operators unknown to onnx."""
     import onnx_ir as ir
 
     from surgery.shapes.inference import Inference
@@ -89,7 +89,7 @@ def declare_contrib(skeleton: bytes, dims: Mapping[str, Sequence[int]]) -> Decla
 
 
 def element_types(skeleton: bytes) -> dict[str, int]:
-    """Infer the element types of tensors in the main graph, also of those whose shapes depend on data."""
+    """Infer the element types of tensors in the main graph, including those whose shapes depend on data."""
     import onnx
     import onnx.shape_inference
 
@@ -100,11 +100,11 @@ def element_types(skeleton: bytes) -> dict[str, int]:
 
 
 def bound(skeleton: bytes, dims: Mapping[str, Sequence[Extent]]) -> onnx.ModelProto:
-    """Read a model with its inputs bound to `dims`."""
+    """Parse a model and bind its inputs to `dims`."""
     import onnx
 
     model = onnx.load_model_from_string(skeleton)
-    # What was inferred before, with symbolic dims, would only stand in the way of numbers.
+    # Earlier results with symbolic dims would only keep numbers from being inferred.
     kept = list(_bound_by_hand(model, dims))
     for value in model.graph.input:
         if value.name in dims:
@@ -119,7 +119,7 @@ def bound(skeleton: bytes, dims: Mapping[str, Sequence[Extent]]) -> onnx.ModelPr
 
 
 def _contrib(model: onnx.ModelProto, known: Container[str]) -> list[onnx.ValueInfoProto]:
-    """Infer what operators of ONNX Runtime make, which onnx does not know, and nothing declares."""
+    """Infer the undeclared outputs of ONNX Runtime's own operators, which onnx does not know."""
     wanted = {name for node in model.graph.node if node.domain == CONTRIB for name in node.output if name}
     wanted = {name for name in wanted if name not in known}
     if not wanted:
@@ -142,13 +142,13 @@ def _contrib(model: onnx.ModelProto, known: Container[str]) -> list[onnx.ValueIn
 
 
 def empty(skeleton: bytes) -> list[str]:
-    """Name the tensors of the main graph that have no elements, whatever the dynamic dims are."""
+    """Return the tensors of the main graph that have no elements, whatever the dynamic dims are."""
     import onnx
     import onnx.shape_inference
 
     stage("shape inference")
     model = onnx.load_model_from_string(skeleton)
-    # What the model declares of others than its inputs is no proof.
+    # Declarations of values other than inputs are no proof.
     del model.graph.value_info[:]
     for output in model.graph.output:
         output.ClearField("type")
@@ -168,7 +168,7 @@ def _bind(dim: onnx.TensorShapeProto.Dimension, extent: Extent) -> None:
 
 
 def _bound_by_hand(model: onnx.ModelProto, dims: Mapping[str, Sequence[Extent]]) -> Iterator[onnx.ValueInfoProto]:
-    """Yield the declarations of what operators make that onnx does not know, with the names of dims bound."""
+    """Yield the declared outputs of operators that onnx does not know, with the names of dims bound."""
     unknown = {name for node in model.graph.node if node.domain not in _KNOWN for name in node.output}
     if not unknown:
         return

@@ -1,4 +1,4 @@
-"""What is known of one value: its type, its shape, its elements; and dims as plain values."""
+"""Known facts about one value: its type, its shape, its elements; and dims as plain values."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 Dim = int | str | None
-"""One dim: an extent, a symbolic expression such as "batch" or "2*sequence", or nothing known."""
+"""One dim: an extent, a symbolic expression such as "batch" or "2*sequence", or None if unknown."""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """What is known of one value: its type, its shape, the elements of a small integer tensor."""
+    """The known facts about one value: its type, its shape, the elements of a small integer tensor."""
 
     type: ir.TypeProtocol | None = None
     shape: ir.Shape | None = None
@@ -24,7 +24,7 @@ NOTHING = Fact()
 
 
 def symbolic(shape: ir.Shape | None, *, arithmetic: bool = False) -> ir.Shape | None:
-    """Give a declared shape with a symbol for the name of each dim, which may be any text; -1 and "?" say nothing.
+    """Return a declared shape with symbols for the names of dims, which may be any text; -1 and "?" mean nothing.
 
     With `arithmetic`, names are expressions.
     """
@@ -41,7 +41,7 @@ def symbolic(shape: ir.Shape | None, *, arithmetic: bool = False) -> ir.Shape | 
 
 
 def declarable(found: Sequence[Dim]) -> list[Dim]:
-    """Return dims as they may be declared in a model: with the names that it has for them."""
+    """Return dims in the form that a model may declare: with the model's own names."""
     if not any(isinstance(dim, str) and "dim_x" in dim for dim in found):
         return [*found]
     from surgery.shapes.symbols import shown

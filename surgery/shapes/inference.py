@@ -1,11 +1,11 @@
 """Shapes, types and shape contents of a whole model, by the operator rules of onnx-shape-inference.
 
-The rules are that package's, the walk is ours. Its own walk stops for good at the first node that it dislikes,
-believes what a model declares of its intermediate values, lets a value carried by a Loop keep its first shape,
-and spends most of its time on renaming dims. And some of its rules guess; `surgery.shapes.rules` takes those
-guesses back, so that what is found here holds in every run of the model.
+The rules come from that package, the traversal is our own. The package's traversal stops entirely at the first node
+that it rejects, trusts the model's declarations of intermediate values, lets a value carried by a Loop keep its first
+shape, and spends most of its time on renaming dims. Some of its rules guess; `surgery.shapes.rules` takes those guesses
+back, so that all results hold in every run of the model.
 
-One assumption stays: a symbolic dim is at least 1.
+One assumption remains: a symbolic dim is at least 1.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _State:
 
 @contextmanager
 def _put_back(touched: Iterable[ir.Value]) -> Iterator[dict[ir.Value, _State]]:
-    """Restore values when the block ends; yields their states before it."""
+    """Restore values when the block ends; yield their states before it."""
     before = {value: _State.of(value) for value in touched}
     try:
         yield before
@@ -59,16 +59,16 @@ def _put_back(touched: Iterable[ir.Value]) -> Iterator[dict[ir.Value, _State]]:
 
 
 _DEEPEST_CALL = 32
-"""Calls of functions within functions that are followed; each takes several frames of the stack."""
+"""Maximum depth of nested function calls that are followed; each takes several frames of the stack."""
 
 _FOLLOWED_NODES = 10_000
-"""Nodes of function bodies that are looked at, besides four for each node of the main graph: calls within calls can
-come to 2^29."""
+"""Maximum number of nodes of function bodies that are visited, in addition to four for each node of the main graph:
+nested calls can reach 2^29."""
 
 
 @cache
 def _collect() -> None:
-    """Load the rules of the package, and ours on top of them."""
+    """Load the rules of the package, and our own on top of them."""
     registry.collect()
     contrib.register()
     ml.register()
@@ -76,9 +76,9 @@ def _collect() -> None:
 
 
 class Inference:
-    """The inference of one model. Symbols that it makes up are never given out twice.
+    """The inference of one model. Generated symbols are never used twice.
 
-    What dims are called is a name, whatever it looks like; with `arithmetic`, "n + 1" is one more than n.
+    The name of a dim is only a name, whatever it looks like; with `arithmetic`, "n + 1" is one more than n.
     """
 
     def __init__(self, model: ir.Model, *, arithmetic: bool = False) -> None:
@@ -98,7 +98,7 @@ class Inference:
         )
 
     def everything(self) -> dict[ir.Value, Fact]:
-        """Infer the whole model, and leave it as it is."""
+        """Infer the whole model, and leave it unchanged."""
         graphs = list(scopes(self._model))
         found: dict[ir.Value, Fact] = {}
         with _put_back(values(graphs)) as before:
@@ -108,7 +108,7 @@ class Inference:
                 self._forget_declarations(graph)
             self._walk(self._main, self._model.graph, ())
             for function in self._model.functions.values():
-                # What holds in every call of it: nothing is known of its inputs.
+                # Infer what holds in every call of it: nothing is known about its inputs.
                 context = self._main.child(dict(function.opset_imports), dict(function.attributes.items()))
                 self._contexts[function.graph] = context
                 self._walk(context, function.graph, (function.identifier(),))
@@ -119,7 +119,7 @@ class Inference:
         return found
 
     def one(self, node: ir.Node, known: Callable[[ir.Value], Fact]) -> dict[ir.Value, Fact]:
-        """Infer the outputs of a node that was not there before, from what is known of its inputs."""
+        """Infer the outputs of a new node from the known facts about its inputs."""
         context = self._contexts.get(node.graph, self._main) if node.graph is not None else self._main
         inputs = {value: known(value) for value in node.inputs if value is not None}
         inner = list(subgraphs(node))
@@ -139,11 +139,11 @@ class Inference:
             return {value: self._fact(context, value, before[value]) for value in [*node.outputs, *values(inner)]}
 
     def is_made_up(self, dim: str) -> bool:
-        """Return whether a dim is known only by a symbol that inference made up."""
+        """Return whether a dim is known only by a symbol that inference generated."""
         return any(self._main.is_generated_symbol(name) for name in names(dim))
 
     def _forget_declarations(self, graph: ir.Graph) -> None:
-        """Drop what is declared of values that a rule can tell more truly, and defaults that a caller can replace."""
+        """Drop declared shapes that a rule can infer more reliably, and defaults that a caller can replace."""
         for node in graph:
             if self._can_infer(node):
                 for value in node.outputs:
@@ -170,7 +170,7 @@ class Inference:
         )
 
     def _merged(self, found: ir.Shape | None, declared: ir.Shape | None) -> ir.Shape | None:
-        """Fill what was not found by what is declared."""
+        """Fill in unknown parts of an inferred shape from the declared one."""
         if found is None or declared is None or len(found) != len(declared):
             return declared if found is None else found
         merged: list[int | ir.SymbolicDim] = []
@@ -183,7 +183,7 @@ class Inference:
 
     @staticmethod
     def _normal(shape: ir.Shape | None) -> ir.Shape | None:
-        """Write the dims of a shape in normal form, so that equal ones are written the same."""
+        """Return a shape with its dims in normal form, so that equal dims have equal texts."""
         if shape is None or all(isinstance(dim, int) or dim.value is None or dim.value.isidentifier() for dim in shape):
             return shape
         return ir.Shape([dim if isinstance(dim, int) or not dim.value else element(normal(dim.value)) for dim in shape])
@@ -221,13 +221,13 @@ class Inference:
                         correct(context, node)
             elif self._follows(node, calls):
                 self._enter_function(context, node, calls)
-        except Exception:  # a rule that gives up: of this node nothing is known
+        except Exception:  # the rule gives up: nothing is known about this node
             for value, shape in zip(node.outputs, before):
                 value.shape = shape
                 context.forget(value)
 
     def _follows(self, node: ir.Node, calls: tuple[Any, ...]) -> bool:
-        """Return whether a node is the call of a function that is worth entering: not too deep, not too often."""
+        """Return whether a node is a function call that is worth following: not too deep, not too often."""
         function = self._model.functions.get(_call(node))
         if function is None or _call(node) in calls or len(calls) >= _DEEPEST_CALL or self._budget <= 0:
             return False
@@ -235,7 +235,7 @@ class Inference:
         return True
 
     def _enter_function(self, context: Context, node: ir.Node, calls: tuple[Any, ...]) -> None:
-        """Infer the outputs of a call through the body, which is put back as it was."""
+        """Infer the outputs of a call through the function body, which is restored afterwards."""
         function = self._model.functions[_call(node)]
         given = {key: item for key, item in node.attributes.items() if not item.is_ref()}
         inner = context.child(dict(function.opset_imports), {**dict(function.attributes.items()), **given})
@@ -261,7 +261,7 @@ class Inference:
 
 
 def _held_tensor(node: ir.Node) -> ir.TensorProtocol | None:
-    """Return the dense tensor that a Constant has in its attribute `value`."""
+    """Return the dense tensor in the attribute `value` of a Constant; None if there is none."""
     attribute = node.attributes.get("value")
     if attribute is None or attribute.is_ref() or attribute.type != ir.AttributeType.TENSOR:
         return None
@@ -277,7 +277,7 @@ def _write_constant(value: ir.Value, tensor: ir.TensorProtocol) -> None:
 
 
 def _name_dims(context: Context, value: ir.Value) -> None:
-    """Give each dim of a value a name that can be calculated with."""
+    """Give each anonymous dim of a value a symbol for calculations."""
     if value.shape is not None:
         context.name_anonymous_dims(value)
 
@@ -288,7 +288,7 @@ def _call(node: ir.Node) -> tuple[str, str, str]:
 
 @contextmanager
 def _resolved(node: ir.Node, given: dict[str, ir.Attr] | None) -> Iterator[None]:
-    """Let a node of a function body have the attributes of the call; ValueError when one is not known."""
+    """Give a node of a function body the attribute values of the call; raise ValueError if one is not known."""
     references = {name: item for name, item in node.attributes.items() if item.is_ref()}
     try:
         for name, item in references.items():
@@ -302,7 +302,7 @@ def _resolved(node: ir.Node, given: dict[str, ir.Attr] | None) -> Iterator[None]
 
 
 def _hand_out_types(node: ir.Node) -> None:
-    """Give what If, Loop and Scan hand out of a subgraph the type that it has there, whatever is known of its shape."""
+    """Give the outputs of If, Loop and Scan the types that they have in the subgraph, even if shapes are unknown."""
     if node.domain or node.op_type not in ("If", "Loop", "Scan"):
         return
     first = 1 if node.op_type == "Loop" else 0
@@ -312,11 +312,11 @@ def _hand_out_types(node: ir.Node) -> None:
 
 
 def _enter(context: Context, node: ir.Node, graph: ir.Graph) -> None:
-    """Give the inputs of a subgraph what is known of the values that they are bound to."""
+    """Give the inputs of a subgraph the types and shapes of the values that they are bound to."""
     if node.domain or node.op_type not in ("Loop", "Scan"):
         return
     loop = node.op_type == "Loop"
-    # Scan of opset 8 has sequence lengths in front, and a batch axis everywhere.
+    # Scan of opset 8 takes sequence lengths as its first input, and has a batch axis everywhere.
     batched = not loop and context.get_opset_version("") < 9
     outer = node.inputs[1 if batched else 0 :]
     scanned = 0 if loop else node.attributes["num_scan_inputs"].as_int()
@@ -326,7 +326,7 @@ def _enter(context: Context, node: ir.Node, graph: ir.Graph) -> None:
             continue
         with suppress(ValueError):
             value.type = value.type or actual.type
-        # Each iteration of a Loop may change the shape of what it carries; Scan keeps it.
+        # Each iteration of a Loop may change the shapes of the carried values; Scan keeps them.
         if loop or batched or actual.shape is None:
             continue
         extents = list(actual.shape)

@@ -1,7 +1,7 @@
-"""Shape rules for operators of ai.onnx.ml that onnx-shape-inference lacks, or reads otherwise than ONNX Runtime.
+"""Shape rules for operators of ai.onnx.ml that onnx-shape-inference lacks, or treats differently from ONNX Runtime.
 
-What counts rows gives one result a row, as a matrix or as a vector of labels: also for one row that is a vector, of
-which the texts of the operators say nothing and ONNX Runtime takes one row.
+Operators on rows return one result per row, as a matrix or as a vector of labels. This includes a vector as input,
+which ONNX Runtime treats as one row; the documentation of the operators does not mention this case.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DOMAIN = "ai.onnx.ml"
 
 
 def register() -> None:
-    """Add the rules to the registry; of two for one operator the later one counts."""
+    """Add the rules to the registry; a later rule for an operator replaces an earlier one."""
     for name, rule in _RULES.items():
         registry.register(DOMAIN, name)(rule)
 
@@ -59,7 +59,7 @@ def _rows(context: Context, node: ir.Node) -> Element:
 
 
 def _regressor(columns: str) -> Rule:
-    """Make the rule of an operator with as many results for each row as an attribute says."""
+    """Return the rule of an operator whose number of results per row is given by an attribute."""
 
     def rule(context: Context, node: ir.Node) -> None:
         width = node.attributes[columns].as_int() if columns in node.attributes else 1
@@ -69,9 +69,9 @@ def _regressor(columns: str) -> Rule:
 
 
 def _classifier(numbers: str) -> Rule:
-    """Make the rule of an operator with a label and scores for each row; the attribute of numbers is named.
+    """Return the rule of an operator with a label and scores per row; `numbers` is the attribute of integer labels.
 
-    How many scores there are for two classes, one or two, depends on the coefficients.
+    Whether there are one or two scores for two classes depends on the coefficients.
     """
 
     def rule(context: Context, node: ir.Node) -> None:
@@ -99,7 +99,7 @@ def _one_hot_encoder(context: Context, node: ir.Node) -> None:
 
 
 def _array_feature_extractor(context: Context, node: ir.Node) -> None:
-    """Take columns: of a vector too, which counts as one row."""
+    """Select columns of a matrix, or of a vector, which counts as one row."""
     data, places = _data(node), node.inputs[1]
     if data.shape is None or len(data.shape) == 0 or places is None:
         context.set_shape_and_dtype(node.outputs[0], None, data.dtype)

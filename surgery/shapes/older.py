@@ -1,4 +1,4 @@
-"""Shape rules for operators in forms of older opsets, which onnx-shape-inference does not know."""
+"""Shape rules for the forms of operators in older opsets, which onnx-shape-inference does not know."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def register() -> None:
-    """Add the rules to the registry, for the versions before those that the package begins with."""
+    """Add the rules to the registry, for versions before the first that the package supports."""
     registry.register("", "Slice", 1)(_slice)
     registry.register("", "TopK", 1)(_top_k)
     for name in ("Max", "Mean", "Min", "Sum"):
@@ -20,7 +20,7 @@ def register() -> None:
 
 
 def _slice(context: Context, node: ir.Node) -> None:
-    """Keep the rank; until opset 9 the bounds are attributes, so that the extents follow wherever those before do."""
+    """Keep the rank; bounds are attributes until opset 9, so extents are known anyway if those of the input are."""
     data = node.inputs[0]
     if data is not None and data.shape is not None:
         dims = [context.new_symbolic_dim() for _ in data.shape]
@@ -30,7 +30,7 @@ def _slice(context: Context, node: ir.Node) -> None:
 
 
 def _top_k(context: Context, node: ir.Node) -> None:
-    """Take k, an attribute until opset 9, along an axis, of values and of places."""
+    """Take k elements along an axis, for values and indices; k is an attribute until opset 9."""
     data = node.inputs[0]
     if data is None:
         return
@@ -45,7 +45,7 @@ def _top_k(context: Context, node: ir.Node) -> None:
 
 
 def _same(context: Context, node: ir.Node) -> None:
-    """Until opset 7 all operands have one shape."""
+    """Copy the shape of an operand: until opset 7, all operands have the same one."""
     data = next((value for value in node.inputs if value is not None and value.shape is not None), node.inputs[0])
     if data is not None:
         context.set_shape_and_dtype(node.outputs[0], data.shape, data.dtype)

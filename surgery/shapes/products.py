@@ -1,6 +1,6 @@
-"""Arithmetic on products such as 64*batch, which is most of what shapes need, without the weight of sympy.
+"""Arithmetic on products such as 64*batch, which covers most needs of shapes, without the weight of sympy.
 
-Each symbol stands for at least 1, as in `surgery.shapes.symbols`, whose normal form this keeps.
+Each symbol stands for at least 1, as in `surgery.shapes.symbols`, whose normal form is kept.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ _PRODUCT = re.compile(r"(?:([1-9]\d*)\*)?([A-Za-z_]\w*(?:\*[A-Za-z_]\w*)*)")
 
 
 class Product(NamedTuple):
-    """A positive number times symbols, each once, in the order of their names."""
+    """A positive factor times distinct symbols, sorted by name."""
 
     factor: int
     symbols: tuple[str, ...]
 
     def written(self) -> Number:
-        """Write it in normal form."""
+        """Return the product in normal form."""
         if not self.symbols:
             return self.factor
         text = "*".join(self.symbols)
@@ -28,7 +28,7 @@ class Product(NamedTuple):
 
 
 def read(number: Number) -> Product | None:
-    """Read a number; None for one that is not positive, or no such product."""
+    """Parse a number as a product; return None if it is not positive, or not such a product."""
     if isinstance(number, int):
         return Product(number, ()) if number > 0 else None
     found = _PRODUCT.fullmatch(number)
@@ -40,7 +40,7 @@ def read(number: Number) -> Product | None:
 
 
 def combine(operation: str, one: Number, other: Number) -> Number | None:
-    """Return the result of an operation on two numbers, one of which has a symbol; None where it is no product."""
+    """Return the result of an operation on two numbers, one of which has a symbol; None if it is not a product."""
     mine, its = read(one), read(other)
     if mine is None or its is None:
         return _with_nothing(operation, mine, its, one, other)

@@ -1,6 +1,6 @@
-"""Where the rules of onnx-shape-inference guess: what is taken back, and what can be known instead.
+"""Corrections of the guesses in the rules of onnx-shape-inference: they are taken back, or replaced by facts.
 
-Each rule runs after the package's own rule of the operator and corrects what that wrote.
+Each rule runs after the package's own rule for the operator and corrects its results.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BROADCASTS = BROADCASTING | {"Expand", "StringConcat"}
 
 
 def correct(context: Context, node: ir.Node) -> None:
-    """Correct what the rule of the node's operator wrote to its outputs."""
+    """Correct the results that the rule of the node's operator wrote to its outputs."""
     if not node.domain:
         rule = _RULES.get(node.op_type)
         if rule is not None:
@@ -42,9 +42,9 @@ def _evened(dim: Element) -> Element:
 
 
 def _broadcast(context: Context, node: ir.Node) -> None:
-    """Of two different symbols broadcast together either may be 1: the result is neither.
+    """Replace the result of broadcasting different symbols: any of them may be 1, so the result is a new symbol.
 
-    The package takes the first. Where one of several extents is a number above 1, that is the result.
+    The package takes the first. If one of several extents is a number above 1, that is the result.
     """
     output = node.outputs[0]
     if output.shape is None:
@@ -64,7 +64,7 @@ def _broadcast(context: Context, node: ir.Node) -> None:
 
 
 def _at_most(one: ir.SymbolicDim, other: ir.SymbolicDim) -> bool:
-    """Return whether one dim never exceeds another; broadcast together they then give the other."""
+    """Return whether one dim never exceeds another; broadcasting both then gives the other."""
     import sympy  # type: ignore[import-untyped]
 
     if one == other:
@@ -78,7 +78,7 @@ def _set_dims(value: ir.Value, dims: Sequence[Element] | None) -> None:
 
 
 def _constant(context: Context, value: ir.Value | None) -> list[int] | None:
-    """Return the elements of an operand when all are numbers."""
+    """Return the elements of an operand if all are numbers, else None."""
     if value is None:
         return None
     data = context.get_symbolic_value(value)
@@ -93,7 +93,7 @@ def _given(node: ir.Node, index: int) -> ir.Value | None:
 
 
 def _squeeze(context: Context, node: ir.Node) -> None:
-    """Without known axes the rank is not known: an extent that is a symbol may be 1."""
+    """Drop the shape if the axes are unknown: then the rank is too, because an extent that is a symbol may be 1."""
     axes = _given(node, 1)
     data = node.inputs[0]
     unknown = axes is not None and _constant(context, axes) is None
@@ -104,7 +104,7 @@ def _squeeze(context: Context, node: ir.Node) -> None:
 
 
 def _split(context: Context, node: ir.Node) -> None:
-    """Sizes that are not known are no equal sizes."""
+    """Replace the extents if the sizes are unknown: these need not be equal."""
     sizes = _given(node, 1)
     if sizes is None or _constant(context, sizes) is not None:
         return
@@ -117,7 +117,7 @@ def _split(context: Context, node: ir.Node) -> None:
 
 
 def _unique(context: Context, node: ir.Node) -> None:
-    """Along an axis the result keeps the rank of the input."""
+    """Keep the rank of the input if there is an axis."""
     data = node.inputs[0]
     if "axis" in node.attributes:
         dims = None if data is None or data.shape is None else list(data.shape)
@@ -127,7 +127,7 @@ def _unique(context: Context, node: ir.Node) -> None:
 
 
 def _slice(context: Context, node: ir.Node) -> None:
-    """A number past the end of a dim counts up to the end; axes and steps that are not known are no defaults."""
+    """Limit numbers past the end of a dim to its end; do not take unknown axes and steps for defaults."""
     data, output = node.inputs[0], node.outputs[0]
     if data is None or data.shape is None or output.shape is None:
         return
@@ -148,7 +148,7 @@ def _slice(context: Context, node: ir.Node) -> None:
         if step is None:
             dims[axis] = context.new_symbolic_dim()
         elif isinstance(extent, ir.SymbolicDim) and end is not None and 0 <= end < 2**31 - 1:
-            # Some other start or step has no short form
+            # Any other start or step has no short form.
             dims[axis] = _least(context, extent, end) if start == 0 and step == 1 else context.new_symbolic_dim()
     _set_dims(output, dims)
 
@@ -156,7 +156,7 @@ def _slice(context: Context, node: ir.Node) -> None:
 def _bounds(
     context: Context, node: ir.Node, index: int, name: str, default: Sequence[int] | None = None
 ) -> list[int] | None:
-    """Return the numbers that an input, or before opset 10 an attribute, gives; the default when it is absent."""
+    """Return the numbers given by an input, or before opset 10 by an attribute; the default if it is absent."""
     if name in node.attributes:
         return list(node.attributes[name].as_ints())
     value = _given(node, index)
@@ -171,7 +171,7 @@ def _least(context: Context, extent: ir.SymbolicDim, end: int) -> Element:
 
 
 def _constant_of_shape(context: Context, node: ir.Node) -> None:
-    """The extents are the elements of the operand."""
+    """Take the elements of the operand as extents."""
     target = None if node.inputs[0] is None else context.get_symbolic_value(node.inputs[0])
     output = node.outputs[0]
     if target is None:
@@ -183,7 +183,7 @@ def _constant_of_shape(context: Context, node: ir.Node) -> None:
 
 
 def _if(context: Context, node: ir.Node) -> None:
-    """When nothing is known of one branch, nothing is known about the result."""
+    """Drop the shapes of results if nothing is known about one branch."""
     branches = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
     for index, value in enumerate(node.outputs):
         if any(branch.outputs[index].shape is None for branch in branches):
@@ -191,7 +191,7 @@ def _if(context: Context, node: ir.Node) -> None:
 
 
 def _loop(context: Context, node: ir.Node) -> None:
-    """A Loop may not run at all, or stop early: what it carried may have kept its first shape."""
+    """Replace results of a Loop that may not run at all, or stop early: carried values may keep their first shape."""
     body = node.attributes["body"].as_graph()
     carried = len(node.inputs) - 2
     for index, value in enumerate(node.outputs):
@@ -231,7 +231,7 @@ def _truth(value: ir.Value) -> bool | None:
 
 
 def _pool(context: Context, node: ir.Node) -> None:
-    """With ceil_mode a last window that would lie in the padding is left out, which no short form says."""
+    """Replace symbolic extents with ceil_mode: a last window in the padding is left out, which has no short form."""
     if "ceil_mode" not in node.attributes or node.attributes["ceil_mode"].as_int() == 0:
         return
     for value in node.outputs:
@@ -242,7 +242,7 @@ def _pool(context: Context, node: ir.Node) -> None:
 
 
 def _resize(context: Context, node: ir.Node) -> None:
-    """Sizes are only a bound when the aspect ratio is kept."""
+    """Replace the extents if the aspect ratio is kept: then sizes are only a bound."""
     policy = node.attributes.get("keep_aspect_ratio_policy")
     output = node.outputs[0]
     if policy is None or policy.as_string() == "stretch" or output.shape is None or _given(node, 3) is None:
@@ -255,7 +255,7 @@ def _resize(context: Context, node: ir.Node) -> None:
 
 
 def _mel_weight_matrix(context: Context, node: ir.Node) -> None:
-    """The extents are floor(dft_length / 2) + 1 and num_mel_bins."""
+    """Write the extents floor(dft_length / 2) + 1 and num_mel_bins."""
     bins, length = (_constant(context, node.inputs[index]) for index in (0, 1))
     _set_dims(
         node.outputs[0],

@@ -1,4 +1,4 @@
-"""Shapes that we tell ourselves: where the package's rule is slow, or knows less than the operands say."""
+"""Our own shape rules, where the package's rule is slow or finds less than the operands allow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TO_THE_END = 2**31 - 1
 
 
 def tell(context: Context, node: ir.Node) -> bool:
-    """Write the shape and the type of a node's output, in the place of the package's rule; False when unknown."""
+    """Write the shape and the type of a node's output, in place of the package's rule; return False if unknown."""
     rule = None if node.domain else _RULES.get(node.op_type)
     dims = None if rule is None else rule(context, node)
     data, output = node.inputs[0] if node.inputs else None, node.outputs[0]
@@ -29,7 +29,7 @@ def tell(context: Context, node: ir.Node) -> bool:
 
 
 def _reshape(context: Context, node: ir.Node) -> list[Element] | None:
-    """An element of which nothing is known may be 0 or -1: then it is not the extent."""
+    """Take the extents from the target, except unknown elements: these may be 0 or -1, which are not extents."""
     data, target = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
     wanted = None if target is None else context.get_symbolic_value(target)
     if data is None or data.shape is None or wanted is None:
@@ -54,7 +54,7 @@ def _may_be_negative(context: Context, item: Element) -> bool:
 
 
 def _left_over(extents: Sequence[Element], others: Sequence[Element]) -> Element | None:
-    """Divide the number of elements by the extents that are known; what both sides have is left out."""
+    """Divide the number of elements by the known extents; extents on both sides cancel."""
     rest, divisors = [number(extent) for extent in extents], []
     for other in map(number, others):
         if other in rest and other != 0:
@@ -74,7 +74,7 @@ def _product(numbers: Sequence[Number]) -> Number | None:
 
 
 def _slice(context: Context, node: ir.Node) -> list[Element] | None:
-    """Count from the first place to the last: a number past the end means the end."""
+    """Count the positions between the bounds; a number past the end means the end."""
     data = node.inputs[0]
     if data is None or data.shape is None:
         return None
@@ -92,7 +92,7 @@ def _slice(context: Context, node: ir.Node) -> list[Element] | None:
 
 
 def _bounds(context: Context, node: ir.Node, index: int, name: str = "") -> list[Element] | None:
-    """Return the elements of an operand, which once was an attribute of that name; none when it is absent."""
+    """Return the elements of an operand, once an attribute called `name`; an empty list if it is absent."""
     if name in node.attributes:
         return list(node.attributes[name].as_ints())
     value = node.inputs[index] if index < len(node.inputs) else None
@@ -111,7 +111,7 @@ def _length(context: Context, extent: Element, start: Element, end: Element) -> 
 
 
 def _place(context: Context, whole: Number, bound: Element) -> Number | None:
-    """Return where a bound lies, from 0 to the extent."""
+    """Return the position of a bound, from 0 to the extent; None if it is unknown."""
     if isinstance(bound, int):
         if bound >= _TO_THE_END:
             return whole
@@ -123,7 +123,7 @@ def _place(context: Context, whole: Number, bound: Element) -> Number | None:
 
 
 def _concat(context: Context, node: ir.Node) -> list[Element] | None:
-    """Add the extents along the axis; the others are equal, so that a number among them tells them all."""
+    """Add the extents along the axis; the others are equal, so a number among them applies to all inputs."""
     shapes = [None if value is None or value.shape is None else list(value.shape) for value in node.inputs]
     known = [[context.normal(extent) for extent in shape] for shape in shapes if shape is not None]
     if len(known) < len(shapes) or len({len(shape) for shape in known}) != 1:
@@ -138,7 +138,7 @@ def _concat(context: Context, node: ir.Node) -> list[Element] | None:
 
 
 def _conv(context: Context, node: ir.Node) -> list[Element] | None:
-    """Count the places of the window along each axis; the layers of a network ask that of the same few extents."""
+    """Count the positions of the window along each axis; the layers of a network share the same few extents."""
     data, weight = node.inputs[:2]
     if data is None or weight is None or data.shape is None or weight.shape is None:
         return None
@@ -164,7 +164,7 @@ def _conv(context: Context, node: ir.Node) -> list[Element] | None:
 
 
 def _range(context: Context, node: ir.Node) -> list[Element] | None:
-    """Count from 0 by 1, which is what nearly all exporters ask for."""
+    """Return the length of a range from 0 by 1, which nearly all exporters use."""
     start, limit, delta = (_bounds(context, node, index) for index in range(3))
     if start != [0] or delta != [1] or not limit or len(limit) > 1 or context.is_wild(limit[0]):
         return None

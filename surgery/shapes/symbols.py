@@ -1,8 +1,8 @@
 """Arithmetic on the elements of shape tensors: integers and symbolic expressions, in one normal form.
 
-An expression is an expanded polynomial with integer coefficients, in symbols and in terms such as floor(n/2) or
-Min(5, n), written as text; equal texts are equal numbers. Each symbol is at least 1, except those called wild, of
-which nothing is known. All results are remembered: the layers of a model ask the same questions.
+An expression is an expanded polynomial with integer coefficients, in symbols and in terms such as floor(n/2) or Min(5,
+n), written as text; equal texts are equal numbers. Each symbol is at least 1, except wild symbols, about which nothing
+is known. All results are cached: the layers of a model need the same ones.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _LEADING_MINUS = re.compile(r"(^|[(,]\s*)-")
 
 
 def opaque(name: str | None) -> str | None:
-    """Return the symbol that stands for the name of a dim, whatever the name is; None for one that says nothing.
+    """Return the symbol that stands for the name of a dim, whatever the name is; None for a meaningless name.
 
-    What a model calls "2*n", "10**10**10" or "batch size" is the name of one dim, and no arithmetic.
+    In a model, "2*n", "10**10**10" or "batch size" is the name of one dim, not arithmetic.
     """
     if name is None or name.strip() in ("", "?", "-1"):
         return None
@@ -42,7 +42,7 @@ def opaque(name: str | None) -> str | None:
 
 
 def shown(text: str) -> str:
-    """Write the names of dims in an expression as the model has them, within arithmetic in quotes."""
+    """Return an expression with the dim names of the model, which are quoted within arithmetic."""
     whole = _OPAQUE.fullmatch(text)
     if whole is not None:
         return _name_of(whole)
@@ -54,16 +54,16 @@ def _name_of(found: re.Match[str]) -> str:
 
 
 def names(text: str) -> list[str]:
-    """List the names in an expression, those of functions too."""
+    """Return the names in an expression, including those of functions."""
     return _NAME.findall(text)
 
 
 @lru_cache(_REMEMBERED)
 def parse(text: str) -> Any:
-    """Return the sympy expression that a text stands for.
+    """Return the sympy expression of a text.
 
-    The parser of onnx-ir lets a leading minus bind more tightly than a power: we write and read it as 0 minus that.
-    ValueError for one that cannot be read, or whose powers would take for ever to work out.
+    The parser of onnx-ir lets a leading minus bind more tightly than a power, so it is written and read as 0 minus the
+    power. Raises ValueError for a text that cannot be parsed, or whose powers would take forever to evaluate.
     """
     if "**" in text:
         powers = [found[1] for found in _POWER.finditer(text)]
@@ -74,9 +74,9 @@ def parse(text: str) -> Any:
 
 @lru_cache(_REMEMBERED)
 def where_each_is(extent: int, text: str) -> int:
-    """Return an expression as a number, with the same extent in the place of each of its symbols.
+    """Return the value of an expression in which each symbol has the same extent.
 
-    Text that cannot be read is the name of one symbol.
+    Text that cannot be parsed is the name of one symbol.
     """
     try:
         expression = None if text.isidentifier() else parse(text)
@@ -87,7 +87,7 @@ def where_each_is(extent: int, text: str) -> int:
 
 @lru_cache(_REMEMBERED)
 def normal(text: str) -> Number:
-    """Return the normal form of an expression; text that cannot be read stays as it is, the name of one symbol."""
+    """Return the normal form of an expression; text that cannot be parsed stays unchanged, as the name of a symbol."""
     if text.isidentifier() or products.read(text) is not None:
         return text
     try:
@@ -97,7 +97,7 @@ def normal(text: str) -> Number:
 
 
 def _without_ceilings(text: str) -> str:
-    """Write ceiling(x) as -floor(-x), for the shape rules write the one and cannot read it."""
+    """Rewrite ceiling(x) as -floor(-x), because the shape rules write ceiling but cannot parse it."""
     while (start := text.find("ceiling(")) >= 0:
         opened = start + len("ceiling(")
         closed, depth = opened, 1
@@ -109,7 +109,7 @@ def _without_ceilings(text: str) -> str:
 
 
 def written(expression: Any) -> Number:
-    """Write a sympy expression in normal form."""
+    """Return a sympy expression in normal form."""
     import sympy  # type: ignore[import-untyped]
 
     expanded = sympy.expand(expression)
@@ -133,15 +133,15 @@ def element(found: Number) -> Element:
 
 @lru_cache(_REMEMBERED)
 def _dim(text: str) -> ir.SymbolicDim:
-    """Return one dim for each text, for it remembers what the text is read as."""
+    """Return one dim for each text, because a dim caches its parsed text."""
     return ir.SymbolicDim(text)
 
 
 @lru_cache(_REMEMBERED)
 def combine(operation: str, one: Number, other: Number) -> Number | None:
-    """Return the result of an operation on two numbers as ONNX has it; None where it has no short form.
+    """Return the result of an ONNX operation on two numbers; None if it has no short form.
 
-    Symbols stand for at least 1 here: the caller takes care of the wild ones.
+    Symbols stand for at least 1 here; the caller handles wild ones.
     """
     if isinstance(one, int) and isinstance(other, int):
         return _of_integers(operation, one, other)
@@ -159,7 +159,7 @@ def combine(operation: str, one: Number, other: Number) -> Number | None:
 
 @lru_cache(_REMEMBERED)
 def windows(extent: int | str, room: int, stride: int) -> Number | None:
-    """Count the places of a window: floor((extent + room) / stride) + 1. `room` are the pads less the window."""
+    """Count the positions of a window: floor((extent + room) / stride) + 1. `room` is the padding minus the window."""
     import sympy
 
     if isinstance(extent, int):
@@ -203,9 +203,9 @@ def _of_integers(operation: str, one: int, other: int) -> int | None:
 
 
 def at_least(expression: Any, bound: int) -> bool:
-    """Return whether an expression is surely no smaller than a number.
+    """Return whether an expression is certainly no smaller than `bound`.
 
-    Each symbol is written as 1 + n, with n at least 0: then the coefficients must not be negative.
+    Each symbol is written as 1 + n, with n at least 0: then no coefficient may be negative.
     """
     import sympy
 

@@ -1,9 +1,8 @@
-"""What shape inference knows about the values of a model, kept next to the model.
+"""Results of shape inference about the values of a model, stored separately from the model.
 
 The engine is onnx-shape-inference: symbolic dims (sympy) and the symbolic contents of shape tensors; see
-`surgery.shapes.inference`. It writes into the IR as it goes, so its findings are harvested into a table and the IR is
-put back as it was: knowing a shape never changes a model. The pass `infer-shapes` writes the findings down on
-purpose.
+`surgery.shapes.inference`. It writes into the IR, so its results are collected in a table and the IR is restored:
+inferring a shape never changes a model. The pass `infer-shapes` writes the results into the model on purpose.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ class ShapeTable:
         self._inference: Inference | None = None
 
     def of(self, value: ir.Value) -> Fact:
-        """Return what is known of a value, inferring once for the whole model when something is missing."""
+        """Return the facts about a value; infer the whole model once if something is missing."""
         fact = self._table.get(value)
         if fact is not None:
             return fact
         if value.producer() is None and value.graph is None:
-            # A site may ask of what it has not added yet; more is known of that later.
+            # A site may ask about a value that it has not added yet; more is known about it later.
             return Fact(value.type, symbolic(value.shape))
         if self._inference is None:
             self._infer()
@@ -42,11 +41,11 @@ class ShapeTable:
         return fact if fact is not None else self._extend(value)
 
     def seen(self, value: ir.Value) -> Fact:
-        """Return what was found out of a value so far, without a look at the model."""
+        """Return the facts found about a value so far, without running inference."""
         return self._table.get(value, NOTHING)
 
     def merge(self, value: ir.Value, other: ir.Value) -> None:
-        """Let a new `value` inherit what is known of `other`, which it replaces."""
+        """Let a new `value` inherit the facts about `other`, which it replaces."""
         fact = self._table.get(other)
         if fact is not None:
             self._table.setdefault(value, fact)
@@ -62,7 +61,7 @@ class ShapeTable:
         return here is not None and there is not None and here != there
 
     def learns(self, value: ir.Value, other: ir.Value) -> bool:
-        """Return whether the shape of a value is known, and that of another, which it replaces, was found unknown."""
+        """Return whether the shape of `value` is known, and that of `other`, which it replaces, was found unknown."""
         fact = self._table.get(other)
         return self._inference is not None and fact is not None and fact.shape is None and self._is_known(value)
 
@@ -71,15 +70,15 @@ class ShapeTable:
         return found.shape is not None and found.type is not None
 
     def agree(self, value: ir.Value, other: ir.Value) -> bool:
-        """Return whether two values are known to be of one type and of the same dims."""
+        """Return whether two values are known to have the same type and the same dims."""
         mine, its = self.of(value), self.of(other)
         known = mine.type is not None and mine.shape is not None
         return known and mine.type == its.type and dims(mine.shape) == dims(its.shape)
 
     def settle(self, nodes: Iterable[ir.Node]) -> None:
-        """Look anew at nodes that read a value of another shape than before, and after them as far as that reaches.
+        """Infer nodes again that read a value whose shape has changed, and nodes downstream as far as shapes change.
 
-        A shape that was not known before is another one, once it is.
+        A shape that was unknown and becomes known counts as changed.
         """
         pending = deque(nodes)
         while pending:
@@ -96,16 +95,16 @@ class ShapeTable:
                     pending.extend(dict.fromkeys(use.node for use in value.uses()))
 
     def drop(self, node: ir.Node) -> None:
-        """Forget what a node computes, because it reads something else or has other attributes than before."""
+        """Forget the facts about a node's outputs, because its inputs or attributes have changed."""
         for value in node.outputs:
             self._table.pop(value, None)
 
     def is_made_up(self, dim: str) -> bool:
-        """Return whether a dim is known only by a symbol that inference made up, as the size of a NonZero."""
+        """Return whether a dim is known only by a symbol that inference generated, like the size of a NonZero."""
         return self._inference is not None and self._inference.is_made_up(dim)
 
     def forget(self) -> None:
-        """Drop everything, because the model was edited behind the table's back."""
+        """Drop everything, because the model was edited without the table's knowledge."""
         self._table.clear()
         self._inference = None
 
@@ -116,7 +115,7 @@ class ShapeTable:
         self._table.update(self._inference.everything())
 
     def _extend(self, value: ir.Value) -> Fact:
-        """Infer the node that makes a value, made after the model was inferred, and what it needs before it."""
+        """Infer the producer of a value that was added after the inference, and before that the nodes it depends on."""
         assert self._inference is not None
         stack = [value]
         while stack:
