@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 
 
 CHECK_TIMEOUT = 120.0
-"""Seconds for the checker and the strict shape inference together; they look at a skeleton, never at weights."""
+"""Seconds for the checker and the strict shape inference together; they read a skeleton, never weights."""
 
 INFERENCE = "shape inference: "
-"""How a finding begins that may be one of what a model declares, rather than of what it computes."""
+"""The prefix of a finding that may concern what a model declares, rather than what it computes."""
 
 _NAMES = re.compile(r"'[^']*'|\"[^\"]*\"|\([^()]*\)|\bName: ?\S*(?= OpType)|\d+|\S+(?= in initializer but not)")
 
 
 class Checker:
-    """onnx's checker and its strict shape inference, in one worker for model after model."""
+    """onnx's checker and its strict shape inference, in one worker for many models."""
 
     def __init__(self, *, timeout: float = CHECK_TIMEOUT, memory: int | None = None) -> None:
         self._worker = Worker(timeout=timeout, memory=memory)
         self._ended = False
 
     def check(self, skeleton: bytes) -> list[str]:
-        """Return what the two find in a model, a line each.
+        """Return the findings of both in a model, one line each.
 
-        Each of them stops at its first finding, so that there are two at most. A crash is a finding too, and so is
-        more time or memory than the limits allow.
+        Each of them stops at its first finding, so there are at most two. A crash is a finding too, and so is exceeding
+        the limits of time or memory.
         """
         findings = []
         for function in ("run_checker", "run_inference"):
@@ -56,9 +56,9 @@ class Checker:
         found: list[str],
         misdeclared: Callable[[], frozenset[str]],
     ) -> list[str]:
-        """Return which findings in a changed model are not `known` of the original, nor due to what that declares.
+        """Return the findings in a changed model that are neither `known` in the original nor due to its declarations.
 
-        `misdeclared` names the outputs of the original whose declared shapes are not those that it computes.
+        `misdeclared` returns the outputs of the original whose declared shapes differ from those that it computes.
         """
         import onnx
 
@@ -73,12 +73,12 @@ class Checker:
         return new_findings(*(self.check(without_declared(model, first, wrong)) for model in (first, second)))
 
     def kill(self) -> None:
-        """End the check of another thread, which then fails, and check no more."""
+        """Stop the check of another thread, which then fails, and make no further checks."""
         self._ended = True
         self._worker.kill()
 
     def close(self) -> None:
-        """End the worker."""
+        """Stop the worker."""
         self._worker.close()
 
 
@@ -91,17 +91,17 @@ def check(skeleton: bytes, *, timeout: float = CHECK_TIMEOUT, memory: int | None
 def new_findings(original: list[str], changed: list[str]) -> list[str]:
     """Return the findings of the changed model that the original does not have.
 
-    Names, indices and numbers do not count: a pass may rename a node that was wrong before.
+    Names, indices and numbers are ignored: a pass may rename a node that was wrong before.
     """
     known = {_NAMES.sub("", finding) for finding in original}
     return [finding for finding in changed if _NAMES.sub("", finding) not in known]
 
 
 def without_declared(model: onnx.ModelProto, original: onnx.ModelProto, names: frozenset[str] | None = None) -> bytes:
-    """Copy a model without the shapes of inner values and outputs that it declares just as the original does.
+    """Copy a model without the shapes of inner values and outputs that it declares exactly as the original does.
 
-    Where those of the original contradict each other, which contradiction is found first says nothing of a change.
-    `names` limits it to these values.
+    If the original's declarations contradict each other, the contradiction found first says nothing about a change.
+    `names` limits the removal to these values.
     """
     values = (value for graph in graphs(original.graph) for value in _typed(graph))
     known = {value.SerializeToString(deterministic=True) for value in values if names is None or value.name in names}
@@ -123,7 +123,7 @@ def _typed(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
 
 
 def run_checker(skeleton: bytes) -> list[str]:
-    """Run onnx's checker, in a worker whose folder is the root: external data is found from there."""
+    """Run onnx's checker, in a worker whose working directory is the root: external data is found from there."""
     import onnx.checker
 
     stage("checker")

@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     import onnx
 
 Data = str | Path | Mapping[str, Any]
-"""A set of inputs: a `.npz`, a folder of test sets, or arrays by the names of the inputs."""
+"""A set of inputs: a `.npz`, a folder of test sets, or arrays by input name."""
 
 
 Interface = Literal["keep", "may-narrow"]
-"""Whether the second model must take all that the first one takes."""
+"""Whether the second model must accept everything that the first one accepts."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The verdict on two models, how their signatures differ by name, and the inputs that they ran on.
+    """The verdict on two models, the differences of their signatures by name, and the inputs that they ran on.
 
-    `inputs` and `outputs` say what was matched with what. `accepts` says whether unverified is good enough. `narrowed`
-    says what only the first model takes, `findings` what the checker finds in the second one alone: unless it is said
-    that the interface may narrow, the models do not agree with either.
+    `inputs` and `outputs` are the matched names. `accepts` says whether an unverified result is acceptable. `narrowed`
+    lists what only the first model accepts, `findings` what the checker finds in the second one alone: with findings,
+    or if the interface is narrowed although it may not be, the models do not agree.
     """
 
     verdict: Verdict
@@ -52,12 +52,12 @@ class Pair:
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        """What is wrong with the second model, whatever its outputs are."""
+        """The problems of the second model, regardless of its outputs."""
         return (*(self.narrowed if self.interface == "keep" else ()), *self.findings)
 
     @property
     def ok(self) -> bool:
-        """Whether the models agree, or nothing could be shown and that is accepted, and the second one is no less."""
+        """Whether the models agree, or an unverified result is accepted, and there are no complaints."""
         agrees = self.verdict.passed or (self.accepts and self.verdict.is_unverified)
         return agrees and not self.complaints
 
@@ -66,10 +66,10 @@ class Pair:
 
         `ok`: whether the exit code is 0. `verdict`, `reason`, `needed`, `message`, `details`: see `Verdict`. `by`:
         "name" or "position". `inputs`, `outputs`: pairs of names, of A and of B. `signature`: differences of the
-        signatures by name, in words. `narrowed`: what only A takes. `findings`: what the checker finds in B alone.
-        `bindings`: the sets of inputs, each with `dims`, `character` (the kind of data,
-        or the name of what was given), `seed` (null for what was given), `refused` (why the original does not take
-        it) and `expected_outputs` ("reproduced", or where the original differs from the outputs that came with it).
+        signatures by name, as text. `narrowed`: what only A accepts. `findings`: what the checker finds in B alone.
+        `bindings`: the sets of inputs, each with `dims`, `character` (the kind of data, or the name of a given set),
+        `seed` (null for a given set), `refused` (why the original rejects it) and `expected_outputs` ("reproduced", or
+        where the original differs from the outputs that came with it).
         """
         return {
             "ok": self.ok,
@@ -96,13 +96,13 @@ def verify(
 ) -> Pair:
     """Run two models (files, or messages in memory) on the same inputs and compare their outputs.
 
-    Inputs and outputs are matched by name or by position. `inputs` says what is known of the inputs, or gives sets of
-    them: paths, or dicts of arrays. The inputs are those of the original, which is taken as right; a test set next to
-    its file is used too. The second model has to pass the checker where the first one does, and to take all that the
-    first one takes, unless its `interface` may narrow. Raises a `SurgeryError` for files and inputs that cannot be read
-    or do not fit.
+    Inputs and outputs are matched by name or by position. `inputs` are settings for the inputs, or sets of them: paths,
+    or dicts of arrays. They are inputs of the original, which is assumed to be right; a test set next to its file is
+    used too. The second model has to pass the checker if the first one does, and to accept everything that the first
+    one accepts, unless its `interface` may narrow. Raises a `SurgeryError` for files and inputs that cannot be read or
+    do not fit.
     """
-    # Both are kept as loaded, for their weights may be in files that go with them.
+    # Both stay loaded, because their weights may be in files that are removed along with them.
     sides = [storage.opened(model) for model in (original, changed)]
     first, second = (storage.without_alias(side.proto) for side in sides)
     given = with_found_sets(_spec(inputs), Path(original) if isinstance(original, str | Path) else None)
@@ -111,7 +111,7 @@ def verify(
     differences = signature(first).differences(signature(second))
     with closing(Verifier(_bytes(first), given, spec)) as verifier:
         if given.data:
-            # The outputs that came with them say something of the original even when the two models are the same.
+            # The outputs that came with the sets test the original even if the two models are the same.
             verifier.prepare()
         wrong = mismatch(first, second, match)
         if wrong is not None:
@@ -138,7 +138,7 @@ def verify(
 
 
 def _findings(first: onnx.ModelProto, second: onnx.ModelProto, spec: VerifySpec, verifier: Verifier) -> list[str]:
-    """Return what the checker finds in the second model, and not in the first one."""
+    """Return what the checker finds in the second model but not in the first one."""
     with closing(Checker(timeout=min(spec.timeout, CHECK_TIMEOUT), memory=spec.memory)) as checker:
         before, after = _bytes(first), _bytes(second)
         found = checker.check(after)
@@ -165,7 +165,7 @@ def _spec(inputs: InputsSpec | Data | Sequence[Data] | None) -> InputsSpec:
 
 
 def _hint(first: onnx.ModelProto, second: onnx.ModelProto, by: By) -> str:
-    """Point to the other way of matching where it would work."""
+    """Suggest the other way of matching if it would work."""
     if by == "position" or len(first.graph.output) != len(second.graph.output):
         return ""
     try:

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Validity:
-    """What is wrong with a model as is.
+    """The problems of a model as it is.
 
     `findings` are those of the checker and of strict shape inference. `refusal` says why ONNX Runtime does not load it;
-    that is a `gap` where ONNX Runtime has no kernel, library or opset for it, rather than a fault of the model.
+    this is a `gap` if ONNX Runtime lacks a kernel, library or opset for it, rather than a fault of the model.
     """
 
     findings: tuple[str, ...] = ()
@@ -28,11 +28,11 @@ class Validity:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no problems."""
         return not self.findings and not self.refusal
 
     def __str__(self) -> str:
-        """Return all that is wrong, in one line."""
+        """Return all problems, in one line."""
         if self.ok:
             return "valid"
         if self.gap and not self.findings:

@@ -1,12 +1,12 @@
 """The verdict: whether a changed model computes the same as the original.
 
-Both run in the same engine on the same inputs, and their outputs are compared by name. Controls come first, so that a
-change is not blamed for behavior of the original.
+Both run in the same engine on the same inputs, and their outputs are compared by name. Control runs come first, so that
+a change is not blamed for behavior of the original.
 
-What proves nothing is said to prove nothing: `vacuity` says what an output must do to count. Before an output is called
+Outputs that prove nothing are reported as such: `vacuity` defines when an output counts. Before an output is called
 vacuous, more runs with other data try to move it. A vacuous output that differs is a difference like any other. For one
 that is equal, `intermediate` looks for values inside the models that prove something; without them the verdict is
-`unverified`, whatever the pass promised. When all bits are equal, the stricter measure of EXACT decides what counts as
+`unverified`, whatever the pass promised. If all bits are equal, the stricter criterion of EXACT decides what counts as
 moving, also under a CLOSE promise.
 """
 
@@ -44,15 +44,14 @@ if TYPE_CHECKING:
 __all__ = ["Verdict", "Verifier"]
 
 _CHEAP_REGION, _WORTH = 0.2, 0.75
-"""Seconds that the regions of a change may take, however little the whole model takes, and how many times the seconds
-of the whole."""
+"""Seconds that the regions of a change may always take, and the share of the whole model's seconds they may take."""
 
 
 class Verifier:
     """Verifies changed models against one original.
 
-    What it learns of the original (legal inputs, reference outputs, controls) is found once, by `prepare` or the
-    first `verify`. Models are skeletons as bytes.
+    The facts about the original (legal inputs, reference outputs, control runs) are determined once, by `prepare` or
+    the first `verify`. Models are skeletons as bytes.
     """
 
     def __init__(self, original: bytes, inputs: InputsSpec | None = None, verify: VerifySpec | None = None) -> None:
@@ -76,16 +75,16 @@ class Verifier:
 
     @property
     def bindings(self) -> list[dict[str, Any]]:
-        """The inputs used, for the report: dims, character and seed; with `refused` those that the original refuses."""
+        """The inputs used, for the report: dims, character and seed; with `refused` for rejected ones."""
         return self._original.bindings
 
     @property
     def runs(self) -> Sequence[Run]:
-        """The inputs used and what the original made of them, once there are any."""
+        """The inputs used and the original's outputs for them, once there are any."""
         return self._original.runs
 
     def misdeclared(self) -> frozenset[str]:
-        """Run the original; name the outputs whose declared shapes are not those that it computes."""
+        """Run the original; return the outputs whose declared shapes differ from those that it computes."""
         import onnx
 
         self.prepare()
@@ -93,7 +92,7 @@ class Verifier:
 
     @property
     def problem(self) -> str | None:
-        """Why the original cannot be run; known once it is prepared."""
+        """Why the original cannot be run; known after the preparation."""
         return self._original.problem
 
     @property
@@ -108,30 +107,30 @@ class Verifier:
 
     @property
     def given(self) -> tuple[DataSpec, ...]:
-        """The sets of inputs that were given, as arrays."""
+        """The given sets of inputs, as arrays."""
         return self._original.given
 
     @cached_property
     def calibration(self) -> Samples:
-        """The inputs that passes calibrate with, by the names of the original."""
+        """The inputs that passes calibrate with, under the names of the original."""
         self.prepare()
         return samples(self._original, self._inputs.calibration, CALIBRATION_SEED)
 
     @property
     def engine(self) -> EngineName:
-        """What runs the original."""
+        """The engine that runs the original."""
         return self._original.engine
 
     def begin(self) -> None:
-        """Start to prepare in parallel with other work."""
+        """Start the preparation in parallel with other work."""
         self._original.begin()
 
     def join(self) -> None:
-        """Wait until nothing runs in parallel with other work."""
+        """Wait until the parallel preparation has ended."""
         self._original.join()
 
     def prepare(self) -> None:
-        """Find legal inputs and run the original on them, with its controls."""
+        """Find legal inputs and run the original on them, with control runs."""
         self._original.prepare()
 
     def verify(
@@ -143,13 +142,13 @@ class Verifier:
     ) -> Verdict:
         """Return whether a changed model keeps what its pass promised.
 
-        `before` is the verified model that it was made of. Where the two agree in the region of the change, that is
-        enough; else the whole is compared with the original. A promise of identical bits is then held against the
-        model that was accepted last, if one was: after a step that rounds differently nothing can be bit-identical to
-        the original, to which it must then be close. A LOSSY promise is held to the budget of accuracy.
+        `before` is the verified model that it was made from. If the two agree in the region of the change, that is
+        enough; else the whole model is compared with the original. A promise of identical bits is then checked against
+        the model that was accepted last, if any: after a step that rounds differently, nothing can be bit-identical to
+        the original, and models must be close to it instead. A LOSSY promise is checked against the accuracy budget.
 
-        `later` is what some more steps have made of the candidate, with the number of these steps. If that holds as a
-        whole, the candidate is not run.
+        `later` is the model after some more steps, with the number of these steps. If it holds as a whole, the
+        candidate is not run.
         """
         if candidate == self._original.skeleton:
             return Verdict(Status.EQUAL, message="the same bytes")
@@ -174,7 +173,7 @@ class Verifier:
         return self._with_hidden(whole, *change, found.differing)
 
     def _affords(self, before: bytes) -> float:
-        """Return the seconds that the regions of a change may take, 0 where it takes too long to look for them."""
+        """Return the seconds that the regions of a change may take; 0 if searching for them takes too long."""
         if self.problem is not None:
             return math.inf
         original = self._original
@@ -189,7 +188,7 @@ class Verifier:
         return found.verdict.passed
 
     def _compare_affordable(self, before: bytes, candidate: bytes, promise: Parity) -> Compared:
-        """Compare the regions of a change as long as that takes less than to run the whole."""
+        """Compare the regions of a change if that takes less time than running the whole model."""
         from surgery.verification.inside.regional_verdict import Compared
 
         self.prepare()
@@ -202,7 +201,7 @@ class Verifier:
     def compare_regions(
         self, before: bytes, candidate: bytes, promise: Parity = Parity.CLOSE, afford: float = math.inf
     ) -> Compared:
-        """Compare a changed model with the one that it was made of where they differ, see `regional`."""
+        """Compare a changed model with the model it was made from where they differ, see `regional_verdict`."""
         from surgery.verification.inside.regional_verdict import Regional
 
         self.prepare()
@@ -211,10 +210,10 @@ class Verifier:
             return self._regional.compare(before, candidate, promise, afford)
 
     def _refused(self, candidate: bytes, found: Compared) -> Verdict | None:
-        """Return the verdict on a model with other opsets that the runtime does not take whole, given that it agrees.
+        """Return the verdict on an agreeing model with other opsets that the runtime rejects as a whole, else None.
 
-        Which kernel a node gets may depend on the opset of the model, though its operator is the same in both: where
-        there is none, ONNX Runtime takes the operator apart, but not for each opset.
+        The kernel of a node may depend on the opset of the model, although its operator is the same in both: if there
+        is no kernel, ONNX Runtime decomposes the operator, but not for every opset.
         """
         original = self._original
         if not found.changed_opsets or not original.runs:
@@ -222,9 +221,9 @@ class Verifier:
         return _failure(self._run(candidate, original.engine), original.runs)
 
     def confirm(self, candidate: bytes, verdict: Verdict, promise: Parity = Parity.CLOSE) -> Verdict:
-        """Look into the region of a change, too, given the verdict on the outputs of the whole.
+        """Compare the region of a change, too, given the verdict on the outputs of the whole model.
 
-        What the outputs cannot show the region may; what they hide is `unverified`.
+        The region may show what the outputs cannot; if the outputs hide a difference, the verdict is `unverified`.
         """
         if verdict.is_different or candidate == self._original.skeleton or promise is Parity.LOSSY:
             return verdict
@@ -238,9 +237,9 @@ class Verifier:
         return self._with_hidden(verdict, before, candidate, promise, found.differing)
 
     def look_inside(self, before: bytes, candidate: bytes, promise: Parity, verdict: Verdict) -> Verdict:
-        """Look into the region of a change to the verified model `before`, as outputs that agree prove nothing.
+        """Compare the region of a change to the verified model `before`, because agreeing outputs prove nothing.
 
-        The whole was compared, so that the verdict counts as one on the whole.
+        The whole model was compared, so the verdict counts as a verdict on the whole.
         """
         region = self.compare_regions(before, candidate, promise).verdict
         if region.passed:
@@ -250,7 +249,7 @@ class Verifier:
     def _with_hidden(
         self, verdict: Verdict, before: bytes, candidate: bytes, promise: Parity, differing: Sequence[str]
     ) -> Verdict:
-        """Return the verdict on the outputs, `unverified` where they hide one of some values that differ inside."""
+        """Return the verdict on the outputs, or `unverified` if they hide one of the values that differ inside."""
         if not verdict.passed or not differing or self._original.random:
             return verdict
         from surgery.verification.inside.hidden import hidden
@@ -262,10 +261,10 @@ class Verifier:
         return replace(verdict, status=Status.UNVERIFIED, reason=VACUOUS, needed=None, message=message)
 
     def _verify_together(self, later: tuple[int, bytes] | None, promise: Parity) -> Verdict | None:
-        """Return the verdict on what more steps have made of a changed model, None if that does not hold.
+        """Return the verdict on the model after more steps; None if it does not hold.
 
-        The last of several models that round differently may have the bits of the original; that says no more of the
-        others than that they are close.
+        The last of several models that round differently may have the bits of the original; that shows only that the
+        others are close.
         """
         if later is None:
             return None
@@ -276,12 +275,12 @@ class Verifier:
         return replace(verdict, together=steps, status=Status.CLOSE if promise is Parity.CLOSE else verdict.status)
 
     def _verify_whole(self, candidate: bytes, promise: Parity) -> Verdict:
-        """Compare a model with the original as a whole, unless it is known to hold."""
+        """Compare a model with the original as a whole, unless it is already known to hold."""
         closely = _digest(b"", candidate, Parity.CLOSE)
         key = closely if promise is Parity.CLOSE else _digest(self._accepted or b"", candidate, promise)
         verdict = self._wholes.get(key) or self._compare_whole(candidate, promise)
         if verdict.passed:
-            # One that keeps bits is close to the original, too.
+            # A model that keeps bits is close to the original, too.
             self._wholes[key] = self._wholes[closely] = verdict
         return verdict
 
@@ -295,7 +294,7 @@ class Verifier:
         return replace(given, message=f"with explicit values for inputs that have a default: {given.message}")
 
     def _with_random(self, verdict: Verdict, candidate: bytes) -> Verdict:
-        """Compare the distributions of random outputs, whose elements cannot be compared, and say so."""
+        """Compare the distributions of random outputs, whose elements cannot be compared; note that in the message."""
         original = self._original
         if not verdict.passed or not original.random:
             return verdict
@@ -309,7 +308,7 @@ class Verifier:
         )
 
     def _with_defaults(self, candidate: bytes, promise: Parity) -> Verdict:
-        """Verify with all inputs that have a default left to it."""
+        """Verify with all inputs that have a default left at it."""
         original = self._original
         self.prepare()
         not_run = self._not_run()
@@ -340,20 +339,20 @@ class Verifier:
         return verdict if shown is None or shown.agrees else shown.amend(verdict)
 
     def _outputs_of(self, accepted: bytes) -> Sequence[Any]:
-        """Run the model that was accepted last, the first time that it is asked for."""
+        """Return the outputs of the model that was accepted last, which runs when they are first needed."""
         if self._last is None or self._last[0] != accepted:
             self._last = accepted, self._run(accepted, self._original.engine).runs
         return self._last[1]
 
     def _not_run(self) -> Verdict | None:
-        """Return the verdict on any changed model when the original itself does not run."""
+        """Return the verdict on any changed model if the original itself does not run, else None."""
         problem = self._original.problem
         return None if problem is None else Verdict(Status.UNVERIFIED, NOT_RUN, message=problem)
 
     def _inside(
         self, candidate: bytes, runs: Sequence[Run], promise: Parity
     ) -> Callable[[Verdict, Mapping[str, str]], Verdict]:
-        """Return what amends a verdict on outputs that prove nothing, by looking at values inside both models."""
+        """Return a function that amends a verdict on vacuous outputs by comparing values inside both models."""
 
         def amend(verdict: Verdict, vacuous: Mapping[str, str]) -> Verdict:
             return self._examine(self._original.skeleton, candidate, runs, vacuous, promise).amend(verdict)
@@ -370,7 +369,7 @@ class Verifier:
         return examine(before, candidate, Setting(original, self._verify, original.engine, runs, vacuous, promise))
 
     def run(self, feeds: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any] | str]:
-        """Run the original on other inputs: its outputs, or why it refuses them."""
+        """Run the original on other inputs; return its outputs, or why it rejects the inputs."""
         self.prepare()
         engine = self._original.engine_for(self.engine)
         try:
@@ -380,13 +379,13 @@ class Verifier:
         return outcome.runs if outcome.failure is None else [outcome.failure] * len(feeds)
 
     def accept(self, candidate: bytes) -> None:
-        """Take a model that was verified as the one that exact steps after it must equal bit by bit."""
+        """Accept a verified model as the one that later exact steps must equal bit by bit."""
         self._accepted = candidate
         if self._overriding is not None:
             self._overriding.accept(without_defaults(candidate, self._overridable))
 
     def close(self) -> None:
-        """Forget the reference outputs, and end the processes that prepare them in parallel with other work."""
+        """Forget the reference outputs, and stop the processes that prepare them in parallel."""
         self._original.abandon()
         self.accuracy.close()
         self._original.runs = []
@@ -399,7 +398,7 @@ class Verifier:
             self._overriding.close()
 
     def _run(self, skeleton: bytes, name: EngineName) -> Outcome:
-        """Run a model on the inputs of the original, as far as it has such inputs."""
+        """Run a model on the inputs of the original, except those that it does not have."""
         import onnx
 
         original = self._original
@@ -415,12 +414,12 @@ class Verifier:
 
 
 def _digest(before: bytes, candidate: bytes, promise: Parity) -> Hashable:
-    """Return what stands for a change that may be taken back and never asked for."""
+    """Return a small key for a change, which may be taken back and never looked up."""
     return hashlib.sha256(before).digest(), hashlib.sha256(candidate).digest(), promise
 
 
 def _other_draws(original: ReferenceRun, candidate: bytes) -> str:
-    """Return how the random draws after the outputs differ; empty when they do not, or when there are none."""
+    """Return how the random draws that outputs depend on differ; empty if they do not, or if there are none."""
     import onnx
 
     if not original.random:
@@ -429,13 +428,13 @@ def _other_draws(original: ReferenceRun, candidate: bytes) -> str:
 
 
 def _failure(outcome: Outcome, runs: Sequence[Run]) -> Verdict | None:
-    """Return the verdict for a changed model that does not run where the original does."""
+    """Return the verdict on a changed model that fails where the original runs; None if it does not fail."""
     if outcome.crash is not None:
         return Verdict(
             Status.DIFFERENT, message=f"the changed model fails where the original runs: {outcome.crash.what}"
         )
     if outcome.unsupported is not None:
-        # The reference evaluator could tell, but the original runs in ONNX Runtime and its users run it there.
+        # The reference evaluator could decide, but the original runs in ONNX Runtime, and its users run it there.
         return Verdict(Status.UNVERIFIED, NOT_RUN, message=outcome.unsupported)
     if outcome.invalid is not None:
         return Verdict(Status.DIFFERENT, message=f"the runtime rejects the changed model: {outcome.invalid}")
