@@ -28,9 +28,9 @@ def carry(
     names: Mapping[str, str] | None = None,
     settled: Settled | None = None,
 ) -> tuple[InputsSpec, tuple[str, ...]]:
-    """Keep what holds of a model that takes other inputs than `before`, and say which sets of inputs are left out.
+    """Keep the settings that apply to a model with other inputs than `before`; also return remarks on left out sets.
 
-    `names` says what inputs and outputs are called in it; what was `settled` with it made some of another form.
+    `names` maps inputs and outputs to their names in the model; `settled` says which of them have another form there.
     """
     called, settled = names or {}, settled or Settled()
     now = {port.name: port for port in signature(after).inputs}
@@ -59,7 +59,7 @@ def carry(
 def _dims(
     inputs: InputsSpec, before: Signature, now: Mapping[str, Port], kept: Mapping[str, str]
 ) -> dict[str, tuple[int, ...]]:
-    """Let the extents to try go with the names of the dims."""
+    """Assign the extents to try to the new names of the dims."""
     dims = dict(inputs.dims)
     for port in before.inputs:
         other = now.get(kept.get(port.name, ""))
@@ -76,7 +76,7 @@ def _sets(
     settled: Settled,
     spec: VerifySpec,
 ) -> tuple[list[DataSpec], list[str]]:
-    """Return the sets that the model can be given, and the names of those that it cannot."""
+    """Return the sets that fit the model, and the names of those that do not."""
     ports = {port.name: port for port in signature(after).inputs}
     outputs = {value.name for value in after.graph.output}
     needed = [port.name for port in required(after)]
@@ -95,7 +95,7 @@ def _sets(
 
 
 def _fits(value: Any, port: Port) -> bool:
-    """Return whether an array can be what a tensor of these dims is given; anything else is left to be tried."""
+    """Return whether an array fits a tensor with these dims; True for values that only a run can test."""
     if not isinstance(value, np.ndarray) or port.dims is None or not port.type.startswith("tensor"):
         return True
     pairs = zip(port.dims, value.shape)
@@ -103,7 +103,7 @@ def _fits(value: Any, port: Port) -> bool:
 
 
 def _inverted(arrays: Mapping[str, Any], model: onnx.ModelProto, settled: Settled, spec: VerifySpec) -> dict[str, Any]:
-    """Make inputs of now from those of before, where a pass says how."""
+    """Compute current inputs from previous ones, where a pass says how."""
     made: dict[str, Any] = {}
     for nodes, name in settled.inverses:
         feed = {f"{GIVEN}{key}": value for key, value in arrays.items()}
@@ -117,7 +117,7 @@ def _inverted(arrays: Mapping[str, Any], model: onnx.ModelProto, settled: Settle
 def _evaluated(
     nodes: Sequence[onnx.NodeProto], feed: Mapping[str, Any], name: str, model: onnx.ModelProto, spec: VerifySpec
 ) -> Any:
-    """Run a few nodes; None when that fails."""
+    """Run a few nodes; return None if that fails."""
     import onnx
 
     kinds = {key: onnx.helper.np_dtype_to_tensor_dtype(np.asarray(value).dtype) for key, value in feed.items()}

@@ -1,6 +1,6 @@
 """A changed model that begins inside the original: nodes of the original compute its inputs.
 
-So an extracted piece is run on what the original takes, and its outputs are compared with the original's own values.
+So an extracted piece is run on the inputs of the original, and its outputs are compared with the original's own values.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def obstacle(model: onnx.ModelProto, original: onnx.ModelProto, names: Collection[str]) -> str:
-    """Return why the original cannot compute these inputs of a changed model; empty when it can.
+    """Return why the original cannot compute these inputs of a changed model; an empty string if it can.
 
-    Another version of the default domain is no obstacle yet, see `lifting`.
+    Another version of the default domain is not an obstacle yet, see `lifting`.
     """
     flow = Flow(original.graph)
     unknown = next((name for name in names if name not in flow), None)
@@ -39,10 +39,10 @@ def obstacle(model: onnx.ModelProto, original: onnx.ModelProto, names: Collectio
 def graft(
     model: onnx.ModelProto, original: onnx.ModelProto, names: Collection[str], stem: onnx.GraphProto
 ) -> onnx.ModelProto:
-    """Copy a changed model with nodes above these inputs, which are values of the original; `stem` are these nodes.
+    """Copy a changed model with the nodes upstream of these inputs, which are values of the original, in `stem`.
 
-    The result takes inputs of the original in their place. What is copied gets names that the changed model lacks, and
-    what the changed model calls like an input of the original, which it has not, gets another name.
+    The result takes inputs of the original in their place. The added nodes and values get names that the changed model
+    lacks, and a value of the changed model is renamed if an input of the original that is added has its name.
     """
     result, nodes = deepcopy(model), deepcopy(stem)
     graph = result.graph
@@ -62,7 +62,7 @@ def graft(
     body = list(graph.node)
     del graph.node[:]
     graph.node.extend([*nodes.node, *body])
-    # The default of an input goes with it.
+    # The default of an input is added with it.
     graph.initializer.extend(item for item in nodes.initializer if item.name not in present)
     graph.sparse_initializer.extend(nodes.sparse_initializer)
     graph.input.extend(added)
@@ -84,7 +84,7 @@ def above(original: onnx.ModelProto, names: Collection[str]) -> onnx.GraphProto:
 
 
 def _add_definitions(model: onnx.ModelProto, original: onnx.ModelProto) -> None:
-    """Import the domains and take over the functions that only the original has."""
+    """Import the domains and add the functions that only the original has."""
     domains = {item.domain for item in model.opset_import}
     model.opset_import.extend(item for item in original.opset_import if item.domain not in domains)
     known = set(map(function_key, model.functions))

@@ -1,9 +1,9 @@
-"""A model with intended changes of its results: they are not compared, but it is run.
+"""A model with intended changes of its results: they are not compared, but the model is run.
 
-It must run, on inputs that are legal for it, in ONNX Runtime where the model before runs there. And it has to give
-numbers: where the model before gives finite outputs for the same inputs it must not give NaN or infinity, and an output
-that the other does not have must be finite for one set of inputs at least. That holds for ordinary data; what is made
-to reach the ends of the range of a type may well leave it.
+It must run on inputs that are legal for it, in ONNX Runtime if the previous model runs there. And its outputs must be
+numbers: where the previous model gives finite outputs for the same inputs, it must not give NaN or infinity, and an
+output that the previous model does not have must be finite for at least one set of inputs. This applies to ordinary
+data; data that is meant to reach the limits of a type's range may exceed them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EXTREME = ("edges", "wide", "special")
 
 
 def examine(changed: Verifier, before: Verifier, match: Match) -> Verdict:
-    """Try a changed model; `match` leads from what the model before takes and gives to what this one does."""
+    """Run a changed model; `match` maps inputs and outputs of the previous model to those of the changed one."""
     changed.prepare()
     if changed.problem is not None:
         before.prepare()
@@ -44,7 +44,7 @@ def examine(changed: Verifier, before: Verifier, match: Match) -> Verdict:
 
 
 def runs_elsewhere(changed: Verifier, freed: Sequence[Freed]) -> Verdict | None:
-    """Report that a changed model runs at no other extent of a dim that is open now; None when it does."""
+    """Return the verdict on a changed model that runs at no other extent of a newly dynamic dim; None if it does."""
     changed.prepare()
     if changed.problem is not None:
         problem = changed.problem.replace("the original", "the changed model")
@@ -59,7 +59,7 @@ def runs_elsewhere(changed: Verifier, freed: Sequence[Freed]) -> Verdict | None:
 
 
 def _not_finite(changed: Verifier, before: Verifier, match: Match) -> str:
-    """Return which output is NaN or infinite where it should not be; empty when none is."""
+    """Return which output is NaN or infinite where it should not be; an empty string if none is."""
     runs = [run for run in changed.runs if run.binding.character not in _EXTREME]
     faulty = {name for run in runs for name, value in run.outputs.items() if not _is_finite(value)}
     if not faulty:
@@ -78,7 +78,7 @@ def _not_finite(changed: Verifier, before: Verifier, match: Match) -> str:
 
 
 def _run_before(before: Verifier, match: Match, runs: Sequence[Run]) -> list[Mapping[str, Any]]:
-    """Run the model before on the inputs of the changed one, as far as it takes them; nothing where it does not."""
+    """Run the previous model on the inputs that it shares with the changed one; return no outputs where it fails."""
     names = dict(match.inputs)
     feeds = [{own: run.feed[now] for own, now in names.items() if now in run.feed} for run in runs]
     return [{} if isinstance(outputs, str) else outputs for outputs in before.run(feeds)]

@@ -1,7 +1,7 @@
-"""Nodes of the original, taken to the opset of a changed model that they are to be run with.
+"""Nodes of the original, converted to the opset of a changed model that they are to be run with.
 
-Operators that are the same in both opsets are taken as they are. Others go through onnx's converter, which is wrong now
-and then: what it makes is compared with what it was given, and not used unless the two agree bit by bit.
+Operators that are the same in both opsets stay unchanged. Others go through onnx's converter, which is sometimes wrong:
+its result is compared with its input, and not used unless the two agree bit by bit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def lift(
     inputs: InputsSpec,
     spec: VerifySpec,
 ) -> onnx.GraphProto | str:
-    """Return nodes of an original, which compute these values, as they are at another opset, or say why not."""
+    """Return the nodes of an original that compute these values, converted to another opset, or why that fails."""
     before = opset(original)
     bodies: list[Any] = [stem, *original.functions]
     if before == version or all(_is_same(body, before, version) for body in bodies):
@@ -57,7 +57,7 @@ def lift(
 
 
 def _is_same(body: Any, before: int, version: int) -> bool:
-    """Return whether operators of the default domain mean the same at two opsets, because none was revised between."""
+    """Return whether operators of the default domain are the same at two opsets: none was revised in between."""
     import onnx.defs
 
     for inner in graphs(body):
@@ -74,7 +74,7 @@ def _is_same(body: Any, before: int, version: int) -> bool:
 
 
 def _model(stem: onnx.GraphProto, names: Sequence[str], original: onnx.ModelProto) -> onnx.ModelProto:
-    """Make a model of nodes of the original."""
+    """Make a model from nodes of the original."""
     import onnx
 
     result = onnx.ModelProto(ir_version=original.ir_version)
@@ -89,7 +89,7 @@ def _model(stem: onnx.GraphProto, names: Sequence[str], original: onnx.ModelProt
 
 
 def _converted(model: onnx.ModelProto, version: int, spec: VerifySpec) -> onnx.ModelProto | str:
-    """Convert a model in a worker; large constants, which the converter cannot see, wait next to it."""
+    """Convert a model in a worker; large constants, which the converter cannot see, are added back afterwards."""
     import onnx
 
     small = deepcopy(model)

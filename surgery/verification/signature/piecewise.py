@@ -1,4 +1,4 @@
-"""A model run on each piece of a batch: what one that takes another batch is compared with, whatever its pass did."""
+"""A model run on each piece of a batch: the reference of a model with another batch size, whatever its pass did."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Piecewise:
     """Copies of a model, each for one piece of the inputs.
 
-    `inputs` and `outputs` name those that are cut and put together again, with the axis along which that is done. All
-    copies take the other inputs whole, and the other outputs are those of the first copy.
+    `inputs` and `outputs` map the names of those that are split and concatenated to the axis. All copies take the other
+    inputs whole, and the other outputs are those of the first copy.
     """
 
     inputs: Mapping[str, int]
@@ -27,7 +27,7 @@ class Piecewise:
     count: int
 
     def apply(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """Copy the model as often as there are pieces; the weights stay one."""
+        """Copy the nodes of the model once for each piece; the weights are shared."""
         result = deepcopy(model)
         graph = result.graph
         prefixes = [f"{self._prefix(graph)}{number}/" for number in range(self.count)]
@@ -60,7 +60,7 @@ class Piecewise:
             yield onnx.helper.make_node("Split", [name], parts, axis=axis, **counted)
 
     def _joints(self, graph: onnx.GraphProto, own: set[str], prefixes: list[str]) -> Iterator[onnx.NodeProto]:
-        """Put the outputs together; one that no node makes, and no piece, is there already."""
+        """Yield the nodes that assemble the outputs; an output that is no node's and no piece's needs none."""
         import onnx
 
         for port in graph.output:
@@ -74,7 +74,7 @@ class Piecewise:
 
 
 def _copied(graph: onnx.GraphProto, own: set[str], prefix: str) -> Iterator[onnx.NodeProto]:
-    """Yield copies of the nodes; what they make, and the pieces of inputs that they read, get the prefix."""
+    """Yield copies of the nodes; their outputs, and the pieces of inputs that they read, get the prefix."""
     copy = type(graph)()
     copy.node.extend(graph.node)
     rename_values(copy, {name: f"{prefix}{name}" for name in own})
@@ -84,7 +84,7 @@ def _copied(graph: onnx.GraphProto, own: set[str], prefix: str) -> Iterator[onnx
 
 
 def _widen(port: onnx.ValueInfoProto, axis: int, count: int) -> None:
-    """Declare a dim for all pieces."""
+    """Multiply a declared dim by the number of pieces."""
     dims = port.type.tensor_type.shape.dim
     if axis < len(dims) and dims[axis].HasField("dim_value"):
         dims[axis].dim_value *= count

@@ -1,9 +1,8 @@
-"""The original seen through what an edit says of its inputs and outputs: nodes around it, or another model next to it.
+"""The original adapted to an edit of its inputs and outputs: with nodes around it, or combined with another model.
 
-A pass that takes an input in another layout says how the input of before follows from the new one. These nodes are put
-before the original, never before the changed model, so that the two are compared as callers see the new one. What the
-nodes are, and what they are called, is settled once, and then done alike to each model that goes by the names of the
-original.
+A pass that takes an input in another layout says how the previous input follows from the new one. These nodes are put
+before the original, never before the changed model, so that the two are compared as callers see the new one. The nodes
+and their names are determined once, and then applied in the same way to each model with the names of the original.
 """
 
 from __future__ import annotations
@@ -27,29 +26,29 @@ if TYPE_CHECKING:
 
 
 _OURS = re.compile(r"relation_(\d+)/")
-"""How the values within a relation are called."""
+"""The names of the values within a relation."""
 
 GIVEN = "given/"
-"""What is before the names of inputs of before, in the nodes that make inputs of now from them."""
+"""The prefix of previous inputs in the nodes that compute current inputs from them."""
 
 
 class Wrap(Protocol):
-    """Something that is put around a model, or next to it."""
+    """Something that is put around a model, or combined with it."""
 
     def apply(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """Copy the model with it."""
+        """Return a copy of the model with it."""
 
 
 @dataclass(frozen=True)
 class Before:
-    """Nodes before a model: they make its input `gone`, and the result takes `ports` in its place."""
+    """Nodes before a model: they compute its input `gone`, and the result takes `ports` in its place."""
 
     nodes: Sequence[onnx.NodeProto]
     gone: str
     ports: Sequence[onnx.ValueInfoProto]
 
     def apply(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """Copy the model; values of it that have the name of a new input get others."""
+        """Copy the model with the nodes; its values with the name of a new input are renamed."""
         shared = {port.name for port in model.graph.input} - {self.gone}
         result, moved = _with_room(model, [port.name for port in self.ports if port.name not in shared])
         graph, gone = result.graph, moved.get(self.gone, self.gone)
@@ -67,13 +66,13 @@ class Before:
 
 @dataclass(frozen=True)
 class Behind:
-    """Nodes after a model: they make the value `made` from values of it."""
+    """Nodes after a model: they compute the value `made` from its values."""
 
     nodes: Sequence[onnx.NodeProto]
     made: str
 
     def apply(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """Copy the model; a value of it that has the name of what is made gets another."""
+        """Copy the model with the nodes; a value of it with the name of the new value is renamed."""
         result, moved = _with_room(model, [self.made])
         result.graph.node.extend(_renamed(node, inputs=moved) for node in self.nodes)
         return _import_domains(result, self.nodes)
@@ -81,9 +80,9 @@ class Behind:
 
 @dataclass(frozen=True)
 class Amid:
-    """Nodes at a value inside a model: `forth` make `made` of it, and `back` make `again`, which its readers take then.
+    """Nodes at a value inside a model: `forth` compute `made` from it, and `back` compute `again` for its readers.
 
-    So a model loses what the value loses on its way through another element type.
+    So the model incurs the loss of the value's conversion to another element type and back.
     """
 
     forth: Sequence[onnx.NodeProto]
@@ -93,7 +92,7 @@ class Amid:
     again: str
 
     def apply(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """Copy the model; values of it that have the names of what is made get others."""
+        """Copy the model with the nodes; values of it with the names of new values are renamed."""
         result, moved = _with_room(model, [self.made, self.again])
         graph, value = result.graph, moved.get(self.value, self.value)
         flow = Flow(graph)
@@ -108,24 +107,24 @@ class Amid:
 
 @dataclass(frozen=True)
 class AddedModel:
-    """Another model next to or after a model, which some of its inputs are fed from."""
+    """Another model in parallel with a model or after it, some of whose inputs are fed from it."""
 
     other: onnx.ModelProto
     connect: Mapping[str, str]
     prefix: str
 
     def apply(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """Copy the model with the other one."""
+        """Copy the model, combined with the other one."""
         return compose(model, self.other, self.connect, self.prefix)
 
 
 @dataclass
 class Settled:
-    """What is put around the original, in this order, and which ends are then matched with which of the changed model.
+    """The wraps around the original, in this order, and the resulting matches with the changed model's ends.
 
-    `gone` are inputs of the original that are none any more, `inner` inputs of now that are made inside it. `outdated`
-    are all ends that have no meaning in the form of now; `inverses` make inputs of now from those of before, as nodes
-    and the names of the inputs.
+    Ends are inputs and outputs. `gone` are inputs of the original that no longer exist, `inner` current inputs that are
+    computed inside it. `outdated` are all ends without a meaning in the current form; `inverses` compute current inputs
+    from previous ones, as nodes and the names of the inputs.
     """
 
     wraps: list[Wrap] = field(default_factory=list)
@@ -137,7 +136,7 @@ class Settled:
     inverses: list[tuple[Sequence[onnx.NodeProto], str]] = field(default_factory=list)
 
     def around(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """Copy a model that goes by the names of the original, with all of it."""
+        """Copy a model with the names of the original, and apply all wraps to it."""
         for wrap in self.wraps:
             model = wrap.apply(model)
         return model
@@ -146,10 +145,10 @@ class Settled:
 def settle(
     accounts: Iterable[SignatureMapping], original: onnx.ModelProto, changed: onnx.ModelProto, match: Match
 ) -> Settled:
-    """Settle what a pass says of its inputs and outputs; `match` leads from the original to the model before the pass.
+    """Settle what a pass says about its inputs and outputs; `match` maps the original to the model before the pass.
 
-    An account of something that the original does not have is left out: the end that it is about is not compared.
-    Raises PassError when one speaks of an end that the changed model does not have.
+    An account of an end that the original does not have is ignored: that end is not compared. Raises PassError if an
+    account refers to an end that the changed model does not have.
     """
     return _Settling(original, changed, match).all(accounts)
 
@@ -164,7 +163,7 @@ class _Settling:
         self._outputs = {theirs: mine for mine, theirs in match.outputs}
         self._ports = {mine for mine, _ in (*match.inputs, *match.outputs)}
         self._found = Settled()
-        # What an earlier step put around the original stays there.
+        # The nodes that earlier steps put around the original stay there.
         numbers = [int(known[1]) for name in names_of(original.graph) if (known := _OURS.match(name))]
         self._first = max(numbers, default=-1) + 1
 
@@ -207,20 +206,20 @@ class _Settling:
             self._invert(relation, names, prefix)
 
     def _untouched(self, port: str) -> dict[str, str]:
-        """Return inputs that are now what they were before, by their names of now."""
+        """Return the inputs that are unchanged, by their current names."""
         kept = {theirs: mine for theirs, mine in self._inputs.items() if theirs != port}
         return {theirs: mine for theirs, mine in kept.items() if mine not in self._found.gone}
 
     def _invert(self, relation: Relation, names: Mapping[str, str], prefix: str) -> None:
         body = _Body(relation, relation.inverse, f"{prefix}inverse/")
         now = relation.names.get(body.last, body.last)
-        # An input may have the name that it had before.
+        # An input may keep its previous name.
         before = {key: f"{GIVEN}{self._inputs.get(name, name)}" for key, name in _read_before(relation, body).items()}
         if now in names:
             self._found.inverses.append((body.nodes(before, names[now]), names[now]))
 
     def _from_inside(self, relation: Relation, prefix: str) -> None:
-        """Make an input of now inside the original, where it was an input that the original computes."""
+        """Compute a current input inside the original, if the previous input is a value that the original computes."""
         value = self._inner.get(relation.port, relation.port)
         if value not in Flow(self._model.graph) or not relation.inverse:
             return
@@ -255,7 +254,7 @@ class _Settling:
         self._add(Behind(body.nodes(names, made), made))
 
     def _cut(self, pieces: Pieces) -> None:
-        """Run the original on each piece, if it has all of the inputs that are cut."""
+        """Run the original on each piece, if it has all inputs that are cut."""
         axes = {self._inputs.get(name, ""): axis for name, axis in pieces.inputs.items()}
         own = {port.name for port in self._model.graph.input}
         if axes.keys() <= own:
@@ -281,10 +280,10 @@ class _Settling:
 
 
 class _Body:
-    """The lines of a relation, with separate names inside. `free` are the identifiers that stand for tensors."""
+    """The lines of a relation, with separate inner names. `free` are the identifiers that stand for tensors."""
 
     def __init__(self, relation: Relation, text: str, prefix: str) -> None:
-        from surgery.graph.text import parse_nodes  # it imports the graph, and the original runs before that is there
+        from surgery.graph.text import parse_nodes  # it imports the graph, which loads after the original starts
 
         self._nodes = parse_nodes(text)
         self._constants = relation.constants
@@ -300,7 +299,7 @@ class _Body:
         self.free = list(dict.fromkeys(self.free))
 
     def nodes(self, names: Mapping[str, str], result: str) -> list[onnx.NodeProto]:
-        """Return copies in which the free identifiers have these names, and what the last one makes is `result`."""
+        """Return copies of the nodes, in which free identifiers have these names and the last output is `result`."""
         import onnx
 
         now = {name: names[name] for name in self.free}
@@ -320,13 +319,13 @@ class _Body:
 
 
 def _read_before(relation: Relation, inverse: _Body) -> dict[str, str]:
-    """Return which input of before each identifier of an inverse is: what the relation makes is the one it is about."""
+    """Map each identifier of an inverse to a previous input; the result of the relation is the input it describes."""
     names = {_Body(relation, relation.body, "").last: relation.port, **relation.names}
     return {key: names.get(key, key) for key in inverse.free}
 
 
 def _with_room(model: onnx.ModelProto, names: Iterable[str]) -> tuple[onnx.ModelProto, dict[str, str]]:
-    """Copy a model in which none of these names is taken; say what the values are called now that had them."""
+    """Return a copy of a model in which none of these names is taken, and the new names of the values that had them."""
     result = deepcopy(model)
     return result, make_room(result.graph, names)
 
@@ -341,7 +340,7 @@ def _renamed(
 
 
 def _redirect(node: onnx.NodeProto, old: str, new: str) -> None:
-    """Let a node, and what is in its subgraphs, read another value; names of a graph are not used again inside it."""
+    """Let a node, and the nodes in its subgraphs, read another value; subgraphs do not reuse outer names."""
     node.input[:] = [new if name == old else name for name in node.input]
     for body in subgraphs(node):
         for inner in body.node:

@@ -1,4 +1,4 @@
-"""What models of one signature are compared with: the original, seen through that signature."""
+"""The reference for models with one signature: the original, seen through that signature."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Names = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Freed:
-    """A dim of an input, named as in the changed model, that was a number and is open now."""
+    """A dim of an input, named as in the changed model, that was a number and is dynamic now."""
 
     port: str
     axis: int
@@ -38,13 +38,13 @@ class Freed:
 
 @dataclass(frozen=True)
 class SignatureView:
-    """What models of one signature are compared with.
+    """The terms on which models with one signature are compared.
 
-    `reference` is the original, seen through that signature; `match` says what its inputs and outputs are called now.
-    `accepted` is the model that was accepted last, under the names of the reference. `retyped` says whether an input
-    or output has another element type by now. `settled` is what was put around the reference last, and `freed` are dims
-    that were a number in it and are open now: the two are compared at that number alone. `remarks` are for the verdict,
-    `stems` what was cut out of the reference to be run with a piece of it.
+    `reference` is the original, seen through that signature; `match` maps its inputs and outputs to their current
+    names. `accepted` is the model that was accepted last, under the names of the reference. `retyped` says whether an
+    input or output now has another element type. `settled` is what was last put around the reference, and `freed` are
+    dims that were a number in it and are dynamic now: the two are compared at that number alone. `remarks` are for the
+    verdict, `stems` are the nodes cut out of the reference to be run with a piece of it.
     """
 
     signature: Signature
@@ -61,7 +61,7 @@ class SignatureView:
 
     @property
     def incomparable(self) -> list[str]:
-        """The outputs that the original has no value for."""
+        """The outputs for which the original has no value."""
         known = {theirs for _, theirs in self.match.outputs}
         return [port.name for port in self.signature.outputs if port.name not in known]
 
@@ -99,7 +99,7 @@ class SignatureView:
         return carry(self.inputs, self.verifier.given, signature(self._original()), model, spec, names=names)
 
     def hint(self, model: onnx.ModelProto) -> str:
-        """Return what may be the matter where the original does not run with what a pass says put around it."""
+        """Return a hint if the original may not run with the nodes of this step around it because opsets differ."""
         own, its = opset(self._original()), opset(model)
         if not self.settled.wraps or own == its:
             return ""
@@ -109,7 +109,7 @@ class SignatureView:
         )
 
     def problem(self, model: onnx.ModelProto) -> Verdict | None:
-        """Return why a model cannot be compared at all, None when it can."""
+        """Return why a model cannot be compared at all; None if it can."""
         new = self._inside(model)
         obstacle = grafting.obstacle(model, self._original(), new) if new else ""
         if new and not obstacle:
@@ -122,13 +122,13 @@ class SignatureView:
         return None
 
     def _inside(self, model: onnx.ModelProto) -> list[str]:
-        """List the inputs that a model needs and the reference has not: values inside it, by their names there."""
+        """Return the inputs that a model needs but the reference lacks: values inside it, by their names there."""
         known = {theirs for _, theirs in self.match.inputs}
         inner = {theirs: mine for mine, theirs in self.match.inner}
         return [inner.get(port.name, port.name) for port in required(model) if port.name not in known]
 
     def _stem(self, model: onnx.ModelProto, names: list[str]) -> onnx.GraphProto | str:
-        """Return the nodes of the original above these inputs, at the opset of a model, or say why they lack."""
+        """Return the nodes of the original upstream of these inputs, at the opset of a model, or why there are none."""
         version = opset(model)
         key = version, tuple(names)
         if key not in self.stems:
@@ -143,7 +143,7 @@ class SignatureView:
         return onnx_model(self.reference)
 
     def align(self, model: onnx.ModelProto, data: bytes) -> bytes:
-        """Give a model the names and element types of the reference, its inputs, and none but its outputs."""
+        """Return a model with the names, element types and inputs of the reference, and with only its outputs."""
         inside = self._inside(model)
         outputs = [theirs for _, theirs in self.match.outputs]
         if [value.name for value in model.graph.output] != outputs or self.match.renames:
@@ -159,7 +159,7 @@ class SignatureView:
 
 
 def _follow(match: Match, found: Signature, renamed: Names, original: Flow, settled: Settled) -> Match:
-    """Find the inputs and outputs again after a change, and new outputs among the values of the original."""
+    """Match the inputs and outputs again after a change, and new outputs with values of the original."""
     inputs, outputs = ({port.name for port in ports} for ports in (found.inputs, found.outputs))
     said = {theirs for _, theirs in settled.outputs}
     kept = [(mine, now) for mine, theirs in match.outputs if (now := renamed.get(theirs, theirs)) not in said]
@@ -191,10 +191,10 @@ def _differ_in_type(original: Signature, changed: Signature, match: Match) -> bo
 
 
 def see(original: onnx.ModelProto, changed: onnx.ModelProto, match: Match) -> onnx.ModelProto:
-    """Copy a model as far as a changed one has its inputs and outputs.
+    """Copy a model, restricted to the inputs and outputs of a changed one.
 
-    An input that is none any more takes the value that it has in the changed model, or that it has by default. One
-    with neither stays, and is varied: the changed model must not depend on it.
+    An input that no longer exists takes its value in the changed model, or its default. An input with neither stays,
+    and is varied: the changed model must not depend on it.
     """
     result = _with_outputs(original, [mine for mine, _ in match.outputs])
     graph = result.graph
@@ -213,7 +213,7 @@ def see(original: onnx.ModelProto, changed: onnx.ModelProto, match: Match) -> on
 
 
 def _declare_dims(original: onnx.GraphProto, changed: onnx.ModelProto, match: Match) -> None:
-    """Declare the dims of the changed model; one that is a number in the original and open now stays that number."""
+    """Declare the dims of the changed model; one that is a number in the original and dynamic now stays that number."""
     pins: dict[str, int] = {}
     pairs = list(_pairs(original, changed, match))
     for port, other in pairs:
@@ -234,7 +234,7 @@ def _declare_dims(original: onnx.GraphProto, changed: onnx.ModelProto, match: Ma
 def _pairs(
     original: onnx.GraphProto, changed: onnx.ModelProto, match: Match
 ) -> Iterator[tuple[onnx.ValueInfoProto, onnx.ValueInfoProto]]:
-    """Yield the inputs that are tensors in both."""
+    """Yield the matched inputs that are tensors in both models."""
     declared = {value.name: value for value in changed.graph.input}
     names = dict(match.inputs)
     for port in original.input:
@@ -244,7 +244,7 @@ def _pairs(
 
 
 def _freed(original: onnx.ModelProto, changed: onnx.ModelProto, match: Match) -> Iterator[Freed]:
-    """Find the dims of inputs that are a number in the original and open in the changed model."""
+    """Yield the dims of inputs that are a number in the original and dynamic in the changed model."""
     for port, other in _pairs(original.graph, changed, match):
         dims = zip(port.type.tensor_type.shape.dim, other.type.tensor_type.shape.dim)
         for axis, (mine, theirs) in enumerate(dims):
@@ -253,7 +253,7 @@ def _freed(original: onnx.ModelProto, changed: onnx.ModelProto, match: Match) ->
 
 
 def onnx_model(data: bytes) -> onnx.ModelProto:
-    """Read a model without weights."""
+    """Parse a model without weights."""
     import onnx
 
     return onnx.load_model_from_string(data)

@@ -1,13 +1,13 @@
 """Track the reference of a chain of passes: a signature, and an original.
 
-A pass may change the signature where it declares so. From then on the new one is what must stay, and what is compared
-is what the original and the changed model both have. For that the original is seen through the new signature: it keeps
-the outputs that are left, what was an input and is none any more is bound, dims are those declared now. The changed
-model is seen under the original's names. Where a pass says how an end follows from those of before, that is put around
-the original. And where a pass means to compute something else, what it makes is the original from then on; so is a
-model that was verified, where the next one takes or gives what the original knows nothing of. What a LOSSY pass makes
-is the original for the passes after it, too, but for LOSSY ones: what all of them lose is measured against the model
-before the first.
+A pass may change the signature if it declares so. From then on, the new signature must stay, and only the inputs and
+outputs that the original and the changed model both have are compared. For this, the original is seen through the new
+signature: it keeps the remaining outputs, inputs that no longer exist are bound, and dims are those declared now. The
+changed model is seen under the original's names. If a pass says how an input or output follows from the previous ones,
+the nodes for that are put around the original. If a pass intends to compute something else, its result is the original
+from then on; so is a verified model, if the next one has inputs or outputs that the original does not know. The result
+of a LOSSY pass is the original for the passes after it, too, except for LOSSY ones: the loss of all of them is measured
+against the model before the first.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MOST_TOLD = 3
 
 @dataclass(frozen=True)
 class _Next:
-    """The terms for the model that `key` stands for, and those that the committed model is seen under next to it."""
+    """The terms for the model identified by `key`, and the terms for the committed model in that comparison."""
 
     key: object
     terms: SignatureView
@@ -49,10 +49,10 @@ class _Next:
 
 
 class SignatureTracker:
-    """Holds the models of a chain to their signature, and to the results of the original.
+    """Checks the models of a chain against their signature and the results of the original.
 
-    `renamed` says, throughout, how inputs and outputs of the model that was committed last are called in a new one, and
-    `accounts` how they follow from each other.
+    Throughout, `renamed` maps inputs and outputs of the model that was committed last to their names in a new one, and
+    `accounts` describe how they follow from each other.
     """
 
     def __init__(self, original: bytes, inputs: InputsSpec, spec: VerifySpec) -> None:
@@ -67,24 +67,24 @@ class SignatureTracker:
         self._next: _Next | None = None
         self._committed = original
         self._seen: tuple[int, bytes, bytes] | None = None
-        self._is_right = True  # the committed model, compared with the original
-        self._accurate: SignatureView | None = None  # what LOSSY steps are measured against, once there was one
+        self._is_right = True  # whether the committed model holds against the original
+        self._accurate: SignatureView | None = None  # the reference of LOSSY steps, once there was one
 
     @property
     def verifier(self) -> Verifier:
-        """What verifies models with the signature of the committed one."""
+        """The verifier for models with the signature of the committed one."""
         return self._terms.verifier
 
     def names(
         self, model: onnx.ModelProto, declared: Collection[Change], said: Names, accounts: Accounts = ()
     ) -> Names:
-        """Return the new names of inputs and outputs: as the pass says, or as far as they can be matched."""
+        """Return the new names of inputs and outputs: as the pass says, or as they can be matched by order."""
         if said or accounts or "names" not in declared:
             return said
         return _match_by_order(self._terms.signature, signature(model))
 
     def complaints(self, model: onnx.ModelProto, declared: Collection[Change], renamed: Names) -> Iterator[str]:
-        """Return what is another in the signature of a changed model, though its pass does not declare it."""
+        """Yield the differences in the signature of a changed model that its pass does not declare."""
         for deviation in self._terms.signature.compare(signature(model), renamed):
             if deviation.change not in declared:
                 yield f"{deviation.text}; the pass does not declare that it changes {deviation.change}"
@@ -100,8 +100,8 @@ class SignatureTracker:
     ) -> Verdict:
         """Compare a changed model, given as a message and as bytes, with the original.
 
-        With a promise of INTENDED there is nothing to compare: it is tried by itself, see `intended`. `later` is what
-        the steps after it made, see `Verifier.verify`.
+        A model with a promise of INTENDED is not compared but run by itself, see `intended`. `later` is the model after
+        later steps, see `Verifier.verify`.
         """
         if promise is Parity.INTENDED:
             terms = self._fresh_terms(model, data)
@@ -128,9 +128,9 @@ class SignatureTracker:
         return replace(verdict, message="; ".join([verdict.message, *remarks])) if remarks else verdict
 
     def compare_ahead(self, before: Model, after: Model, promise: Parity) -> bool:
-        """Compare a model with the one that it was made of, before that one is verified.
+        """Compare a model with the model it was made from, before that one is verified.
 
-        Return whether the whole has to be compared.
+        Return whether the whole model has to be compared.
         """
         terms = self._terms
         if not self._compares_regions(promise):
@@ -138,25 +138,25 @@ class SignatureTracker:
         return not terms.verifier.compare_ahead(terms.align(*before), terms.align(*after), promise)
 
     def keeps_terms(self, model: onnx.ModelProto, promise: Parity, renamed: Names, accounts: Accounts) -> bool:
-        """Return whether a changed model will be compared with what the committed one was compared with."""
+        """Return whether a changed model will be compared with the same reference as the committed one."""
         changes = promise is Parity.INTENDED or accounts or self._terms.signature.compare(signature(model), renamed)
         return not changes
 
     def _compares_regions(self, promise: Parity) -> bool:
-        """Return whether a change may be compared with the committed model: one that is verified, step by step.
+        """Return whether a change may be compared with the committed model, which must be verified step by step.
 
-        What a LOSSY step loses is measured at the outputs.
+        The loss of a LOSSY step is measured at the outputs.
         """
         spec = self._spec
         return spec.mode == "each" and spec.compare == "region" and self._is_right and promise is not Parity.LOSSY
 
     @property
     def _looks_into_regions(self) -> bool:
-        """Return whether the region of a change says what outputs of the whole model that prove nothing do not."""
+        """Whether the region of a change is compared if outputs of the whole model prove nothing."""
         return self._spec.mode == "each" and self._spec.compare == "both" and self._is_right
 
     def verify_whole(self, model: onnx.ModelProto, data: bytes) -> Verdict:
-        """Compare the whole of a model that is committed with the original, within rounding."""
+        """Compare a committed model as a whole with the original, within rounding."""
         terms = self._comparable(model, {}, ())
         verdict = terms.problem(model) or terms.verifier.verify(terms.align(model, data), Parity.CLOSE)
         self._is_right = self._is_right or verdict.passed
@@ -166,7 +166,7 @@ class SignatureTracker:
         return verdict
 
     def take_whole(self, verdict: Verdict) -> None:
-        """Take a verdict of `verify_whole`, be it one of an earlier run."""
+        """Take over a verdict of `verify_whole`, possibly from an earlier run."""
         self._is_right = self._is_right or verdict.status.accepted
 
     def measure(
@@ -178,7 +178,7 @@ class SignatureTracker:
         *,
         sets: tuple[int, ...] = (),
     ) -> Loss:
-        """Measure what the outputs of a model lose that a LOSSY step made, see `Evaluation.measure`."""
+        """Measure the loss of the outputs of a model made by a LOSSY step, see `Evaluation.measure`."""
         terms = self._accurate_terms(model, renamed, accounts)
         problem = terms.problem(model)
         if problem is not None:
@@ -191,14 +191,14 @@ class SignatureTracker:
         return self._terms.verifier.accuracy.limits
 
     def calibration(self) -> list[Mapping[str, Any]]:
-        """Return the inputs to calibrate with, by the names that the committed model has for them."""
+        """Return the calibration inputs, under the names of the committed model."""
         terms = self._accurate or self._terms
         names = dict(terms.match.inputs)
         found = terms.verifier.calibration.feeds
         return [{names.get(name, name): array for name, array in feed.items()} for feed in found]
 
     def _accurate_terms(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> SignatureView:
-        """Return the terms of the model before the first LOSSY step, as a changed model is compared with it."""
+        """Return the terms for comparing a changed model with the model before the first LOSSY step."""
         if self._accurate is None:
             return self._terms_of(model, renamed, accounts)
         found = signature(model)
@@ -214,7 +214,7 @@ class SignatureTracker:
         return self._seen[2]
 
     def _at_other_sizes(self, terms: SignatureView, model: onnx.ModelProto, data: bytes) -> Verdict | None:
-        """Try dims that are open now and were a number, at which alone the two models are compared."""
+        """Run the model at other sizes of newly dynamic dims; both models are compared only at the previous number."""
         if not terms.freed:
             return None
         inputs = replace(terms.inputs_for(model, self._spec)[0], data=(), only_given=False)
@@ -224,7 +224,7 @@ class SignatureTracker:
     def compared(
         self, before: onnx.ModelProto, after: onnx.ModelProto, renamed: Names, accounts: Accounts = ()
     ) -> tuple[Verifier, onnx.ModelProto, onnx.ModelProto]:
-        """Return the committed model and a changed one as far as they are compared, and what ran the original."""
+        """Return the verifier, and the committed and the changed model in the form in which they are compared."""
         import onnx
 
         terms = self._comparable(after, renamed, accounts)
@@ -249,11 +249,11 @@ class SignatureTracker:
         intended: bool = False,
         lossy: bool = False,
     ) -> None:
-        """Hold later models to the signature of this one; if it was `accepted`, exact steps to its very bits.
+        """Hold later models to the signature of this one; if it was `accepted`, hold exact steps to its exact bits.
 
-        One that was `intended` to compute something else is what later ones are compared with, and one that is `lossy`
-        too, though later LOSSY steps are measured against the one before it. One that was not verified as `right` never
-        is.
+        A model that was `intended` to compute something else becomes the reference of later ones, and so does a `lossy`
+        one, although later LOSSY steps are measured against the model before it. A model that was not verified as
+        `right` never does.
         """
         kept = self._keep_accurate(model, renamed, accounts, intended, lossy)
         intended = intended or lossy
@@ -273,7 +273,7 @@ class SignatureTracker:
     def _keep_accurate(
         self, model: onnx.ModelProto, renamed: Names, accounts: Accounts, intended: bool, lossy: bool
     ) -> Verifier | None:
-        """Follow what LOSSY steps are measured against to a model that is committed; return what verifies them."""
+        """Adapt the reference of LOSSY steps to a model that is committed; return its verifier."""
         before, after = self._accurate, None
         if lossy or (before is not None and not intended):
             after = replace(self._accurate_terms(model, renamed, accounts), settled=Settled(), freed=(), remarks=())
@@ -286,21 +286,21 @@ class SignatureTracker:
         return after.verifier if after is not None else None
 
     def close(self) -> None:
-        """Forget what the original computed, and end what prepares it."""
+        """Forget the outputs of the original, and stop its preparation."""
         self._forget_next()
         self._terms.verifier.close()
         if self._accurate is not None:
             self._accurate.verifier.close()
 
     def moves_baseline(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> bool:
-        """Return whether the original is not known to compute what a changed model takes or gives.
+        """Return whether the original is not known to compute the inputs or outputs of a changed model.
 
-        Where the committed model is verified before, it stands in for the original.
+        If the committed model has been verified by then, it replaces the original.
         """
         return self._terms_of(model, renamed, accounts).problem(model) is not None
 
     def _comparable(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> SignatureView:
-        """Return the terms for a changed model: the original's, or the committed one's where those are of no use."""
+        """Return the terms for a changed model: the original's, or the committed one's if those cannot be used."""
         terms = self._terms_of(model, renamed, accounts)
         problem = terms.problem(model)
         if problem is None or not self._is_right or self._committed == self._terms.reference:
@@ -320,7 +320,7 @@ class SignatureTracker:
         return found
 
     def _terms_of(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> SignatureView:
-        """Return the terms for a model of this signature: those that hold, or new ones."""
+        """Return the terms for a model with this signature: the current ones, or new ones."""
         key = _key(model, renamed, accounts)
         if self._next is not None and self._next.key == key:
             return self._next.terms
@@ -332,7 +332,7 @@ class SignatureTracker:
         return self._next.terms
 
     def _fresh_terms(self, model: onnx.ModelProto, data: bytes) -> SignatureView:
-        """Return the terms under which this model itself is the original."""
+        """Return the terms in which this model itself is the original."""
         if self._next is None or self._next.key != data:
             self._forget_next()
             self._next = _Next(data, self._own_terms(model, data), self._terms)
@@ -350,20 +350,20 @@ class SignatureTracker:
 
 
 def _key(model: onnx.ModelProto, renamed: Names, accounts: Accounts) -> object:
-    """Return what tells two changed models apart, as far as it matters to the terms."""
+    """Return a key of a changed model, made of everything that affects the terms."""
     opsets = [(item.domain, item.version) for item in model.opset_import]
     return signature(model), opsets, renamed, [id(account) for account in accounts]
 
 
 def _some(changes: list[str]) -> list[str]:
-    """List changes of a signature, but at most a few."""
+    """Return the changes of a signature, limited to a few."""
     return changes if len(changes) <= _MOST_TOLD else [*changes[:_MOST_TOLD], f"and {len(changes) - _MOST_TOLD} more"]
 
 
 def _match_by_order(before: Signature, after: Signature) -> dict[str, str]:
-    """Match what is gone with what is new, in their order, where there are as many and their types agree.
+    """Match removed ports with new ones, in order, if there are as many and their types agree.
 
-    For passes over another API, which have no way to say what they renamed.
+    This is for passes over another API, which cannot say what they renamed.
     """
     renamed: dict[str, str] = {}
     for mine, theirs in ((before.inputs, after.inputs), (before.outputs, after.outputs)):
