@@ -1,1 +1,1 @@
-"""What lossy steps lose: the budget, the inputs that it is measured on, and the measurement."""
+"""The loss of lossy steps: the budget, the inputs on which it is measured, and the measurement."""

@@ -1,4 +1,4 @@
-"""The budget of accuracy: limits to what the outputs of lossy steps may lose, as they are written and as they hold."""
+"""The accuracy budget: limits on what the outputs of lossy steps may lose, their text form and their use."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from surgery.verification.inputs.spec import Limit
 _TEXT = re.compile(r"\s*(\w+)\s*(>=|<=)\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*(dB|%)?\s*")
 
 ALL = "all"
-"""What stands for every output."""
+"""The name that stands for every output."""
 
 
 def describe(limit: Limit) -> str:
-    """Write a limit as a recipe does."""
+    """Return a limit as a recipe writes it."""
     metric = METRICS[limit.metric]
     value = f"{limit.value * 100:g} %" if metric.unit == " %" else f"{limit.value:g}{metric.unit}"
     output = f"{limit.output}: " if limit.output is not None else ""
@@ -24,19 +24,19 @@ def describe(limit: Limit) -> str:
 
 
 def use(limit: Limit, value: float) -> float:
-    """Return which share of the budget a value of the metric uses: at most 1 where the limit holds.
+    """Return the share of the budget that a value of the metric uses: at most 1 if the limit holds.
 
-    Shares are those of the power of an error, so that those of independent errors add up.
+    Shares refer to the power of an error, so that the shares of independent errors add up.
     """
     return METRICS[limit.metric].use(value, limit.value)
 
 
 DEFAULT = (Limit("snr", 20.0),)
-"""The budget of a lossy step for which the recipe has none: an error of a tenth of the outputs."""
+"""The budget of a lossy step if the recipe has none: an error of a tenth of the outputs."""
 
 
 def read_limit(text: str, output: str | None = None) -> Limit:
-    """Read a limit such as `snr >= 30 dB`; ValueError says what is wrong with it."""
+    """Parse a limit such as `snr >= 30 dB`; raise a ValueError that says what is wrong with it."""
     found = _TEXT.fullmatch(text)
     if found is None:
         raise ValueError("a limit has the form 'snr >= 30 dB'")
@@ -55,13 +55,13 @@ def read_limit(text: str, output: str | None = None) -> Limit:
 
 
 def read_argument(text: str) -> tuple[Limit, ...]:
-    """Read limits as the command line takes them: `snr >= 30 dB`, `logits: top1 >= 99 %`, several with commas."""
+    """Parse limits from the command line: `snr >= 30 dB`, `logits: top1 >= 99 %`, several separated by commas."""
     output, colon, rest = text.rpartition(":")
     return tuple(read_limit(part, output.strip() if colon else None) for part in rest.split(","))
 
 
 def by_output(limits: Iterable[Limit]) -> dict[str, list[str]]:
-    """Write limits as a recipe does, by the names of outputs."""
+    """Return limits as a recipe writes them, by output name."""
     found: dict[str, list[str]] = {}
     for limit in limits:
         found.setdefault(limit.output or ALL, []).append(describe(replace(limit, output=None)))
@@ -69,5 +69,5 @@ def by_output(limits: Iterable[Limit]) -> dict[str, list[str]]:
 
 
 def missing(limits: Iterable[Limit], outputs: Sequence[str]) -> str | None:
-    """Return an output that a limit names and the model does not have."""
+    """Return an output that a limit names but the model does not have; None if there is none."""
     return next((limit.output for limit in limits if limit.output is not None and limit.output not in outputs), None)

@@ -1,4 +1,4 @@
-"""How the errors of a lossy step are spread: the errors of each output, in shares of its root mean square."""
+"""The error distribution of a lossy step: the errors of each output, in shares of its root mean square."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from surgery.verification.comparing.spread import Spread
 def add_errors(
     spreads: dict[str, Spread], original: Mapping[str, Any], changed: Mapping[str, Any], binding: Mapping[str, Any]
 ) -> None:
-    """Count the errors of the outputs of one run, `binding` says on which inputs.
+    """Count the errors of the outputs of one run; `binding` describes its inputs.
 
-    An element that is not a number on both sides, and one of integers that differs, has no share that would cover it.
+    No share covers the error of an element that is not finite on both sides, or of an integer that differs.
     """
     for name, spread in spreads.items():
         for (item, before), (_, after) in zip(placed_tensors(original[name]), placed_tensors(changed[name])):
@@ -33,7 +33,7 @@ def add_errors(
 
 
 def _shares(before: Array, after: Array) -> Array:
-    """Return the error of each element in shares of the root mean square of all; infinite where there is no share."""
+    """Return the error of each element in shares of the root mean square of all; infinite if no share covers it."""
     if not is_float(before.dtype):
         return np.where(before.reshape(-1) == after.reshape(-1), 0.0, np.inf)
     x, y = (values.reshape(-1).astype(np.float64) for values in (before, after))

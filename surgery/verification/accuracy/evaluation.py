@@ -1,12 +1,12 @@
-"""Measure what a lossy step loses, and hold it to the budget.
+"""Measure the loss of a lossy step, and check it against the budget.
 
 A changed model is judged as it will be deployed: with all optimizations of ONNX Runtime, which run quantized operators
-by kernels of their own. The original is run without any, and so are the many models that are only measured to find out
-which sites to convert: to optimize one, and to copy its weights into another layout, takes much longer than to run it.
-Each output is measured on each set of inputs by itself, and the worst counts.
+with dedicated kernels. The original runs without any, and so do the many models that are only measured to find out
+which sites to convert: optimizing a model, and copying its weights into another layout, takes much longer than running
+it. Each output is measured on each set of inputs separately, and the worst counts.
 
-Outputs that prove nothing, see `vacuity`, keep any budget. Where all outputs with a limit are such, or random, nothing
-is shown, and the verdict is unverified.
+Outputs that prove nothing, see `vacuity`, stay within any budget. If all outputs with a limit prove nothing or are
+random, nothing is shown, and the verdict is unverified.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from surgery.verification.comparing.vacuity import Run, vacuous
 from surgery.verification.inputs.spec import AccuracySpec, Limit
 
 _DEVIATIONS = 4.0
-"""By how many standard deviations of the use of the budget, from one set of inputs to another, its worst use stays away
-from all of it: other inputs of the same kind may use more."""
+"""Margin between the worst use of the budget and the whole budget, in standard deviations of the use between sets of
+inputs: other inputs of the same kind may use more."""
 
 
 @dataclass(frozen=True)
 class Use:
-    """The share of the budget that the worst set of inputs uses of one limit. `guarded` adds room for other inputs."""
+    """The share of one limit that the worst set of inputs uses. `guarded` adds a margin for other inputs."""
 
     limit: Limit
     output: str
@@ -53,11 +53,10 @@ class Use:
 
 @dataclass(frozen=True)
 class Loss:
-    """What the outputs of a changed model lose: their metrics on each set of inputs, by name.
+    """The loss of a changed model's outputs: their metrics on each set of inputs, by name.
 
     `failure` says why there are none; `unsupported` whether that is a gap of the runtime rather than a wrong model.
-    `score` is the metric of the user's over all sets, if there is one, `errors` how the errors are spread, where that
-    was asked for.
+    `score` is the user's metric over all sets, if there is one, `errors` the distribution of errors, if requested.
     """
 
     outputs: Mapping[str, Sequence[Metrics]]
@@ -67,7 +66,7 @@ class Loss:
     errors: tuple[OutputErrors, ...] = ()
 
     def uses(self, limits: Sequence[Limit]) -> Iterator[Use]:
-        """Yield for each limit how much of it is used by the output that it holds for and that uses most."""
+        """Yield for each limit its use by the output to which it applies and that uses most."""
         for limit in limits:
             names = self.outputs if limit.output is None else [limit.output]
             found = [self._use(limit, name) for name in names if self.outputs[name]]
@@ -82,14 +81,14 @@ class Loss:
         return Use(limit, output, sample, values[sample], worst, worst + _DEVIATIONS * _deviation(shares))
 
     def use(self, limits: Sequence[Limit]) -> float:
-        """Return the share of the budget that is used, with room for other inputs; infinite for a model that fails."""
+        """Return the used share of the budget, with a margin for other inputs; infinite for a model that fails."""
         if self.failure:
             return math.inf
         score = self.score.use if self.score is not None else 0.0
         return max(score, *(one.guarded for one in self.uses(limits)), 0.0)
 
     def worst_sets(self, limits: Sequence[Limit], most: int) -> tuple[int, ...]:
-        """Return the numbers of the sets of inputs that use most of the budget, the worst first."""
+        """Return the numbers of the sets of inputs that use the most of the budget, the worst first."""
         shares: dict[int, float] = {}
         for limit in limits:
             for name in self.outputs if limit.output is None else [limit.output]:
@@ -108,7 +107,7 @@ class Loss:
 
 
 def _deviation(shares: Sequence[float]) -> float:
-    """Return the standard deviation; 0 where it is not known."""
+    """Return the standard deviation; 0 if it is not known."""
     if len(shares) < 2 or not all(map(math.isfinite, shares)):
         return 0.0
     mean = sum(shares) / len(shares)
@@ -116,9 +115,9 @@ def _deviation(shares: Sequence[float]) -> float:
 
 
 class Evaluation:
-    """Measures changed models against one original. What it learns of the original is found once.
+    """Measures changed models against one original. The facts about the original are determined once.
 
-    A model in `skeleton` form has the names of the original's inputs and outputs.
+    Models are skeletons with the names of the original's inputs and outputs.
     """
 
     def __init__(self, original: ReferenceRun, spec: AccuracySpec) -> None:
@@ -130,18 +129,18 @@ class Evaluation:
 
     @property
     def budget(self) -> list[str]:
-        """The limits, as messages write them."""
+        """The limits, as text for messages."""
         metric = self._spec.metric
         return [*map(describe, self.limits), *([describe_metric(metric)] if metric is not None else [])]
 
     @cached_property
     def samples(self) -> Samples:
-        """The inputs to measure on."""
+        """The evaluation inputs."""
         return samples(self._original, self._spec.samples, EVALUATION_SEED)
 
     @cached_property
     def _expected(self) -> list[Mapping[str, Any]]:
-        """What the original gives for them."""
+        """The original's outputs for the evaluation inputs."""
         engine = self._original.engine_for(self._original.engine)
         try:
             outcome = engine.run(self._original.skeleton, self.samples.feeds)
@@ -155,7 +154,7 @@ class Evaluation:
         return found
 
     def _check_limits(self, outputs: Sequence[str]) -> None:
-        """Raise `UsageError` for a limit to an output that there is not, or that is another in each run."""
+        """Raise `UsageError` for a limit on an output that does not exist, or that varies between runs."""
         unknown = missing(self.limits, outputs)
         if unknown is not None:
             known = ", ".join(outputs)
@@ -169,12 +168,12 @@ class Evaluation:
 
     @property
     def _unsteady(self) -> frozenset[str]:
-        """The outputs that are not measured: the original has others in each run."""
+        """The outputs that are not measured, because they vary between runs of the original."""
         return self._original.random | self._original.nondeterministic
 
     @cached_property
     def _vacuous(self) -> Mapping[str, str]:
-        """The outputs that prove nothing on the inputs to measure on, each with the reason."""
+        """The outputs that prove nothing on the evaluation inputs, each with the reason."""
         import onnx
 
         model = onnx.load_model_from_string(self._original.skeleton)
@@ -183,7 +182,7 @@ class Evaluation:
         return vacuous(model, runs, origins(model), self._original.rules(Parity.CLOSE))
 
     def _nothing_shown(self, loss: Loss) -> str:
-        """Return why the metrics of a loss say nothing; empty where they do."""
+        """Return why the metrics of a loss say nothing; an empty string if they say something."""
         if loss.score is not None:
             return ""
         limited = [limit.output for limit in self.limits]
@@ -196,10 +195,10 @@ class Evaluation:
     def measure(
         self, candidate: bytes, *, optimized: bool = False, sets: tuple[int, ...] = (), spread: bool = False
     ) -> Loss:
-        """Run a changed model on the inputs to measure on, and compare its outputs with those of the original.
+        """Run a changed model on the evaluation inputs, and compare its outputs with those of the original.
 
-        With `sets` it is run on those alone, given by their numbers; a metric of the user's takes all of them. With
-        `spread` it is also found how the errors are spread.
+        With `sets`, it runs on those sets alone, given by their numbers; a user's metric always takes all of them. With
+        `spread`, the distribution of errors is determined, too.
         """
         numbers = sets if sets and self._spec.metric is None else range(len(self._expected))
         expected = [self._expected[number] for number in numbers]
@@ -222,14 +221,14 @@ class Evaluation:
         expected: Sequence[Mapping[str, Any]],
         changed: Sequence[Mapping[str, Any]],
     ) -> tuple[OutputErrors, ...]:
-        """Return how the errors of outputs are spread over the sets of inputs of these numbers."""
+        """Return the error distributions of outputs over the sets of inputs with these numbers."""
         spreads = {name: Spread() for name in names}
         for number, before, after in zip(numbers, expected, changed):
             add_errors(spreads, before, after, self.samples.bindings[number].as_json())
         return all_errors(spreads, "rms")
 
     def _score(self, expected: Sequence[Mapping[str, Any]], changed: Sequence[Mapping[str, Any]]) -> Score | None:
-        """Return the metric of the user's, if there is one; an error of it that the original shows is the user's."""
+        """Return the user's metric, if there is one; if it fails for the original, that is the user's error."""
         spec = self._spec.metric
         if spec is None:
             return None
@@ -305,7 +304,7 @@ class Evaluation:
         return f"; measured on {count} {kind}{'set' if count == 1 else 'sets'} of inputs"
 
     def _account(self, uses: Sequence[Use], score: Score | None) -> Mapping[str, Any]:
-        """Give the budget and its use as plain values."""
+        """Return the budget and its use as plain values."""
         limits = [
             {
                 "limit": describe(one.limit),
@@ -327,7 +326,7 @@ class Evaluation:
         return _failure(outcome)
 
     def close(self) -> None:
-        """End the worker."""
+        """Stop the workers."""
         for engine in self._engines.values():
             engine.close()
         self._engines.clear()
@@ -337,5 +336,5 @@ class Evaluation:
 
 
 def _failure(outcome: Outcome) -> str:
-    """Return why a model did not run on all inputs; empty where it did."""
+    """Return why a model did not run on all inputs; an empty string if it did."""
     return outcome.failure or next((run for run in outcome.runs if isinstance(run, str)), "")

@@ -1,4 +1,4 @@
-"""Where inside a model a lossy step loses most."""
+"""The place inside a model where a lossy step loses most."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from surgery.verification.accuracy.metrics import measure
 from surgery.verification.comparing.reference_run import ReferenceRun
 
 MOST_VALUES = 64
-"""So many values are compared, spread over the model: the rest would take memory and say little more."""
+"""Maximum number of values that are compared, spread over the model: more would take memory and add little."""
 
 
 def worst_layer(original: ReferenceRun, candidate: bytes, feed: Mapping[str, Any]) -> str:
-    """Name the value inside both models with the lowest ratio of signal to noise; empty where none can be compared."""
+    """Return a remark on the inner value with the lowest signal-to-noise ratio; empty if none can be compared."""
     before, after = (onnx.load_model_from_string(one) for one in (original.skeleton, candidate))
     names = _common(before, after)
     if not names:
@@ -36,7 +36,7 @@ def worst_layer(original: ReferenceRun, candidate: bytes, feed: Mapping[str, Any
 
 
 def _values(engine: Engine, model: onnx.ModelProto, feed: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the outputs of a model, none where it does not run."""
+    """Return the outputs of a model; an empty mapping if it does not run."""
     known = {value.name for value in model.graph.input}
     outcome = engine.run(model.SerializeToString(), [{name: one for name, one in feed.items() if name in known}])
     found = outcome.runs[0] if outcome.failure is None else ""
@@ -44,7 +44,7 @@ def _values(engine: Engine, model: onnx.ModelProto, feed: Mapping[str, Any]) -> 
 
 
 def _common(before: onnx.ModelProto, after: onnx.ModelProto) -> list[str]:
-    """List values that nodes of both main graphs compute and that are no outputs, evenly spread over the model."""
+    """Return values that nodes of both main graphs compute and that are not outputs, evenly spread over the model."""
     outputs = {value.name for value in before.graph.output}
     made = {name for node in after.graph.node for name in node.output if name} - outputs
     names = [name for node in before.graph.node for name in node.output if name in made]

@@ -1,4 +1,4 @@
-"""How near outputs are as a whole: for steps that trade accuracy on purpose, where the worst element says little."""
+"""Metrics of outputs as a whole: for steps that trade accuracy on purpose, where the worst element says little."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ Metrics = Mapping[str, float]
 """Values of metrics by their names."""
 
 _IMAGE_RANK = 4
-"""From this rank on the second axis is that of classes, as in the outputs of segmentation; before it the last one."""
+"""From this rank on, the second axis is the class axis, as in outputs of segmentation; below it, the last one is."""
 
 
 @dataclass(frozen=True)
 class Pair:
     """The elements of an output on both sides, in units of the largest magnitude, so that no square leaves the range.
 
-    `signal`, `changed` and `noise` are the sums of squares of the original, of the changed, and of their difference;
-    `product` is the sum of products of both. `agreeing` is the share of places with the same largest element.
+    `signal`, `changed` and `noise` are the sums of squares of the original, of the changed output, and of their
+    difference; `product` is the sum of products of both. `agreeing` is the share of positions with the same largest
+    element.
     """
 
     signal: float
@@ -38,11 +39,11 @@ class Pair:
 
 @dataclass(frozen=True)
 class Metric:
-    """One measure. `best` is its value for equal outputs, and `worst` picks the worse of two values.
+    """One metric. `best` is its value for equal outputs, and `worst` returns the worse of two values.
 
-    `title` is what messages call it, `shown` how a summary writes its value. `sign` says on which side of a limit it
-    must stay, and `use` which share of the power of errors that a limit allows a value stands for. `about` is for the
-    reference of recipes, and `most` the greatest limit that makes sense.
+    `title` is its name in messages, `shown` the format of its value in a summary. `sign` says on which side of a limit
+    it must stay, and `use` returns the share of the error power allowed by a limit that a value uses. `about` is for
+    the reference of recipes, and `most` is the largest limit that makes sense.
     """
 
     compute: Callable[[Pair], float]
@@ -58,7 +59,7 @@ class Metric:
 
 
 def share(error: float, allowed: float) -> float:
-    """Return which share an error is of what is allowed; infinite where nothing is."""
+    """Return an error as a share of the allowed error; infinite if none is allowed."""
     return error / allowed if allowed > 0.0 else (inf if error > 0.0 else 0.0)
 
 
@@ -110,15 +111,15 @@ METRICS: dict[str, Metric] = {
         most=1.0,
     ),
 }
-"""All metrics, by the names that recipes and reports have for them."""
+"""All metrics, by their names in recipes and reports."""
 
 SAME = {name: metric.best for name, metric in METRICS.items()}
 LOST = {"cosine": -1.0, "snr": -inf, "max_rel": inf, "top1": 0.0}
-"""What an output is worth that has another shape, or that is finite where the original is not, or the reverse."""
+"""The metrics of an output that has another shape, or that is finite where the original is not, or the reverse."""
 
 
 def measure_value(original: Any, changed: Any) -> Metrics:
-    """Compare a value of any kind; the tensors of a sequence by the worst of them."""
+    """Compare two values of any kind; a sequence has the worst metrics of its tensors."""
     pairs = list(zip(tensors(original), tensors(changed)))
     same_length = len(list(tensors(original))) == len(list(tensors(changed)))
     if not same_length or any(x.shape != y.shape or x.dtype.kind != y.dtype.kind for x, y in pairs):
@@ -137,8 +138,8 @@ def _worst(name: str, values: list[float]) -> float:
 def measure(original: Array, changed: Array) -> Metrics:
     """Compare two tensors of the same shape.
 
-    An element that is not a float is an index, a flag or a token: it is right or wrong, whatever the distance, and all
-    noise where it is wrong. Where the original is NaN the changed value does not matter; an infinity must stay.
+    An element that is not a float is an index, a flag or a token: it is right or wrong, regardless of the distance, and
+    all noise if it is wrong. Where the original is NaN, the changed value does not matter; an infinity must stay.
     """
     if not is_float(original.dtype):
         equal = float(np.mean(original == changed)) if original.size else 1.0
@@ -162,7 +163,7 @@ def measure(original: Array, changed: Array) -> Metrics:
 
 
 def _agreement(x: Array, y: Array) -> float:
-    """Return the share of places with the same largest element along the axis of classes; 1 where there is none."""
+    """Return the share of positions with the same largest element along the class axis; 1 if there are none."""
     if x.ndim == 0 or x.size == 0:
         return 1.0
     axis = 1 if x.ndim >= _IMAGE_RANK else -1
@@ -170,7 +171,7 @@ def _agreement(x: Array, y: Array) -> float:
 
 
 def tell(metrics: Metrics) -> str:
-    """Write the measures in a few words."""
+    """Return the metrics as a short text."""
     if metrics == SAME:
         return "no difference to measure"
     return ", ".join(metric.shown.format(metrics[name]) for name, metric in METRICS.items())

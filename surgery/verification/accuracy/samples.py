@@ -1,7 +1,7 @@
 """Representative inputs: given ones, or else drawn ones.
 
-Those to calibrate with and those to measure accuracy on are drawn with other seeds, so that a range that only fits the
-former shows.
+Inputs for calibration and inputs for measuring accuracy are drawn with different seeds, to reveal a range that fits
+only the former.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from surgery.verification.inputs.sets import CHEAP, TRIVIAL
 from surgery.verification.inputs.spec import InputsSpec, SampleSpec
 
 CALIBRATION_SEED, EVALUATION_SEED = 10_000, 20_000
-"""Where the seeds of either kind begin, counted from the seed of the recipe; verification uses the first few."""
+"""The first seed of either kind, relative to the seed of the recipe; verification uses the first few seeds."""
 
 _CHARACTERS = ("normal", "image")
-"""Kinds of data that inputs of real use are like: centered, and between 0 and 1."""
+"""Kinds of data that resemble real inputs: centered, and between 0 and 1."""
 
 
 _SETS = ((TRIVIAL, 64), (CHEAP, 32), (math.inf, 12))
-"""How many sets are drawn where one run costs at most so many estimated seconds."""
+"""Maximum estimated seconds of one run, and the number of sets that are then drawn."""
 
 
 _LARGER, _LARGER_IMAGE = 24, 96
-"""The least extent of a dim, other than one of 1 or a batch, at the largest size at which inputs are drawn, and that of
-the height or width of an image. More rows of a batch would show the same again, in so many times the time."""
+"""The minimum extent of a dim at the largest size at which inputs are drawn, except for extents of 1 and batches, and
+the minimum height or width of an image. More rows of a batch would show the same again, in a multiple of the time."""
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Sets of inputs by the names of the original, and where each comes from. Synthetic ones are drawn."""
+    """Sets of inputs under the names of the original, and the origin of each. Synthetic ones are drawn."""
 
     feeds: Sequence[Mapping[str, Any]]
     bindings: Sequence[Binding]
@@ -53,7 +53,7 @@ class Samples:
 
 
 def samples(reference: ReferenceRun, spec: SampleSpec, first_seed: int) -> Samples:
-    """Return the sets of inputs for a model that runs; `UsageError` where that has none."""
+    """Return the sets of inputs for a model that runs; raise `UsageError` if there are none."""
     if reference.problem is not None:
         raise UsageError(f"there are no inputs to run the model on: {reference.problem}", todo="give some under data")
     given = _given(reference, spec)
@@ -64,7 +64,7 @@ def samples(reference: ReferenceRun, spec: SampleSpec, first_seed: int) -> Sampl
 
 
 def _given(reference: ReferenceRun, spec: SampleSpec) -> list[GivenBinding]:
-    """Return the sets that are given for this, else those that are given to verify with."""
+    """Return the sets given for this purpose, else those given for verification."""
     if spec.data:
         return Given(reference.skeleton, InputsSpec(data=spec.data), labelled=True).sets
     return [run.binding for run in reference.runs if isinstance(run.binding, GivenBinding) and not run.binding.found]
@@ -88,7 +88,7 @@ def _drawn(reference: ReferenceRun, spec: SampleSpec, seed: int) -> list[Binding
 
 
 def _larger(reference: ReferenceRun, base: Binding) -> list[Binding]:
-    """Return a point of the size of real use, if the original accepts it: verification runs at sizes of 1 to 5."""
+    """Return a point of realistic size, if the original accepts it: verification runs at sizes of 1 to 5."""
     dims = {name: _larger_extent(name, extent, reference.spatial) for name, extent in base.dims.items()}
     binding = replace(base, dims=dims)
     return [binding] if dims != base.dims and reference.draws_all and reference.accepts(binding) else []

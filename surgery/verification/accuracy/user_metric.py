@@ -1,4 +1,4 @@
-"""A metric of the user's: a function of a Python file, called in a worker, where it may raise, hang or end it."""
+"""A user's metric: a function of a Python file, called in a worker because it may raise, hang or end the process."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _DROP = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*(%)?\s*")
 _PERCENT = 100
 
 Arrays = Mapping[str, Any]
-"""Arrays by name; where the model has a sequence, a list of them."""
+"""Arrays by name; a list of arrays where the model has a sequence."""
 
 
 def read_drop(text: str) -> tuple[float, bool]:
-    """Read a drop such as `0.5 %` or `0.01`: the number, as a share of 1 for the former, and whether it is relative."""
+    """Parse a drop such as `0.5 %` or `0.01`; return the number, as a share for the former, and if it is relative."""
     found = _DROP.fullmatch(text)
     if found is None:
         raise ValueError("a drop is a share of the metric such as '0.5 %', or a number such as 0.01")
@@ -35,18 +35,18 @@ def read_drop(text: str) -> tuple[float, bool]:
 
 
 def describe_drop(spec: MetricSpec) -> str:
-    """Write the drop as a recipe does."""
+    """Return the drop as a recipe writes it."""
     return f"{spec.drop * _PERCENT:g} %" if spec.relative else f"{spec.drop:g}"
 
 
 def describe_metric(spec: MetricSpec) -> str:
-    """Write the limit for messages."""
+    """Return the limit as text for messages."""
     return f"{spec.title} {'rises' if spec.lower else 'drops'} by at most {describe_drop(spec)}"
 
 
 @dataclass(frozen=True)
 class Score:
-    """The metric of the outputs of the original, and of a changed model; `problem` says why the latter has none."""
+    """The metric of the original's outputs and of a changed model's; `problem` says why the latter has none."""
 
     spec: MetricSpec
     original: float
@@ -55,7 +55,7 @@ class Score:
 
     @property
     def use(self) -> float:
-        """The share of the allowed drop that is used: at most 1 where the limit holds, 0 where the metric is better."""
+        """The share of the allowed drop that is used: at most 1 if the limit holds, 0 if the metric is better."""
         if self.problem:
             return math.inf
         spec = self.spec
@@ -80,9 +80,9 @@ class Score:
 
 
 class UserMetric:
-    """Calls the function for the outputs of models on the same sets. `close` ends its worker.
+    """Calls the function for the outputs of models on the same sets. `close` stops its worker.
 
-    What is wrong with it for the original is an error of the user's; for a changed model, that model has no score.
+    A failure for the original is the user's error; a changed model for which the function fails has no score.
     """
 
     def __init__(
@@ -106,14 +106,14 @@ class UserMetric:
             error.complain(spec.place, spec.title)
 
     def score(self, outputs: Sequence[Arrays]) -> Score:
-        """Return the metric of a changed model's outputs, next to that of the original."""
+        """Return the metric of a changed model's outputs, together with that of the original."""
         try:
             return Score(self.spec, self.original, self._call(outputs))
         except MisfitError as error:
             return Score(self.spec, self.original, problem=str(error))
 
     def close(self) -> None:
-        """End the worker."""
+        """Stop the worker."""
         self._worker.close()
 
     def _call(self, outputs: Sequence[Arrays]) -> float:
@@ -122,7 +122,7 @@ class UserMetric:
         try:
             answer = self._answer(outputs)
         except WorkerError as error:
-            # To wait for a function that hangs, or for one that ends its process, once for each site is not worth it.
+            # It is not worth waiting once for each site for a function that hangs or ends its process.
             self._broken = error.what.removeprefix(f"{self.spec.title} ")
             raise MisfitError(self._broken) from error
         if "problem" in answer:
@@ -143,13 +143,13 @@ _kept: list[Arrays] = []
 
 
 def keep(sets: list[Arrays]) -> None:
-    """Keep the sets in a worker process, for all models."""
+    """Store the sets in a worker process, for all models."""
     _kept[:] = sets
     _lock(_kept)
 
 
 def evaluate(file: str, function: str, folder: str, outputs: list[Arrays]) -> dict[str, Any]:
-    """Call a user's function, in a worker process; return its `value`, or a `problem` in words for the user."""
+    """Call a user's function, in a worker process; return its `value`, or a `problem` as text for the user."""
     try:
         found = find(file, function, folder)
     except LocalFunctionError as error:
@@ -167,7 +167,7 @@ def evaluate(file: str, function: str, folder: str, outputs: list[Arrays]) -> di
 
 
 def _lock(values: Any) -> None:
-    """Make arrays read-only: a function that changes them would change those of later calls, too."""
+    """Make arrays read-only: a function that changed them would change those of later calls, too."""
     if isinstance(values, np.ndarray):
         values.flags.writeable = False
     elif isinstance(values, (list, dict)):
