@@ -337,7 +337,7 @@ class Verifying:
             self._is_open = True
 
     def moves_baseline(self, candidate: Candidate) -> bool:
-        """Return whether later models are compared with this candidate, rather than with an earlier baseline."""
+        """Return whether the baseline of later models becomes this candidate, or the state before it."""
         assert candidate.proto is not None
         return candidate.promise not in COMPARING or (
             self._is_open and self.tracker.moves_baseline(candidate.proto, candidate.renamed, candidate.accounts)

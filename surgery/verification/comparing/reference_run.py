@@ -315,7 +315,7 @@ class ReferenceRun:
 
     @property
     def nodes(self) -> int:
-        """The number of nodes, including those of subgraphs; 0 before the model has been analysed."""
+        """The number of nodes, including those of subgraphs; 0 before the model has been parsed."""
         return self._plan.nodes if self._planned else 0
 
     def _learn(self, binding: Binding) -> tuple[dict[str, Domain], float]:

@@ -163,7 +163,7 @@ class Plan:
         return sizes((node for node, _ in self.index.nodes), self._view({}))
 
     def _marked(self, domain: Domain, view: View, port: InputPort) -> Domain:
-        """Add the values at which the graph changes its behaviour; they do not affect what is legal."""
+        """Add the values at which the graph changes its behavior; they do not affect what is legal."""
         if port.dtype is None or port.dtype.kind in "Ob":
             return domain
         also = spared(view, port.name) if is_integer(port.dtype) and domain.draw is None else ()
