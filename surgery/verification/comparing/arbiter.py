@@ -8,7 +8,7 @@ in real networks in float32 is 2e-7 to 1e-5 of an output's range: mostly thirty 
 The rule, for each output of each run: the distance of each element from its float64 value, in units of the original's
 typical distance around it (`distances.typical`: by its row, its column, its magnitude), may be
 
-- beyond the tolerance: k times the largest such distance of the original, and the geometric mean of all of them four
+- beyond the tolerance: k times the largest such distance of the original, and the geometric mean of all of them k
   times that of the original;
 - within the tolerance, but above a share of it: 2 * k times the largest, and the geometric mean over all runs four
   times that of the original. A result beyond these limits is wrong too.
