@@ -1,4 +1,4 @@
-"""What is added to scores, in whatever steps, as one `attention_bias` [batch or 1, heads or 1, queries, keys]."""
+"""Masks and biases of attention scores, combined into one `attention_bias` [batch or 1, heads or 1, queries, keys]."""
 
 from collections.abc import Sequence
 
@@ -13,9 +13,9 @@ from ._written import Written
 
 
 def joined_bias(written: Written, read: Operands, opset: int, new: Builder) -> Value | None:
-    """Return the sum of what is added to the scores, masks put over it in their order; None where there is nothing.
+    """Return the sum of all biases of the scores, with Where masks applied in their order; None without any.
 
-    The last dim of what is added is that of the keys, or one: the probabilities are multiplied with as many values.
+    The last dim of each bias is the number of keys or 1, because the probabilities are multiplied by as many values.
     """
     steps = written.steps.added
     if not steps:
@@ -47,7 +47,7 @@ def _number(like: Value, number: float, new: Builder) -> Value:
 
 
 def _in_heads(value: Value, is_joint: bool, written: Written, new: Builder) -> Value:
-    """Return a value of rank 3 with an axis for the heads; one of another rank as it is."""
+    """Insert an axis for the heads into a value of rank 3 that has none; return any other value unchanged."""
     extents = value.shape
     if extents is None or len(extents) != 3 or not (is_joint or written.is_flat):
         return value
@@ -62,7 +62,7 @@ def _in_heads(value: Value, is_joint: bool, written: Written, new: Builder) -> V
 
 
 def _of_windows(value: Value, windows: int, written: Written, read: Operands, new: Builder) -> tuple[Value, Dims]:
-    """Return what is added to [batch, windows, ...] as it is added to [batch * windows, ...], and its dims."""
+    """Convert a bias of scores [batch, windows, ...] to one of scores [batch * windows, ...]; also return its dims."""
     extents = value.shape
     new.require(extents is not None, "the mask is not known to fit the scores")
     assert extents is not None
@@ -82,7 +82,7 @@ def _of_windows(value: Value, windows: int, written: Written, read: Operands, ne
 
 
 def _extents(value: Value, is_joint: bool, written: Written, new: Builder) -> Dims:
-    """Return the dims that a value has with an axis for the heads."""
+    """Return the dims of a value with an axis for the heads, as `_in_heads` returns it."""
     extents = value.shape
     new.require(extents is not None, "the mask is not known to fit the scores")
     assert extents is not None
@@ -97,7 +97,7 @@ def _extents(value: Value, is_joint: bool, written: Written, new: Builder) -> Di
 
 
 def require_fit(extents: Dims, written: Written, new: Builder) -> Dims:
-    """Return the dims of what is added or multiplied; each but the last must be one, or that of the scores."""
+    """Return the dims of a bias or factor; require each dim but the last to be 1 or the dim of the scores."""
     pairs = zip(reversed(extents[:-1]), reversed(written.extents[:3]))
     fits = len(extents) <= 4 and all(extent == 1 or (extent is not None and extent == want) for extent, want in pairs)
     new.require(fits, "the mask is not known to fit the scores")
@@ -105,7 +105,7 @@ def require_fit(extents: Dims, written: Written, new: Builder) -> Dims:
 
 
 def _whole(bias: Value, parts: Sequence[Dims], written: Written, read: Operands, new: Builder) -> Value:
-    """Return a bias of rank 4 with all rows and columns."""
+    """Expand a bias to rank 4 with a row for each query and a column for each key."""
     missing = 4 - max(map(len, parts))
     if missing:
         bias = new.node("Unsqueeze", bias, ints(new, *range(missing)))

@@ -1,4 +1,4 @@
-"""Masks that hide keys to come: what is known of them from the comparisons of positions that they are made of."""
+"""Causal masks: what a mask hides, read from the comparisons of positions that compute it."""
 
 import math
 from collections.abc import Iterator
@@ -9,23 +9,24 @@ import numpy as np
 from surgery import Node, Value
 
 _STEPS = 16
-"""How many nodes are followed from a position to the Range that it comes from."""
+"""Maximum number of nodes followed from a tensor of positions back to its Range."""
 
 _BOUNDS = {"LessOrEqual": (True, 0), "Less": (True, -1), "Greater": (False, 0), "GreaterOrEqual": (False, -1)}
-"""Comparisons of a key with a query: whether it is an upper bound of the key, and what that adds to the query."""
+"""Comparisons of a key with a query: whether the query is an upper bound of the key, and the offset of the query."""
 
 _FLIPPED = {"LessOrEqual": "GreaterOrEqual", "Less": "Greater", "Greater": "Less", "GreaterOrEqual": "LessOrEqual"}
 _NEGATED = {"LessOrEqual": "Greater", "Less": "GreaterOrEqual", "Greater": "LessOrEqual", "GreaterOrEqual": "Less"}
 
 Number = tuple[str, int]
-"""A symbol ("" for none) and what is added to it."""
+"""A symbol ("" for none) and the integer added to it."""
 
 
 @dataclass(frozen=True)
 class Hidden:
-    """What a mask hides: keys to come; keys `window` or more places back; further keys, which are not known.
+    """What a mask hides: future keys (`is_causal`), keys `window` or more positions back, and unknown `others`.
 
-    `low` is what it adds to hidden scores. To the others it adds `bias`, which may hide more of them, or 0.
+    `low` is the number added to hidden scores. The mask adds `bias` to the other scores, which may hide more of them,
+    or 0.
     """
 
     is_causal: bool
@@ -36,7 +37,7 @@ class Hidden:
 
 
 def hidden(mask: Value, past: int | str) -> Hidden | None:
-    """Read a mask [..., queries, keys] of which the first query comes after `past` keys; None where it is no such."""
+    """Read what a mask [..., queries, keys] hides if its first query follows `past` keys; None for other forms."""
     mask = _below(mask)
     choice = mask.producer
     extents = mask.shape
@@ -60,7 +61,7 @@ def hidden(mask: Value, past: int | str) -> Hidden | None:
 
 
 def _shown(branches: tuple[Value, Value]) -> int | None:
-    """Return which branch of a Where is added to scores that are not hidden: 0, or a tensor next to minus infinity."""
+    """Return which branch of a Where is for visible scores: 0, or the tensor if the other is minus infinity."""
     numbers = [branch.scalar for branch in branches]
     zeros = [isinstance(number, float) and number == 0 for number in numbers]
     if all(isinstance(number, float) for number in numbers):
@@ -70,7 +71,7 @@ def _shown(branches: tuple[Value, Value]) -> int | None:
 
 
 def _below(value: Value) -> Value:
-    """Step over what gives a value more dims in front, or repeats it along dims."""
+    """Step over Expand, Identity and Unsqueeze nodes that keep the last two dims."""
     for _ in range(_STEPS):
         node = value.producer
         if node is None or node.op not in ("Expand", "Identity", "Unsqueeze"):
@@ -83,7 +84,7 @@ def _below(value: Value) -> Value:
 
 
 def _terms(condition: Value, negated: bool) -> Iterator[tuple[Value, bool]]:
-    """Yield the conditions that must all hold for a key to be seen, each with whether it is negated."""
+    """Yield each condition that must hold for a key to be visible, and whether it is negated."""
     pending = [(condition, negated)]
     while pending:
         value, negated = pending.pop()
@@ -98,7 +99,7 @@ def _terms(condition: Value, negated: bool) -> Iterator[tuple[Value, bool]]:
 
 
 def _bound(term: Value, negated: bool, extents: tuple[int | str | None, ...], past: Number) -> tuple[bool, int] | None:
-    """Read "key <= query + c" as (True, c), "key > query + c" as (False, c)."""
+    """Read "key <= query + c" as (True, c) and "key > query + c" as (False, c); None for other conditions."""
     node = term.producer
     if node is None or node.op not in _BOUNDS:
         return None
@@ -119,7 +120,7 @@ def _bound(term: Value, negated: bool, extents: tuple[int | str | None, ...], pa
 
 @dataclass(frozen=True)
 class _Ramp:
-    """Numbers that grow by one along an axis, which is counted from the end, and are the same along the others."""
+    """Integers that increase by one along `axis`, counted from the end, and are constant along the other axes."""
 
     axis: int
     start: Number
@@ -161,7 +162,7 @@ def _range(node: Node) -> _Ramp | None:
 
 
 def _moved(ramp: _Ramp | None, value: Value) -> _Ramp | None:
-    """Return where the axis of a ramp is after dims of one were added or taken away."""
+    """Return a ramp with its axis moved after dims of size 1 were added or removed."""
     extents = value.shape
     if ramp is None or extents is None:
         return None
@@ -172,7 +173,7 @@ def _moved(ramp: _Ramp | None, value: Value) -> _Ramp | None:
 
 
 def _shifted(node: Node, steps: int) -> _Ramp | None:
-    """Read a ramp that one number is added to, or taken from."""
+    """Read a ramp with one number added or subtracted."""
     first, second = node.required_input(0), node.required_input(1)
     for base, other in ((first, second), (second, first)):
         ramp, number = _ramp(base, steps - 1), _number(other)
@@ -189,7 +190,7 @@ def _shifted(node: Node, steps: int) -> _Ramp | None:
 
 
 def _number(value: Value) -> Number | None:
-    """Return the one element of a tensor of integers as a symbol and a number, when it is known."""
+    """Return the only element of an integer tensor as a symbol and a number; None if it is not known."""
     elements = value.elements
     if elements is None or len(elements) != 1:
         return None

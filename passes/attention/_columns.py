@@ -1,4 +1,4 @@
-"""Heads as columns of one tensor of rank 3, through whatever cuts, splits and turns them."""
+"""Heads as columns of one tensor of rank 3, traced through Reshape, Split and Transpose."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,15 +13,16 @@ from ._linear import Array
 from ._shared import split
 
 _STEPS = 8
-"""How many nodes are followed from heads to the tensor that they are cut from."""
+"""Maximum number of nodes followed from heads back to the tensor that they are cut from."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """`count` heads of `size`, in the columns from `low` on of `flat`, [batch, sequence, total], times a factor.
+    """`count` heads of `size` in the columns of `flat`, [batch, sequence, total], from `low` on, times `factor`.
 
-    `flat` is of rank 4, [batch, sequence, heads, size], where what is cut into heads is not of rank 3; else `reader` is
-    the node that reads it for the heads. `ready` is a value of rank 3 that holds these columns alone, if there is one.
+    `flat` is of rank 4, [batch, sequence, heads, size], if the tensor that is cut into heads is not of rank 3.
+    Otherwise `reader` is the node that reads `flat` for the heads. `ready` is a value of rank 3 that holds exactly
+    these columns, if one exists.
     """
 
     flat: Value
@@ -35,12 +36,12 @@ class Columns:
 
     @property
     def width(self) -> int:
-        """How many columns the heads take."""
+        """The number of columns of the heads."""
         return self.count * self.size
 
 
 def columns(side: Side, *, scaled: bool = False) -> Columns | None:
-    """Find the tensor that heads are cut from; with `scaled` also in front of factors."""
+    """Find the tensor that heads are cut from; with `scaled`, also step over scalar factors."""
     if side.count:
         return _uncut(side, scaled=scaled)
     if side.perm not in ((), (0, 2, 1, 3)):
@@ -66,7 +67,7 @@ def columns(side: Side, *, scaled: bool = False) -> Columns | None:
 
 
 def _uncut(side: Side, *, scaled: bool) -> Columns | None:
-    """Return the columns of a tensor that is not cut into heads yet; a Transpose reads it."""
+    """Return the columns of a tensor that a Transpose reads and that is not yet cut into heads."""
     reader = next((node for node in side.value.consumers if node.op == "Transpose"), None)
     extents = side.value.shape
     width = None if extents is None else extents[-1]
@@ -77,7 +78,7 @@ def _uncut(side: Side, *, scaled: bool) -> Columns | None:
 
 
 def _part(value: Value, node: Node, axis: int) -> tuple[int, int, int] | None:
-    """Return where a part that a Split gives out begins along an axis, its length, and that of all parts."""
+    """Return the start and length of an output of a Split along `axis`, and the total length; None if unknown."""
     if node.op != "Split" or value.rank is None or node.attr("axis", 0) % value.rank != axis:
         return None
     widths = [None if output.shape is None else output.shape[axis] for output in node.outputs]
@@ -99,7 +100,7 @@ def _cut(reshape: Node, low: int, count: int) -> Columns | None:
 
 
 def _before_splits(found: Columns, *, scaled: bool) -> Columns:
-    """Step over the Splits that columns come out of, and over factors."""
+    """Step over the Splits that produce the columns and, with `scaled`, over scalar factors."""
     for _ in range(_STEPS):
         flat, node = found.flat, found.flat.producer
         if node is None or flat.rank != 3:
@@ -117,7 +118,7 @@ def _before_splits(found: Columns, *, scaled: bool) -> Columns:
 
 
 def laid_out(parts: Sequence[Columns], new: Builder, opset: int) -> list[Value]:
-    """Return each of the parts as a tensor of rank 3; those of one tensor come out of one Split."""
+    """Return each part as a tensor of rank 3; parts of the same tensor share one Split."""
     made: dict[Value, dict[int, Value]] = {}
     return [part.ready or _taken(part, parts, made, new, opset) for part in parts]
 
@@ -125,7 +126,7 @@ def laid_out(parts: Sequence[Columns], new: Builder, opset: int) -> list[Value]:
 def _taken(
     part: Columns, parts: Sequence[Columns], made: dict[Value, dict[int, Value]], new: Builder, opset: int
 ) -> Value:
-    """Return the columns of one part, from the Split that is made for all parts of its tensor."""
+    """Return the columns of one part from the Split shared by all parts of its tensor."""
     if part.flat not in made:
         ranges = sorted({(other.low, other.low + other.width) for other in parts if other.flat == part.flat})
         bounds = [0, *(bound for pair in ranges for bound in pair), part.total]
@@ -142,14 +143,14 @@ def _taken(
 
 @dataclass(frozen=True)
 class Biased:
-    """A product, and the constant that is added to each of its rows."""
+    """A product and the constant that is added to each of its rows."""
 
     product: Value
     bias: Array
 
 
 def biased(parts: Sequence[Columns]) -> dict[Value, Biased]:
-    """Return, by the sum, the products with biases whose sums nothing but these parts reads."""
+    """Map each biased sum that only these parts read to its product and bias."""
     found: dict[Value, Biased] = {}
     for part in parts:
         flat, node = part.flat, part.flat.producer
@@ -171,7 +172,7 @@ def biased(parts: Sequence[Columns]) -> dict[Value, Biased]:
 
 
 def _is_product(node: Node) -> bool:
-    """Return whether a node gives out a product, or a part of one that others are split from, biased or not."""
+    """Return whether a node is a MatMul, or a Split of the result of a MatMul with or without a bias."""
     if node.op != "Split":
         return node.op == "MatMul"
     source = node.required_input(0).producer
@@ -182,7 +183,7 @@ def _is_product(node: Node) -> bool:
 
 
 def on_products(parts: Sequence[Columns], sums: dict[Value, Biased]) -> list[Columns]:
-    """Let parts be columns of the products in front of biases."""
+    """Return the parts as columns of the products before the biases are added."""
     return [
         part if part.flat not in sums else replace(part, flat=sums[part.flat].product, ready=_moved(part, sums))
         for part in parts
@@ -194,7 +195,7 @@ def _moved(part: Columns, sums: dict[Value, Biased]) -> Value | None:
 
 
 def joint_bias(parts: Sequence[Columns], sums: dict[Value, Biased]) -> Array:
-    """Return the biases of all parts, one after the other; zeros where there is none."""
+    """Return the concatenated biases of all parts; zeros for parts without a bias."""
     dtype = next(iter(sums.values())).bias.dtype
     return np.concatenate(
         [

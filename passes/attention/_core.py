@@ -7,10 +7,10 @@ from surgery import Node, Refusal, Value
 
 @dataclass(frozen=True)
 class Core:
-    """The parts of one attention: [batch, heads, sequence, size] each; `keys` may stand after a Transpose.
+    """The parts of one attention, each [batch, heads, sequence, size]; `keys` may still need a Transpose.
 
-    With a `softcap` c, scaled scores x are c * tanh(x / c) before the mask is added. `more` is what is added to the
-    scores before the mask is.
+    With a `softcap` c, scaled scores x become c * tanh(x / c) before the mask is added. `more` holds the values that
+    are added to the scores before the mask.
     """
 
     queries: Value
@@ -25,9 +25,9 @@ class Core:
 
 @dataclass(frozen=True)
 class Side:
-    """A value, and the permutation that is still to be done to it (empty: none).
+    """A value and the permutation that must still be applied to it (empty: none).
 
-    With a `count`, the value is of rank 3, [batch, sequence, count * size], and still to be cut into heads.
+    With a `count`, the value is of rank 3, [batch, sequence, count * size], and must still be cut into heads.
     """
 
     value: Value
@@ -36,7 +36,7 @@ class Side:
 
 
 def core(softmax: Node, *, capped: bool = False, several: bool = False) -> Core | None:
-    """Read the attention around a Softmax; None when there is none, refused when others read its inside.
+    """Read the attention around a Softmax; return None if there is none, refuse if its inner values are read elsewhere.
 
     With `capped`, scores may go through a soft cap; with `several`, more than one mask may be added to them.
     """
@@ -61,7 +61,7 @@ def core(softmax: Node, *, capped: bool = False, several: bool = False) -> Core 
 
 
 def only_reader(value: Value) -> Node | None:
-    """Return the one node of the same graph that reads a value, None when it is not alone."""
+    """Return the node that reads a value if it is the only use and in the same graph; otherwise None."""
     readers = value.consumers
     if len(readers) != 1 or value.is_output or readers[0].scope is not value.scope:
         return None
@@ -69,7 +69,7 @@ def only_reader(value: Value) -> Node | None:
 
 
 def scalar_factor(node: Node | None) -> tuple[Value, float] | None:
-    """Return the value that a Mul or Div scales by one number, and the number."""
+    """Return the value that a Mul or Div scales by one positive number, and the factor; otherwise None."""
     if node is None or node.op not in ("Mul", "Div"):
         return None
     first, second = node.required_input(0), node.required_input(1)
@@ -81,7 +81,7 @@ def scalar_factor(node: Node | None) -> tuple[Value, float] | None:
 
 
 def behind_guard(probabilities: Value) -> Value:
-    """Step over the Where that turns a row of NaN, of a row masked whole, into zeros."""
+    """Step over the Where that replaces the NaN of fully masked rows with zeros."""
     readers = probabilities.consumers
     where = next((node for node in readers if node.op == "Where" and node.input(2) == probabilities), None)
     if where is None or len(readers) != 2:
@@ -92,7 +92,7 @@ def behind_guard(probabilities: Value) -> Value:
 
 
 def _scores(value: Value, *, capped: bool) -> tuple[Node, float, float, tuple[Value, ...]] | None:
-    """Return the product of queries and keys, the factor and soft cap after it, and what is added, the last first."""
+    """Return the product of queries and keys, its factor and soft cap, and the masks added to it, last one first."""
     producer, masks = value.producer, list[Value]()
     while producer is not None and producer.op == "Add" and len(masks) < 3:
         first, second = producer.required_input(0), producer.required_input(1)
@@ -110,7 +110,7 @@ def _scores(value: Value, *, capped: bool) -> tuple[Node, float, float, tuple[Va
 
 
 def _is_sum(value: Value, *, capped: bool) -> bool:
-    """Return whether a value is a sum of scores: nothing else reads it, and a product is in it."""
+    """Return whether a value is a sum with a single reader that contains the product of queries and keys."""
     node = value.producer
     if node is None or node.op != "Add" or only_reader(value) is None:
         return False
@@ -131,7 +131,7 @@ def _product(value: Value, *, capped: bool) -> tuple[Node, float, float] | None:
 
 
 def unscaled(value: Value) -> tuple[Value, float]:
-    """Step over factors in front of a value."""
+    """Step over the scalar factors of a value; return the unscaled value and the product of the factors."""
     scale = 1.0
     while (found := scalar_factor(value.producer)) is not None and only_reader(value) is not None:
         value, scale = found[0], scale * found[1]
@@ -139,7 +139,7 @@ def unscaled(value: Value) -> tuple[Value, float]:
 
 
 def _transposed(value: Value) -> Side | None:
-    """Read the keys in front of the Transpose that turns them; through factors, as some exports write them."""
+    """Return the keys before the Transpose of their last two dims, which may be done in rank 3; otherwise None."""
     producer = value.producer
     if producer is not None and producer.op == "Reshape":
         source = _turned_in_rank_3(producer)
@@ -154,7 +154,7 @@ def _transposed(value: Value) -> Side | None:
 
 
 def _turned_in_rank_3(last: Node) -> Value | None:
-    """Return the heads whose last two dims are exchanged in rank 3, with all dims in front as one."""
+    """Return the heads whose last two dims are transposed in rank 3, with the leading dims merged into one."""
     turn = last.required_input(0).producer
     if turn is None or turn.op != "Transpose" or turn.attr("perm") != [0, 2, 1]:
         return None
@@ -179,7 +179,7 @@ class Heads:
 
 
 def heads(side: Side) -> Heads | None:
-    """Find the flat tensor that a Reshape cuts into heads and a Transpose brings forward."""
+    """Find the flat tensor that a Reshape cuts into heads before a Transpose moves the head axis forward."""
     value = side.value
     if side.perm != (0, 2, 1, 3):
         producer = value.producer
@@ -197,7 +197,7 @@ def heads(side: Side) -> Heads | None:
 
 
 def keeps(reshape: Node, leading: int) -> bool:
-    """Return whether a Reshape leaves the first dims as they are."""
+    """Return whether a Reshape keeps the first `leading` dims."""
     wanted, before, after = reshape.required_input(1), reshape.required_input(0).shape, reshape.outputs[0].shape
     elements = wanted.elements if wanted.is_constant and not reshape.attr("allowzero") else None
     for axis in range(leading):
@@ -210,9 +210,9 @@ def keeps(reshape: Node, leading: int) -> bool:
 
 @dataclass(frozen=True)
 class Repetition:
-    """Heads of keys or values, each repeated a number of times: [batch, count * times, sequence, size].
+    """Heads of keys or values, each repeated `times` times: [batch, count * times, sequence, size].
 
-    `apart` is what they are before, with an axis of one for the repetitions: [batch, count, 1, sequence, size].
+    `apart` holds the heads before the repetition, with an axis of size 1 for it: [batch, count, 1, sequence, size].
     """
 
     apart: Value
@@ -238,7 +238,7 @@ def repetition(value: Value) -> Repetition | None:
 
 
 def flat_apart(apart: Value) -> Heads | None:
-    """Find the flat tensor that heads with an axis for repetitions are cut from."""
+    """Find the flat tensor from which heads with an axis for repetitions are cut."""
     producer = apart.producer
     if producer is None:
         return None
@@ -255,7 +255,7 @@ def flat_apart(apart: Value) -> Heads | None:
 
 
 def flat_behind(context: Value) -> Node | None:
-    """Return the Reshape after the Transpose that puts the heads side by side again."""
+    """Return the Reshape that joins the heads of a context after its Transpose; None if there is none."""
     turn = only_reader(context)
     if turn is None or turn.op != "Transpose" or turn.attr("perm") != [0, 2, 1, 3]:
         return None

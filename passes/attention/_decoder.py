@@ -1,4 +1,4 @@
-"""Attention of decoders: heads that groups of queries share, and keys and values of earlier runs in front."""
+"""Decoder attention: key and value heads shared by groups of queries, after keys and values of earlier runs."""
 
 from dataclasses import dataclass
 
@@ -13,9 +13,10 @@ Dim = int | str | None
 
 @dataclass(frozen=True)
 class State:
-    """Keys or values of this run, of earlier runs, and the two together; each is [batch, heads, length, size].
+    """Keys or values of this run, of earlier runs, and both concatenated; each is [batch, heads, length, size].
 
-    `times` is how many queries share a head. `fresh` has an axis of one after its heads where `is_apart`.
+    `times` is the number of query heads that share a head. If `is_apart`, `fresh` has an axis of size 1 after its
+    heads.
     """
 
     fresh: Value
@@ -32,12 +33,12 @@ class State:
 
     @property
     def total(self) -> tuple[Dim, ...] | None:
-        """The dims of those of all runs together."""
+        """The dims of the keys or values of all runs together."""
         return self.shape if self.is_apart else self.whole.shape
 
 
 def state(value: Value, queries: Value) -> State:
-    """Take the repetition off keys or values, and the past; one head for all queries needs no repetition."""
+    """Separate keys or values from their repetition and past; a single head for all queries needs no repetition."""
     found = repetition(value)
     whole, times = _unrepeated(value)
     if found is not None and times == 1:
@@ -69,7 +70,7 @@ def _unrepeated(value: Value) -> tuple[Value, int]:
 
 @dataclass(frozen=True)
 class Decoder:
-    """Self attention with shared heads, its dims known: queries [batch, count * times, length, size]."""
+    """Self attention with shared heads and known dims; queries are [batch, count * times, length, size]."""
 
     core: Core
     keys: State
@@ -82,14 +83,14 @@ class Decoder:
 
     @property
     def past(self) -> int | str:
-        """How many keys are from earlier runs."""
+        """The number of keys from earlier runs."""
         found = 0 if self.keys.past is None else (self.keys.past.shape or (None,) * 4)[2]
         assert found is not None
         return found
 
     @property
     def takes_any_bias(self) -> bool:
-        """Whether the kernel needs no `query_seqlens`: no past, one query or one element of the batch."""
+        """Whether the kernel needs no `query_seqlens`: no past, a single query, or batch size 1."""
         return self.keys.past is None or self.length == 1 or self.batch == 1
 
 

@@ -7,9 +7,9 @@ from surgery import Graph, Node, Value
 
 
 class Dependence:
-    """Answers whether values are computed from others, by the order of the nodes as the pass found them.
+    """Answers whether values are computed from others, using the order of the nodes at the start of the pass.
 
-    What stands before a node is not computed from its results: only the nodes in between are looked at.
+    Nodes before a node do not depend on its results, so only the nodes in between are visited.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -20,7 +20,7 @@ class Dependence:
         return {node: place for place, node in enumerate(self._graph.main_nodes())}
 
     def any_on(self, values: Iterable[Value], wanted: set[Value]) -> bool:
-        """Return whether one of the values is computed from one of `wanted`, or is one."""
+        """Return whether any of the values is in `wanted` or is computed from one of them."""
         makers = [value.producer for value in wanted]
         first = min((-1 if maker is None else self._places.get(maker, -1) for maker in makers), default=-1)
         pending, seen = [*values], set[Value]()

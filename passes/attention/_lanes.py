@@ -1,8 +1,8 @@
-"""Parts of one tensor that go the same way: the parallel nodes after a Split, matched step by step.
+"""Parallel nodes after a Split that process all parts of one tensor alike, matched step by step.
 
-A `Bundle` holds one value for each part, side by side along `axis`. From the bundle of the parts themselves each
-tuple of nodes that does the same with the values of bundles, and otherwise reads the same values, gives further
-bundles.
+A `Bundle` holds one value for each part; the values lie side by side along `axis`. The search starts from the bundle
+of the parts themselves. Each tuple of nodes that do the same with the values of bundles, and otherwise read the same
+values, adds further bundles.
 """
 
 from collections import deque
@@ -19,7 +19,7 @@ ELEMENTWISE = {"Add", "Cast", "Div", "Erf", "Mul", "Neg", "Relu", "Sigmoid", "Sq
 
 @dataclass(frozen=True)
 class Bundle:
-    """Values of one rank that are the parts, of these sizes, of one tensor along `axis`."""
+    """Values of the same rank that are the parts, of these sizes, of one tensor along `axis`."""
 
     values: tuple[Value, ...]
     axis: int
@@ -29,9 +29,9 @@ class Bundle:
 
 @dataclass(frozen=True)
 class Step:
-    """Parallel nodes that become one: how to make it from the merged inputs, and the bundles that come out.
+    """Parallel nodes that become one node: how to build it from the merged inputs, and the bundles it produces.
 
-    `perms_after` holds for each part the permutation that is still to be done after the Split, None for none.
+    `perms_after` holds the permutation of each part that must still be applied after the Split, None for none.
     """
 
     nodes: tuple[Node, ...]
@@ -41,13 +41,13 @@ class Step:
 
     @property
     def saved(self) -> int:
-        """How many nodes go, the Splits after them not counted."""
+        """The number of nodes removed, not counting the Splits after them."""
         return len(self.nodes) - 1 - sum(perm is not None for perm in self.perms_after)
 
 
 @dataclass
 class Lanes:
-    """All that can be done once: the steps in order, and the bundles by the first of their values."""
+    """All that can be computed once for all parts: the steps in order, and the bundles by their first value."""
 
     start: Bundle
     steps: list[Step] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Lanes:
     paired: set[Node] = field(default_factory=set)
 
     def ends(self) -> list[Bundle]:
-        """List the bundles whose parts are read one by one."""
+        """List the bundles whose parts are read separately."""
         last = {output.values[0] for step in self.steps if step.perms_after for output in step.outputs}
         return [bundle for bundle in self.bundles.values() if bundle.values[0] in last or self._read_apart(bundle)]
 
@@ -64,7 +64,7 @@ class Lanes:
 
 
 def follow(start: Bundle) -> Lanes:
-    """Walk from the parts as far as they go the same way."""
+    """Follow the parts downstream as far as all of them are processed alike."""
     lanes = Lanes(start, bundles={start.values[0]: start})
     todo = deque([start])
     while todo:
@@ -100,7 +100,7 @@ def _step(reader: Node, bundle: Bundle, lanes: Lanes) -> Step | None:
 
 
 def _alike(first: Node, other: Node, position: int, lanes: Lanes, taken: Sequence[Node]) -> bool:
-    """Return whether a node does for the part at `position` what the first node does for the first part."""
+    """Return whether a node does to the part at `position` what the first node does to the first part."""
     if other.op != first.op or other in taken or other in lanes.paired or other.scope is not first.scope:
         return False
     if len(other.inputs) != len(first.inputs) or len(other.outputs) != len(first.outputs):
@@ -143,7 +143,7 @@ def _outputs(nodes: tuple[Node, ...], axis: int, like: Bundle, rank: int | None 
 
 
 def _same(node: Node) -> Callable[[Builder, list[Value | None]], tuple[Value, ...]]:
-    """Make the node again over the merged inputs."""
+    """Return a function that builds the node again on merged inputs."""
 
     def make(new: Builder, inputs: list[Value | None]) -> tuple[Value, ...]:
         return new.nodes(node.op, *inputs, outputs=len(node.outputs), attributes=dict(node.attributes))
@@ -162,7 +162,7 @@ def _elementwise(nodes: tuple[Node, ...], bundles: list[Bundle | None]) -> Step 
 
 
 def _broadcasts_along(value: Value | None, bundle: Bundle) -> bool:
-    """Return whether a common operand says the same to all parts: its dim along the axis is 1, or it has none."""
+    """Return whether a shared operand applies equally to all parts: its dim along the axis is 1 or missing."""
     extents = None if value is None else value.shape
     if extents is None or len(extents) > bundle.rank:
         return False
@@ -171,7 +171,7 @@ def _broadcasts_along(value: Value | None, bundle: Bundle) -> bool:
 
 
 def _along_another_axis(nodes: tuple[Node, ...], bundles: list[Bundle | None]) -> Step | None:
-    """Concat, Softmax and Split along an axis other than that of the parts."""
+    """Merge Concat, Softmax or Split nodes along an axis other than that of the parts."""
     first = bundles[0]
     if first is None or (nodes[0].op == "Concat" and None in bundles):
         return None
@@ -184,7 +184,7 @@ def _along_another_axis(nodes: tuple[Node, ...], bundles: list[Bundle | None]) -
 
 
 def _fit(first: Bundle, others: list[Bundle | None]) -> bool:
-    """Return whether bundles are cut alike."""
+    """Return whether all bundles have the same axis, rank and sizes."""
     kind = first.axis, first.rank, first.sizes
     return all(other is None or (other.axis, other.rank, other.sizes) == kind for other in others)
 
@@ -205,7 +205,7 @@ def _transpose(nodes: tuple[Node, ...], bundles: list[Bundle | None]) -> Step | 
     if first is None or any(perm is None or len(perm) != first.rank for perm in perms):
         return None
     common = max(perms, key=lambda perm: (perms.count(perm), perm == sorted(perm), -perms.index(perm)))
-    # Axis j of what a part wants is axis perm[j] of the source, which stands at common.index(perm[j]).
+    # Axis j of a part's result is axis perm[j] of the source, which `common` moves to common.index(perm[j]).
     perms_after = tuple(None if perm == common else [common.index(axis) for axis in perm] for perm in perms)
     if all(perm is None for perm in perms_after):
         perms_after = ()
@@ -219,7 +219,7 @@ def _transpose(nodes: tuple[Node, ...], bundles: list[Bundle | None]) -> Step | 
 
 
 def _reshape(nodes: tuple[Node, ...], bundles: list[Bundle | None]) -> Step | None:
-    """Reshape of each part that cuts its last dim into (heads, ...): of all parts at once."""
+    """Merge the Reshapes that cut the last dim of each part into (heads, ...)."""
     first = bundles[0]
     wanted = [None if (shape := node.input(1)) is None or not shape.is_constant else shape.elements for node in nodes]
     if first is None or first.axis != first.rank - 1 or bundles[1] is not None or any(w is None for w in wanted):
@@ -241,10 +241,11 @@ def _reshape(nodes: tuple[Node, ...], bundles: list[Bundle | None]) -> Step | No
 def heads(
     parts: Bundle, nodes: tuple[Node, ...], targets: list[list[int]]
 ) -> tuple[list[int], int, tuple[int, ...]] | None:
-    """Return the shape that cuts all parts at once, the axis of the heads, and how many each part has.
+    """Return the shape that cuts all parts at once, the axis of the heads, and the number of heads of each part.
 
-    Each target must be: dims that regroup all but the last dim of the part, the number of heads, and dims that
-    all parts share. A -1 may stand for the heads or a dim after them where the dims in front are those of the part.
+    Each target must consist of dims that regroup all but the last dim of the part, the number of heads, and dims that
+    all parts share. A -1 may stand for the heads or a later dim if the dims before the heads are those of the part.
+    Return None if the targets do not fit.
     """
     filled = [_filled(target, size, node, parts.rank) for target, size, node in zip(targets, parts.sizes, nodes)]
     length = len(targets[0])
@@ -267,7 +268,7 @@ def heads(
 
 
 def _filled(target: list[int], size: int, node: Node, rank: int) -> list[int] | None:
-    """Write each dim of a target shape as what it is known to be: 0 where it is copied, else a number if possible."""
+    """Replace each dim of a target shape with its known value: 0 if it is copied, else a number if possible."""
     before, after = node.required_input(0).shape, node.outputs[0].shape
     known = after is not None and before is not None and len(after) == len(target)
     filled = list(target)
@@ -298,11 +299,11 @@ RULES: dict[str, Rule] = {
     "Split": _along_another_axis,
     "Transpose": _transpose,
 }
-"""What each operator needs so that it can be done once."""
+"""The rule that merges parallel nodes of each operator."""
 
 
 def ranges(count: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of at least two neighbours, the longest first."""
+    """Yield the ranges of at least two adjacent items, longest first."""
     for length in range(count, 1, -1):
         for low in range(count - length + 1):
             yield low, low + length

@@ -1,4 +1,4 @@
-"""Linear layers: a MatMul or Gemm with a constant weight, and the constant that is added to its result."""
+"""Linear layers: a MatMul or Gemm with a constant weight, and the constant bias added to its result."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Linear:
-    """One layer: `result` is what comes out after the bias, `width` its last dim."""
+    """One layer: `result` is its output after the bias, `width` the last dim of that output."""
 
     node: Node
     weight: Value
@@ -29,7 +29,7 @@ class Linear:
 
     @property
     def biases(self) -> Array:
-        """One bias for each output; zeros where there is none."""
+        """One bias for each output; zeros if the layer has none."""
         weight, given = self.weight.constant, None if self.bias is None else self.bias.constant
         assert weight is not None
         if given is None:
@@ -38,7 +38,7 @@ class Linear:
 
 
 def linear(node: Node) -> Linear | None:
-    """Read a MatMul, with an Add of one number for each output after it, or a Gemm; None when it is none."""
+    """Read a Gemm, or a MatMul with an optional Add of one number per output; None for any other node."""
     weight, extents = node.input(1), None
     if weight is not None and weight.is_constant:
         extents = weight.static_shape
@@ -55,7 +55,7 @@ def linear(node: Node) -> Linear | None:
 
 
 def _added(product: Value, width: int) -> tuple[Value, Value] | None:
-    """Return the bias after a product and the sum, when nothing else reads the product."""
+    """Return the bias added to a product and the sum, if nothing else reads the product."""
     readers = product.consumers
     if len(readers) != 1 or readers[0].op != "Add" or product.is_output or readers[0].scope is not product.scope:
         return None
@@ -66,7 +66,7 @@ def _added(product: Value, width: int) -> tuple[Value, Value] | None:
 
 
 def _is_bias(value: Value, width: int, rank: int | None) -> bool:
-    """Return whether a constant holds one number for each output, or one for all, and enlarges nothing."""
+    """Return whether a value is constant, has one number per output or one for all, and keeps the product's shape."""
     extents = value.static_shape if value.is_constant else None
     if extents is None or value.size not in (1, width) or any(extent != 1 for extent in extents[:-1]):
         return False

@@ -1,4 +1,4 @@
-"""Masks that are added to attention scores, in the form that runtimes take."""
+"""Masks that are added to attention scores, in the form that runtimes accept."""
 
 import numpy as np
 
@@ -6,10 +6,10 @@ from surgery import Builder, Value
 
 
 def clamped(mask: Value, new: Builder) -> Value:
-    """Raise the lowest number of the type, which runtimes take for "masked", so that it stays a number.
+    """Raise the lowest number of the type, which runtimes treat as "masked", so that it counts as a number.
 
-    A row of scores that all have the same very low number added is uniform after Softmax; a row that is masked
-    gives zeros. Half of the lowest number swallows each score as the whole does.
+    A row whose scores all have the same very low number added is uniform after Softmax, but a masked row gives zeros.
+    Half of the lowest number absorbs each score just as the lowest number does.
     """
     dtype = mask.dtype
     assert dtype is not None
@@ -38,7 +38,7 @@ def for_all_queries(mask: Value, like: Value, queries: Value, axis: int, new: Bu
 
 
 def fits(mask: Value, batch: object, count: int, queries: object, keys: object) -> bool:
-    """Return whether a mask broadcasts to [batch, count, queries, keys], one row for all queries included."""
+    """Return whether a mask broadcasts to [batch, count, queries, keys]; it may have one row for all queries."""
     extents = mask.shape
     if extents is None or not 2 <= len(extents) <= 4:
         return False

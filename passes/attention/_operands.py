@@ -1,4 +1,4 @@
-"""What com.microsoft's MultiHeadAttention reads: flat queries, keys and values, or keys and values cut into heads."""
+"""Inputs of com.microsoft's MultiHeadAttention: flat queries, keys and values, or keys and values cut into heads."""
 
 from dataclasses import dataclass
 
@@ -14,9 +14,9 @@ from ._linear import Array
 
 @dataclass(frozen=True)
 class State:
-    """Keys or values: the side that this run computes, and those of earlier runs in front of it.
+    """Keys or values: the side that this run computes, and the `past` of earlier runs before it.
 
-    `whole` is what the two are together, [batch, heads, sequence, size]; None where it is read by this attention alone.
+    `whole` is the concatenation of both, [batch, heads, sequence, size]; None if only this attention reads it.
     """
 
     fresh: Side
@@ -26,9 +26,9 @@ class State:
 
 @dataclass(frozen=True)
 class Operands:
-    """The inputs of the operator, by their places, and the size of the heads that come out.
+    """The inputs of the operator in order, and the size of the heads of its result.
 
-    `presents` are to be replaced by its further outputs.
+    `presents` are the values to replace with its further outputs.
     """
 
     inputs: tuple[Value | None, ...]
@@ -39,7 +39,7 @@ class Operands:
 
 
 def operands(found: Core, dependence: Dependence, opset: int, new: Builder, *, factor: Value | None = None) -> Operands:
-    """Read queries, keys and values as the operator wants them; a `factor` of the scores goes to the queries."""
+    """Return queries, keys and values as operands; a `factor` of the scores is applied to the queries."""
     shape = found.queries.shape or (None,) * 4
     new.require(isinstance(shape[1], int) and isinstance(shape[3], int), "the number of heads is not known")
     repeated = None if found.keys.perm else repetition(found.keys.value)
@@ -57,7 +57,7 @@ def operands(found: Core, dependence: Dependence, opset: int, new: Builder, *, f
 
 
 def _state(side: Side) -> State:
-    """Take the past off keys or values."""
+    """Separate keys or values from their past."""
     value, node = side.value, side.value.producer
     is_kept = not side.perm and not side.count and (value.is_output or len(value.consumers) > 1)
     if not is_kept:
@@ -75,7 +75,7 @@ def _flat(
     opset: int,
     new: Builder,
 ) -> Operands | None:
-    """Return flat operands, None where they do not go together."""
+    """Return flat operands, or None if the parts do not fit together."""
     queries, keys, values = parts
     if not queries.count == keys.count == values.count or queries.size != keys.size:
         return None
@@ -95,9 +95,9 @@ def _flat(
 def _cache(
     found: Core, parts: tuple[Columns, Columns, Columns], states: tuple[State, State], dependence: Dependence
 ) -> tuple[tuple[Value, Value] | None, tuple[Value, Value] | None]:
-    """Return the keys and values of earlier runs, and the values that are those with the ones of this run.
+    """Return the past keys and values, and the present ones, which concatenate the past and this run.
 
-    The kernel reads the first with both of the second only.
+    The kernel reads the past only if it writes both present values.
     """
     wholes = [state.whole for state in states]
     if wholes[0] is None or wholes[1] is None or wholes[0] == wholes[1] or _keys_scaled(parts):
@@ -119,7 +119,7 @@ def _cache(
 
 
 def _keys_scaled(parts: tuple[Columns, Columns, Columns]) -> bool:
-    """Return whether the keys are scaled in front of the heads: the factor is in what is kept of them."""
+    """Return whether the keys are scaled before they are cut into heads, so that the kept keys contain the factor."""
     return parts[1].factor != 1
 
 
@@ -131,7 +131,7 @@ def _is_past(past: Value, part: Columns) -> bool:
 
 
 def flat_operands(found: Core, new: Builder) -> Operands:
-    """Read queries, keys and values of rank 3 as those of one head."""
+    """Return queries, keys and values of rank 3 as operands with a single head."""
     side, queries, values = found.keys, found.queries.shape, found.values.shape
     places, dims = side.perm or (0, 1, 2), side.value.shape or ()
     assert queries is not None and values is not None
@@ -151,7 +151,7 @@ def flat_operands(found: Core, new: Builder) -> Operands:
 
 
 def _in_heads(found: Core, queries: Columns | None, opset: int, new: Builder, factor: Value | None = None) -> Operands:
-    """Return flat queries, and keys and values of rank 4."""
+    """Return flat queries, and keys and values of rank 4, as operands."""
     side, shape, extents = found.keys, found.queries.shape, found.values.shape
     new.require(not side.count, "keys are not cut into heads like queries and values")
     keys = new.node("Transpose", side.value, perm=list(side.perm)) if side.perm else side.value
@@ -178,5 +178,5 @@ def _in_heads(found: Core, queries: Columns | None, opset: int, new: Builder, fa
 
 
 def _zeros(queries: Columns, sums: dict[Value, Biased]) -> Array:
-    """Return the biases of keys and values that are heads already, which the kernel leaves alone."""
+    """Return zero biases for keys or values already cut into heads, to which the kernel adds no bias."""
     return np.zeros(queries.width, sums[queries.flat].bias.dtype)

@@ -1,4 +1,4 @@
-"""Rotary position embeddings written out: what is rotated, by which cosines and sines, and their halves."""
+"""Written-out rotary position embeddings: the rotated tensor, the cosines and sines, and their halves."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from ._core import only_reader, scalar_factor
 from ._shared import split
 
 _STEPS = 8
-"""How many nodes are followed from cos or sin to the Concat that repeats its halves."""
+"""Maximum number of nodes followed from cos or sin back to the Concat that repeats its halves."""
 
 
 Dims = tuple[int | str | None, ...]
@@ -19,11 +19,10 @@ Dims = tuple[int | str | None, ...]
 
 @dataclass(frozen=True)
 class Rotation:
-    """A tensor of heads, the factors, the nodes that turn it, and what they make.
+    """A tensor of heads, its factors `cos` and `sin`, the nodes that rotate it, and their result `end`.
 
-    Where the rotation `is_halved`, the factors have half of the columns that are turned. With a `width`, so many first
-    columns of each head are turned. Where there are `pieces`, the heads are these two parts of `data`, one after the
-    other, which a Split gives out.
+    If `is_halved`, the factors have half as many columns as are rotated. With a `width`, only the first `width` columns
+    of each head are rotated. With `pieces`, the heads are these two adjacent outputs of a Split of `data`.
     """
 
     data: Value
@@ -45,7 +44,7 @@ class Rotation:
 
     @property
     def angles_shape(self) -> Dims:
-        """The dims of cos or sin of their own for each element of the batch and head."""
+        """The dims of a cos or sin that differs for each batch element and head."""
         *outer, size = self.shape or (None,)
         assert isinstance(size, int)
         turned = size if self.width is None else self.width
@@ -53,7 +52,7 @@ class Rotation:
 
     @property
     def is_alone(self) -> bool:
-        """Whether nothing else reads a value inside; the last node is the one that nothing inside reads."""
+        """Whether no other node reads an inner value, which is one that nodes of the rotation both produce and read."""
         made = {value for node in self.nodes for value in node.outputs}
         read = {value for node in self.nodes for value in node.inputs}
         return all(not value.is_output and set(value.consumers) <= self.nodes for value in made & read)
@@ -85,7 +84,7 @@ def rotation(add: Node) -> Rotation | None:
 
 
 def halves(concat: Node) -> Rotation | None:
-    """Read the Concat of x1 * cos - x2 * sin and x2 * cos + x1 * sin, x1 and x2 being the halves of what is turned."""
+    """Read the Concat of x1 * cos - x2 * sin and x2 * cos + x1 * sin, where x1 and x2 are the rotated halves."""
     rank = concat.outputs[0].rank
     if rank is None or concat.attr("axis") not in (-1, rank - 1) or len(concat.inputs) not in (2, 3):
         return None
@@ -139,7 +138,7 @@ def _of_halves(
 
 
 def gathered(found: Rotation, opset: int, new: Builder) -> Value:
-    """Return the heads of which columns are turned, where need be from a Split that leaves them in one piece."""
+    """Return the heads to rotate, if necessary from a new Split that keeps their two pieces together."""
     node = None if found.pieces is None else found.pieces[0].producer
     if node is None or found.pieces is None:
         return found.data
@@ -154,14 +153,14 @@ def gathered(found: Rotation, opset: int, new: Builder) -> Value:
 
 
 def _width(value: Value) -> int:
-    """Return the last dim, which is known."""
+    """Return the last dim, which must be known."""
     last = (value.shape or (None,))[-1]
     assert isinstance(last, int)
     return last
 
 
 def _with_rest(found: Rotation, rest: Value) -> Rotation | None:
-    """Return a rotation after which the columns that are not turned stand, of the same heads."""
+    """Extend a rotation to whole heads if `rest` holds the unrotated columns of the same heads; otherwise None."""
     assert found.width is not None
     cut, data = rest.producer, found.data
     whole = None if cut is None else cut.input(0)
@@ -183,7 +182,7 @@ def _with_rest(found: Rotation, rest: Value) -> Rotation | None:
 
 
 def _half_turn(value: Value) -> tuple[Value, list[Node]] | None:
-    """Return x when a value is Concat(-x2, x1), the halves of x along the last axis, and the nodes that make it."""
+    """Return x and the nodes in between if a value is Concat(-x2, x1), x1 and x2 being the halves of x; else None."""
     concat = value.producer
     if concat is None or concat.op != "Concat" or len(concat.inputs) != 2 or value.rank is None:
         return None
@@ -204,7 +203,7 @@ def _half_turn(value: Value) -> tuple[Value, list[Node]] | None:
 
 
 def last_range(part: Value, rank: int, size: int) -> tuple[int, int] | None:
-    """Return the part of the last dim that a Split or a Slice gives out."""
+    """Return the range of the last dim that a Split or Slice outputs; None if unknown."""
     node = part.producer
     if node is not None and node.op == "Split":
         widths = [None if value.shape is None else value.shape[-1] for value in node.outputs]
@@ -233,7 +232,7 @@ def fits(factors: Value, shape: tuple[int | str | None, ...]) -> bool:
 
 
 def repeats(value: Value) -> bool:
-    """Return whether the two halves along the last axis are surely the same."""
+    """Return whether the two halves along the last axis are known to be the same."""
     for _ in range(_STEPS):
         if value.is_constant:
             array = value.constant
@@ -257,9 +256,9 @@ def repeats(value: Value) -> bool:
 
 
 def half(value: Value, new: Builder) -> Value:
-    """Compute one half of a value that `repeats`, from one half of what it is computed from.
+    """Compute one half of a value that `repeats` from one half of its inputs.
 
-    An axis that an Unsqueeze adds in front of the last is left out.
+    An axis that an Unsqueeze adds before the last axis is left out.
     """
     array, producer = value.constant, value.producer
     if array is not None:
@@ -278,7 +277,7 @@ def half(value: Value, new: Builder) -> Value:
 
 
 def widened(found: Rotation) -> Rotation:
-    """Return the rotation of whole heads, where a Concat puts the columns that are not turned after those that are."""
+    """Extend a rotation to whole heads if a Concat appends the unrotated columns; otherwise return it unchanged."""
     concat, size = only_reader(found.end), (found.data.shape or (None,))[-1]
     if found.is_halved or concat is None or concat.op != "Concat" or len(concat.inputs) != 2:
         return found

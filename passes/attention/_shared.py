@@ -1,4 +1,4 @@
-"""What the passes over attention build alike."""
+"""Helpers shared by the attention passes."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -12,16 +12,16 @@ from ._core import Core, core, flat_behind, keeps
 from ._written import explain
 
 Masks = dict[Any, Value]
-"""What takes the place of masks: by the mask, or by the mask and the number of queries where it depends on that."""
+"""Replacements of masks, by the mask, or by the mask and the number of queries if they depend on that number."""
 
 
 def rewrite_cores(
     graph: Graph, since: int, rewrite: Callable[[Node, Core, Masks, Builder], Masks], *, explained: bool = False
 ) -> None:
-    """Rewrite each attention in a graph of that opset or a later one; all that have a mask share what replaces it.
+    """Rewrite each attention in graphs of opset `since` or later; attentions with the same mask share its replacement.
 
-    `rewrite` is given the Softmax, the attention around it and the masks that are prepared already in its graph; it
-    returns those that it reads. With `explained`, attentions in forms that are not read are refused with a reason.
+    `rewrite` receives the Softmax, the attention around it and the masks already prepared in its graph, and returns
+    the masks that it uses. With `explained`, attentions in unsupported forms are refused with a reason.
     """
     prepared: dict[Any, Masks] = defaultdict(dict)
     for node in graph.nodes("Softmax"):
@@ -38,14 +38,14 @@ def rewrite_cores(
 
 
 def split(value: Value, axis: int, sizes: Sequence[int], new: Builder, opset: int) -> tuple[Value, ...]:
-    """Split a value into parts of these sizes; they became an input in opset 13."""
+    """Split a value into parts of these sizes, which are an attribute before opset 13 and an input from then on."""
     if opset < 13:
         return new.nodes("Split", value, outputs=len(sizes), axis=axis, split=list(sizes))
     return new.nodes("Split", value, new.constant(np.array(sizes, np.int64), "sizes"), outputs=len(sizes), axis=axis)
 
 
 def hand_on(context: Value, result: Value, *, flat: bool, new: Builder) -> None:
-    """Let what reads the context of an attention read its result; a flat one takes the place of the heads joined."""
+    """Replace the context of an attention with its result; a `flat` result replaces the joined heads instead."""
     join = flat_behind(context) if flat else None
     if join is None:
         new.replace(context, result)
@@ -61,7 +61,7 @@ def hand_on(context: Value, result: Value, *, flat: bool, new: Builder) -> None:
 
 
 def hand_on_flat(context: Value, result: Value, count: int, size: int, new: Builder) -> None:
-    """Let what reads the context read a flat result, cut into heads again where the heads are not joined after it."""
+    """Replace the context with a flat result, which is cut into heads again if the heads are not joined afterwards."""
     if flat_behind(context) is not None:
         hand_on(context, result, flat=True, new=new)
         return
@@ -70,5 +70,5 @@ def hand_on_flat(context: Value, result: Value, count: int, size: int, new: Buil
 
 
 def ints(new: Builder, *items: int) -> Value:
-    """Add a constant row of int64."""
+    """Add a one-dimensional constant of type int64."""
     return new.constant(np.array(items, np.int64), "ints")

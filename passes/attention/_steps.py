@@ -1,4 +1,4 @@
-"""What is done to scores between the product of queries and keys and the Softmax, step by step."""
+"""The steps that scores go through between the product of queries and keys and the Softmax."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -22,9 +22,9 @@ Dims = tuple[int | str | None, ...]
 
 @dataclass(frozen=True)
 class Added:
-    """A value that is added to the scores, times a factor that comes after it.
+    """A value that is added to the scores, and the factor that is applied afterwards.
 
-    Where there are `windows`, it is added to scores [batch, windows, heads, queries, keys].
+    If `windows` is not 0, the value is added to scores [batch, windows, heads, queries, keys].
     """
 
     value: Value
@@ -34,7 +34,7 @@ class Added:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A mask that takes the place of scores: by a condition, `low` where it is true, or where it is false."""
+    """A mask that replaces scores with `low` where a condition is true (`where_true`) or where it is false."""
 
     condition: Value
     low: Value
@@ -44,11 +44,11 @@ class Chosen:
 
 @dataclass
 class Steps:
-    """The way from a product of queries and keys to the Softmax; `added` begins with the step next to the Softmax.
+    """The steps from the product of queries and keys to the Softmax; `added` begins with the one nearest the Softmax.
 
-    `factor` scales each row of the scores on its own. `lifted` are the dims [batch, heads, queries, keys] of scores
-    that are cut into heads by a Reshape after `inner` of the steps are passed. While the way is between two Reshapes
-    that part the batch into windows, `parted` has the dims there.
+    `factor` scales each row of the scores separately. `lifted` holds the dims [batch, heads, queries, keys] of scores
+    that a Reshape cuts into heads; `inner` is the number of `added` steps between that Reshape and the Softmax. Between
+    two Reshapes that divide the batch into windows, `parted` holds the dims there.
     """
 
     product: Node | None = None
@@ -61,7 +61,7 @@ class Steps:
 
     @property
     def windows(self) -> int:
-        """How many windows an element of the batch has where the way is."""
+        """The number of windows per batch element at the current step; 0 outside windows."""
         count = self.parted[1] if self.parted is not None else 0
         return count if isinstance(count, int) else 0
 
@@ -72,7 +72,7 @@ def is_attention(softmax: Node) -> bool:
 
 
 def is_einsum(node: Node, first: str, second: str, result: str) -> bool:
-    """Return whether an Einsum multiplies matrices of these two labels each, the same one or two labels before them."""
+    """Return whether an Einsum multiplies matrices with these labels, preceded by the same one or two batch labels."""
     if node.op != "Einsum" or len(node.inputs) != 2:
         return False
     left, arrow, made = node.attr("equation").replace(" ", "").partition("->")
@@ -117,7 +117,7 @@ def _meets(start: Node, step: Callable[[Node], Iterable[Node]], found: Callable[
 
 
 def reader(value: Value) -> Node:
-    """Return the one node that reads a value; what computes a shape for that node from the value's may do so too."""
+    """Return the node that reads a value; refuse other readers, except a Shape whose results lead only to that node."""
     readers = value.consumers
     others = [node for node in readers if node.op != "Shape"]
     alone = len(others) == 1 and not value.is_output and others[0].scope is value.scope
@@ -127,7 +127,7 @@ def reader(value: Value) -> Node:
 
 
 def _leads_to(shape: Node, wanted: Node) -> bool:
-    """Return whether all that is computed from a Shape is read by one node alone."""
+    """Return whether everything computed from a Shape leads only to the node `wanted`."""
     pending, seen = [shape], set[Node]()
     while pending:
         node = pending.pop()
@@ -141,7 +141,7 @@ def _leads_to(shape: Node, wanted: Node) -> bool:
 
 
 def times(product: object, count: int, dim: object) -> bool:
-    """Return whether a dim is surely `count` times another."""
+    """Return whether a dim is known to be `count` times another."""
     if isinstance(dim, int):
         return product == count * dim
     if not isinstance(dim, str) or not isinstance(product, str):
@@ -152,7 +152,7 @@ def times(product: object, count: int, dim: object) -> bool:
 
 
 def is_lift(inner: Dims | None, outer: Dims | None) -> bool:
-    """Return whether a Reshape from `inner` to `outer` cuts its first dim in two, [batch * heads, ...]."""
+    """Return whether a Reshape from `inner` to `outer` splits the first dim, batch * heads, in two."""
     if inner is None or outer is None or len(inner) != 3 or len(outer) != 4 or None in inner[:2]:
         return False
     count = outer[1]
@@ -167,7 +167,7 @@ def is_parted(whole: Dims | None, parted: Dims | None) -> bool:
 
 
 def steps_before(softmax: Node) -> Steps:
-    """Follow the scores from a Softmax up to the product; refused at the first node that is no such step."""
+    """Follow the scores from a Softmax up to the product of queries and keys; refuse at the first unsupported node."""
     value, steps = softmax.required_input(0), Steps()
     while True:
         reader(value)
@@ -183,7 +183,7 @@ def steps_before(softmax: Node) -> Steps:
 
 
 def _one_step(node: Node, value: Value, steps: Steps) -> Value:
-    """Note what a node does to the scores and return them as they are before it."""
+    """Record what a node does to the scores, and return the scores before it."""
     scaled = scalar_factor(node)
     if scaled is not None:
         steps.scale *= scaled[1]
@@ -205,7 +205,7 @@ def _one_step(node: Node, value: Value, steps: Steps) -> Value:
 
 
 def _is_read(before: Dims | None, after: Dims | None, steps: Steps) -> bool:
-    """Note what a Reshape does to scores; return whether it is known."""
+    """Record what a Reshape does to the scores; return whether it is supported."""
     if steps.lifted is None and steps.parted is None and is_lift(before, after):
         steps.lifted, steps.inner = after, len(steps.added)
     elif steps.lifted is None and steps.parted is None and is_parted(after, before):
@@ -218,7 +218,7 @@ def _is_read(before: Dims | None, after: Dims | None, steps: Steps) -> bool:
 
 
 def _sides(first: Value, second: Value, node: Node) -> tuple[Value, Value]:
-    """Return the scores among two operands first."""
+    """Return the two operands of a node, the scores first."""
     for scores, other in ((first, second), (second, first)):
         maker = scores.producer
         if maker is None or scores.is_constant:
@@ -229,7 +229,7 @@ def _sides(first: Value, second: Value, node: Node) -> tuple[Value, Value]:
 
 
 def _chosen(node: Node, steps: Steps) -> Value:
-    """Read a mask by a Where: what it puts in the place of scores is so low that no score counts next to it."""
+    """Record a Where mask and return the scores; refuse if its number is not so low that masked scores do not count."""
     condition, first, second = (node.required_input(place) for place in range(3))
     low, scores = (first, second) if first.scalar is not None else (second, first)
     number, dtype = low.scalar, scores.dtype

@@ -1,4 +1,4 @@
-"""Attentions that are written out otherwise than `_core` has them: in rank 3, under a Where, with a factor by head."""
+"""Attentions written out in forms that `_core` does not read: in rank 3, masked by Where, with a factor per head."""
 
 from dataclasses import dataclass
 
@@ -10,11 +10,11 @@ from ._steps import Added, Chosen, Dims, Steps, is_attention, is_einsum, is_lift
 
 @dataclass(frozen=True)
 class Written:
-    """An attention, and what its scores go through in front of the Softmax.
+    """An attention and the steps that its scores go through before the Softmax.
 
-    `extents` are the dims [batch, heads, queries, keys] of its scores. Where `is_flat`, queries, keys, values and the
-    context of `core` are of rank 3, and what counts as batch are batch and heads of the model. From the step
-    `joint_from` on, towards the product, scores are [batch * heads, queries, keys]; None where they never are.
+    `extents` are the dims [batch, heads, queries] of its scores. If `is_flat`, queries, keys, values and the context of
+    `core` are of rank 3, and their batch dim stands for batch and heads of the model. From the step `joint_from` on,
+    toward the product, scores are [batch * heads, queries, keys]; None if they never are.
     """
 
     core: Core
@@ -31,7 +31,7 @@ class Written:
 
     @property
     def keys_dim(self) -> int | str | None:
-        """How many keys there are."""
+        """The number of keys; None if unknown."""
         side = self.core.keys
         shape = side.value.shape
         if shape is None or len(shape) < 3:
@@ -41,7 +41,7 @@ class Written:
 
 
 def explain(softmax: Node) -> None:
-    """Refuse an attention that is in no form that a pass reads, with the first thing that differs."""
+    """Refuse an attention in an unsupported form, naming the first difference."""
     if not is_attention(softmax):
         return
     written = read(softmax)
@@ -63,7 +63,7 @@ def explain(softmax: Node) -> None:
 
 
 def read(softmax: Node) -> Written:
-    """Read an attention in one of the less common forms; refused at the first thing that differs from them."""
+    """Read an attention in one of the less common forms; refuse at the first difference from them."""
     steps = steps_before(softmax)
     product = steps.product
     assert product is not None
@@ -76,7 +76,7 @@ def read(softmax: Node) -> Written:
         raise Refusal("queries, keys and values are not all of rank 3 or 4, or their rank is not known")
     if (steps.lifted is not None) != lowered or (lowered and rank == 4):
         raise Refusal("scores are cut into heads, and the probabilities are not put together again, or the reverse")
-    turned = product.op == "MatMul"  # an Einsum reads keys as they are
+    turned = product.op == "MatMul"  # an Einsum reads keys untransposed
     if rank == 4:
         keys = Side(*_turned(right, (0, 1, 3, 2))) if turned else Side(right)
         return Written(Core(left, keys, values, None, scale, context, more=reads), steps, _extents(left.shape))
@@ -94,13 +94,13 @@ def read(softmax: Node) -> Written:
 
 
 def _extents(shape: Dims | None) -> Dims:
-    """Return the dims of queries in front of their size; their rank is known."""
+    """Return the dims of queries without the last one, their size; the rank must be known."""
     assert shape is not None
     return shape[:-1]
 
 
 def _last(softmax: Node) -> tuple[Node, bool]:
-    """Return the product with the values, and whether a Reshape puts the heads together in front of it."""
+    """Return the product with the values, and whether a Reshape merges batch and heads before it."""
     probabilities, lowered = behind_guard(softmax.outputs[0]), False
     node = reader(probabilities)
     if node.op == "Reshape" and is_lift(node.outputs[0].shape, probabilities.shape):
@@ -113,19 +113,19 @@ def _last(softmax: Node) -> tuple[Node, bool]:
 
 
 def _turned(right: Value, perm: tuple[int, ...]) -> tuple[Value, tuple[int, ...]]:
-    """Return keys, and the permutation that is still to be done to them, from what the queries are multiplied with."""
+    """Return the keys and the permutation still to be applied to them, from the right operand of the product."""
     node = right.producer
     given = None if node is None or node.op != "Transpose" else tuple(node.attr("perm") or ())
     if node is None or not given or len(given) != len(perm):
         return right, perm
-    rest = tuple(given[place] for place in perm)  # what is left to do after its own Transpose is undone
+    rest = tuple(given[place] for place in perm)  # the permutation that remains when its own Transpose is undone
     return node.required_input(0), () if rest == tuple(sorted(rest)) else rest
 
 
 def _cut(
     left: Value, right: Value, values: Value, context: Value, lifted: Dims | None
 ) -> tuple[Value, Side, Value, Value] | None:
-    """Return queries, keys, values and context of rank 4, where they are cut into the same heads."""
+    """Return queries, keys, values and context of rank 4 if they are cut into the same heads; otherwise None."""
     queries, after = _of_heads(left), _after(context)
     if queries is None or after is None or queries.shape is None or after.shape is None:
         return None
@@ -142,7 +142,7 @@ def _cut(
 
 
 def _of_heads(value: Value) -> Value | None:
-    """Return the heads of rank 4 whose first two dims a Reshape makes one."""
+    """Return the heads of rank 4 whose first two dims a Reshape merges."""
     node = value.producer
     source = None if node is None or node.op != "Reshape" else node.required_input(0)
     return source if source is not None and is_lift(value.shape, source.shape) else None
@@ -159,7 +159,7 @@ def _after(context: Value) -> Value | None:
 
 
 def _keys(right: Value, count: int, batch: object) -> Side | None:
-    """Return keys of rank 4; or flat ones, not cut into heads yet, where they are turned before they are cut."""
+    """Return keys of rank 4, or flat keys with a head count if they are transposed before they are cut into heads."""
     node = right.producer
     if node is None:
         return None

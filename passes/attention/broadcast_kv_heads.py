@@ -1,4 +1,4 @@
-"""Keys and values that are repeated for each query of a group."""
+"""Keys and values repeated for each query of a group."""
 
 import numpy as np
 
@@ -76,7 +76,7 @@ def _number(number: float, like: Value, new: Builder) -> Value:
 
 
 def _mask(mask: Value, new: Builder) -> Value:
-    """Give a mask that is the same for all heads an axis more, where it has one for the heads."""
+    """Add an axis to a mask that has one for the heads, along which it must be the same."""
     extents = mask.shape
     new.require(extents is not None and len(extents) <= 4, "the rank of the mask is not known")
     assert extents is not None

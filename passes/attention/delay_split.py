@@ -1,4 +1,4 @@
-"""Splits whose parts go the same way."""
+"""Splits whose parts are processed alike."""
 
 from collections import deque
 from itertools import pairwise
@@ -17,7 +17,7 @@ def delay_split(graph: Graph) -> None:
     Split: elementwise operators with operands that are the same for all parts, Transpose, Concat, Slice, Split and
     Softmax along another axis, and the Reshape that cuts the last dim into heads, where the parts become whole heads of
     one tensor. So queries, keys and values of a packed projection are cut into heads, transposed and rotated together.
-    If one part needs another permutation than the rest, it is transposed again after the Split.
+    If one part needs a different permutation from the rest, it is transposed again after the Split.
 
     Adjacent parts may move while others stay; the pass only acts if this saves nodes.
 
@@ -46,7 +46,7 @@ def delay_split(graph: Graph) -> None:
 
 
 def _may_go_together(node: Node) -> bool:
-    """Tell cheaply whether two neighbours have readers of one operator."""
+    """Return whether two adjacent parts have readers with the same operator; a cheap first test."""
     if not all(value.name for value in node.outputs):
         return False
     readers = [{reader.op for reader in value.consumers} for value in node.outputs]
@@ -75,7 +75,7 @@ def _parts(node: Node, new: Builder) -> Bundle:
 
 
 def _saved(lanes: Lanes, *, whole: bool) -> int:
-    """Count the nodes that go; each bundle that is read apart needs a Split, as the parts had before."""
+    """Count the nodes removed; each bundle whose parts are read separately needs a Split, as the parts did before."""
     ends = lanes.ends()
     kept = 0 if whole else 1
     return sum(step.saved for step in lanes.steps) + 1 - kept - len(ends)

@@ -1,4 +1,4 @@
-"""Attention written out, as one operator."""
+"""Written-out attention fused into one operator."""
 
 from dataclasses import dataclass
 
@@ -16,8 +16,8 @@ def fuse_attention(graph: Graph) -> None:
     """Fuse the nodes of scaled dot product attention into Attention, from opset 23.
 
     Right because this is the definition of the operator: softmax(scale * Q K^T + mask) V for each head,
-    with fewer heads of keys and values than of queries when each serves a group of neighbours. Where the heads
-    are cut out of tensors of rank 3 the operator does that too, and lays the result out flat again.
+    with fewer key and value heads than query heads if each serves a group of adjacent queries. If the heads are cut out
+    of tensors of rank 3, the operator does that too, and returns the result flat again.
 
     Cases in which runtimes deviate from the written-out form are refused or avoided. A mask that may contain infinities
     is refused, because a completely masked row gives NaN when written out and zeros in the operator. The lowest number
@@ -55,7 +55,7 @@ def _require_softmax(node: Node, found: Core, new: Builder) -> None:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What Attention reads: three tensors of rank 3, or of rank 4, and the extents that the mask must fit."""
+    """The inputs of Attention: tensors of rank 4, or of rank 3 with `counts`, the numbers of query and key heads."""
 
     queries: Value
     keys: Value
@@ -103,7 +103,7 @@ def _inputs(found: Core, count: int, new: Builder) -> Inputs:
 
 
 def _once(side: Side, repeated: Repetition | None, new: Builder) -> Value:
-    """Return keys or values of rank 4, each head once."""
+    """Return keys or values of rank 4 without repeated heads."""
     if repeated is None:
         return new.node("Transpose", side.value, perm=list(side.perm)) if side.perm else side.value
     lift = repeated.apart.producer

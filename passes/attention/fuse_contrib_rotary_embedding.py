@@ -1,4 +1,4 @@
-"""Rotary position embeddings written out, as ONNX Runtime's operator."""
+"""Written-out rotary position embeddings fused into ONNX Runtime's operator."""
 
 from collections import defaultdict
 from typing import Any
@@ -14,23 +14,24 @@ from ._shared import ints
 OPERATOR = "com.microsoft::RotaryEmbedding"
 
 Tables = dict[Any, Value]
-"""Values that several rotations read: tables by the cos or sin that they are made of, positions by the batch."""
+"""Values that several rotations share: tables by their cos or sin, positions by the batch and sequence dims."""
 
 
 @graph_pass("fuse-contrib-rotary-embedding", parity=Parity.CLOSE)
 def fuse_contrib_rotary_embedding(graph: Graph) -> None:
     """Fuse x * cos + rotate_half(x) * sin into com.microsoft::RotaryEmbedding.
 
-    Right because the kernel of ONNX Runtime (rotary_embedding.cc) turns the pair (x1, x2) of the halves of each head
-    into (x1 cos - x2 sin, x2 cos + x1 sin), which is the sum written out when the two halves of cos, and of sin, are
-    the same: they must come from a Concat of one value with itself, or be constant. That pair, written as the Concat of
-    a difference and a sum, is read too; cos and sin are one half there. Where only the first columns of a
-    head are turned, and a Concat puts the others after them, `rotary_embedding_dim` says how many.
+    Right because the kernel of ONNX Runtime (rotary_embedding.cc) rotates the pair (x1, x2) of the halves of each head
+    into (x1 cos - x2 sin, x2 cos + x1 sin). This is the written-out sum if the two halves of cos, and of sin, are the
+    same: they must come from a Concat of one value with itself, or be constant. The pair may also be written as the
+    Concat of a difference and a sum, where cos and sin hold one half only. If only the first columns of a head are
+    rotated and a Concat appends the others, `rotary_embedding_dim` is the number of rotated columns.
 
-    The kernel looks cos and sin up by position, in a table that has an end. Here the table holds one row for each
-    token of this run, and the positions number the rows: no position is out of reach, negative ones included, as none
-    is in the nodes that are replaced. Cosines that are the same for the whole batch have one row for each place of the
-    sequence, and the number of the first. Heads cut out of a flat tensor are turned before they are cut.
+    The kernel looks up cos and sin by position in a table of limited length. Here the table holds one row for each
+    token of this run, and the positions are the row numbers: no position is out of range, not even a negative one, just
+    as in the nodes that are replaced. If the cosines are the same for the whole batch, the table has one row for each
+    place of the sequence, and the position is the number of the first row. Heads cut out of a flat tensor are rotated
+    before they are cut.
 
     Example:
         # target: ort-cpu
@@ -87,7 +88,7 @@ def _fuse(found: Rotation, add: Node, tables: Tables, new: Builder) -> None:
         again = new.node("Reshape", turned(_flat(rows, new)), ints(new, 0, 0, shape[1], size))
         new.replace(whole.end, new.node("Transpose", again, perm=[0, 2, 1, 3]))
     elif shape[1] == 1 and data.producer is not None and data.producer.op == "Reshape":
-        flat = turned(new.node("Reshape", data, ints(new, 0, -1, size)))  # one head is where a Transpose would put it
+        flat = turned(new.node("Reshape", data, ints(new, 0, -1, size)))  # a single head needs no Transpose
         new.replace(whole.end, new.node("Reshape", flat, ints(new, 0, 1, -1, size)))
     else:
         new.replace(whole.end, turned(data))
@@ -105,7 +106,7 @@ def _table(factors: Value, found: Rotation, tables: Tables, new: Builder) -> Val
 
 
 def _source(factors: Value) -> Value:
-    """Return cos or sin without the axis for the heads, [batch, sequence, size], where an Unsqueeze gives it that."""
+    """Return cos or sin without the axis for the heads, [batch, sequence, size], if an Unsqueeze adds that axis."""
     lift = factors.producer
     lifted = None if lift is None or lift.op != "Unsqueeze" else lift.required_input(0)
     shape = factors.shape or ()
@@ -113,7 +114,7 @@ def _source(factors: Value) -> Value:
 
 
 def _positions(found: Rotation, tables: Tables, new: Builder) -> Value:
-    """Number the rows of the tables: [batch, sequence], or the first where they are the same for the whole batch."""
+    """Return the row numbers of the tables, [batch, sequence], or the first one if the whole batch shares the rows."""
     extents = [factors.shape or () for factors in (found.cos, found.sin)]
     new.require(extents[0][0] == extents[1][0], "one of cos and sin is the same for the whole batch")
     if extents[0][0] == 1:
@@ -129,7 +130,7 @@ def _positions(found: Rotation, tables: Tables, new: Builder) -> Value:
 
 
 def _rows(data: Value, nodes: frozenset[Node]) -> Value | None:
-    """Return the heads of each token side by side, [batch, sequence, heads, size], where nothing else reads `data`."""
+    """Return the heads before their Transpose, [batch, sequence, heads, size], if nothing else reads `data`."""
     turn = data.producer
     if turn is None or turn.op != "Transpose" or turn.attr("perm") != [0, 2, 1, 3]:
         return None

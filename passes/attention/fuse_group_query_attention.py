@@ -1,4 +1,4 @@
-"""Attention of decoders with shared heads, as ONNX Runtime's operator."""
+"""Decoder attention with shared heads fused into ONNX Runtime's operator."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from ._written import explain
 OPERATOR = "com.microsoft::GroupQueryAttention"
 
 Ready = dict[Any, Value]
-"""What several attentions read: lengths by the dims, masks and rows by the mask."""
+"""Values that several attentions share: lengths by the dims, biases and masked rows by the mask."""
 
 
 @graph_pass("fuse-group-query-attention", parity=Parity.CLOSE)
@@ -27,28 +27,28 @@ def fuse_group_query_attention(graph: Graph) -> None:
     """Fuse self attention whose keys and values are shared by groups of queries into GroupQueryAttention.
 
     Right because the kernel of ONNX Runtime (group_query_attention.cc, gqa_attention_base.h of 1.32) computes
-    softmax(scale * Q K^T + bias) V for each head of the queries with the head of keys and values of its group, puts
-    keys and values of this run after those of earlier runs, and gives the two together out. All sequences of a batch
-    have the same length here: `seqlens_k` is one less than the number of keys, for all of them; padding is hidden by
-    the mask, which is the `attention_bias`, on whichever side it is.
+    softmax(scale * Q K^T + bias) V for each query head with the key and value head of its group, appends the keys and
+    values of this run to those of earlier runs, and returns the concatenations. All sequences of a batch have the same
+    length here, so `seqlens_k` is one less than the number of keys for all of them. Padding on either side is hidden
+    by the mask, which becomes the `attention_bias`.
 
-    A soft cap of the scores, c * tanh(x / c), comes before the mask in the kernel too.
+    The kernel also applies a soft cap of the scores, c * tanh(x / c), before the mask.
 
-    What it computes otherwise than the written-out form is avoided:
+    Cases in which the kernel deviates from the written-out form are avoided:
 
-    - Without keys of earlier runs, or with one query or one element of the batch, `causal` is 0 and the mask is the
-      bias alone, whatever it hides. A row that is masked whole is uniform in both; infinities are refused, and the
-      lowest number of the type is halved, as in fuse-attention.
-    - A mask that is minus infinity for keys to come, and adds a bias to the other scores, is `causal` with that bias:
-      each query sees itself at least, so that no row is masked whole.
-    - With keys of earlier runs, several queries and a batch the kernel wants `query_seqlens`, all of the length of
-      this run, and `causal`. The mask must hide keys to come by a comparison of positions (Range) that is in the
-      graph; where that is all it hides, there is no bias. A sliding window is `local_window_size`.
-    - Where it hides more, a row may be masked whole, as left padding does. Written out, all keys count alike then; the
-      kernel counts none of those to come. Such rows become the mean of all values, by a Where after the operator. The
-      mask must add 0 or so low a number that it swallows the scores.
+    - Without keys of earlier runs, or with a single query or batch size 1, `causal` is 0 and the whole mask becomes the
+      bias, whatever it hides. A fully masked row is uniform in both forms; infinities are refused, and the lowest
+      number of the type is halved, as in fuse-attention.
+    - A mask that is minus infinity for future keys and adds a bias to the other scores becomes `causal` with that bias:
+      each query sees at least itself, so no row is fully masked.
+    - With keys of earlier runs, several queries and a larger batch, the kernel needs `query_seqlens`, all equal to the
+      length of this run, and `causal`. The mask must hide future keys by a comparison of positions (Range) in the
+      graph; if it hides nothing else, there is no bias. A sliding window becomes `local_window_size`.
+    - If the mask hides more, a row may be fully masked, as with left padding. All keys then have equal weight in the
+      written-out form, but the kernel ignores future keys. Such rows become the mean of all values, by a Where after
+      the operator. The mask must add either 0 or a number so low that it absorbs the scores.
 
-    Empty sequences and batches are an error of the kernel. Heads must be a multiple of 8 wide.
+    Empty sequences and batches are an error in the kernel. The head size must be a multiple of 8.
 
     Example:
         # target: ort-cpu
@@ -87,7 +87,7 @@ def fuse_group_query_attention(graph: Graph) -> None:
 
 @dataclass(frozen=True)
 class Form:
-    """How the mask is given to the operator."""
+    """How the mask is passed to the operator."""
 
     attributes: dict[str, int]
     bias: Value | None
@@ -159,7 +159,7 @@ def _form(read: Decoder, ready: Ready, dependence: Dependence, opset: int, new: 
 
 
 def _also(found: Hidden, read: Decoder, ready: Ready, opset: int, new: Builder) -> tuple[Value | None, bool]:
-    """Return what is added to scores that a causal mask or a window does not hide, and if there have to be lengths."""
+    """Return the bias of scores that a causal mask or window leaves visible, and whether query lengths are needed."""
     if found.bias is None:
         return None, not read.takes_any_bias
     wanted = read.batch, read.count * read.keys.times, read.length, read.total
@@ -173,7 +173,7 @@ def _window(found: Hidden) -> dict[str, int]:
 
 
 def _swallows(found: Hidden, mask: Value) -> bool:
-    """Return whether the sum of any score and the mask is the same number: a quarter of the lowest, or lower."""
+    """Return whether the mask absorbs scores: its number is a quarter of the lowest of the type, or lower."""
     assert mask.dtype is not None
     return found.low <= float(np.finfo(mask.dtype.numpy()).min) / 4
 
@@ -181,7 +181,8 @@ def _swallows(found: Hidden, mask: Value) -> bool:
 def _bias(mask: Value, read: Decoder, ready: Ready, opset: int, new: Builder) -> Value:
     """Return a mask of rank 4 with a row for each query, its lowest number raised.
 
-    The kernel gives zeros for a row of the lowest number, also where the scores of such a row count alike written out.
+    The kernel gives zeros for a row of the lowest number, although all scores of such a row have equal weight when
+    written out.
     """
     key = "bias", mask, read.length
     if key not in ready:
@@ -199,7 +200,7 @@ def _bias(mask: Value, read: Decoder, ready: Ready, opset: int, new: Builder) ->
 
 
 def _lengths(read: Decoder, queries: Value, ready: Ready, opset: int, new: Builder) -> tuple[Value, Value]:
-    """Return the number of each sequence's last key, and the number of keys."""
+    """Return the index of the last key of each sequence, and the number of keys."""
     key = "lengths", read.batch, read.length, read.total
     if (*key, 0) not in ready:
         batch, total = (_dim(queries, axis, opset, new) for axis in (0, 1))
@@ -212,7 +213,7 @@ def _lengths(read: Decoder, queries: Value, ready: Ready, opset: int, new: Build
 
 
 def _query_lengths(read: Decoder, queries: Value, ready: Ready, opset: int, new: Builder) -> Value:
-    """Return the number of queries, which is that of each sequence."""
+    """Return the number of queries, once for each sequence of the batch."""
     key = "queries", read.batch, read.length
     if key not in ready:
         batch, length = (_dim(queries, axis, opset, new) for axis in (0, 1))
@@ -228,7 +229,7 @@ def _dim(value: Value, axis: int, opset: int, new: Builder) -> Value:
 
 
 def _restored(read: Decoder, bias: Value, results: tuple[Value, ...], ready: Ready, opset: int, new: Builder) -> Value:
-    """Let rows that a bias of rank 4 masks whole be the mean of all values."""
+    """Replace rows that a bias of rank 4 masks fully with the mean of all values."""
     if ("rows", bias) not in ready:
         best = new.node("Squeeze", _reduced("ReduceMax", bias, -1, 1, opset, new), ints(new, 1))
         dtype = read.core.queries.dtype

@@ -1,4 +1,4 @@
-"""Attention written out, or as the standard has it, as ONNX Runtime's operator."""
+"""Written-out attention fused into ONNX Runtime's operator."""
 
 from collections import defaultdict
 from typing import Any
@@ -19,29 +19,29 @@ from ._written import Written, read
 OPERATOR = "com.microsoft::MultiHeadAttention"
 
 Ready = dict[tuple[tuple[Value, ...], Any], Value]
-"""Masks as the operator reads them, by what is added to the scores and the number of queries."""
+"""Masks in the form that the operator reads, by the values added to the scores and the number of queries."""
 
 
 @graph_pass("fuse-multi-head-attention", parity=Parity.CLOSE)
 def fuse_multi_head_attention(graph: Graph) -> None:
     """Fuse the nodes of scaled dot product attention into com.microsoft::MultiHeadAttention.
 
-    Right because the kernel of ONNX Runtime computes softmax(scale * Q K^T + mask) V for each head, out of queries,
-    keys and values of rank 3, and lays the heads side by side. The mask is its `attention_bias`, which it adds to the
-    scaled scores before the same Softmax as of the operator written out: rows of infinities and rows of the lowest
-    number come out alike. It wants all rows of the mask; one for all queries is repeated. Of several that are added, a
-    position bias and a mask, it is the sum. Biases of the projections are added by the operator too, and factors in
-    front of the heads go into the scale. Keys and values of earlier runs, and those of this run with them, become its
-    states; the kernel reads the first only where it writes both (multihead_attention.cc of 1.32, with states and
-    without states as outputs). Where keys and values are not cut out of a tensor of rank 3, as after rotary positions
-    or in a cache of cross attention, they are read as heads.
+    Right because the kernel of ONNX Runtime computes softmax(scale * Q K^T + mask) V for each head from queries, keys
+    and values of rank 3, and returns the heads side by side. The mask becomes its `attention_bias`, which it adds to
+    the scaled scores before the same Softmax as in the written-out form: rows of infinities and rows of the lowest
+    number give the same results. The kernel needs all rows of the mask, so one row for all queries is repeated. If
+    several tensors are added, such as a position bias and a mask, it gets their sum. The operator also adds the biases
+    of the projections, and factors before the heads are multiplied into the scale. Keys and values of earlier runs, and
+    their concatenation with those of this run, become its states; the kernel reads the former only if it writes both
+    concatenations (multihead_attention.cc of 1.32, with states and without states as outputs). Keys and values that are
+    not cut out of a tensor of rank 3, as after rotary positions or in a cache of cross attention, are read as heads.
 
-    Less common forms come down to the same. Scores of rank 3 are those of one head for each element of what counts as
-    batch; where the first dim is batch times heads, and all sides are cut alike, they are the heads. What is added to
-    the scores in several steps, a Where that puts the lowest number in the place of scores among them, is put together
-    in the same order: the lowest number plus a score is the lowest number. A factor of each head, or each row, is one
-    of the queries. A mask whose last dim is not known to be the number of keys is expanded to it: the probabilities are
-    multiplied with as many values, so it is that or one.
+    Less common forms are reduced to this one. Scores of rank 3 are read as one head per batch element; if the first dim
+    is batch times heads, and queries, keys and values are all cut alike, they are read as these heads. Tensors that are
+    added to the scores in several steps, including a Where that replaces scores with the lowest number, are combined in
+    the same order: the lowest number plus a score is the lowest number. A factor for each head, or each row, is applied
+    to the queries. A mask whose last dim is not known to be the number of keys is expanded to it: the dim is that
+    number or 1, because the probabilities are multiplied by as many values.
 
     Example:
         # target: ort-cpu
@@ -94,7 +94,7 @@ def _require(softmax: Node, found: Core, new: Builder) -> None:
 
 
 def _replace(found: Core, given: Operands, bias: Value | None, new: Builder) -> None:
-    """Put the operator in the place of an attention in heads."""
+    """Replace an attention with separate heads with the operator."""
     count = (found.queries.shape or ())[1]
     assert isinstance(count, int)
     results = _operator(given, count, bias, new)
@@ -131,7 +131,7 @@ def _fuse_written(softmax: Node, written: Written, dependence: Dependence, new: 
 
 
 def _attention_bias(softmax: Node, found: Core, given: Operands, masks: Ready, new: Builder) -> Ready:
-    """Return what is added to the scores in the form that the operator reads; nothing where that is nothing."""
+    """Return the mask in the form that the operator reads, by its key in `Ready`; empty without a mask."""
     if found.mask is None:
         return {}
     added = found.mask, *found.more
@@ -168,7 +168,7 @@ def _in_rank_4(added: tuple[Value, ...], missing: int, rows: bool, given: Operan
 
 
 def _before_projection(flat: Value) -> Value:
-    """Return what queries are projected from: of the same length, and there also when the projection is not."""
+    """Return the tensor that queries are projected from; it has the same length and remains without the projection."""
     for _ in range(4):
         node = flat.producer
         source = None if node is None or node.op not in ("Add", "MatMul", "Split") else node.input(0)

@@ -1,4 +1,4 @@
-"""Projections of queries, keys and values inside the attention, as ONNX Runtime has it."""
+"""Projections of queries, keys and values fused into ONNX Runtime's attention operator."""
 
 from dataclasses import dataclass
 
@@ -16,10 +16,11 @@ OPERATOR = "com.microsoft::Attention"
 def fuse_packed_attention(graph: Graph) -> None:
     """Fuse com.microsoft::MultiHeadAttention and the projections of one tensor before it into com.microsoft::Attention.
 
-    Right because that operator multiplies its input with the weights of queries, keys and values, side by side, adds
-    their biases, and goes on as the other does: the same mask, scale and Softmax (attention.cc of ONNX Runtime 1.32
-    calls what multihead_attention.cc calls). The projections may be one product that a Split takes apart, or three.
-    Keys and values of earlier runs refuse, as the kernel takes none together with a mask.
+    Right because that operator multiplies its input by the concatenated weights of queries, keys and values, adds their
+    biases, and continues like MultiHeadAttention, with the same mask, scale and Softmax (in ONNX Runtime 1.32,
+    attention.cc calls the same code as multihead_attention.cc). The projections may be one product followed by a Split,
+    or three products. Attentions with keys and values of earlier runs are refused, because the kernel does not accept
+    them together with a mask.
 
     Example:
         # target: ort-cpu
@@ -54,7 +55,7 @@ class Projection:
 
     @property
     def biases(self) -> Array:
-        """Their biases; zeros where there is none."""
+        """The biases of these columns; zeros without a bias."""
         return self.layer.biases[self.low : self.high]
 
 
@@ -106,7 +107,7 @@ def _projection(node: Node, place: int, new: Builder) -> Projection:
 
 
 def _layer(value: Value) -> tuple[Linear | None, Value]:
-    """Return the layer that computes a value, and what it reads: a MatMul and what is added, or a Gemm of all rows."""
+    """Return the layer that computes a value, and its input: a MatMul with or without a bias, or a Gemm of all rows."""
     node = value.producer
     operands = [] if node is None else [node] if node.op == "MatMul" else [one.producer for one in node.inputs if one]
     for product in operands:
@@ -120,7 +121,7 @@ def _layer(value: Value) -> tuple[Linear | None, Value]:
 
 
 def _of_rows(gemm: Node, value: Value) -> tuple[Linear | None, Value]:
-    """Return the layer that a Gemm computes for each row of a tensor, and that tensor, when `value` is cut like it."""
+    """Return the layer that a Gemm applies to each row of a tensor, and the tensor, if `value` has its leading dims."""
     found, rows = linear(gemm), gemm.required_input(0).producer
     plain = all(gemm.attr(name) == 1 for name in ("alpha", "beta")) and not gemm.attr("transA")
     source = None if rows is None or rows.op != "Reshape" else rows.required_input(0)

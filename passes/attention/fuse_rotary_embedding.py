@@ -1,4 +1,4 @@
-"""Rotary position embeddings written out, as one operator."""
+"""Written-out rotary position embeddings fused into one operator."""
 
 from collections import defaultdict
 from typing import Any
@@ -14,11 +14,11 @@ from ._shared import ints
 def fuse_rotary_embedding(graph: Graph) -> None:
     """Fuse x * cos + rotate_half(x) * sin into RotaryEmbedding, from opset 23.
 
-    Right because the operator turns the pair (x1, x2) of the halves of each head into (x1 cos - x2 sin,
-    x2 cos + x1 sin), which is the sum written out when the two halves of cos, and of sin, are the same: they must
-    come from a Concat of one value with itself, or be constant. That pair, written as the Concat of a difference and a
-    sum, is read too; cos and sin are one half there. The operator reads one half of them, for each
-    element of the batch. A head that a Reshape and a Transpose cut out of a flat tensor is turned before it is cut.
+    Right because the operator rotates the pair (x1, x2) of the halves of each head into (x1 cos - x2 sin,
+    x2 cos + x1 sin). This is the written-out sum if the two halves of cos, and of sin, are the same: they must come
+    from a Concat of one value with itself, or be constant. The pair may also be written as the Concat of a difference
+    and a sum, where cos and sin hold one half only. The operator reads one half of cos and sin for each element of the
+    batch. A head that a Reshape and a Transpose cut out of a flat tensor is rotated before it is cut.
 
     Example:
         <ir_version: 11, opset_import: ["" : 23]>

@@ -1,4 +1,4 @@
-"""Linear layers of one input as one layer."""
+"""Linear layers with the same input, merged into one layer."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -16,12 +16,13 @@ def pack_matmuls(graph: Graph) -> None:
     """Merge parallel linear layers of one input into one MatMul with concatenated weights, followed by Split.
 
     Right because each column of x·W is x times that column of W: the columns of [W1 W2] give x·W1 and x·W2 side
-    by side. The biases go side by side as well; a layer without one among layers with biases gets zeros. Gemms
-    are packed alike when their factors are the same. Weights that another node reads too stay, for they would be
-    stored twice.
+    by side. The biases are concatenated as well; a layer without a bias gets zeros if others have one. Gemms are
+    packed in the same way if their factors are equal. Layers whose weights are also read by another node are not
+    packed, because these weights would be stored twice.
 
-    It is done where it saves a node, and for two layers without biases where the heads of both are then formed at
-    once, as in the keys and values of cross attention. The two products of a gated unit stay two.
+    Layers are merged if that saves a node. Layers without biases are also merged if all their results are cut into
+    heads, as the keys and values of cross attention are, because the heads can then be formed at once. The two products
+    of a gated unit stay separate.
 
     Example:
         g (float[B,S,4] x) => (float[B,S,2] q, float[B,S,2] k)
@@ -46,7 +47,7 @@ def pack_matmuls(graph: Graph) -> None:
 
 
 def _factors(node: Node) -> tuple[Hashable, ...]:
-    """Return what Gemms must agree in to be packed."""
+    """Return the operator and the attributes that layers must share to be packed."""
     if node.op == "MatMul":
         return (node.op,)
     attributes = node.attributes
@@ -88,7 +89,7 @@ def _pays(layers: list[Linear]) -> bool:
 
 
 def _forms_heads(value: Value) -> bool:
-    """Return whether all that reads a value is a Reshape in front of a Transpose."""
+    """Return whether the only reader of a value is a Reshape followed by a Transpose."""
     readers: list[Any] = value.consumers
     return (
         len(readers) == 1
