@@ -1,9 +1,9 @@
-"""Statistics of activations, gathered from one array at a time, and the ranges that are chosen by them.
+"""Statistics of activations, collected one array at a time, and the ranges chosen from them.
 
-The histogram of a tensor has bins whose width is a power of two and which are aligned at zero. When a number lies
-outside, the width is doubled and pairs of bins are added up, which loses nothing: what comes out depends only on the
-numbers, not on their order or on how they were cut into arrays, and no second run is needed to learn the range first.
-Zeros are counted apart, for every quantization that is used here holds zero exactly.
+The bins of a histogram have a power of two as width and are aligned at zero. When a number lies outside, the width is
+doubled and pairs of bins are added up. This loses nothing: the result depends only on the numbers, not on their order
+or on their division into arrays, and no second run is needed to find the range first. Zeros are counted separately,
+because every quantization used here represents zero exactly.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ Method = Literal["minmax", "moving", "percentile", "entropy", "mse"]
 Range = tuple[float, float]
 
 BINS = 8192
-"""The most bins of a histogram; a range fills more than half of them, once its numbers have any spread."""
+"""Maximum number of bins of a histogram; a range fills more than half of them if its numbers have any spread."""
 
 MOVING = 0.01
-"""How much a set of inputs moves a moving range at least; of the first ones it is the mean."""
+"""Minimum weight of a set of inputs in a moving range; for the first sets, the range is the mean."""
 
 SHARES = np.geomspace(1.0, 0.02, 96)
 """The shares of a range that the searches try."""
 
 NEAR = np.concatenate([[1.0], np.geomspace(2.0, 0.5, 48)])
-"""The factors by which the search for the least squared error then moves each end, ROUNDS times."""
+"""The factors by which the search for the least squared error then scales each end, ROUNDS times."""
 
 ROUNDS = 3
 
 BLOCK = 1 << 18
-"""Elements that are binned at once: what is computed of them stays in the cache of a core."""
+"""Elements that are binned at once, so that intermediate results stay in the cache of a core."""
 
 FINEST = -1000
-"""The exponent of the narrowest bins, far below the least number of float32."""
+"""The exponent of the narrowest bins, far below the smallest float32 number."""
 
 
 @dataclass
 class Histogram:
-    """Counts of numbers in bins [index · width, (index + 1) · width), of all finite numbers but zero."""
+    """Counts of all finite numbers except zero in bins [index · width, (index + 1) · width)."""
 
     exponent: int | None = None
     first: int = 0
@@ -62,7 +62,7 @@ class Histogram:
         return (self.first + np.arange(len(self.counts) + 1)) * self.width
 
     def add(self, array: Array) -> None:
-        """Count the numbers of an array: finite ones, zeros left out."""
+        """Count the numbers of an array, which must be finite; zeros are left out."""
         flat = array.reshape(-1)
         for start in range(0, flat.size, BLOCK):
             block = flat[start : start + BLOCK]
@@ -73,7 +73,7 @@ class Histogram:
                 self.counts += np.bincount(indices, minlength=len(self.counts))
 
     def _make_room(self, low: float, high: float) -> None:
-        """Widen the bins until they cover a range, and keep as many as it needs."""
+        """Widen the bins until they cover a range, and keep only as many as needed."""
         finest = max(FINEST, math.frexp(max(abs(low), abs(high)))[1] - BINS.bit_length())
         if self.exponent is None:
             self.exponent, self.first = finest, math.floor(math.ldexp(low, -finest))
@@ -101,7 +101,7 @@ class Histogram:
 
 @dataclass
 class Statistics:
-    """What the arrays so far show of a tensor: extent, how often it is zero, distribution."""
+    """Statistics of a tensor over the arrays so far: extent, number of zeros, distribution."""
 
     low: float = math.inf
     high: float = -math.inf
@@ -113,7 +113,7 @@ class Statistics:
     histogram: Histogram | None = field(default_factory=Histogram)
 
     def add(self, array: Array) -> None:
-        """Take note of the tensor's elements in one run of the model."""
+        """Add the elements of the tensor in one run of the model."""
         if not array.size:
             return
         low, high = float(array.min()), float(array.max())
@@ -132,7 +132,7 @@ class Statistics:
 
 @dataclass
 class ChannelStatistics:
-    """What the arrays so far show of each channel of a tensor: the largest magnitude and the mean."""
+    """Statistics of each channel of a tensor over the arrays so far: the largest magnitude and the mean."""
 
     axis: int
     largest: Array = field(default_factory=lambda: np.zeros(0))
@@ -141,7 +141,7 @@ class ChannelStatistics:
     is_finite: bool = True
 
     def add(self, array: Array) -> None:
-        """Take note of the tensor's elements in one run of the model."""
+        """Add the elements of the tensor in one run of the model."""
         if not array.size:
             return
         others = tuple(axis for axis in range(array.ndim) if axis != self.axis % array.ndim)
@@ -165,15 +165,15 @@ class ChannelStatistics:
 def choose_range(
     found: Statistics, method: Method, kind: IntegerType, *, percentile: float = 99.999, symmetric: bool = False
 ) -> Range:
-    """Return the range of an activation that its integers are to cover; 0 is always inside.
+    """Return the range of an activation that its integers cover; 0 is always inside.
 
-    `minmax` covers all that was seen. `moving` averages the extents of the sets of inputs. `percentile` leaves out the
+    `minmax` covers all numbers seen. `moving` averages the extents of the sets of inputs. `percentile` leaves out the
     same share of the numbers at both ends. `entropy` keeps most of the information in the distribution (the least
-    Kullback-Leibler divergence between it and its quantized form, as in TensorRT's calibrator). `mse` makes the mean
-    squared error of rounding and clipping least. The searches are for up to 8 bits; with more there is nothing to
-    gain, and they cover all that was seen.
+    Kullback-Leibler divergence between it and its quantized form, as in TensorRT's calibrator). `mse` minimizes the
+    mean squared error of rounding and clipping. The searches are for up to 8 bits; more bits gain nothing from them, so
+    all numbers seen are covered.
 
-    Refuses where nothing is known of the range, or where it cannot be covered.
+    Refuse if the range is unknown or cannot be covered.
     """
     if not found.count:
         raise Refusal("an activation is empty on all calibration inputs")
@@ -196,7 +196,7 @@ def choose_range(
 
 
 def _percentile(found: Statistics, percentile: float) -> Range:
-    """Leave out the share of 100 - percentile, half of it at each end, to the precision of a bin."""
+    """Leave out 100 - percentile percent of the numbers, half of it at each end, to the precision of a bin."""
     assert found.histogram is not None
     histogram = found.histogram
     centers, counts = (histogram.edges[:-1] + histogram.edges[1:]) / 2, histogram.counts
@@ -211,7 +211,7 @@ def _percentile(found: Statistics, percentile: float) -> Range:
 
 
 class _Moments:
-    """Counts, sums and sums of squares of the numbers below each place, each bin taken as evenly filled."""
+    """Counts, sums and sums of squares of the numbers below each edge, assuming evenly filled bins."""
 
     def __init__(self, histogram: Histogram) -> None:
         self.edges = histogram.edges
@@ -237,7 +237,7 @@ class _Moments:
 
 
 def _least_error(found: Statistics, whole: Range, levels: int, symmetric: bool) -> Range:
-    """Search the range of the least squared error: first both ends together, then one end after the other."""
+    """Search for the range of the least squared error: first both ends together, then one end after the other."""
     assert found.histogram is not None
     moments = _Moments(found.histogram)
     best = _best(moments, whole[0] * SHARES, whole[1] * SHARES, levels, symmetric)
@@ -255,7 +255,7 @@ def _best(moments: _Moments, lows: Array, highs: Array, levels: int, symmetric: 
 
 
 def _least_divergence(found: Statistics, whole: Range, levels: int, symmetric: bool) -> Range:
-    """Search the range of the least divergence, among those that cut numbers of large magnitude."""
+    """Search for the range of the least divergence among ranges that clip numbers of large magnitude."""
     assert found.histogram is not None
     counts, width, first = found.histogram.counts, found.histogram.width, found.histogram.first
     largest = max(-whole[0], whole[1])
@@ -274,9 +274,9 @@ def _least_divergence(found: Statistics, whole: Range, levels: int, symmetric: b
 
 
 def _divergence(counts: Array, start: int, end: int, levels: int) -> float:
-    """Return the divergence between the distribution clipped to some bins and the same rounded to levels.
+    """Return the divergence between the distribution clipped to a range of bins and its rounding to levels.
 
-    What is clipped counts at the border; what is rounded is spread evenly over those of its level that are not empty.
+    Clipped numbers count in the border bins; the numbers of a level are spread evenly over its bins that are not empty.
     """
     kept = counts[start:end].astype(np.float64)
     clipped = kept.copy()
@@ -290,6 +290,6 @@ def _divergence(counts: Array, start: int, end: int, levels: int) -> float:
     total, spread = clipped.sum(), rounded.sum()
     if not total or not spread:
         return math.inf
-    # A bin that holds only what was clipped into it has no counterpart; a ten-thousandth of a number stands for it.
+    # A bin that holds only clipped numbers has no counterpart; a ten-thousandth of a number stands in for it.
     exact, rough = clipped[held] / total, np.maximum(rounded[held], 1e-4) / spread
     return float((exact * np.log(exact / rough)).sum())

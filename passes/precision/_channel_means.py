@@ -1,4 +1,4 @@
-"""What the channels of a linear layer have as a mean, exactly, from sums over its data alone."""
+"""Exact means of the channels of a linear layer, computed from sums over its data alone."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from surgery import Node, Refusal, Value
 from ._integers import Array
 
 LAYERS = ("Conv", "Gemm", "MatMul")
-"""Operators whose means follow from those of their data."""
+"""Operators whose means follow from the means of their data."""
 
 
 @dataclass
 class LinearMeans:
-    """Sums of the data of a Conv, a Gemm or a MatMul, one array after the other.
+    """Sums of the data of a Conv, a Gemm or a MatMul, accumulated one array at a time.
 
-    `addend` is a constant that an Add after the layer adds to it, so that its mean is that of the sum.
+    `addend` is a constant added to the layer by an Add after it; the means are then those of the sum.
 
     A channel of the result is a sum of products with the weight. So its mean is the sum of products of the weight with
-    the means of the data; of a Conv, the data have a mean for each place of the kernel, as the kernel meets the padding
-    with some places only.
+    the means of the data. For a Conv, the data have a mean for each place of the kernel, because only some places of
+    the kernel meet the padding.
     """
 
     node: Node
@@ -46,7 +46,7 @@ class LinearMeans:
         return int(self.node.attr("group", 1))
 
     def add(self, array: Array) -> None:
-        """Take note of the data in one run of the model."""
+        """Add the data of one run of the model."""
         if self.node.op == "Conv":
             self._add_windows(array)
             return
@@ -89,19 +89,19 @@ class LinearMeans:
 
 
 def weight_shape(node: Node) -> tuple[int, ...]:
-    """Return the shape of the weight of a layer; [K, N] for that of a matrix product."""
+    """Return the shape of the weight of a layer; [K, N] for a matrix product."""
     shape = node.required_input(1).static_shape or ()
     return shape[::-1] if node.op == "Gemm" and node.attr("transB", 0) else shape
 
 
 def require_vector(bias: Value, channels: int, reason: str) -> None:
-    """Refuse a bias, or what is added to a product, that is not one number for each channel or one for all."""
+    """Refuse a bias or addend that is not one number for each channel or one for all."""
     if bias.size not in (1, channels) or (bias.rank and (bias.static_shape or (0,))[-1] != bias.size):
         raise Refusal(reason)
 
 
 def read_layer(node: Node, addend: Value | None = None) -> LinearMeans:
-    """Read a layer; refuse one whose means do not follow from those of its data."""
+    """Read a layer; refuse it if its means do not follow from the means of its data."""
     weight, bias = node.required_input(1), node.input(2)
     if weight.tensor is None or (bias is not None and bias.tensor is None):
         raise Refusal("the weight or the bias of the reference is not constant")
@@ -117,12 +117,12 @@ def read_layer(node: Node, addend: Value | None = None) -> LinearMeans:
 
 
 def channels_of(node: Node) -> int:
-    """Return how many channels the result of a layer has."""
+    """Return the number of channels of the result of a layer."""
     return weight_shape(node)[0 if node.op == "Conv" else 1]
 
 
 def addend_of(node: Node) -> tuple[Node, Value] | None:
-    """Return the Add that alone reads the result of a product, and the constant that it adds."""
+    """Return the Add that is the only reader of a MatMul, and the constant it adds; otherwise None."""
     result, readers = node.outputs[0], node.outputs[0].consumers
     if node.op != "MatMul" or len(readers) != 1 or readers[0].op != "Add" or result.is_output:
         return None

@@ -1,4 +1,4 @@
-"""Channels that are taken out of a layer and of all that reads them."""
+"""Removal of channels from a layer and from all nodes that read them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ._integers import Array
 
 POOLS = frozenset({"AveragePool", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "LpPool", "MaxPool"})
 _MOST_NODES = 64
-"""Nodes between a layer and the layers that read it, more than any activation has."""
+"""Maximum number of nodes between a layer and the layers that read it, more than any activation has."""
 
 
 @dataclass
 class Removal:
-    """What changes when channels go: constants along an axis, groups of convolutions, and values of fewer channels."""
+    """What changes when channels are removed: constants along an axis, groups of Convs, and values with channels."""
 
     constants: list[tuple[Node, int, int]] = field(default_factory=list)
     groups: list[Node] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
 
     def apply(self, kept: Array, new: Builder) -> None:
-        """Take the other channels out of each constant."""
+        """Remove all channels but `kept` from each constant."""
         for node, position, axis in self.constants:
             value = node.required_input(position)
             array = value.constant
@@ -39,7 +39,7 @@ class Removal:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a value has its channels: the axis, counted from the end, and the rank where it is known."""
+    """The channel axis of a value, counted from the end, and the rank of the value if it is known."""
 
     axis: int
     rank: int | None
@@ -61,7 +61,7 @@ class Followed:
         self._joined: list[Node] = []
 
     def removal_from(self, place: Place) -> Removal | None:
-        """Return what changes when channels of the result go; None where they have to stay."""
+        """Return what changes when channels of the result are removed; None if they cannot be removed."""
         result = self.layer.outputs[0]
         pending, seen = [result], set[Node]()
         self._places[result] = place
@@ -86,7 +86,7 @@ class Followed:
         return all(operand in self._places and self._places[operand].axis == axis for operand in computed)
 
     def _takes(self, reader: Node, value: Value) -> bool:
-        """Note what changes in a reader; return False where it cannot do with fewer channels."""
+        """Record what changes in a reader; return False if it does not work with fewer channels."""
         place, others = self._places[value], [output for output in reader.outputs[1:] if output.is_used]
         if reader.op in ("MatMul", "Gemm"):
             return self._matrix(reader, value, place)
@@ -110,11 +110,11 @@ class Followed:
         return True
 
     def _own(self, value: Value | None) -> bool:
-        """Return whether a value is a constant of one reader, which can be made smaller."""
+        """Return whether a value is a constant with one reader, so that it can be made smaller."""
         return value is not None and value.is_constant and value.reads == 1 and not value.is_output
 
     def _combine(self, reader: Node, place: Place) -> bool:
-        """Note which constants have a number for each channel; return False where one is read elsewhere too."""
+        """Record the constants that have a number for each channel; return False if one is also read elsewhere."""
         rank = place.rank
         self._joined.append(reader)
         for position, value in enumerate(reader.inputs):
@@ -130,7 +130,7 @@ class Followed:
         return self._pass(reader, Place(place.axis, rank))
 
     def _conv(self, reader: Node, value: Value, place: Place) -> bool:
-        """Note that a Conv reads fewer channels; a depthwise one makes fewer of them, too."""
+        """Record that a Conv reads fewer channels; a depthwise Conv also outputs fewer."""
         weight, bias, group = reader.input(1), reader.input(2), reader.attr("group", 1)
         if reader.input(0) != value or weight is None or not self._own(weight):
             return False
@@ -143,7 +143,7 @@ class Followed:
         return depthwise and (bias is None or self._own(bias)) and self._pass(reader, place)
 
     def _matrix(self, reader: Node, value: Value, place: Place) -> bool:
-        """Note that a product sums over fewer channels."""
+        """Record that a product sums over fewer channels."""
         weight = reader.input(1)
         if reader.input(0) != value or weight is None or not self._own(weight):
             return False
@@ -153,7 +153,7 @@ class Followed:
 
 
 def zeroed(array: Array, gone: Array, axis: int) -> Array:
-    """Return an array with zeros in the place of channels."""
+    """Return a copy of an array in which the channels `gone` are zero."""
     made = array.copy()
     np.moveaxis(made, axis, 0)[gone] = 0
     return made

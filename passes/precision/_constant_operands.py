@@ -1,4 +1,4 @@
-"""Weights in integers, and what rounding them adds to the results of a product."""
+"""Integer weights, and the shift that their rounding adds to the results of a product."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ._units import Unit
 
 @dataclass(frozen=True)
 class Constants:
-    """The integers of a weight as a tensor, its scales in float64, which channels hold nothing but zeros.
+    """The integers of a weight as a tensor, its scales in float64, and which of its channels are all zero.
 
-    `shift` is what rounding adds to the mean of each channel of the result.
+    `shift` is the amount that rounding adds to the mean of each channel of the result.
     """
 
     integers: Any
@@ -30,9 +30,10 @@ class Constants:
 def quantized_weight(
     unit: Unit, weight: Value, kind: IntegerType, axis: int | None, mean: Array | None, least: Array | None = None
 ) -> tuple[Any, ...]:
-    """Return the fields of `Constants` for a weight: one scale for each index of `axis`, or for all of it.
+    """Return the fields of `Constants` for a weight, with one scale for each index of `axis`, or one for the whole.
 
-    `mean` is that of each channel of the data that it is multiplied by, and `least` what scales must not be below.
+    `mean` is the mean of each channel of the data that the weight is multiplied by; `least` is a lower bound of the
+    scales.
     """
     array = weight.constant
     assert array is not None
@@ -48,9 +49,9 @@ def quantized_weight(
 
 
 def _shift(unit: Unit, array: Array, integers: Array, found: Affine, mean: Array) -> Array:
-    """Return the mean of what the errors of a weight add to each channel of the result of its product.
+    """Return the mean error that the rounding of a weight adds to each channel of the result of its product.
 
-    Where a convolution pads, a border of the result is shifted by less; that is left out of account.
+    Where a convolution pads, the border of the result is shifted by less; this is ignored.
     """
     rows_are_outputs = unit.axis == 0
     shift = np.zeros(array.shape[unit.axis or 0])

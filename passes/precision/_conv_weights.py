@@ -1,4 +1,4 @@
-"""Weights of convolutions in 8 bits, with a scale for each output channel."""
+"""8-bit weights of convolutions, with a scale for each output channel."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ._integers import fit, integer_type
 from ._sharing import Shared
 
 CHANNELS = {"Conv": 0, "ConvTranspose": 1}
-"""Operators, and the axis of the weight along which the channels of the result lie."""
+"""The axis of the weight that holds the output channels, by operator."""
 
 _OPSETS = {"float32": 13, "float16": 19}
-"""The opset from which DequantizeLinear has an axis and scales of a type."""
+"""The first opset in which DequantizeLinear has an axis and scales of this type."""
 
 
 @dataclass
 class ConvQuantizer:
-    """Lets convolutions read weights that are dequantized."""
+    """Makes convolutions read dequantized weights."""
 
     graph: Graph
     symmetric: bool
@@ -29,7 +29,7 @@ class ConvQuantizer:
     _shared: Shared = field(default_factory=Shared)
 
     def quantize(self, node: Node, new: Builder) -> None:
-        """Let a convolution read a DequantizeLinear of its weight."""
+        """Make a convolution read a DequantizeLinear of its weight."""
         weight, axis = node.required_input(1), CHANNELS[node.op]
         new.require(weight.tensor is not None, "the weight of the convolution is not constant")
         new.require((weight.size or 0) >= max(self.min_elements, 1), "the weight has few elements")
@@ -51,7 +51,7 @@ class ConvQuantizer:
         if weight.scope is self.graph.main:
             tensors = self.graph.remember((weight.name, axis, self.symmetric), lambda: self._tensors(weight, axis))
         else:
-            # Graphs within others may use the same name for something else.
+            # Subgraphs may use the same name for a different value.
             tensors = self._tensors(weight, axis)
         names = ("quantized", "scales", "zero_points")
         parts = [new.constant(tensor, f"{weight.name}_{name}") for tensor, name in zip(tensors, names)]

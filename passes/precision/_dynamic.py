@@ -1,4 +1,4 @@
-"""8-bit weights, and data that are quantized at run time."""
+"""8-bit weights, and data quantized at run time."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ._integers import Array, IntegerType, fit, of_weights
 from ._sharing import Shared
 
 Layout = Literal["matrix", "channels", "pointwise", "rows", "gates"]
-"""What scales are broadcast to: a product of matrices, the result of a Conv, that of a pointwise Conv as a product of
-matrices, whose weight becomes one, rows that are gathered, or the gates of a recurrent layer in each direction."""
+"""The tensor that scales are broadcast to: a matrix product, the result of a Conv, the result of a pointwise Conv as a
+matrix product (its weight becomes a matrix), gathered rows, or the gates of a recurrent layer in each direction."""
 
 
 @dataclass(frozen=True)
 class Scheme:
     """How weights are quantized: int8 around 0, or uint8 with zero points.
 
-    `unsigned` are the integers of weights that have to be uint8.
+    `unsigned` is the integer type for weights that have to be uint8.
     """
 
     kind: IntegerType
@@ -30,14 +30,14 @@ class Scheme:
 
     @staticmethod
     def of(weight_type: str, reduce_range: bool | None, *, per_channel: bool) -> Scheme:
-        """Make a scheme for the products of a model, with data of uint8."""
+        """Return a scheme for the products of a model, with data of uint8."""
         kind, unsigned = (of_weights(name, "uint8", reduce_range) for name in (weight_type, "uint8"))
         return Scheme(kind, unsigned, per_channel)
 
 
 @dataclass(frozen=True)
 class Quantized:
-    """A quantized weight: integers, scales, and zero points where they are not 0."""
+    """A quantized weight: integers, scales, and zero points if they are not 0."""
 
     integers: Value
     scale: Value
@@ -45,7 +45,7 @@ class Quantized:
 
 
 class Dynamic:
-    """Makes what the sites of one run share: quantized data, and weights that several nodes read."""
+    """Creates the values that sites of one run share: quantized data, and weights with several readers."""
 
     def __init__(self, graph: Graph, scheme: Scheme) -> None:
         self.graph = graph
@@ -72,7 +72,7 @@ class Dynamic:
     ) -> Quantized:
         """Return a weight with a scale for each index of the axes, in the layout that the integer operator reads.
 
-        `transposed` exchanges the last two axes, and scales are multiplied by `factor`.
+        `transposed` swaps the last two axes; scales are multiplied by `factor`.
         """
         kind = kind or self.scheme.kind
         symmetric = kind.low < 0 if symmetric is None else symmetric
@@ -87,12 +87,12 @@ class Dynamic:
         return Quantized(*self._shared.get(node, key, make))
 
     def _remembered(self, weight: Value, how: tuple[Any, ...], node: Node) -> tuple[Any, ...]:
-        """Return the tensors of a quantized weight, which are made once for all runs on the committed model."""
+        """Return the tensors of a quantized weight, computed once for all runs on the committed model."""
         tensors: tuple[Any, ...]
         if weight.scope is self.graph.main:
             tensors = self.graph.remember((weight.name, *how), lambda: _tensors(weight, *how))
         else:
-            # Graphs within others may use the same name for something else.
+            # Subgraphs may use the same name for a different value.
             tensors = _tensors(weight, *how)
         return tensors
 
@@ -128,7 +128,7 @@ def _tensors(
 
 
 def _form(statistics: Array, axes: tuple[int, ...], transposed: bool, layout: Layout) -> Array:
-    """Return scales or zero points in the shape that broadcasts to what is computed of the integers."""
+    """Return scales or zero points in the shape that broadcasts to the result computed from the integers."""
     if layout == "gates":
         return statistics.reshape(len(statistics), -1) if axes else statistics.reshape(-1)
     if not axes:
@@ -139,7 +139,7 @@ def _form(statistics: Array, axes: tuple[int, ...], transposed: bool, layout: La
         return statistics.reshape(-1, *[1] * (statistics.ndim - 2))
     if transposed:
         statistics = np.swapaxes(statistics, -1, -2)
-    # Runtimes fuse a vector of scales, one for each column.
+    # Runtimes fuse a vector of scales with one element for each column.
     is_vector = layout == "matrix" and statistics.size == statistics.shape[-1]
     return statistics.reshape(-1) if is_vector else statistics
 

@@ -1,4 +1,4 @@
-"""Operators on integers, and the operators on floats that they stand for."""
+"""Operators on integers, and the operators on floats that they represent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._integers import Array
 
 
 def convert(node: Node, floats: Floats, new: Builder) -> None:
-    """Compute an operator of QLinear form in floats, and what reads it; the rest reads its result quantized."""
+    """Compute a QLinear operator in floats; readers that do not dequantize its result read it quantized."""
     result, given = OPERATORS[node.op](node, floats, new)
     old = node.outputs[0]
     if given is None:
@@ -38,7 +38,7 @@ def _undoes(reader: Node, value: Value, given: Parameters) -> bool:
 
 
 Converted = tuple[Value, Parameters | None]
-"""The float result, and how it is quantized; None where it is not."""
+"""The float result, and its quantization parameters; None if it is not quantized."""
 
 
 def _conv(node: Node, floats: Floats, new: Builder) -> Converted:
@@ -102,7 +102,7 @@ OPERATORS: dict[str, Callable[[Node, Floats, Builder], Converted]] = {
 
 @dataclass(frozen=True)
 class Dynamic:
-    """A product of data that are quantized at run time and a constant weight, up to the value that has all scales."""
+    """A product of data quantized at run time and a constant weight, up to the value that includes all scales."""
 
     data: Value
     weight: Array
@@ -131,7 +131,7 @@ DYNAMIC = (
 
 
 def _fused(node: Node, new: Builder) -> Dynamic:
-    """Read an operator into which ONNX Runtime fuses such a product."""
+    """Read an operator into which ONNX Runtime fuses a product of data quantized at run time."""
     weight = node.required_input(1)
     if node.op.endswith("DynamicQuantizeMatMul"):
         data, scale, zero_point, bias = node.required_input(0), node.required_input(2), node.input(3), node.input(4)
@@ -165,7 +165,7 @@ def _chain(node: Node, new: Builder) -> Dynamic:
 
 
 def _data(value: Value, zero_point: Value | None, node: Node, new: Builder) -> tuple[Value, Value] | None:
-    """Return the floats that were quantized at run time, and their scale; None for what was not."""
+    """Return the floats that were quantized at run time, and their scale; None for other values."""
     producer = value.producer
     if producer is None:
         return None
@@ -181,7 +181,7 @@ def _data(value: Value, zero_point: Value | None, node: Node, new: Builder) -> t
 
 
 def _scaled(node: Node, scale: Value, new: Builder) -> tuple[Value, list[Array]]:
-    """Follow a product to where it has the scale of its data; return that value, and constant factors on the way."""
+    """Follow a product until the scale of its data is applied; return that value and the constant factors met."""
     value, factors, seen = node.outputs[0], list[Array](), False
     while not seen:
         readers = value.consumers
@@ -214,7 +214,7 @@ def _factors(value: Value) -> Iterator[Value]:
 def _weight(
     integers: Value, zero_point: Value | None, factors: list[Array], depth_axis: int | None, new: Builder
 ) -> Array:
-    """Return a float weight; its scales must not differ along the axis that is summed up."""
+    """Return the float weight; its scales must not differ along the axis that is summed."""
     array = _array(integers)
     if zero_point is not None:
         given = _array(zero_point)
@@ -240,7 +240,7 @@ def _array(value: Value) -> Array:
 
 
 def look_up(node: Node, new: Builder) -> None:
-    """Gather rows of floats where rows of integers and their scales were gathered."""
+    """Gather rows of a float table instead of rows of integers and their scales."""
     cast = node.outputs[0].consumers
     new.require(len(cast) == 1 and cast[0].op == "Cast", "the rows are not scaled")
     multiply = cast[0].outputs[0].consumers

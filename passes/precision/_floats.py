@@ -1,4 +1,4 @@
-"""The float tensors that integer tensors stand for."""
+"""The float tensors that integer tensors represent."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ MOVES = frozenset(
         *("Identity", "MaxPool", "Expand", "Tile", "DepthToSpace", "SpaceToDepth"),
     }
 )
-"""Operators whose first output holds elements of their first input, and of nothing else."""
+"""Operators whose first output holds only elements of their first input."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The scale and the zero point of an integer tensor; without the latter it is 0. `axis` counts where not scalar."""
+    """The scale and zero point of an integer tensor; a missing zero point is 0. `axis` applies to vectors."""
 
     scale: Value
     zero_point: Value | None = None
@@ -32,20 +32,20 @@ class Parameters:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of the numbers that the integers stand for, which is that of the scale."""
+        """The type of the numbers that the integers represent, which is the type of the scale."""
         return np.dtype(np.float32 if self.scale.dtype is None else self.scale.dtype.numpy())
 
     def same_as(self, other: Parameters) -> bool:
-        """Return whether they surely give integers the same meaning."""
+        """Return whether both are known to give integers the same meaning."""
         if not _equal(self.scale, other.scale) or not _equal(self.zero_point, other.zero_point):
             return False
         return self.scale.scalar is not None or (self.axis, self.block) == (other.axis, other.block)
 
     def limits(self, integers: Value) -> tuple[float, float] | None:
-        """Return the numbers that the least and the largest integer stand for; None where they are not known."""
+        """Return the numbers that the smallest and the largest integer represent; None if they are not known."""
         scale = self.scale.scalar
         zero_point = 0 if self.zero_point is None else self.zero_point.scalar
-        # Of the results of operators outside of the standard the type may be known wrongly, or not at all.
+        # The type of the results of nonstandard operators may be wrong or unknown.
         kind = integers.dtype if self.zero_point is None else self.zero_point.dtype
         if scale is None or zero_point is None or kind is None or not kind.is_integer():
             return None
@@ -54,7 +54,7 @@ class Parameters:
 
 
 def parameters(node: Node, scale: int = 1, zero_point: int = 2) -> Parameters:
-    """Read the parameters of a node from inputs of these positions; refuse what is not constant."""
+    """Read the parameters of a node from the inputs at these positions; refuse if they are not constant."""
     factor, offset = node.required_input(scale), node.input(zero_point)
     if not factor.is_constant or (offset is not None and not offset.is_constant):
         raise Refusal("a scale or zero point is not constant")
@@ -64,7 +64,7 @@ def parameters(node: Node, scale: int = 1, zero_point: int = 2) -> Parameters:
 
 
 def dequantized(integers: Array, given: Parameters, dtype: np.dtype[Any]) -> Array:
-    """Return the numbers that the integers of a constant stand for."""
+    """Return the numbers that the integers of a constant represent."""
     scale, zero_point = (_spread(value, integers, given) for value in (given.scale, given.zero_point))
     made = np.empty(integers.shape, dtype)
     for rows in blocks(integers):
@@ -76,7 +76,7 @@ def dequantized(integers: Array, given: Parameters, dtype: np.dtype[Any]) -> Arr
 
 
 def _spread(value: Value | None, integers: Array, given: Parameters) -> Array:
-    """Return a scale or zero point in float64, with as many dims as the integers, or as a scalar."""
+    """Return a scale or zero point in float64, with the rank of the integers, or as a scalar."""
     array = np.zeros(()) if value is None or value.constant is None else value.constant.astype(np.float64)
     if array.size == 1 and not given.block:
         return array.reshape(())
@@ -88,7 +88,7 @@ def _spread(value: Value | None, integers: Array, given: Parameters) -> Array:
 
 
 def _rows(array: Array, integers: Array, rows: slice | tuple[()], given: Parameters) -> Array:
-    """Return what holds for a block of rows."""
+    """Return the scales or zero points of a block of rows."""
     if not given.block or not array.ndim or isinstance(rows, tuple):
         return part(array, rows)
     if given.axis % integers.ndim == 0:
@@ -99,14 +99,14 @@ def _rows(array: Array, integers: Array, rows: slice | tuple[()], given: Paramet
 
 
 class Floats:
-    """Finds or makes the float tensor for an integer one."""
+    """Finds or creates the float tensor for an integer tensor."""
 
     def __init__(self, saturation: str) -> None:
         self.saturation = saturation
         self._shared = Shared()
 
     def of(self, node: Node, value: Value, given: Parameters, new: Builder) -> Value:
-        """Return what `node` is to read in the place of integers: a float tensor that is there, or is made."""
+        """Return the float tensor, existing or new, that `node` reads instead of the integers."""
         known = self.known(node, value, given, new)
         if known is not None:
             return known
@@ -114,7 +114,7 @@ class Floats:
         return new.node("DequantizeLinear", value, given.scale, given.zero_point)
 
     def known(self, node: Node, value: Value, given: Parameters, new: Builder) -> Value | None:
-        """Return the float tensor that integers were made of, or stand for; None where only a DequantizeLinear does."""
+        """Return the float tensor that integers come from or represent; None if a DequantizeLinear is needed."""
         key = (value, given.scale, given.zero_point, given.axis)
         if value.is_constant and value.constant is not None:
             array = value.constant
@@ -138,7 +138,7 @@ class Floats:
         return made[0]
 
     def _unquantized(self, node: Node, quantize: Node, given: Parameters, new: Builder) -> Value | None:
-        """Return what was quantized, within the range of the integers."""
+        """Return the tensor that was quantized, clipped to the range of the integers."""
         source = quantize.required_input(0)
         if not given.same_as(parameters(quantize)) or source.dtype not in (None, given.scale.dtype):
             return None
@@ -146,7 +146,7 @@ class Floats:
         return None if limits is None else self.clipped(node, source, limits, new)
 
     def clipped(self, node: Node, source: Value, limits: tuple[float, float], new: Builder) -> Value:
-        """Keep a float tensor within the range that its integers had, as far as the user wants it."""
+        """Clip a float tensor to the range that its integers had, as far as the `saturation` option requires it."""
         if self.saturation == "none":
             return source
         least, largest = _bounds(source)
@@ -169,7 +169,7 @@ class Floats:
 
 
 def _bounds(value: Value) -> tuple[float, float]:
-    """Return numbers between which a value surely lies."""
+    """Return a lower and an upper bound of a value."""
     producer = value.producer
     if producer is None:
         return -np.inf, np.inf
@@ -179,7 +179,7 @@ def _bounds(value: Value) -> tuple[float, float]:
 
 
 def _equal(first: Value | None, second: Value | None) -> bool:
-    """Return whether two parameters surely have the same elements; a zero point that is left out is 0."""
+    """Return whether two parameters are known to have the same elements; a missing zero point is 0."""
     if first == second:
         return True
     given = [value for value in (first, second) if value is not None]

@@ -1,10 +1,10 @@
 """Affine quantization of arrays, as QuantizeLinear and DequantizeLinear define it.
 
-A real number x is held as the integer q = saturate(round(x / scale) + zero_point), where halves are rounded to even,
-and q stands for (q - zero_point) · scale (the text of QuantizeLinear and DequantizeLinear). Scales are computed in
+A real number x is stored as the integer q = saturate(round(x / scale) + zero_point), where halves are rounded to even,
+and q represents (q - zero_point) · scale (the text of QuantizeLinear and DequantizeLinear). Scales are computed in
 float64 and rounded to the type of the numbers once.
 
-Large arrays are read in blocks of rows: what is held at once is a block and the integers that are made.
+Large arrays are read in blocks of rows: memory holds one block at a time, and the resulting integers.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from surgery import Refusal, data_type, saturates
 
 Array = np.ndarray[Any, Any]
 Axes = tuple[int, ...]
-"""The axes along which each index has a scale of its own; none where the whole array has one."""
+"""The axes along which each index has its own scale; empty if the whole array has one."""
 
 Rows = slice | tuple[()]
-"""Which rows of an array; of a scalar, all of it."""
+"""The rows of an array; () for a scalar as a whole."""
 
 BLOCK = 1 << 18
-"""Elements that are worked on at once: those of float64 fill 2 MiB."""
+"""Elements that are processed at once; as float64 they fill 2 MiB."""
 
 CLIPPINGS = tuple(1.0 - 0.02 * step for step in range(31))
-"""The shares of a range that the search for the least squared error tries: all of it down to 0.4."""
+"""The shares of a range that the search for the least squared error tries: from 1 down to 0.4."""
 
 
 @dataclass(frozen=True)
 class IntegerType:
-    """An integer type of ONNX, and which part of its range is used.
+    """An integer type of ONNX, and the part of its range that is used.
 
-    `pairs`: two neighbours of the same sign may not add up to more than the range, so that 16 bits hold the sum of
+    `pairs`: two neighbors of the same sign may not add up to more than the range, so that 16 bits hold the sum of
     their products with uint8: 255 · 128 is below 2^15.
     """
 
@@ -47,24 +47,24 @@ class IntegerType:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of numpy; for fewer than 8 bits that of ml_dtypes, which has no arithmetic to rely on."""
+        """The NumPy type; for fewer than 8 bits, an ml_dtypes type, whose arithmetic is not reliable."""
         return np.dtype(data_type(self.name).numpy())
 
     @property
     def middle(self) -> int:
-        """The zero point of a symmetric range: 0 of a signed type, 128 of uint8."""
+        """The zero point of a symmetric range: 0 for a signed type, 128 for uint8."""
         return (self.low + self.high + 1) // 2
 
     def reduced(self, bits: int) -> IntegerType:
-        """Return the same type with only so many bits in use: of int8 and 7, -64 to 63."""
+        """Return the same type with only `bits` bits in use: -64 to 63 for int8 and 7."""
         span = 1 << bits
         return IntegerType(self.name, -span // 2 if self.low < 0 else 0, (span // 2 if self.low < 0 else span) - 1)
 
 
 def of_weights(name: str, data: str, reduce_range: bool | None) -> IntegerType:
-    """Return the integers of weights that are multiplied by data of a type, with the range that may be used.
+    """Return the integer type, and its usable range, of weights that are multiplied by data of type `data`.
 
-    None for `reduce_range` asks ONNX Runtime whether sums of two products saturate.
+    If `reduce_range` is None, ONNX Runtime is asked whether sums of two products saturate.
     """
     kind = integer_type(name)
     if reduce_range is None:
@@ -74,7 +74,7 @@ def of_weights(name: str, data: str, reduce_range: bool | None) -> IntegerType:
 
 @cache
 def integer_type(name: str) -> IntegerType:
-    """Return the integer type of a name such as int8 or uint4, all of its range in use."""
+    """Return the integer type with a name such as int8 or uint4, with its whole range in use."""
     bits = int(name.lstrip("uint"))
     span = 1 << bits
     return IntegerType(name, 0, span - 1) if name.startswith("u") else IntegerType(name, -span // 2, span // 2 - 1)
@@ -82,9 +82,9 @@ def integer_type(name: str) -> IntegerType:
 
 @dataclass(frozen=True)
 class Affine:
-    """Scales and zero points that broadcast to an array: dims of 1, except along the axes that have one for each index.
+    """Scales and zero points that broadcast to an array; dims are 1 except along axes with one scale per index.
 
-    `scale` is float64 with values that the type of the numbers holds exactly; `zero_point` is int64.
+    `scale` is float64 with values that the type of the numbers represents exactly; `zero_point` is int64.
     """
 
     scale: Array
@@ -94,7 +94,7 @@ class Affine:
 
     @property
     def limits(self) -> tuple[int, int]:
-        """The least and the largest integer: of a symmetric range as far below the zero point as above."""
+        """The smallest and the largest integer; those of a symmetric range are equally far from the zero point."""
         low, high = self.kind.low, self.kind.high
         return (max(low, 2 * self.kind.middle - high) if self.symmetric else low), high
 
@@ -106,7 +106,7 @@ class Affine:
         return made
 
     def dequantize(self, integers: Array, dtype: np.dtype[Any]) -> Array:
-        """Return the numbers that integers stand for."""
+        """Return the numbers that integers represent."""
         made = np.empty(integers.shape, dtype)
         for rows in blocks(integers):
             scale, zero_point = part(self.scale, rows), part(self.zero_point, rows)
@@ -131,7 +131,7 @@ class Affine:
 
     @property
     def scales(self) -> Array:
-        """The scales as a vector, or a scalar where the whole array has one."""
+        """The scales as a vector, or as a scalar if the whole array has one."""
         return self._operand(self.scale)
 
     def zero_points(self) -> Array:
@@ -143,9 +143,9 @@ class Affine:
 
 
 def fit(array: Array, kind: IntegerType, axes: Axes = (), *, symmetric: bool = False, search: bool = False) -> Affine:
-    """Return the scales and zero points for an array: of its whole range or, with `search`, of the least squared error.
+    """Return scales and zero points for the whole range of an array or, with `search`, for the least squared error.
 
-    Refuses an array that holds infinity or NaN.
+    Refuse an array that contains infinity or NaN.
     """
     low, high = extent(array, axes)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
@@ -175,9 +175,9 @@ def affine(
     symmetric: bool = False,
     dtype: np.dtype[Any] | type = np.float32,
 ) -> Affine:
-    """Return scales and zero points for ranges of numbers; 0 is always held exactly, so ranges are widened to it.
+    """Return scales and zero points for ranges of numbers, widened to include 0, which is always represented exactly.
 
-    A range of nothing but zeros, or too small for a scale of the type, gets the scale 1.
+    A range that contains only zeros, or is too small for a scale of the type, gets the scale 1.
     """
     low = np.minimum(np.asarray(low, np.float64), 0.0)
     high = np.maximum(np.asarray(high, np.float64), 0.0)
@@ -194,7 +194,7 @@ def affine(
 
 
 def extent(array: Array, axes: Axes = ()) -> tuple[Array, Array]:
-    """Return the least and the largest numbers in float64, for each index along the axes, with dims of 1 elsewhere."""
+    """Return the smallest and the largest number in float64, for each index along the axes; other dims are 1."""
     axes = tuple(axis % array.ndim for axis in axes)
     shape = tuple(dim if axis in axes else 1 for axis, dim in enumerate(array.shape))
     low, high = np.full(shape, np.inf), np.full(shape, -np.inf)
@@ -210,10 +210,10 @@ def extent(array: Array, axes: Axes = ()) -> tuple[Array, Array]:
 
 
 def largest_pairs(array: Array, axes: Axes = ()) -> Array:
-    """Return the largest sum of the magnitudes of two neighbours of the same sign, for each index along the axes.
+    """Return the largest sum of the magnitudes of two neighbors of the same sign, for each index along the axes.
 
-    Neighbours are those of the elements that are summed up, with the first of the other axes outermost or innermost:
-    of a convolution, channels are either for a runtime.
+    Neighbors are adjacent elements of a sum, with the first of the other axes outermost or innermost: runtimes may put
+    the channels of a convolution in either place.
     """
     axes = tuple(axis % array.ndim for axis in axes)
     others = tuple(axis for axis in range(array.ndim) if axis not in axes)
@@ -232,7 +232,7 @@ def largest_pairs(array: Array, axes: Axes = ()) -> Array:
 
 
 def _parts_along(axis: int, array: Array) -> Iterator[tuple[slice, ...]]:
-    """Cut an array along an axis into parts of a block or, where one index has more, of one index."""
+    """Cut an array along an axis into parts of BLOCK elements, or of one index if an index has more."""
     count = array.shape[axis]
     step = max(BLOCK * count // array.size, 1)
     for start in range(0, count, step):
@@ -251,12 +251,12 @@ def blocks(array: Array) -> Iterator[Rows]:
 
 
 def part(statistics: Array, rows: Rows) -> Array:
-    """Return what stands for a block of rows: all of it, unless each row has its own."""
+    """Return the statistics of a block of rows: all of them, unless each row has its own."""
     return statistics[rows] if statistics.ndim and statistics.shape[0] != 1 else statistics
 
 
 def _others(shape: tuple[int, ...], block: Array) -> Axes:
-    """Return the axes of a block over which its statistics, of this shape, are taken together."""
+    """Return the axes of a block over which statistics of this shape are reduced."""
     return tuple(axis for axis in range(block.ndim) if shape[axis] == 1)
 
 

@@ -1,4 +1,4 @@
-"""Layers other than matrix products, with 8-bit weights."""
+"""Layers other than matrix products with 8-bit weights."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from ._dynamic import Dynamic
 from ._integers import integer_type
 
 _OF_ATTENTION = ("num_heads", "unidirectional", "mask_filter_value", "scale", "do_rotary", "past_present_share_buffer")
-"""The attributes that com.microsoft::Attention and QAttention have in common."""
+"""The attributes shared by com.microsoft::Attention and QAttention."""
 
 _OF_LSTM = ("activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size", "input_forget")
-"""The attributes that LSTM and DynamicQuantizeLSTM have in common."""
+"""The attributes shared by LSTM and DynamicQuantizeLSTM."""
 
 
 def rescaled(integers: Value, scales: tuple[Value, Value], new: Builder) -> Value:
-    """Return the float32 that sums of products of integers stand for; the form is one that ONNX Runtime fuses."""
+    """Rescale sums of integer products to float32, in a form that ONNX Runtime fuses."""
     return new.node("Mul", new.node("Cast", integers, to=int(data_type("float"))), new.node("Mul", *scales))
 
 
 def is_pointwise(node: Node) -> bool:
-    """Return whether a Conv multiplies the channels of each place by a matrix, and does nothing else."""
+    """Return whether a Conv only multiplies the channels at each place by a matrix."""
     shape = node.required_input(1).static_shape or ()
     single = len(shape) > 2 and all(dim == 1 for dim in shape[2:])
     steps = [*(node.attr("strides") or ()), *(node.attr("dilations") or ()), node.attr("group", 1)]
@@ -28,7 +28,7 @@ def is_pointwise(node: Node) -> bool:
 
 
 def convolve(node: Node, dynamic: Dynamic, new: Builder) -> Value:
-    """Make a product of integers of a pointwise Conv, and of another one a Conv of integers."""
+    """Replace a pointwise Conv with an integer matrix product, and any other Conv with an integer Conv."""
     data, weight, bias = node.required_input(0), node.required_input(1), node.input(2)
     new.require(bias is None or bias.is_constant, "the bias of the Conv is not constant")
     if is_pointwise(node):
@@ -46,7 +46,7 @@ def convolve(node: Node, dynamic: Dynamic, new: Builder) -> Value:
 
 
 def _multiply_channels(node: Node, dynamic: Dynamic, new: Builder) -> Value:
-    """Multiply by a matrix with the channels last, where ONNX Runtime has a fast product of integers."""
+    """Multiply by a matrix with the channels last, for which ONNX Runtime has a fast integer product."""
     data, weight, bias = node.required_input(0), node.required_input(1), node.input(2)
     rank = weight.rank or 4
     last, second = [0, *range(2, rank), 1], [0, rank - 1, *range(1, rank - 1)]
@@ -71,7 +71,7 @@ def look_up(node: Node, dynamic: Dynamic, new: Builder) -> Value:
     new.require((table.size or 0) > (table.static_shape or (0,))[0], "a row is one number")
     readers = table.consumers
     new.require(all(reader.op == "Gather" for reader in readers), "the table has other consumers")
-    # Nothing is multiplied in 8 bits here, so all of the range is used whatever the CPU.
+    # Nothing is multiplied in 8 bits here, so the whole range is used on every CPU.
     quantized = dynamic.weight(node, table, (0,), new, layout="rows", kind=integer_type("int8"))
     rows = new.node("Gather", quantized.integers, indices)
     scale = quantized.scale if not quantized.scale.rank else new.node("Gather", quantized.scale, indices)
@@ -79,7 +79,7 @@ def look_up(node: Node, dynamic: Dynamic, new: Builder) -> Value:
 
 
 def attend(node: Node, dynamic: Dynamic, new: Builder) -> tuple[Value, ...]:
-    """Make a QAttention of com.microsoft, which lacks some inputs and attributes of Attention."""
+    """Replace Attention with com.microsoft::QAttention, which lacks some of its inputs and attributes."""
     data, weight, bias, mask, past = (node.input(index) for index in range(5))
     new.require(data is not None and weight is not None and bias is not None, "the Attention has no bias")
     more = [name for name in node.attributes if name not in _OF_ATTENTION]
@@ -97,12 +97,12 @@ def attend(node: Node, dynamic: Dynamic, new: Builder) -> tuple[Value, ...]:
 
 
 def recur(node: Node, dynamic: Dynamic, new: Builder) -> tuple[Value, ...]:
-    """Make a DynamicQuantizeLSTM of com.microsoft, which quantizes its data and its state at each step."""
+    """Replace LSTM with com.microsoft::DynamicQuantizeLSTM, which quantizes data and state at each step."""
     layout = node.attr("layout", 0)
     new.require(not layout, "the batch comes first, for which DynamicQuantizeLSTM has no attribute")
     weight, recurrence = node.required_input(1), node.required_input(2)
     new.require(recurrence.is_constant, "the weight is not constant")
-    # One zero point for all gates: the kernel takes no others.
+    # One zero point for all gates: the kernel accepts no other form.
     made = [
         dynamic.weight(node, each, (0, 1), new, transposed=True, symmetric=True, layout="gates")
         for each in (weight, recurrence)

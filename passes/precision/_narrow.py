@@ -1,4 +1,4 @@
-"""Compute operators in a narrower float type, each as a site with Casts around it."""
+"""Conversion of operators to a narrower float type, each as a site with Casts around it."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ Runtime = Literal["cpu", "any"]
 
 _FLOAT = data_type("float")
 _SUMMING = frozenset({"AveragePool", "GlobalAveragePool", "ReduceMean"})
-"""Operators that divide a sum, which is larger than what is measured of their results."""
+"""Operators that divide a sum, which is larger than their measured results."""
 
 _SQUARING = frozenset(
     {"GlobalLpPool", "InstanceNormalization", "LpNormalization", "MeanVarianceNormalization", "ReduceL2"}
 )
-"""Operators that add squares of their first input on the way."""
+"""Operators that add up squares of their first input internally."""
 
 _ANGLES = frozenset({"Cos", "Sin", "Tan"})
 _LARGEST_ERROR = 2.0**-6
-"""The rounding error of an angle, in radians, from which on nothing is left of three digits of its sine; and that of a
-sum over iterations, next to the sum, where each of them rounds it."""
+"""The rounding error of an angle, in radians, above which not even three digits of its sine are right; and that of a
+sum over iterations, relative to the sum, if each iteration rounds it."""
 
 _DIVIDING = {"Div": 1, "Log": 0, "Reciprocal": 0}
-"""Operators with an input that must not become 0, and its place."""
+"""Operators with an input that must not become 0, and the position of that input."""
 
 
 KEPT = "it is excluded and stays in float32"
@@ -51,7 +51,7 @@ KEPT = "it is excluded and stays in float32"
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the user wants: see the options of the passes."""
+    """The options of the user: see the options of the passes."""
 
     format: Format
     keep_io_types: bool
@@ -63,7 +63,7 @@ class Wishes:
 
 @dataclass
 class _Candidate:
-    """A node to convert: which of its inputs and outputs, or why not; and what is measured of those."""
+    """A node to convert: which of its inputs and outputs, or a reason against it, and their measured ranges."""
 
     node: Node
     found: Any
@@ -71,7 +71,7 @@ class _Candidate:
 
 
 class Narrowing:
-    """Converts a graph. What it looks at is taken before the first site, so that no site depends on an earlier one."""
+    """Converts a graph. All facts are collected before the first site, so that no site depends on an earlier one."""
 
     def __init__(self, graph: Graph, wishes: Wishes) -> None:
         self.graph = graph
@@ -114,7 +114,7 @@ class Narrowing:
         return ranges
 
     def run(self) -> None:
-        """Convert what can be converted."""
+        """Convert all nodes that can be converted."""
         for port in self.inputs:
             self._take(port)
         for candidate in self.candidates:
@@ -122,7 +122,7 @@ class Narrowing:
                 self._check(new, candidate)
                 self._convert(new, candidate)
         self._call_copies()
-        # What a site made in the place of an output has its name.
+        # A value with which a site replaced an output has the output's name.
         now = {port.name: port for port in self.graph.outputs()}
         for name in self.outputs:
             self._give(now[name])
@@ -225,7 +225,7 @@ class Narrowing:
         )
 
     def _check_inside(self, new: Builder, candidate: _Candidate) -> None:
-        """Refuse where what the operator computes on the way, or divides by, is out of range."""
+        """Refuse if an intermediate result or a divisor of the operator is out of range."""
         node, ranges, limit = candidate.node, candidate.ranges, self.limit
         if not is_default(node):
             return
@@ -255,14 +255,14 @@ class Narrowing:
 
 
 def _narrowed(candidate: _Candidate) -> list[Value]:
-    """List the values that a node would read and make in the narrower type."""
+    """List the values that a node would read and output in the narrower type."""
     inputs = [value for place, value in enumerate(candidate.node.inputs) if place in candidate.found.inputs]
     outputs = [value for place, value in enumerate(candidate.node.outputs) if place in candidate.found.outputs]
     return [value for value in (*inputs, *outputs) if value is not None and value.name]
 
 
 def _summands(node: Node) -> float:
-    """Return how many numbers a mean is of, as far as that is known."""
+    """Return the number of elements that a mean is taken over; 1 if it is not known."""
     before, after = node.required_input(0).size, node.outputs[0].size
     if node.op == "AveragePool":
         return float(math.prod(node.attr("kernel_shape") or [1]))

@@ -1,7 +1,7 @@
-"""Values that go into the bodies of If, Loop and Scan and come out of them, in a narrower type.
+"""Values that enter and leave the bodies of If, Loop and Scan, in a narrower type.
 
-The nodes of a body are converted as all others, with Casts in the body. A boundary takes the narrower type where no
-element can change by that: what comes over it was cast from the narrower type, or what it reaches is cast to it.
+The nodes of a body are converted like all others, with Casts in the body. A boundary takes the narrower type if no
+element can change: the values that cross it were cast from the narrower type, or their readers cast them to it.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ._narrow_nodes import is_default, is_float, is_moving
 _FLOAT = data_type("float")
 _ADDING = frozenset({"Add", "Sub", "Sum"})
 _FIRST_SCAN = 9
-"""The opset in which Scan took the form that it has: before, it ran over a batch."""
+"""The opset in which Scan took its present form; before, it ran over a batch."""
 
 
 @dataclass(frozen=True)
 class Boundary:
-    """What has to be of one type: an input of a node, the input of its body, outputs of bodies, an output of the node.
+    """Values that must share a type: an input of a node, the input of its body, outputs of bodies, the node's output.
 
-    `position` is that of the input of the node. `trips` are the fewest and the most iterations: with none, a loop hands
-    its input on as its output.
+    `position` is the position of the node's input. `trips` are the minimum and maximum numbers of iterations: without
+    an iteration, a loop returns its input as its output.
     """
 
     node: Node
@@ -38,7 +38,7 @@ class Boundary:
 
     @property
     def given(self) -> Value | None:
-        """What the node is given from outside."""
+        """The value that the node reads from outside."""
         return None if self.position is None else self.node.input(self.position)
 
     def inner(self) -> list[Value]:
@@ -46,7 +46,7 @@ class Boundary:
         return [Value(self.node.graph, scope.outputs[index]) for scope, index in self.results]
 
     def values(self) -> list[Value]:
-        """List all that has to be of one type."""
+        """List all values that must share a type."""
         return [value for value in (self.given, self.formal, *self.inner(), self.made) if value is not None]
 
 
@@ -59,9 +59,9 @@ class Boundaries:
     _done: set[tuple[Node, Value]] = field(default_factory=set)
 
     def cross(self) -> bool:
-        """Give boundaries the narrower type where that keeps every element; return whether one was changed.
+        """Change boundaries to the narrower type where this keeps every element; return whether any was changed.
 
-        Those of inner bodies come first, for what they hand out decides about the outer ones.
+        Inner bodies come first, because the outer boundaries depend on their outputs.
         """
         changed = False
         for node in self.graph.nodes("If", "Loop", "Scan")[::-1]:
@@ -77,7 +77,7 @@ class Boundaries:
         return changed
 
     def _is_better(self, boundary: Boundary) -> bool:
-        """Return whether a boundary can be of the narrower type without a difference, and has no more Casts then."""
+        """Return whether the narrower type changes no element of a boundary and needs no additional Casts."""
         empty = any(not len(scope) for scope, _ in boundary.results)
         if (
             empty
@@ -169,9 +169,9 @@ def _of_scan(node: Node) -> Iterator[Boundary]:
 
 
 def running_sums(graph: Graph, most: int) -> set[Node]:
-    """Find the nodes that add to a value from one iteration to the next, more than `most` times or who knows how often.
+    """Find the nodes that add to a value carried between iterations, more than `most` or an unknown number of times.
 
-    Such a sum grows while what is added does not, until it is lost.
+    Such a sum grows while its addends do not, until they are lost in rounding.
     """
     found: set[Node] = set()
     for node in graph.nodes("Loop", "Scan"):

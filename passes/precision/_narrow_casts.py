@@ -12,14 +12,14 @@ from ._narrow_nodes import EXTENTS, INDIFFERENT, is_default, is_float, is_moving
 
 _FLOAT = data_type("float")
 _UNKNOWN_DIM = 64
-"""What a dim that is not known counts, where sizes are compared."""
+"""The size assumed for an unknown dim when sizes are compared."""
 
 _SMALL = 4096
-"""Elements up to which a constant is read to see whether the narrower type holds it."""
+"""Maximum number of elements of a constant that is read to check whether the narrower type represents it exactly."""
 
 
 class Casts:
-    """Makes values of a graph known in the narrower type, and finds those that are."""
+    """Creates values of a graph in the narrower type, and finds those that already exist."""
 
     def __init__(self, graph: Graph, format: Format, runtime: Literal["cpu", "any"]) -> None:  # noqa: A002
         self.graph = graph
@@ -29,11 +29,11 @@ class Casts:
         self._holders = graph.holders()
 
     def loss(self, value: Value, tensor: Any) -> Loss:
-        """Return what a constant loses; remembered."""
+        """Return the loss of a constant in the narrower type; the result is remembered."""
         return self.graph.remember(("loss", value.name), lambda: self.format.loss(tensor.numpy()))
 
     def rebuild(self, new: Builder, node: Node, inputs: frozenset[int], outputs: frozenset[int]) -> None:
-        """Make a node anew that reads these inputs and computes these outputs in the narrower type."""
+        """Rebuild a node so that it reads these inputs and computes these outputs in the narrower type."""
         read: dict[Value, Value] = {}
         operands = node.inputs
         for place in sorted(inputs):
@@ -49,7 +49,7 @@ class Casts:
                 new.replace(old, new.node("Cast", result, to=_FLOAT) if place in outputs else result)
 
     def source(self, value: Value) -> Value | None:
-        """Return what a value was cast from, where that is of the narrower type."""
+        """Return the source of the Casts to float32 that produce a value if it has the narrower type; else None."""
         while (maker := value.producer) is not None and is_widening(maker):
             value = maker.required_input(0)
             if value.dtype != _FLOAT:
@@ -75,13 +75,13 @@ class Casts:
             )
             assert held is not None
             return new.constant(held, f"{value.name}_{self.format.name}")
-        # Of what is cast to float32 only to be cast on, the first type is as good.
+        # A value that was itself cast to float32 is cast from its original type.
         while (maker := value.producer) is not None and is_widening(maker):
             value = maker.required_input(0)
         return new.node("Cast", value, to=self.format.dtype)
 
     def outer(self, value: Value, reader: Node) -> Node:
-        """Return the node of the value's own scope that reads it, itself or in a subgraph."""
+        """Return the node in the value's own scope that reads it, directly or in a subgraph."""
         while reader.scope is not value.scope and reader.scope in self._holders:
             reader = self._holders[reader.scope]
         return reader
@@ -89,9 +89,9 @@ class Casts:
     # Casts left by the sites
 
     def settle(self) -> None:
-        """Move Casts across operators that only move elements, to where there are fewer or smaller ones.
+        """Move Casts across operators that only move elements, so that they become fewer or smaller.
 
-        Each edit keeps every bit, whatever sites were skipped: rounding commutes with such an operator.
+        Each edit is bit-exact, whichever sites were skipped: rounding commutes with such operators.
         """
         moving = {node: found for node in self.graph.nodes() if (found := self._movable(node)) is not None}
         exact = self._exact(moving)
@@ -109,7 +109,7 @@ class Casts:
         return None if isinstance(found, str) else (found.inputs, found.outputs)
 
     def _exact(self, moving: dict[Node, tuple[frozenset[int], frozenset[int]]]) -> set[Value]:
-        """Find the float32 values that the narrower type holds: what is cast from it, and what moves such elements."""
+        """Find the results of operators that only move elements that are exact in the narrower type."""
         exact: set[Value] = set()
         for node, (inputs, outputs) in moving.items():
             read = [node.required_input(place) for place in sorted(inputs)]
@@ -120,7 +120,7 @@ class Casts:
         return exact
 
     def holds(self, value: Value) -> bool:
-        """Return whether each element of a float32 value is surely a number of the narrower type."""
+        """Return whether each element of a float32 value is known to be exact in the narrower type."""
         if self.source(value) is not None:
             return True
         tensor, maker = value.tensor, value.producer
@@ -130,7 +130,7 @@ class Casts:
         return tensor is not None and tensor.size <= _SMALL and self.format.holds(tensor.numpy())
 
     def _choose(self, moving: dict[Node, tuple[frozenset[int], frozenset[int]]], exact: set[Value]) -> set[Node]:
-        """Choose the nodes that change to the narrower type, those downstream first."""
+        """Choose the nodes that change to the narrower type, starting downstream."""
         chosen: set[Node] = set()
         for node, (inputs, outputs) in reversed(moving.items()):
             made = [node.outputs[place] for place in outputs if node.outputs[place].is_used]
@@ -139,7 +139,7 @@ class Casts:
             read = {node.required_input(place) for place in inputs}
             new = [value for value in read if not self._is_known(value, exact, chosen)]
             if node.outputs[0] in exact:
-                # Casts to float32 after it, in the place of those before it that nothing else needs.
+                # Casts to float32 after the node replace those before it that nothing else needs.
                 spared = sum(_size(value) for value in read if len(value.consumers) == 1 and not value.is_output)
                 spared += sum(map(_size, narrow))
                 better = sum(map(_size, wide)) <= spared
@@ -150,13 +150,13 @@ class Casts:
         return chosen
 
     def _is_known(self, value: Value, exact: set[Value], chosen: set[Node]) -> bool:
-        """Return whether a value needs no new Cast to be had in the narrower type."""
+        """Return whether a value is available in the narrower type without a new Cast."""
         return (
             value.is_constant or value in exact or self.source(value) is not None or self.is_read_narrow(value, chosen)
         )
 
     def is_read_wide(self, value: Value, exact: bool = False, chosen: Container[Node] = ()) -> bool:
-        """Return whether something needs a value in float32, which nodes that are chosen to change do not."""
+        """Return whether any reader needs a value in float32; nodes that are chosen to change do not."""
         indifferent = INDIFFERENT if exact else EXTENTS
         return value.is_output or any(
             not (reader in chosen or self._is_narrowing(reader) or (is_default(reader) and reader.op in indifferent))
@@ -164,22 +164,22 @@ class Casts:
         )
 
     def is_read_narrow(self, value: Value, chosen: Container[Node] = ()) -> bool:
-        """Return whether something needs a value in the narrower type."""
+        """Return whether any reader needs a value in the narrower type."""
         return any(reader in chosen or self._is_narrowing(reader) for reader in value.consumers)
 
     def _is_narrowing(self, node: Node) -> bool:
         return is_default(node) and node.op == "Cast" and node.outputs[0].dtype == self.format.dtype
 
     def _same(self, node: Node, value: Value) -> Value | None:
-        """Return what an operator that is indifferent to the type can read instead, so that `value` may go.
+        """Return the value that a type-independent operator can read instead, so that `value` may be removed.
 
-        A weight of which a narrower copy was made is as good for its extents.
+        For the extents of a weight, its narrower copy serves as well. Return None if there is no such value.
         """
         copy = self._made.get(value) if node.op in EXTENTS and value.is_constant else None
         return copy if copy is not None and _is_there(copy) else self.source(value)
 
     def _bypass(self) -> None:
-        """Let what is indifferent to the type, and Casts back to the narrower one, read what is in it."""
+        """Make type-independent operators, and Casts back to the narrower type, read the narrower value directly."""
         for node in self.graph.nodes(*sorted(INDIFFERENT)):
             value = node.input(0)
             source = None if value is None or is_widening(node) else self._same(node, value)
@@ -193,13 +193,13 @@ class Casts:
 
 
 def _is_there(value: Value) -> bool:
-    """Return whether a value that a site made is in the graph, for the site may have been skipped."""
+    """Return whether a value created by a site is in the graph; the site may have been skipped."""
     maker = value.producer
     return value.is_initializer if maker is None else not maker.is_removed
 
 
 def _size(value: Value) -> int:
-    """Return the number of elements, as far as it is known."""
+    """Return the number of elements, with an assumed size for each unknown dim."""
     size = 1
     for dim in value.shape or ():
         size *= dim if isinstance(dim, int) else _UNKNOWN_DIM

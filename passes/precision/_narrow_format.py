@@ -1,4 +1,4 @@
-"""The narrower float types, and what weights lose in them."""
+"""The narrower float types, and the loss of weights in them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import numpy as np
 from surgery import data_type
 
 _BLOCK = 1 << 22
-"""Elements that are looked at together."""
+"""Elements that are processed at once."""
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
 class Format:
-    """A narrower float type: its largest number, its smallest normal and smallest number of all, its digits.
+    """A narrower float type: its largest, smallest normal and smallest positive number, and its digits.
 
-    `digits` counts the bits of the significand, the hidden one included: integers up to 2 to that power are exact.
-    `opset` is the first in which a Cast takes the number of the type, and `carried_from` that in which If, Loop and
+    `digits` counts the bits of the significand, including the hidden one: integers up to 2 to that power are exact.
+    `opset` is the first opset in which Cast supports the type, and `carried_from` the first in which If, Loop and
     Scan do; source: the schemas.
     """
 
@@ -45,11 +45,11 @@ class Format:
             return array.astype(self.dtype.numpy())
 
     def holds(self, array: Array) -> bool:
-        """Return whether each element is a number of the type, infinite ones and NaN included."""
+        """Return whether the type represents each element exactly, including infinities and NaN."""
         return bool(np.array_equal(self.narrowed(array).astype(np.float32), array, equal_nan=True))
 
     def loss(self, array: Array) -> Loss:
-        """Return what the elements of a float32 array lose, looking at a block of them at a time."""
+        """Return the loss of a float32 array in the type, computed one block at a time."""
         overflow = zeros = denormal = 0
         squares = lost = 0.0
         for block in _blocks(array):
@@ -68,7 +68,7 @@ class Format:
 
 @dataclass(frozen=True)
 class Loss:
-    """How many of `count` elements overflow, become 0 or denormal, and the norm of the error over that of the array."""
+    """How many of `count` elements overflow, become 0 or denormal, and the norm of the error over the array's."""
 
     count: int
     overflow: int

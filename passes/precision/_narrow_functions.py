@@ -1,7 +1,7 @@
-"""Calls of model-local functions in a narrower type: of a copy of the function that is made for the type.
+"""Calls of model-local functions in a narrower type, by means of a copy of the function for the type.
 
-All calls with the same types and attributes share a copy, which is converted as a model is. Its inputs and outputs are
-of the narrower type where nothing inside needs them in float32.
+All calls with the same types and attributes share a copy, which is converted like a model. Its inputs and outputs have
+the narrower type if nothing inside needs them in float32.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ._narrow_nodes import is_float
 
 _FLOAT = data_type("float")
 _MOST_BYTES = 1 << 26
-"""Operands of calls up to this size are kept, to measure what becomes of them inside."""
+"""Maximum size of the operands of calls that are kept to measure ranges inside functions."""
 
 Convert = Callable[[Graph, frozenset[Node]], Casts]
-"""Converts the body of a function, in which some nodes are to stay in float32."""
+"""Converts the body of a function; the given nodes stay in float32."""
 
 
 @dataclass(frozen=True)
 class Copy:
-    """The body of a function in the narrower type, and its inputs and outputs of that type; or why there is none."""
+    """The body of a function in the narrower type, and its inputs and outputs of that type; or a reason against it."""
 
     body: Graph | None
     reason: str = ""
@@ -38,7 +38,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class _Operands:
-    """What was measured at the calls of a function, to calibrate its body with."""
+    """Operands recorded at the calls of a function, for the calibration of its body."""
 
     given: Sequence[dict[str, Any]]
 
@@ -47,7 +47,7 @@ class _Operands:
 
 
 class Functions:
-    """Finds the calls of a graph with operands or results in float32, and makes copies of what they call."""
+    """Finds function calls with operands or results in float32, and makes copies of the called functions."""
 
     def __init__(self, graph: Graph, format: Format, keep: frozenset[Node], measures: bool) -> None:  # noqa: A002
         self.graph = graph
@@ -58,7 +58,7 @@ class Functions:
         self._names: dict[int, str] = {}
 
     def _groups(self) -> Iterator[list[Node]]:
-        """Yield the calls of a function that have the same types and attributes, outside of functions."""
+        """Yield groups of calls of a function with the same types and attributes, outside function bodies."""
         groups: dict[Any, list[Node]] = {}
         for node in self.graph.nodes():
             if node.identifier in self.graph.functions and not self.graph.in_function(node):
@@ -93,7 +93,7 @@ class Functions:
         return Copy(body, "", inputs, outputs)
 
     def _calibration(self, calls: Sequence[Node], ports: Sequence[Value]) -> Any:
-        """Record the operands of calls of the main graph; None where they are too large, or it is not known."""
+        """Record the operands of calls in the main graph; None if they are too large or cannot be recorded."""
         feeds: list[dict[str, Any]] = []
         total = 0
         for call in calls:
@@ -137,7 +137,7 @@ class Functions:
         return True
 
     def call(self, new: Builder, call: Node, copy: Copy, casts: Casts) -> None:
-        """Call a copy in the place of the function."""
+        """Replace a call of the function with a call of its copy."""
         assert copy.body is not None
         name = self._names.get(id(copy))
         if name is None or (call.domain, name, "") not in self.graph.functions:
@@ -153,7 +153,7 @@ class Functions:
                 new.replace(old, new.node("Cast", result, to=_FLOAT) if place in copy.outputs else result)
 
     def drop_uncalled(self) -> None:
-        """Remove functions of which all calls are of copies now."""
+        """Remove functions whose calls have all been replaced with calls of copies."""
         uncalled = {function.identifier(): function for function in self.graph.uncalled()}
         for function in [uncalled[key] for key in {calls[0].identifier for calls in self.calls} if key in uncalled]:
             with self.graph.follow_up() as new:

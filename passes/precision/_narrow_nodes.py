@@ -1,4 +1,4 @@
-"""What kind of work a node does, as far as that decides about narrower types."""
+"""Classification of nodes for the conversion to narrower types."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ MOVING = frozenset(
         *("Tile", "Transpose", "Trilu", "Unsqueeze", "Where"),
     }
 )
-"""Operators that hand elements on, or others by a function that does not fall or does not rise: rounding their float
-inputs gives the same as rounding their results. So they need no type of their own, and take that of their neighbors."""
+"""Operators that pass on elements or a monotonic function of them: rounding their float inputs gives the same as
+rounding their results. So they need no type of their own, and take the type of their neighbors."""
 
 TABLES = frozenset({"Gather", "GatherElements", "GatherND"})
-"""Operators that read a few rows of a table; one that is constant is a weight."""
+"""Operators that read a few rows of a table; a constant table is a weight."""
 
 EXTENTS = frozenset({"Shape", "Size"})
-"""Operators that look at no element."""
+"""Operators that read no elements."""
 
 INDIFFERENT = EXTENTS | {"ArgMax", "ArgMin", "Cast", "IsInf", "IsNaN", "NonZero"}
-"""Operators whose results are of another type, and the same for a number in either type."""
+"""Operators whose results have another type, and are the same for a number in either float type."""
 
 QUANTIZING = frozenset({"DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"})
-"""Operators with a scale that stands for a step of integers."""
+"""Operators with a scale, which is the step between integers."""
 
 _MIXING = frozenset(
     {
@@ -39,7 +39,7 @@ _MIXING = frozenset(
 _BOUNDED = frozenset({"Cos", "Erf", "HardSigmoid", "LogSoftmax", "Sigmoid", "Sin", "Softmax", "Softsign", "Tanh"})
 _WIDE_INTEGERS = frozenset({"INT16", "INT32", "INT64", "UINT16", "UINT32", "UINT64"})
 _LARGE_MATRIX = 4096
-"""Elements from which on a constant factor is a weight, and not the frequencies of positions."""
+"""Minimum number of elements of a constant factor that is a weight, and not position frequencies."""
 
 
 def is_float(value: Value | None) -> bool:
@@ -64,7 +64,7 @@ def reads_table(node: Node) -> bool:
 
 
 def is_moving(node: Node) -> bool:
-    """Return whether a node may be of either type without a difference, where its neighbors are."""
+    """Return whether a node gives the same results in either type, if its neighbors have that type."""
     return is_default(node) and node.op in MOVING and not node.is_random
 
 
@@ -74,9 +74,9 @@ def is_widening(node: Node) -> bool:
 
 
 def counting(graph: Graph) -> set[Value]:
-    """Find float values that are computed of integers and constants alone: positions, sizes, lengths, masks.
+    """Find float values that are computed from integers and constants alone: positions, sizes, lengths, masks.
 
-    A network of weights, or a function with bounded results such as Sin, ends the chain after it.
+    A layer with weights, or a function with bounded results such as Sin, ends the chain.
     """
     found: set[Value] = set()
     for node in graph.nodes():
@@ -86,7 +86,7 @@ def counting(graph: Graph) -> set[Value]:
 
 
 def _counts(node: Node, known: set[Value]) -> bool:
-    """Return whether a node makes floats of integers, or computes with such floats and constants alone."""
+    """Return whether a node converts integers to floats, or computes with such floats and constants alone."""
     if not is_default(node) or node.has_subgraphs:
         return False
     if is_widening(node):
@@ -105,13 +105,14 @@ def _has_matrix(node: Node) -> bool:
 
 
 _SPREADING = MOVING | {"Add", "ConstantOfShape", "Mul", "Sub", "Sum"}
-"""Operators through which a very large number in an operand comes out."""
+"""Operators that pass a very large number in an operand on to their result."""
 
 
 def very_large(graph: Graph, overflows: Callable[[Value], bool]) -> set[Value]:
-    """Find float values that a constant with very large numbers goes into, such as the mask of an attention.
+    """Find float values computed from a constant with very large numbers, such as the mask of an attention.
 
-    `overflows` says that of a constant. Not of a bound of Clip, Max or Min; Softmax or a division ends the chain.
+    `overflows` returns whether a constant has such numbers. Bounds of Clip, Max and Min do not count; Softmax or a
+    division ends the chain.
     """
     found: set[Value] = set()
     for node in graph.nodes():

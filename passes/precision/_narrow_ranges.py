@@ -1,4 +1,4 @@
-"""How large the values of a model become on calibration data."""
+"""Ranges of the values of a model on calibration data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from surgery import Graph, UsageError, Value, WorkerError
 
 @dataclass
 class Range:
-    """The largest finite size of the elements of a value, and the smallest that is not 0."""
+    """The largest finite magnitude of the elements of a value, and the smallest that is not 0."""
 
     largest: float = 0.0
     smallest: float = math.inf
@@ -30,13 +30,13 @@ class Range:
 
 
 Ranges = dict[str, Range]
-"""Ranges by the names of values; one of which nothing is known is missing."""
+"""Ranges by the names of values; values of unknown range are missing."""
 
 
 def measured(graph: Graph, values: Iterable[Value]) -> Ranges:
-    """Return the ranges of values of the main graph and of bodies on the calibration data, none where there is no data.
+    """Return the ranges of values of the main graph and of bodies on the calibration data; empty without data.
 
-    A value of a body that never runs on them has no range.
+    A value of a body that never runs on the data has no range.
     """
     wanted = list(dict.fromkeys(values))
     return graph.remember(("ranges", *(value.name for value in wanted)), lambda: _measure(graph, wanted))

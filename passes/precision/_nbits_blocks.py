@@ -1,8 +1,8 @@
-"""Weights as whole numbers of 8, 4 or 2 bits in blocks, each with a scale and a zero point.
+"""Weights as integers of 8, 4 or 2 bits in blocks, each with a scale and a zero point.
 
 w is about scale · (code - zero), with codes from 0 to 2^bits - 1. The error of a block is the sum of the squared
-differences. For given codes the best scale is that of least squares, num / den with num = Σ w·(code - zero) and
-den = Σ (code - zero)². It leaves the error Σ w² - num² / den, so that the fit with the largest num² / den is the best.
+differences. For given codes, the best scale by least squares is num / den with num = Σ w·(code - zero) and
+den = Σ (code - zero)². It leaves the error Σ w² - num² / den, so the fit with the largest num² / den is the best.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from surgery import Refusal
 Array = np.ndarray[Any, Any]
 
 TILE = 1 << 15
-"""Elements of a weight that are worked on at once, so that they stay in a core's cache."""
+"""Elements of a weight that are processed at once, so that they stay in the cache of a core."""
 
 _NARROWEST = 64
-"""Columns of a tile at least: numpy is slow with short rows."""
+"""Minimum number of columns of a tile: NumPy is slow with short rows."""
 
 _WHOLE = np.float32(1 << 23)
-"""Added to a number from 0 to 2^22 it leaves the nearest whole number in the lowest bits."""
+"""Added to a number from 0 to 2^22, it leaves the nearest integer in the lowest bits."""
 
 _RATIOS = {8: (), 4: (0.9, 0.8), 2: (0.8, 0.65, 0.5)}
-"""By the number of bits, the parts of the range of a block that are tried: the few numbers beyond are cut off."""
+"""The fractions of the range of a block that are tried, by number of bits; the few numbers beyond are clipped."""
 
 _ROUNDS = 2
 """How often scale and zero point are fitted to the codes, and the codes to them."""
@@ -36,11 +36,11 @@ _ROUNDS = 2
 
 @dataclass(frozen=True)
 class Scheme:
-    """How a weight is quantized: bits, weights in a block, and whether all blocks have the middle as zero point.
+    """How a weight is quantized: bits, weights per block, and whether the zero point of all blocks is the middle code.
 
-    With `negates` the scale of a symmetric block may be below zero, so that its largest weight gets the lowest code,
-    for which there is no opposite. With `searches` narrower ranges are tried and zero points fitted. Scales are
-    rounded to `scale_type`.
+    With `negates`, the scale of a symmetric block may be negative, so that its largest weight gets the lowest code,
+    which has no opposite. With `searches`, narrower ranges are tried and zero points are fitted. Scales are rounded to
+    `scale_type`.
     """
 
     bits: int
@@ -64,7 +64,7 @@ class Scheme:
 class Tile(NamedTuple):
     """A part of a weight: the first block and the first column, and the weights [blocks, block, columns] in float32.
 
-    Weights beyond the last row are zero. The array is used again for the next tile.
+    Weights beyond the last row are zero. The array is reused for the next tile.
     """
 
     block: int
@@ -73,7 +73,7 @@ class Tile(NamedTuple):
 
 
 def tiles(matrix: Array, block: int) -> Iterator[Tile]:
-    """Cut a weight [K, N] into tiles, in the order in which its elements lie in the file."""
+    """Cut a weight [K, N] into tiles, in the order of its elements in the file."""
     rows, columns = matrix.shape
     blocks = max(1, min(128 // block, -(-rows // block)))
     width = min(columns, max(_NARROWEST, TILE // (blocks * block)))
@@ -92,7 +92,7 @@ def tiles(matrix: Array, block: int) -> Iterator[Tile]:
 
 @dataclass
 class Fit:
-    """Scales and zero points that codes of blocks are made by, and sums over the codes: [blocks, columns].
+    """The scales and zero points that give the codes of blocks, and sums over the codes: [blocks, columns].
 
     `total` is Σ (code - zero); for `num` and `den` see above.
     """
@@ -112,12 +112,12 @@ class Fit:
 
     @property
     def gain(self) -> Array:
-        """The part of Σ w² that the codes stand for."""
+        """The part of Σ w² that the codes represent."""
         gain: Array = np.divide(self.num * self.num, self.den, out=np.zeros_like(self.num), where=self.den > 0)
         return gain
 
     def improve(self, other: Fit) -> None:
-        """Take over the blocks in which another fit is better."""
+        """Copy the blocks in which another fit is better."""
         better = other.gain > self.gain
         for mine, its in zip(vars(self).values(), vars(other).values()):
             np.copyto(mine, its, where=better)
@@ -125,13 +125,13 @@ class Fit:
 
 @dataclass
 class Coder:
-    """Finds scales, zero points and codes by a scheme, tile by tile; its arrays are used again."""
+    """Finds scales, zero points and codes for a scheme, tile by tile; its arrays are reused."""
 
     scheme: Scheme
     _buffers: dict[str, Array] = field(default_factory=dict)
 
     def quantize(self, weights: Array) -> tuple[Array, Array, Array]:
-        """Return codes, uint8 of the tile's shape, scales and zero points. Refuses weights that are not finite."""
+        """Return codes (uint8, shaped like the tile), scales and zero points; refuse weights that are not finite."""
         with np.errstate(all="ignore"):
             found = self._rounded(weights, *self._range(weights), keep=True)
             if self.scheme.searches:
@@ -145,7 +145,7 @@ class Coder:
         return scale, zero
 
     def _keep(self, numbers: Array) -> None:
-        """Keep the codes in the lowest bits of numbers."""
+        """Store the codes, which are in the lowest bits of the numbers."""
         np.copyto(self._buffer("codes", numbers.shape, np.uint8), numbers.view(np.uint32), casting="unsafe")
 
     def _buffer(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
@@ -156,7 +156,7 @@ class Coder:
         return held[:size].reshape(shape)
 
     def _range(self, weights: Array) -> tuple[Array, Array]:
-        """Return scales and zero points that let the codes cover the range of each block, and zero."""
+        """Return scales and zero points with which the codes cover the range of each block and zero."""
         scheme = self.scheme
         high, low = weights.max(axis=1), weights.min(axis=1)
         if not (np.isfinite(high).all() and np.isfinite(low).all()):
@@ -182,7 +182,7 @@ class Coder:
         return codes
 
     def _rounded(self, weights: Array, scale: Array, zero: Array, keep: bool = False) -> Fit:
-        """Return the fit whose codes are made by a scale and a zero point."""
+        """Return the fit with the codes that these scales and zero points give."""
         steps = self._codes(weights, scale, zero)
         if keep:
             self._keep(steps)
@@ -190,11 +190,11 @@ class Coder:
         return Fit(scale, zero, steps.sum(axis=1), _dot(weights, steps), _dot(steps, steps))
 
     def _search(self, weights: Array, found: Fit) -> None:
-        """Improve a fit: narrower ranges, then what fits the codes that were found, and the codes to that."""
+        """Improve a fit: try narrower ranges, then fit scales and zero points to the codes, and codes to them."""
         scheme, first, zero = self.scheme, found.coding.copy(), found.zero.copy()
         middle = np.float32(scheme.top / 2)
         for ratio in _RATIOS[scheme.bits]:
-            # Around the same weight, which gets the code in the middle.
+            # Narrow the range around the weight that has the middle code.
             shifted = zero if scheme.symmetric else middle + (zero - middle) / np.float32(ratio)
             found.improve(self._rounded(weights, first * np.float32(ratio), self._legal(shifted)))
         mean = weights.sum(axis=1) / np.float32(weights.shape[1])
@@ -205,7 +205,7 @@ class Coder:
                 found.improve(self._rounded(weights, *self._line(found, mean, weights.shape[1])))
 
     def _line(self, found: Fit, mean: Array, count: int) -> tuple[Array, Array]:
-        """Return the scale and the zero point of the line through weights over codes, given the mean of the weights."""
+        """Return scale and zero point of the regression line of weights over codes, given the mean of the weights."""
         step = found.total / np.float32(count)
         slope, spread = found.num - found.total * mean, found.den - found.total * step
         scale = np.divide(slope, spread, out=found.scale, where=(spread > 0) & (slope > 0))
@@ -216,7 +216,7 @@ class Coder:
         return legal
 
     def _storable(self, scale: Array) -> Array:
-        """Round scales to the type that they are stored in."""
+        """Round scales to the type in which they are stored."""
         rounded = scale.astype(self.scheme.scale_type).astype(np.float32)
         if not np.isfinite(rounded).all():
             raise Refusal("the weight is not finite")
@@ -224,7 +224,7 @@ class Coder:
 
 
 def _usable(scale: Array) -> Array:
-    """Return scales to divide by: any where all weights of a block are zero, or next to it."""
+    """Return scales to divide by: 1 where all weights of a block are zero or nearly zero."""
     usable: Array = np.where(np.abs(scale) < np.finfo(np.float32).tiny, np.float32(1), scale)
     return usable
 

@@ -1,9 +1,9 @@
-"""Weights rounded row by row, so that later rows make up for the error of those before in what a product computes.
+"""Weights rounded row by row, so that later rows compensate for the errors of earlier rows in a product.
 
-Of a product x · W the squared error on the calibration data X is that of (W - Q)ᵀ · H · (W - Q) with H = Xᵀ · X. After
-row k of W was rounded, with the error e, the best for the rows after it is to change by -e · u[j] / u[k], where u is
-row k of the upper triangular U with Uᵀ · U = H⁻¹ (Frantar et al., GPTQ, 2022; Hassibi and Stork, 1993). Scales and
-zero points of the blocks are found first, so that the order of the rows is free.
+The squared error of a product x · W on the calibration data X is given by (W - Q)ᵀ · H · (W - Q) with H = Xᵀ · X. After
+row k of W is rounded with the error e, the best change of each later row j is -e · u[j] / u[k], where u is row k of the
+upper triangular U with Uᵀ · U = H⁻¹ (Frantar et al., GPTQ, 2022; Hassibi and Stork, 1993). Scales and zero points of
+the blocks are found first, so the rows may be rounded in any order.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from ._nbits_sites import Quantizer, Tensors
 
 _TOGETHER = 256 << 20
-"""Bytes of the matrices H that are summed up in one run over the calibration data."""
+"""Maximum bytes of the matrices H that are accumulated in one run over the calibration data."""
 
 _DAMPING = 0.01
-"""Part of the mean of its diagonal that is added to the diagonal of H, so that it has an inverse."""
+"""Fraction of the mean of the diagonal of H that is added to the diagonal, so that H has an inverse."""
 
 _LAZY = 128
-"""Rows after which the rest of the weight makes up for the errors of all of them at once."""
+"""Number of rows whose errors are compensated for in the rest of the weight at once."""
 
 _COLUMNS = 2048
 """Columns that are rounded at once."""
@@ -38,7 +38,7 @@ _COLUMNS = 2048
 
 @dataclass(frozen=True)
 class _Wanted:
-    """A weight to quantize, and the data of all products that read it in the same way."""
+    """A weight to quantize, and all products that read it in the same way."""
 
     weight: Weight
     scheme: Scheme
@@ -51,7 +51,7 @@ class _Wanted:
 
 @dataclass
 class Calibrated:
-    """Quantizes the weights of all products of a model by the data that reach them."""
+    """Quantizes the weights of all products of a model, using the data that reach them."""
 
     graph: Graph
     quantizer: Quantizer
@@ -72,7 +72,7 @@ class Calibrated:
             try:
                 product, scheme = self.quantizer.plan(node)
             except Refusal:
-                continue  # the site says so
+                continue  # reported by the site
             if node.scope is not self.graph.main:
                 continue
             key = product.weight, scheme
@@ -98,7 +98,7 @@ class Calibrated:
         return wanted.weight.turned, wanted.scheme, self.quantizer.form, self.act_order, names
 
     def _tensors(self, wanted: _Wanted, hessian: Array | None) -> Tensors:
-        """Return the tensors of a weight, made by its matrix H unless they are known."""
+        """Return the tensors of a weight, computed with its matrix H unless they are remembered."""
 
         def make() -> Tensors:
             assert hessian is not None
@@ -113,7 +113,7 @@ class Calibrated:
         return self.graph.remember((wanted.weight.value.name, self._how(wanted)), make)
 
     def _hessians(self, group: Sequence[_Wanted]) -> dict[frozenset[_Read], Array]:
-        """Return H by the data that are multiplied: the mean of xᵀ · x, in one run over the calibration data."""
+        """Return H for the data of each weight: the sum of xᵀ · x, in one run over the calibration data."""
         readers: dict[Value, dict[_Read, Product]] = {}
         for product in (product for one in group for product in one.products):
             readers.setdefault(product.data, {}).setdefault(_read(product), product)
@@ -145,7 +145,7 @@ def _data(wanted: _Wanted) -> frozenset[_Read]:
 
 
 def _groups(wanted: list[_Wanted]) -> Iterator[list[_Wanted]]:
-    """Cut the weights into groups whose matrices H fit in memory together."""
+    """Divide the weights into groups whose matrices H fit in memory together."""
     group: list[_Wanted] = []
     known: set[_Read] = set()
     size = 0
@@ -163,7 +163,7 @@ def _groups(wanted: list[_Wanted]) -> Iterator[list[_Wanted]]:
 
 
 def _order(hessian: Array, act_order: bool) -> Array:
-    """Return the order in which rows are rounded: those with the largest data first, or as they stand."""
+    """Return the order in which rows are rounded: those with the largest data first, or the original order."""
     if not act_order:
         return np.arange(len(hessian))
     order: Array = np.argsort(-np.diagonal(hessian), kind="stable")
@@ -171,14 +171,14 @@ def _order(hessian: Array, act_order: bool) -> Array:
 
 
 def _factor(hessian: Array, order: Array) -> Array:
-    """Return the upper triangular U with Uᵀ · U = H⁻¹, its rows in the order given.
+    """Return the upper triangular U with Uᵀ · U = H⁻¹, its rows in the given order.
 
-    With the axes of H turned round, H = L · Lᵀ is found by Cholesky, and U is the inverse of L with the axes turned
-    round again.
+    With the axes of H reversed, the Cholesky decomposition is H = L · Lᵀ, and U is the inverse of L with its axes
+    reversed again.
     """
     turned = hessian[np.ix_(order[::-1], order[::-1])].astype(np.float64 if len(order) <= 4096 else np.float32)
     diagonal = np.einsum("ii->i", turned)
-    # Of data that are always zero the weights do not matter, and are rounded by themselves.
+    # Weights of data that are always zero do not matter, and are rounded on their own.
     diagonal[diagonal == 0] = 1
     damping = _DAMPING * diagonal.mean()
     for _ in range(6):

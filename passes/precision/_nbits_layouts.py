@@ -1,7 +1,7 @@
 """Codes, scales and zero points as operators read them: along the columns of a weight, or along its rows.
 
-`ColumnLayout` is that of com.microsoft MatMulNBits and GatherBlockQuantized: the blocks of a column one after the
-other, each packed by itself, the first code in the lowest bits. `RowLayout` is that of a weight that
+`ColumnLayout` is the layout of com.microsoft MatMulNBits and GatherBlockQuantized: the blocks of a column in sequence,
+each packed separately, with the first code in the lowest bits. `RowLayout` is the layout of a weight that
 DequantizeLinear reads, packed in the order of its elements, as ONNX packs tensors of 4 and 2 bits.
 """
 
@@ -17,10 +17,10 @@ from ._nbits_blocks import Array, Scheme
 
 
 class Layout(Protocol):
-    """Takes the parts of a quantized weight, in any order, and returns its tensors."""
+    """Collects the parts of a quantized weight, in any order, and returns its tensors."""
 
     def put(self, block: int, column: int, codes: Array, scale: Array, zero: Array) -> None:
-        """Take codes [blocks, block, columns], scales and zero points [blocks, columns] from a block and a column on.
+        """Store codes [blocks, block, columns], scales and zero points [blocks, columns] at a block and a column.
 
         Codes beyond the last row of the weight are dropped.
         """
@@ -30,7 +30,7 @@ class Layout(Protocol):
 
 
 def pack(codes: Array, bits: int) -> Array:
-    """Pack codes of fewer than 8 bits along the second axis, which has a multiple of 8 / bits; the first comes lowest.
+    """Pack codes of fewer than 8 bits along the second axis, a multiple of 8 / bits long; the first code is lowest.
 
     [blocks, block, columns] becomes [blocks, block · bits / 8, columns].
     """
@@ -42,12 +42,12 @@ def pack(codes: Array, bits: int) -> Array:
 
 
 def pack_rows(codes: Array, bits: int) -> Array:
-    """Pack codes along the last axis; missing ones at its end are 0."""
+    """Pack codes along the last axis, padded with 0 at the end."""
     missing = -codes.shape[-1] % (8 // bits)
     if missing:
         codes = np.concatenate([codes, np.zeros((*codes.shape[:-1], missing), np.uint8)], axis=-1)
     while bits < 8:
-        # Two neighbours are one wider number, which keeps numpy on consecutive elements.
+        # Two neighbors are read as one wider number, so that NumPy works on consecutive elements.
         pairs = np.ascontiguousarray(codes).view(np.dtype("<u2"))
         codes = (pairs | (pairs >> np.uint16(8 - bits))).astype(np.uint8)
         bits *= 2
@@ -68,7 +68,7 @@ class ColumnLayout:
         self._zero = np.zeros((columns, padded), np.uint8)
 
     def put(self, block: int, column: int, codes: Array, scale: Array, zero: Array) -> None:
-        """Take a part."""
+        """Store a part."""
         bits, (blocks, _, columns) = self._scheme.bits, codes.shape
         place = slice(column, column + columns), slice(block, block + blocks)
         self._codes[place] = pack(codes, bits).transpose(2, 0, 1)
@@ -104,7 +104,7 @@ class SignedTableLayout(ColumnLayout):
 
 
 class RowLayout:
-    """Codes [K, N], scales and zero points [blocks, N]; vectors [N] where a block is a whole column.
+    """Codes [K, N], scales and zero points [blocks, N]; vectors [N] if a block is a whole column.
 
     Symmetric codes are signed, and have no zero points.
     """
@@ -119,13 +119,13 @@ class RowLayout:
         self._zero = np.empty((blocks, columns), np.uint8)
 
     def put(self, block: int, column: int, codes: Array, scale: Array, zero: Array) -> None:
-        """Take a part."""
+        """Store a part."""
         blocks, _, columns = codes.shape
         part = slice(column, column + columns)
         place = slice(block * self._scheme.block, (block + blocks) * self._scheme.block), part
         there = self._codes[place]
         if self._scheme.symmetric:
-            # Less the middle, in two's complement.
+            # Subtract the middle, in two's complement.
             np.bitwise_xor(codes.reshape(-1, columns)[: there.shape[0]], np.uint8(self._scheme.middle), out=there)
         else:
             there[...] = codes.reshape(-1, columns)[: there.shape[0]]

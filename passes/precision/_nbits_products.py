@@ -1,4 +1,4 @@
-"""Products with a constant matrix, and rows that are gathered from one."""
+"""Products with a constant matrix, and rows gathered from one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PRODUCTS = ("MatMul", "Gemm")
 class Weight:
     """A constant matrix [K, N] of a product; with `turned` it is stored as [N, K].
 
-    Of a table, the columns are the rows that are gathered.
+    For a table, the columns are the rows that are gathered.
     """
 
     value: Value
@@ -25,22 +25,22 @@ class Weight:
 
     @property
     def rows(self) -> int:
-        """K: how many numbers are added up."""
+        """K, the number of products that are added up."""
         return self._stored[1 if self.turned else 0]
 
     @property
     def columns(self) -> int:
-        """N: how many results there are."""
+        """N, the number of results."""
         return self._stored[0 if self.turned else 1]
 
     @property
     def nbytes(self) -> int:
-        """The bytes that it takes now."""
+        """The present size in bytes."""
         return self.value.tensor.nbytes if self.value.tensor is not None else 0
 
     @property
     def dtype(self) -> str:
-        """The element type, as numpy calls it."""
+        """The NumPy name of the element type."""
         return str(self.value.dtype.numpy().name) if self.value.dtype is not None else ""
 
     @property
@@ -48,7 +48,7 @@ class Weight:
         return self.value.static_shape or (0, 0)
 
     def matrix(self) -> Array:
-        """Return the elements [K, N], a view over the file for a large one."""
+        """Return the elements [K, N], as a view of the file if they are large."""
         array = self.value.constant
         assert array is not None
         return array.T if self.turned else array
@@ -67,11 +67,11 @@ class Product:
     addend: Value | None = None
 
     def rows_of(self, data: Array) -> Array:
-        """Return what the data held as rows [rows, K]."""
+        """Return recorded data as rows [rows, K]."""
         return (data.T if self.transposes_data else data).reshape(-1, self.weight.rows)
 
     def bias(self) -> Array | None:
-        """Return the addend as one number for each column; None unless it is constant and is that."""
+        """Return beta · addend as one number for each column; None if it is not a constant of that form."""
         array = None if self.addend is None else self.addend.constant
         columns = self.weight.columns
         if array is None or array.size not in (1, columns) or (array.ndim > 0 and array.shape[-1] != array.size):
@@ -81,7 +81,7 @@ class Product:
 
 
 def read_product(node: Node) -> Product:
-    """Read a MatMul or a Gemm; refuse one that has no constant weight, or in which it is no matrix on the right."""
+    """Read a MatMul or a Gemm; refuse it unless its right factor is a constant matrix."""
     data, factor = node.required_input(0), node.required_input(1)
     weight = _weight(factor)
     if weight is None and _weight(data) is not None:
@@ -113,7 +113,7 @@ def read_table(node: Node) -> Weight:
 
 
 def _weight(factor: Value) -> Weight | None:
-    """Return a constant factor, or one that a Transpose turns, which stays where others read the constant too."""
+    """Return a constant factor, or one behind a Transpose; a constant that has other readers stays in the graph."""
     if factor.tensor is not None:
         return Weight(factor, turned=False)
     node = factor.producer

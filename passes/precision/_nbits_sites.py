@@ -1,4 +1,4 @@
-"""One site of `quantize-weights`: what becomes of a product, or of a table that rows are gathered from."""
+"""One site of `quantize-weights`: the conversion of a product, or of a table whose rows are gathered."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ BITS = (8, 4, 2)
 BLOCKS = (16, 32, 64, 128, 256)
 
 _FIRST_OPSETS = {"block_size": 21, "whole columns": 13, "float16": 19, 8: 13, 4: 21, 2: 25}
-"""The opsets from which on DequantizeLinear has blocks, an axis, float16 scales, and codes of so many bits."""
+"""The first opsets in which DequantizeLinear has blocks, an axis, float16 scales, and codes of 8, 4 or 2 bits."""
 
 Tensors = tuple[Any, ...]
 
 
 @dataclass
 class Quantizer:
-    """Makes the operators for quantized weights, by the options of the pass."""
+    """Creates the operators for quantized weights, according to the options of the pass."""
 
     graph: Graph
     bits: int
@@ -40,11 +40,11 @@ class Quantizer:
 
     @property
     def is_standard(self) -> bool:
-        """Whether operators of ONNX alone are made."""
+        """Whether only standard ONNX operators are created."""
         return self.form == "standard"
 
     def plan(self, node: Node) -> tuple[Product, Scheme]:
-        """Read a product and choose how its weight is quantized; refuse what cannot be."""
+        """Read a product and choose how its weight is quantized; refuse a weight that cannot be."""
         product = read_product(node)
         weight = product.weight
         scheme = self._scheme(weight)
@@ -56,7 +56,7 @@ class Quantizer:
         return product, scheme
 
     def product(self, node: Node, new: Builder) -> None:
-        """Let a product read a quantized weight."""
+        """Make a product read a quantized weight."""
         product, scheme = self.plan(node)
         if self.calibrated is not None:
             tensors = self.calibrated(product, scheme)
@@ -85,10 +85,10 @@ class Quantizer:
         make = self._standard_gather if self.is_standard else self._gather_block_quantized
         new.replace(node.outputs[0], make(node, scheme, parts, new))
 
-    # How
+    # Schemes
 
     def _scheme(self, weight: Weight) -> Scheme:
-        """Return how a weight is quantized; refuse one that is too small, or has no blocks of the size asked for."""
+        """Return how a weight is quantized; refuse one that is too small or has no blocks of the requested size."""
         if weight.rows * weight.columns < max(self.min_elements, 1):
             raise Refusal("the weight has few elements")
         return Scheme(
@@ -103,7 +103,7 @@ class Quantizer:
     def _block(self, rows: int) -> int:
         if self.is_standard:
             return rows if not self.block or self.block >= rows else self.block
-        # No larger than it takes to hold a column, with a padding of zeros.
+        # No larger than needed to hold a column padded with zeros.
         whole = max(1 << (rows - 1).bit_length(), min(BLOCKS))
         if not self.block and whole != rows:
             raise Refusal("MatMulNBits has no blocks of this number of rows")
@@ -125,7 +125,7 @@ class Quantizer:
     # The weights
 
     def _remembered(self, weight: Weight, scheme: Scheme, *, flat: bool = False) -> Tensors:
-        """Return the tensors of a quantized weight, which are made once for all runs on the committed model."""
+        """Return the tensors of a quantized weight, computed once for all runs on the committed model."""
 
         def make() -> Tensors:
             coder, layout = Coder(scheme), self.layout(weight, scheme, flat=flat)
@@ -136,13 +136,13 @@ class Quantizer:
         return self.remember(weight, (weight.turned, scheme, self.form, flat), make)
 
     def remember(self, weight: Weight, how: Hashable, make: Callable[[], Tensors]) -> Tensors:
-        """Return what was made of a weight, in an earlier run on the committed model maybe."""
+        """Return tensors made from a weight, possibly in an earlier run on the committed model."""
         if weight.value.scope is not self.graph.main:
-            return make()  # graphs within others may use the same name for something else
+            return make()  # subgraphs may use the same name for a different value
         return self.graph.remember((weight.value.name, how), make)
 
     def layout(self, weight: Weight, scheme: Scheme, *, flat: bool = False) -> Layout:
-        """Return what takes the codes of a weight; `flat` for the rows of a table."""
+        """Return the layout that stores the codes of a weight; `flat` for the rows of a table."""
         if flat:
             return (SignedTableLayout if self.is_standard else TableLayout)(scheme, weight.rows, weight.columns)
         return (RowLayout if self.is_standard else ColumnLayout)(scheme, weight.rows, weight.columns)
@@ -158,7 +158,7 @@ class Quantizer:
         return (codes, *self.remember(product.weight, how, make), *zero_points)
 
     def _values(self, node: Node, weight: Weight, tensors: Tensors, new: Builder) -> tuple[Value, ...]:
-        """Return initializers with tensors that a node can read; those of a site before, if they are still there.
+        """Return initializers with tensors for a node; those of an earlier site are reused if they still exist.
 
         A site that is skipped leaves nothing in the graph.
         """
@@ -198,7 +198,7 @@ class Quantizer:
         return new.node("Add", result, addend)
 
     def _standard_product(self, product: Product, scheme: Scheme, parts: tuple[Value, ...], new: Builder) -> Value:
-        # One for each product, even of the same weight: that is how ONNX Runtime makes MatMulNBits of them.
+        # One for each product, even of the same weight: ONNX Runtime fuses this form into MatMulNBits.
         weight = _dequantized(parts, scheme, product.weight.rows, new)
         node, (data, _, *rest) = product.node, product.node.inputs
         attributes = {name: held for name, held in node.attributes.items() if name != "transB"}
@@ -223,7 +223,7 @@ class Quantizer:
 
 
 def _dequantized(parts: tuple[Value, ...], scheme: Scheme, rows: int, new: Builder) -> Value:
-    """Return the weight [K, N] of its codes, scales and zero points."""
+    """Return the weight [K, N] computed from its codes, scales and zero points."""
     if scheme.block == rows:
         return new.node("DequantizeLinear", *parts, axis=1)
     return new.node("DequantizeLinear", *parts, axis=0, block_size=scheme.block)

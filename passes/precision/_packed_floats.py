@@ -1,8 +1,8 @@
-"""Operators of com.microsoft that hold weights in integers themselves, and the operators on floats that they stand for.
+"""Operators of com.microsoft that contain weights as integers, and the operators on floats that they represent.
 
-Codes of fewer than 8 bits are packed along the rows of a byte array, the first one in the lowest bits. What is left out
-of zero points is the code in the middle, 2^(bits - 1), of signed integers 0. Read from the schemas of ONNX Runtime
-1.32, and compared with its kernels (tests/passes/test_packed_floats.py).
+Codes of fewer than 8 bits are packed along the rows of a byte array, the first one in the lowest bits. A missing zero
+point is the middle code, 2^(bits - 1), or 0 for signed integers. Read from the schemas of ONNX Runtime 1.32, and
+compared with its kernels (tests/passes/test_packed_floats.py).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from surgery import Builder, Node, Value, data_type, unpacked_codes
 from ._integers import Array, wide
 
 _COLUMNS = 1 << 22
-"""Elements of a weight that are worked on at once, so that little more than the result is held."""
+"""Elements of a weight that are processed at once, so that little more than the result is in memory."""
 
 
 def convert_packed(node: Node, new: Builder) -> None:
-    """Compute with the floats that the packed integers of a node stand for."""
+    """Replace a node with operators on the floats that its packed integers represent."""
     made = PACKED[node.op](node, new)
     for old, result in zip(node.outputs, made):
         new.replace(old, result)
@@ -81,14 +81,14 @@ def _constant(node: Node, position: int, new: Builder) -> Array:
 
 
 def _zeros(zero: Array | None, columns: int, bits: int) -> Array:
-    """Return zero points [columns, blocks], or more; one for all where they are left out."""
+    """Return zero points [columns, blocks or more], or a single one for all if they are missing."""
     if zero is None:
         return np.full((1, 1), 1 << (bits - 1))
     return unpacked_codes(zero.reshape(columns, -1), bits) if zero.dtype == np.uint8 else zero.reshape(columns, -1)
 
 
 def _blocks(packed: Array, scales: Array, zeros: Array, bits: int, block: int) -> Array:
-    """Return the floats of codes that are packed along the last axis, in blocks with a scale each."""
+    """Return the floats of codes that are packed along the last axis, in blocks with one scale each."""
     width = packed.shape[1] * 8 // bits
     made = np.empty((len(packed), width), scales.dtype)
     step = max(_COLUMNS // max(width, 1), 1)

@@ -1,4 +1,4 @@
-"""QuantizeLinear and DequantizeLinear around values: made once for all that read them, and recognized."""
+"""QuantizeLinear and DequantizeLinear pairs: created once for all readers of a value, and recognized."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ QUANTIZE = ("QuantizeLinear", "com.microsoft::QuantizeLinear")
 DEQUANTIZE = ("DequantizeLinear", "com.microsoft::DequantizeLinear")
 
 STANDARD = {"uint8": 10, "int8": 10, "int32": 10, "uint16": 21, "int16": 21}
-"""The opset from which QuantizeLinear and DequantizeLinear of ONNX take a type; before, those of com.microsoft do."""
+"""The first opset in which ONNX's QuantizeLinear and DequantizeLinear support a type; before, com.microsoft's do."""
 
 PER_CHANNEL = 13
-"""The opset from which DequantizeLinear may have a scale for each index of an axis."""
+"""The first opset in which DequantizeLinear may have a scale for each index of an axis."""
 
 
 class Pairs:
-    """Makes what the sites of one run share: scales, and the quantized form of values."""
+    """Creates the values that sites of one run share: scales, and the quantized form of values."""
 
     def __init__(self) -> None:
         self._shared = Shared()
 
     def rounded(self, node: Node, value: Value, affine: Affine, name: str, new: Builder) -> Value:
-        """Return a value after QuantizeLinear and DequantizeLinear, for `node` and all that read it the same way.
+        """Return a value after QuantizeLinear and DequantizeLinear, shared by `node` and other readers in its graph.
 
-        `name` is that of the value whose range it has; a value that was dequantized with the same scale stays.
+        `name` is the name of the value whose range it has; a value dequantized with the same scale is returned as is.
         """
         if is_held(value, affine):
             return value
@@ -55,7 +55,7 @@ class Pairs:
     def dequantized(
         self, node: Node, name: str, key: Any, tensors: tuple[Any, ...], axis: int | None, new: Builder
     ) -> Value:
-        """Return integers, with their scales and zero points, as the floating-point numbers that they stand for."""
+        """Return the floating-point numbers that integers with these scales and zero points represent."""
 
         def make() -> tuple[Value, ...]:
             integers, *others = (
@@ -68,7 +68,7 @@ class Pairs:
 
 
 def prefix_of(node: Node, kind: str) -> str:
-    """Return the domain whose QuantizeLinear takes a type, as a prefix of operators."""
+    """Return the domain whose QuantizeLinear supports a type, as a prefix of operators."""
     return "" if node.graph.opset >= STANDARD[kind] else "com.microsoft::"
 
 
@@ -78,7 +78,7 @@ def tensor(array: Array, name: str) -> Any:
 
 
 def is_held(value: Value, affine: Affine) -> bool:
-    """Return whether a value was dequantized with this scale and this zero point."""
+    """Return whether a value was dequantized with this scale, zero point and type."""
     node = value.producer
     if node is None or node.op not in DEQUANTIZE or len(node.inputs) < 3:
         return False

@@ -1,4 +1,4 @@
-"""Matrix products of a computed factor and a constant weight."""
+"""Matrix products of computed data and a constant weight."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from surgery import Builder, Node, Value
 
 DEEPEST = (2**31 - 1) // (255 * 255)
-"""The longest sum of products of numbers of 8 bits that surely fits into the int32 of MatMulInteger."""
+"""The longest sum of products of 8-bit numbers that always fits into the int32 of MatMulInteger."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """alpha · A · B + beta · C, where A or B is the weight and the other one the data, each transposed or not."""
+    """alpha · A · B + beta · C, where one of A and B is the weight and the other the data, each transposed or not."""
 
     node: Node
     data: Value
@@ -28,23 +28,23 @@ class Product:
 
     @property
     def channel_axis(self) -> int:
-        """The axis of the weight, counted from the end, along which the channels of the result lie."""
+        """The axis of the weight, counted from the end, that holds the channels of the result."""
         return -2 if self.is_left != self.transposes_weight else -1
 
     @property
     def channel_axes(self) -> tuple[int, ...]:
-        """The axis of the channels, and those of a batch of matrices."""
+        """The axis of the channels, and the axes of a batch of matrices."""
         rank = self.weight.rank or 2
         return (*range(rank - 2), rank + self.channel_axis)
 
     @property
     def depth(self) -> int:
-        """How many numbers are multiplied and added up for each element of the result."""
+        """The number of products that are added up for each element of the result."""
         shape = self.weight.static_shape or (0, 0)
         return shape[-1] if self.channel_axis == -2 else shape[-2]
 
     def bias(self, new: Builder) -> Value | None:
-        """Return what is added to the product, scaled by beta; None where nothing is."""
+        """Return the addend of the product, scaled by beta; None if nothing is added."""
         if self.addend is None or not self.beta:
             return None
         if self.beta == 1.0:
@@ -55,7 +55,7 @@ class Product:
         return new.node("Mul", self.addend, new.constant(np.array(self.beta, np.float32), "beta"))
 
     def transposed_data(self, value: Value, new: Builder) -> Value:
-        """Return what holds the data in any form, transposed if the product reads it so."""
+        """Return the data, given in any form, transposed if the product transposes them."""
         if not self.transposes_data:
             return value
         rank = self.data.rank or 2

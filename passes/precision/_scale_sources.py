@@ -1,4 +1,4 @@
-"""What computes a value, and can compute it with each channel divided by a factor."""
+"""Producers of a value whose constants can be scaled so that each channel is divided by a factor."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ NORMALIZATIONS = {
     "com.microsoft::SkipLayerNormalization": (2, 3),
     "com.microsoft::SkipSimplifiedLayerNormalization": (2,),
 }
-"""Normalizations of the last axis, with the inputs that are a factor and a shift for each channel."""
+"""Normalizations of the last axis, with the positions of the inputs that scale and shift each channel."""
 
 CHANNELS_SECOND = ("BatchNormalization", "GroupNormalization", "InstanceNormalization")
-"""Normalizations with such inputs 1 and 2 for the channels along axis 1."""
+"""Normalizations whose inputs 1 and 2 scale and shift the channels along axis 1."""
 
 PASSING = frozenset(
     {
@@ -31,7 +31,7 @@ PASSING = frozenset(
         *("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"),
     }
 )
-"""Operators that give c · y for c · x, with any c > 0 for each channel."""
+"""Operators that return c · y for c · x, with any c > 0 for each channel."""
 
 RESHAPING = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 POOLS = ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
@@ -40,7 +40,7 @@ LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "com.microsoft::FusedMatMul
 
 @dataclass
 class Source:
-    """The constants that are divided, the values that hold other numbers then, and the layer that makes channels."""
+    """The constants that are divided, the values that change as a result, and the layer that computes the channels."""
 
     channels: int
     operands: list[Operand] = field(default_factory=list)
@@ -48,9 +48,9 @@ class Source:
     layer: Node | None = None
 
     def take(self, value: Value, axis: int, readers: Collection[Node]) -> None:
-        """Find what divides a value, whose channels lie along an axis counted from the end; refuse where nothing can.
+        """Find the constants that divide a value with its channels along `axis`, counted from the end, or refuse.
 
-        `readers` are the nodes that may read it, for they read what is divided.
+        `readers` are the nodes that may read the value, because they expect it divided.
         """
         node = value.producer
         if value.is_output:
@@ -75,7 +75,7 @@ class Source:
         elif node.op in RESHAPING:
             data = node.required_input(0)
             shapes = data.shape, node.outputs[0].shape
-            # Elements stay in their order, so they stay in their channels where the last axis keeps its length.
+            # Elements keep their order, so they stay in their channels if the last axis keeps its length.
             if axis != -1 or any(not shape or shape[-1] != self.channels for shape in shapes):
                 raise Refusal(NO_SOURCE)
             self.take(data, -1, [node])
@@ -118,7 +118,7 @@ class Source:
     def _vector(self, node: Node, position: int, axis: int, *, is_divided: bool = False) -> None:
         """Divide a constant that is broadcast to the value.
 
-        Single numbers stay as they are, but for the bias of a Gemm: runtimes know a Gelu by them.
+        Single numbers are not expanded, except for the bias of a Gemm: runtimes recognize a Gelu by them.
         """
         shape = node.required_input(position).static_shape or ()
         spread = (self.channels, *[1] * (-axis - 1))
@@ -128,13 +128,13 @@ class Source:
         self.operands.append(operand(node, position, shape, spread, is_divided=is_divided))
 
     def _sum(self, node: Node, axis: int) -> None:
-        """Divide both terms of a sum, one of which is constant."""
+        """Divide both terms of a sum with one constant term."""
         data = self._broadcast(node)
         self._vector(node, 1 - data, axis)
         self.take(node.required_input(data), axis, [node])
 
     def _product(self, node: Node, axis: int) -> None:
-        """Divide a constant factor, or else the computed one that can be."""
+        """Divide a constant factor or, without one, the first computed factor that can be divided."""
         if any(node.required_input(position).is_constant for position in (0, 1)):
             self._vector(node, 1 - self._broadcast(node), axis)
             return
@@ -170,13 +170,13 @@ class Source:
 
 
 def _is_second(node: Node, axis: int) -> bool:
-    """Return whether an axis counted from the end is axis 1 of what a node computes."""
+    """Return whether an axis counted from the end is axis 1 of the result of a node."""
     rank = node.required_input(1).rank if node.op in ("Conv", "ConvTranspose") else node.required_input(0).rank
     return rank is not None and rank + axis == 1
 
 
 def _is_unbounded(node: Node) -> bool:
-    """Return whether a Clip has no bounds but zero and infinity."""
+    """Return whether a node is a Clip with no bounds other than zero and infinity."""
     return node.op == "Clip" and node.bounds is not None and all(b == 0 or math.isinf(b) for b in node.bounds)
 
 
@@ -202,7 +202,7 @@ _TAKERS: Mapping[str, Callable[[Source, Node, int], None]] = {
 
 
 def source_of(value: Value, channels: int, axis: int, readers: Collection[Node]) -> Source:
-    """Return what can divide the channels of a value that only `readers` read; refuse where nothing can."""
+    """Return the source that can divide the channels of a value that only `readers` read; refuse if there is none."""
     found = Source(channels)
     found.take(value, axis, readers)
     return found

@@ -1,4 +1,4 @@
-"""Positive factors by channel, which move between what computes a value and what reads it."""
+"""Positive factors per channel, which are moved between the producers and the readers of a value."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from ._integers import Array, blocks, extent, part, wide
 from ._products import product_of
 
 EVEN = 1.02
-"""Factors that differ by less change nothing that quantization would notice."""
+"""Factors whose ratio is below this have no noticeable effect on quantization."""
 
 NOTHING = 1e-30
-"""Weights below it count for nothing."""
+"""Weights below this are negligible."""
 
 DEAD = 1e-6
-"""The magnitude of a channel, as a share of that of the largest one, below which it counts as zero."""
+"""The magnitude of a channel, relative to the largest one, below which it counts as zero."""
 
 
 def is_live(*magnitudes: Array) -> Array:
-    """Return which channels have numbers worth a factor, by their magnitudes in several tensors."""
+    """Return which channels are not zero, and so need a factor, by their magnitudes in several tensors."""
     return np.asarray(np.all([each > DEAD * each.max(initial=0.0) for each in magnitudes], axis=0))
 
 
 @dataclass(frozen=True)
 class Operand:
-    """A constant operand of a node, and where it has the channels.
+    """A constant operand of a node, and the place of its channels.
 
-    The constant is looked at in the shape `view`; one number for each channel in the shape `spread` broadcasts to it.
+    The constant is viewed in the shape `view`; numbers for the channels, in the shape `spread`, broadcast to it.
     """
 
     node: Node
@@ -42,12 +42,12 @@ class Operand:
 
     @property
     def value(self) -> Value:
-        """The constant, as the node reads it now."""
+        """The constant that the node reads at present."""
         return self.node.required_input(self.position)
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What its magnitudes are remembered by."""
+        """The key under which its magnitudes are remembered."""
         return self.value.name, self.view, self.spread
 
     def magnitudes(self) -> Array:
@@ -57,7 +57,7 @@ class Operand:
         return np.maximum(-low, high).reshape(-1)
 
     def scaled(self, factors: Array) -> Array:
-        """Return the constant multiplied by the factors of its channels; refuse what float32 cannot hold."""
+        """Return the constant times the factors of its channels; refuse if the result is out of range."""
         array = _elements(self.value)
         spread = (1 / factors if self.is_divided else factors).reshape(self.spread)
         view = array.reshape(self.view)
@@ -68,7 +68,7 @@ class Operand:
             view = np.ascontiguousarray(np.broadcast_to(view, shape))
         made = np.empty(shape, array.dtype)
         smallest = float(np.finfo(array.dtype).tiny)
-        # What is next to nothing already may become a denormal number.
+        # A number that is already negligible may become denormal.
         for rows in blocks(view):
             with np.errstate(all="ignore"):
                 exact = wide(view[rows]) * part(spread, rows)
@@ -89,7 +89,7 @@ def _elements(value: Value) -> Array:
 def operand(
     node: Node, position: int, view: Sequence[int], spread: Sequence[int], *, is_divided: bool = False
 ) -> Operand:
-    """Return a weight or another parameter whose channels are scaled; refuse what is no constant of float32."""
+    """Return a weight or another parameter whose channels are scaled; refuse if it is no float32 constant."""
     value = node.required_input(position)
     tensor = value.tensor
     if tensor is None:
@@ -109,9 +109,9 @@ def along(node: Node, position: int, axis: int) -> Operand:
 
 
 def groups_of(node: Node) -> tuple[int, int, int, int]:
-    """Return the shape of the weight of a convolution: groups, both kinds of channels of each, elements of a kernel.
+    """Return the shape of the weight of a convolution: groups, both channel counts per group, elements of a kernel.
 
-    Conv has the output channels first, ConvTranspose the input channels.
+    In a Conv the output channels come first, in a ConvTranspose the input channels.
     """
     shape = node.required_input(1).static_shape or ()
     group = int(node.attr("group", 1))
@@ -124,7 +124,7 @@ def groups_of(node: Node) -> tuple[int, int, int, int]:
 class Reader:
     """A product with a constant weight that sums over the channels of a value.
 
-    `axis` is that of the channels of the data, counted from the end.
+    `axis` is the axis of the channels of the data, counted from the end.
     """
 
     node: Node
@@ -134,12 +134,12 @@ class Reader:
 
     @property
     def channels(self) -> int:
-        """How many channels the data have."""
+        """The number of channels of the data."""
         return int(np.prod(self.weight.spread))
 
 
 def reader_of(node: Node, new: Builder) -> Reader:
-    """Return how a product reads the channels of its data; refuse where it is not by a constant weight."""
+    """Return how a product reads the channels of its data; refuse if its weight is not constant."""
     if node.op in ("Conv", "ConvTranspose"):
         group, outer, inner, kernel = groups_of(node)
         spread = (group, 1, inner, 1) if node.op == "Conv" else (group, outer, 1, 1)
@@ -154,9 +154,9 @@ def reader_of(node: Node, new: Builder) -> Reader:
 
 
 def rounded_factors(factors: Array, *, powers_of_two: bool) -> Array:
-    """Round factors to float32, or to powers of two; refuse where they hardly differ.
+    """Round factors to float32, or to powers of two; refuse if they hardly differ.
 
-    A channel without a factor, NaN, gets the mean of the others.
+    A channel without a factor (NaN) gets the geometric mean of the others.
     """
     with np.errstate(all="ignore"):
         logs = np.log2(factors)
@@ -174,7 +174,7 @@ def rounded_factors(factors: Array, *, powers_of_two: bool) -> Array:
 def move(
     factors: Array, taking: Sequence[Operand], giving: Sequence[Operand], values: Sequence[Value], new: Builder
 ) -> None:
-    """Multiply the weights that read a value, and divide what computes it; `values` hold other numbers afterwards."""
+    """Multiply the weights that read a value, and divide the constants that compute it; this changes `values`."""
     for each, by in [*((one, factors) for one in taking), *((one, 1 / factors) for one in giving)]:
         made = new.at(each.node).constant(each.scaled(by), each.value.name)
         new.set_input(each.node, each.position, made)

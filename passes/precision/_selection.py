@@ -1,4 +1,4 @@
-"""The nodes that a pass takes, by their operators and by what its user says."""
+"""The nodes that a pass edits, by their operators and by the options of the user."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from surgery import Graph, Node, NodeSelector
 
 CONTRIB = frozenset({"Attention", "FusedMatMul"})
-"""Operators of com.microsoft, which options name without the domain."""
+"""Operators of com.microsoft that options name without the domain."""
 
 
 def chosen(
@@ -15,7 +15,7 @@ def chosen(
 ) -> list[Node]:
     """List the nodes of these operators in the order of the graph: those selected, without those excluded.
 
-    UsageError for a selector that selects nothing at all.
+    Raise UsageError for a selector that selects nothing.
     """
     operators = {f"com.microsoft::{op}" if op in CONTRIB else op for op in ops}
     selected = None if nodes is None else set(graph.select(nodes))

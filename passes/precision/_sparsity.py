@@ -1,4 +1,4 @@
-"""Which weights are pruned: those of the least magnitude, by themselves, in groups of four, or by channels."""
+"""Choice of the weights to prune: those of the least magnitude, individually, in groups of four, or by channel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ._integers import Array, blocks
 
 
 def least(array: Array, share: float) -> Array:
-    """Return an array without its elements of the least magnitude; of equal ones the first go first."""
+    """Return an array with its elements of the least magnitude set to zero, the first ones first if they are equal."""
     size = np.abs(array.astype(np.float32)).reshape(-1)
     count = int(share * size.size)
     if not count:
@@ -22,7 +22,7 @@ def least(array: Array, share: float) -> Array:
 
 
 def two_of_four(array: Array, axis: int) -> Array:
-    """Return an array without the two least of each four elements in a row along an axis; a rest of less stays."""
+    """Return an array with the two least of each four elements along an axis set to zero; a remainder stays."""
     pruned = array.copy()
     rows = np.moveaxis(pruned, axis, -1)
     whole = rows.shape[-1] // 4 * 4
@@ -36,7 +36,7 @@ def two_of_four(array: Array, axis: int) -> Array:
 
 
 def weakest(array: Array, axis: int, share: float) -> Array:
-    """Return the indices along an axis with the least sums of squares, in order; at least one index is left."""
+    """Return the indices along an axis with the least sums of squares, in ascending order, but never all of them."""
     lengths = array.shape[axis]
     totals = np.zeros(lengths)
     for index in range(lengths):

@@ -17,16 +17,16 @@ from ._pairs import PER_CHANNEL, Pairs
 from ._units import Unit, ranges_of
 
 LARGEST_BIAS = 2.0**30
-"""The integers of a bias stay below: half of what int32 holds, so that the sum of the products has room."""
+"""Bound of the integers of a bias, half the range of int32, so that the sum of the products has room."""
 
 FINE_BIAS = 2.0**20
-"""The integers in which the bias of a channel is held whose weights are all zero."""
+"""Bound of the integers of the bias of a channel whose weights are all zero."""
 
 SMALLEST_STEP = 1e-30
-"""The least product of two scales, far above the smallest normal number of float32."""
+"""Minimum product of two scales, far above the smallest normal number of float32."""
 
 Key = tuple[str, int | None]
-"""The name of a value, and the axis of its channels where those are looked at."""
+"""The name of a value, and the axis of its channels if statistics per channel are needed."""
 
 Found = dict[Key, Statistics | ChannelStatistics]
 
@@ -45,7 +45,7 @@ class Scheme:
 
 
 class Quantizer:
-    """Quantizes operators one by one; what has to be known is measured at once, before the first."""
+    """Quantizes operators one by one; all statistics are collected at once, before the first operator."""
 
     def __init__(self, graph: Graph, scheme: Scheme, units: Sequence[Unit]) -> None:
         self.graph = graph
@@ -55,7 +55,7 @@ class Quantizer:
         self._affine: dict[Value, Affine] = {}
 
     def _measured(self, units: Sequence[Unit]) -> Found:
-        """Return what calibration shows of the values that are rounded."""
+        """Return the calibration statistics of the values that are rounded."""
         wanted: dict[Value, dict[Key, None]] = {value: {(value.name, None): None} for value in ranges_of(units)}
         for unit in units:
             if self.scheme.correct_bias and unit.channels is not None:
@@ -76,7 +76,7 @@ class Quantizer:
         return found
 
     def quantize(self, unit: Unit, new: Builder) -> None:
-        """Let an operator read rounded operands, and what reads it its rounded result."""
+        """Make an operator read rounded operands, and its readers its rounded result."""
         node = unit.node
         ranges = [self._range(value) for value in unit.roots]
         result = None if unit.result is None else self._range(unit.result)
@@ -150,7 +150,7 @@ class Quantizer:
         return made
 
     def _means(self, unit: Unit) -> Array | None:
-        """Return the mean of each channel of the data of a product, where its bias can be corrected by them."""
+        """Return the mean of each channel of the data of a product if they can correct its bias; otherwise None."""
         if not self.scheme.correct_bias or unit.channels is None:
             return None
         found = self._found[unit.operands[0].name, unit.channels]
@@ -159,7 +159,7 @@ class Quantizer:
 
 
 def _fine_scales(made: Constants, axis: int | None, bias: Array | None, data_scale: float) -> Array:
-    """Return scales in float32; the bias of a channel whose weights are all zero gets as fine a one as it needs."""
+    """Return scales in float32; a channel whose weights are all zero gets a scale fine enough for its bias."""
     scales = made.scales
     if bias is not None and axis is not None:
         fine = np.maximum(np.abs(bias) / (data_scale * FINE_BIAS), SMALLEST_STEP / data_scale)
@@ -175,7 +175,7 @@ def _vector(bias: Value, weight: Value, axis: int | None) -> Array:
 
 
 def _covers(tail: Node, found: Affine) -> bool:
-    """Return whether all numbers that integers stand for are within the bounds of an activation, but for rounding."""
+    """Return whether all numbers that the integers represent are within an activation's bounds, up to rounding."""
     low, high = tail.bounds or (0.0, 0.0)
     least, most = ((limit - found.zero_point.item()) * found.scale.item() for limit in found.limits)
     slack = found.scale.item() / 1024

@@ -1,4 +1,4 @@
-"""What static quantization takes together: an operator, its operands that are rounded, and its result."""
+"""Units of static quantization: an operator, its rounded operands, and its result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOVING = frozenset(
         *("SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Upsample"),
     }
 )
-"""Operators whose results are elements of their first input: integers go through them with the scale that they have."""
+"""Operators whose results are elements of their first input: integers pass through them with the same scale."""
 
 CONNECTING = {
     "Add": None,
@@ -25,19 +25,19 @@ CONNECTING = {
     "LeakyRelu": 1,
     "Sigmoid": 1,
 }
-"""Operators that ONNX Runtime computes in integers, and for which it pays only between others that it does, each with
-how many of its inputs are data."""
+"""Operators that ONNX Runtime computes in integers, but that are worth quantizing only between other quantized
+operators, each with the number of inputs that are data."""
 
 
 @dataclass(frozen=True)
 class Unit:
     """One operator that is computed in integers.
 
-    `data` are the positions of its computed operands, `weight` and `bias` those of its constants, `axis` is the axis of
-    the weight along which its output channels lie, `channels` that of the channels of the data where there may be a
-    bias. `result` is what is rounded afterwards, None where that may stay in
-    float32; the activation between the operator and its result, one that only moves it to bounds, is `tail`.
-    `operands` are what the operator read when it was looked at, and `roots` the values whose elements those hold.
+    `data` are the positions of its computed operands, `weight` and `bias` those of its constants. `axis` is the axis of
+    the weight that holds its output channels, and `channels` the channel axis of the data if it may have a bias.
+    `result` is the value that is rounded afterwards, None if it may stay in float32; `tail` is the activation between
+    the operator and its result, which only clips. `operands` are the operands at the time of reading, and `roots` the
+    values whose elements they hold.
     """
 
     node: Node
@@ -53,24 +53,24 @@ class Unit:
 
     @property
     def is_connecting(self) -> bool:
-        """Whether it is quantized only because its neighbours are."""
+        """Whether it is quantized only because its neighbors are."""
         return self.weight is None
 
     @property
     def rounded(self) -> list[Value]:
-        """The values whose ranges have to be known."""
+        """The values whose ranges are needed."""
         return [*self.roots, *([] if self.result is None else [self.result])]
 
 
 def root(value: Value) -> Value:
-    """Return the value that others hold the elements of: upstream of all that only moves them."""
+    """Return the value whose elements a value holds, upstream of all nodes that only move them."""
     while (found := _moved(value)) is not None:
         value = found
     return value
 
 
 def _moved(value: Value) -> Value | None:
-    """Return the value that a node takes the elements of another from, None where it computes them."""
+    """Return the value whose elements the producer of a value moves; None if it computes new elements."""
     node = value.producer
     if node is None or node.op not in MOVING:
         return None
@@ -81,7 +81,7 @@ def _moved(value: Value) -> Value | None:
 
 
 def read(node: Node) -> Unit:
-    """Return how an operator is quantized; refuse where it cannot be."""
+    """Return how an operator is quantized; refuse if it cannot be."""
     unit = _READERS.get(node.op, _connecting)(node)
     operands = tuple(node.required_input(position) for position in unit.data)
     for value in operands:
@@ -126,7 +126,7 @@ def _matmul(node: Node) -> Unit:
 
 
 def _weight(node: Node) -> Value:
-    """Return the second operand of a product, which is a constant and the first is not."""
+    """Return the second operand of a product; refuse unless it, and not the first, is constant."""
     data, weight = node.required_input(0), node.required_input(1)
     if not weight.is_constant:
         raise Refusal("the second operand is not a constant weight")
@@ -156,7 +156,7 @@ def _connecting(node: Node) -> Unit:
 
 
 def _tail(node: Node) -> tuple[Node | None, Value]:
-    """Return the Relu or the Clip that alone reads a result, if there is one, and what is computed then."""
+    """Return the Relu or Clip that is the only reader of a result, or None, and the value after it."""
     result = node.outputs[0]
     readers = result.consumers
     if len(readers) != 1 or result.is_output or readers[0].input(0) != result or readers[0].scope is not node.scope:
@@ -173,10 +173,10 @@ OPERATORS: tuple[Operator, ...] = get_args(Operator)
 
 
 def connected(units: Mapping[Node, Unit]) -> set[Node]:
-    """Return the nodes that are worth it: products, and what is read from and written to others in integers.
+    """Return the nodes that are worth quantizing: products, and operators between others that are quantized.
 
-    An operator between products is quantized if all it reads is in integers anyway, and something reads its result
-    that is quantized, too.
+    An operator between products is quantized if all its operands are in integers anyway and a quantized operator
+    reads its result.
     """
     kept = dict(units)
     while True:
@@ -194,7 +194,7 @@ def connected(units: Mapping[Node, Unit]) -> set[Node]:
 
 
 def _integer(unit: Unit) -> Iterator[Value]:
-    """Yield what is held in integers when a unit is quantized."""
+    """Yield the values that are in integers when a unit is quantized."""
     if unit.result is not None:
         yield unit.result
     if not unit.is_connecting:
@@ -202,5 +202,5 @@ def _integer(unit: Unit) -> Iterator[Value]:
 
 
 def ranges_of(units: Iterable[Unit]) -> list[Value]:
-    """List the values whose ranges have to be known, each once."""
+    """List the values whose ranges are needed, each once."""
     return list(dict.fromkeys(value for unit in units for value in unit.rounded))
