@@ -1,8 +1,8 @@
-"""The axes of a tensor on their way through Reshapes and Transposes.
+"""The axes of a tensor, traced through Reshapes and Transposes.
 
-A dim is a product of numbers and symbols ("64*batch"); what is no such product, as "floor(n/2)", counts as one
-symbol. A Reshape splits axes and joins their parts, a Transpose exchanges them. At the end of a chain the parts of
-the source's axes stand in some order, in some grouping: that is all there is to do.
+A dim is a product of numbers and symbols ("64*batch"); any other expression, such as "floor(n/2)", counts as one
+symbol. A Reshape splits axes and joins their parts, a Transpose permutes them. A chain is fully described by the final
+order and grouping of the parts of the source's axes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Extent:
     symbols: tuple[str, ...] = ()
 
     def over(self, other: Extent) -> Extent | None:
-        """Divide, or return None when there is a remainder."""
+        """Divide by another extent; return None if there is a remainder."""
         if self.number % other.number:
             return None
         left = list(self.symbols)
@@ -38,7 +38,7 @@ ONE = Extent(1)
 
 
 def extent(dim: int | str | None) -> Extent | None:
-    """Read a dim; None when it is not known, or 0: of nothing there are no parts."""
+    """Read a dim; return None if it is not known, or 0, which has no parts."""
     if isinstance(dim, int):
         return Extent(dim) if dim > 0 else None
     if dim is None:
@@ -55,14 +55,14 @@ def extent(dim: int | str | None) -> Extent | None:
 
 
 def extents(dims: Dims | None) -> tuple[Extent, ...] | None:
-    """Read all dims of a shape, or return None."""
+    """Read all dims of a shape; return None if any cannot be read."""
     found = [extent(dim) for dim in dims or ()]
     known = tuple(item for item in found if item is not None)
     return known if dims is not None and len(known) == len(found) else None
 
 
 class Axis:
-    """An axis of the source, or a part of one; split when a Reshape asks for it."""
+    """An axis of the source, or a part of one; split when a Reshape requires it."""
 
     def __init__(self, size: Extent) -> None:
         self.size = size
@@ -74,7 +74,7 @@ class Axis:
         return pair
 
     def leaves(self) -> Iterator[Axis]:
-        """Yield the parts that are not split any further, without those of extent 1."""
+        """Yield the parts that are not split further, except those of extent 1."""
         if self.parts:
             for part in self.parts:
                 yield from part.leaves()
@@ -83,7 +83,7 @@ class Axis:
 
 
 Grouping = list[list[Axis]]
-"""For each dim the axes that it is made of."""
+"""The axes that each dim consists of."""
 
 
 def leaves(groups: Iterable[Iterable[Axis]]) -> list[Axis]:
@@ -92,7 +92,7 @@ def leaves(groups: Iterable[Iterable[Axis]]) -> list[Axis]:
 
 
 def regroup(groups: Grouping, wanted: Sequence[Extent]) -> Grouping | None:
-    """Reshape: take the parts in order and group them to other dims; None when they do not fit."""
+    """Apply a Reshape: group the parts, in order, into other dims; return None if they do not fit."""
     queue = deque(leaves(groups))
     result: Grouping = []
     for missing in wanted:
@@ -116,7 +116,7 @@ def regroup(groups: Grouping, wanted: Sequence[Extent]) -> Grouping | None:
 
 
 def runs(source: Sequence[Axis], final: Sequence[Axis]) -> list[list[Axis]]:
-    """Cut the final order into the longest pieces that stand like that in the source, too."""
+    """Cut the final order into the longest pieces that are contiguous in the source, too."""
     place = {axis: position for position, axis in enumerate(source)}
     found: list[list[Axis]] = []
     for axis in final:
@@ -128,6 +128,6 @@ def runs(source: Sequence[Axis], final: Sequence[Axis]) -> list[list[Axis]]:
 
 
 def size_of(axes: Iterable[Axis]) -> Extent:
-    """Return the extent of axes together."""
+    """Return the product of the extents of axes."""
     sizes = [axis.size for axis in axes]
     return Extent(prod(size.number for size in sizes), tuple(sorted(s for size in sizes for s in size.symbols)))

@@ -1,4 +1,4 @@
-"""The shortest way from one arrangement of axes to another."""
+"""The shortest sequence of nodes from one arrangement of axes to another."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from surgery import Builder, Value
 from ._axes import Axis, Extent, Grouping, extents, leaves, regroup, runs, size_of
 
 Step = tuple[list[int] | None, Value]
-"""The permutation of a Transpose, or None for a Reshape; and its result."""
+"""The permutation of a Transpose, or None for a Reshape, and the result of the node."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Up to one Reshape, one Transpose and one Reshape, to be applied to a value."""
+    """At most one Reshape, one Transpose and one Reshape, to be applied to a value."""
 
     source: Value
     before: list[int] | None
@@ -26,12 +26,12 @@ class Plan:
 
     @property
     def nodes(self) -> int:
-        """How many nodes it takes."""
+        """The number of nodes of the plan."""
         return sum(step is not None for step in (self.before, self.perm, self.after))
 
     @property
     def fails_on_empty(self) -> bool:
-        """Whether a Reshape has to infer a dim next to one that it copies, which may be 0."""
+        """Whether a Reshape infers a dim and also copies one, which may be 0."""
         return any(0 in shape and -1 in shape for shape in (self.before, self.after) if shape is not None)
 
     @property
@@ -40,7 +40,7 @@ class Plan:
         return self.nodes == 1 and self.perm is None
 
     def build(self, new: Builder) -> Value:
-        """Make the nodes, and return the last result."""
+        """Build the nodes, and return the last result."""
         value = self.source
         if self.before is not None:
             value = new.node("Reshape", value, new.constant(np.array(self.before, np.int64), "shape"))
@@ -52,7 +52,7 @@ class Plan:
 
 
 def plan(source: Value, result: Value, steps: Sequence[Step]) -> Plan | None:
-    """Find the shortest way that does what the steps do; None when the dims do not tell."""
+    """Find the shortest plan equivalent to the steps; return None if the dims do not determine it."""
     start, end = extents(source.shape), extents(result.shape)
     if start is None or end is None:
         return None
@@ -91,11 +91,11 @@ def _shortest(
 
 
 Way = tuple[list[Extent], list[int]]
-"""The dims that a Transpose starts from, and its permutation."""
+"""The dims before a Transpose, and its permutation."""
 
 
 def _complete(source: Value, way: Way, start: Sequence[Extent], end: Sequence[Extent]) -> Plan | None:
-    """Put the Reshapes around a Transpose that are needed."""
+    """Add the Reshapes that a Transpose needs before and after it; None if a shape cannot be specified."""
     middle, perm = way
     turned = [middle[axis] for axis in perm]
     before = None if list(start) == middle else spec(middle, start)
@@ -106,13 +106,13 @@ def _complete(source: Value, way: Way, start: Sequence[Extent], end: Sequence[Ex
 
 
 def _is_whole(last: Grouping, pieces: list[list[Axis]]) -> bool:
-    """Return whether each final dim lies within one piece, so that a Reshape in front can make it."""
+    """Return whether each final dim lies within one piece, so that a Reshape before the Transpose can form it."""
     piece_of = {leaf: number for number, piece in enumerate(pieces) for leaf in piece}
     return all(len({piece_of[leaf] for leaf in leaves([group])}) < 2 for group in last)
 
 
 def _both(first: Grouping, last: Grouping) -> Way | None:
-    """A Transpose alone: the dims are the same ones, those of extent 1 included."""
+    """Return a single Transpose if the dims are the same, including those of extent 1; otherwise None."""
     parts = [tuple(leaves([group])) for group in first]
     perm: list[int] = []
     for group in last:
@@ -125,7 +125,7 @@ def _both(first: Grouping, last: Grouping) -> Way | None:
 
 
 def _transpose_first(first: Grouping, after: list[Axis]) -> Way:
-    """A Transpose of the source's dims, those of extent 1 in their places; a Reshape after it does the rest."""
+    """Return a Transpose of the source's dims with those of extent 1 in place; a Reshape after it does the rest."""
     parts = [leaves([group]) for group in first]
     place = {leaf: number for number, leaf in enumerate(after)}
     order = iter(sorted((i for i, part in enumerate(parts) if part), key=lambda i: place[parts[i][0]]))
@@ -133,7 +133,7 @@ def _transpose_first(first: Grouping, after: list[Axis]) -> Way:
 
 
 def _reshape_first(last: Grouping, place: dict[Axis, int]) -> Way:
-    """A Transpose to the final dims, those of extent 1 in their places; a Reshape in front of it makes them."""
+    """Return a Transpose to the final dims with those of extent 1 in place; a Reshape before it forms them."""
     parts = [leaves([group]) for group in last]
     order = iter(sorted((i for i, part in enumerate(parts) if part), key=lambda i: place[parts[i][0]]))
     middle = [next(order) if part else i for i, part in enumerate(parts)]
@@ -141,13 +141,13 @@ def _reshape_first(last: Grouping, place: dict[Axis, int]) -> Way:
 
 
 def _pieces(pieces: list[list[Axis]], place: dict[Axis, int]) -> Way:
-    """A Transpose of as few axes as possible, between two Reshapes."""
+    """Return a Transpose of as few axes as possible, between two Reshapes."""
     order = sorted(range(len(pieces)), key=lambda number: place[pieces[number][0]])
     return [size_of(pieces[number]) for number in order], [order.index(number) for number in range(len(pieces))]
 
 
 def spec(wanted: Sequence[Extent], source: Sequence[Extent]) -> list[int] | None:
-    """Write the shape input of a Reshape: numbers, 0 for a dim that is there already, -1 for one other."""
+    """Return the shape input of a Reshape: numbers, 0 for a copied dim, -1 for at most one other; else None."""
     result = []
     for position, size in enumerate(wanted):
         if not size.symbols:

@@ -1,4 +1,4 @@
-"""What several passes over chains ask of a node."""
+"""Helpers shared by the passes over chains."""
 
 import numpy as np
 
@@ -6,25 +6,25 @@ from surgery import Builder, Node, Value
 
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 MOVEMENTS = ("Transpose", *VIEWS)
-"""Operators that arrange all elements of their input anew."""
+"""Operators that rearrange all elements of their input."""
 
 
 def is_known_movement(node: Node) -> bool:
-    """Return whether a node arranges elements in a way that does not depend on its other inputs."""
+    """Return whether a node rearranges elements in a way that is known, because its other inputs are constant."""
     if node.op not in MOVEMENTS or node.opset < 5 or any(attribute.is_ref() for attribute in node.attributes.values()):
         return False
     return node.op in ("Transpose", "Flatten") or axes_of(node) is not None
 
 
 def axes_of(node: Node) -> tuple[int, ...] | None:
-    """Return the constant shape of a Reshape, the axes of Squeeze or Unsqueeze; None when they are not constant."""
+    """Return the constant shape of a Reshape, the axes of Squeeze or Unsqueeze; None if they are not constant."""
     if node.op != "Reshape" and node.opset < 13:
         return tuple(node.attr("axes") or ())
     return constant_ints(node.input(1))
 
 
 def constant_ints(value: Value | None) -> tuple[int, ...] | None:
-    """Return the elements of a constant of integers; of an absent input none, of one that is not constant None."""
+    """Return the elements of an integer constant; () for an absent input, None for a value that is not constant."""
     if value is None:
         return ()
     array = None if value.tensor is None or value.tensor.size > 4096 else value.constant
@@ -32,12 +32,12 @@ def constant_ints(value: Value | None) -> tuple[int, ...] | None:
 
 
 def has_parameters(node: Node) -> bool:
-    """Return whether an attribute is a parameter of the function around the node, so that its value is not known."""
+    """Return whether an attribute is a parameter of the function around the node, and so has no known value."""
     return any(attribute.is_ref() for attribute in node.attributes.values())
 
 
 def new_split(source: Value, axis: int, lengths: list[int], opset: int, new: Builder) -> tuple[Value, ...]:
-    """Make a Split; its lengths are an attribute before opset 13, an input since then."""
+    """Add a Split, whose lengths are an attribute before opset 13 and an input from then on."""
     if opset < 13:
         return new.nodes("Split", source, outputs=len(lengths), axis=axis, split=lengths)
     parts = new.constant(np.array(lengths, np.int64), "split")

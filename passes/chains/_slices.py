@@ -11,7 +11,7 @@ from ._shared import constant_ints, has_parameters
 
 @dataclass(frozen=True)
 class Piece:
-    """The elements start, start + step, ... before stop along one axis of `source`, whose extent is `whole`."""
+    """The elements at `indices` along one axis of `source`, whose extent is `whole`."""
 
     source: Value
     axis: int
@@ -20,12 +20,12 @@ class Piece:
 
     @property
     def is_block(self) -> bool:
-        """Whether the elements are neighbours, in order, and some."""
+        """Whether the elements are adjacent, in order, and not empty."""
         return self.indices.step == 1 and len(self.indices) > 0
 
 
 def slice_inputs(node: Node) -> tuple[tuple[int, ...], ...] | None:
-    """Return the starts, ends, axes and steps of a Slice; None when they are not constant."""
+    """Return the starts, ends, axes and steps of a Slice; None if they are not constant."""
     if has_parameters(node):
         return None
     if node.opset < 10:
@@ -40,7 +40,7 @@ def slice_inputs(node: Node) -> tuple[tuple[int, ...], ...] | None:
 
 
 def piece_of(value: Value) -> Piece | None:
-    """Read the result of a Slice along one axis of static extent, or an output of a Split of such; None for others."""
+    """Read the result of a Slice along one axis of static extent, or an output of such a Split; otherwise None."""
     node = value.producer
     if node is None or node.op not in ("Slice", "Split"):
         return None
@@ -70,7 +70,7 @@ def _ends(node: Node, position: int) -> tuple[int, int, int, int] | None:
 
 
 def _lengths(node: Node) -> tuple[int, ...] | None:
-    """Return the lengths that a Split gives out, known by themselves; None when they depend on the axis."""
+    """Return the lengths of the outputs of a Split if they are given; None if they depend on the axis."""
     if node.opset < 2 or has_parameters(node):
         return None
     lengths = tuple(node.attr("split") or ()) if node.opset < 13 else constant_ints(node.input(1))

@@ -1,4 +1,4 @@
-"""Regions of elementwise operators that would have fewer Transposes around them if their values were turned."""
+"""Regions of elementwise operators that need fewer Transposes around them if their values are transposed."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from surgery import Builder, Graph, Node, Value
 from ._shared import has_parameters
 
 ALONG_AN_AXIS = frozenset({"Concat", "LogSoftmax", "Softmax"})
-"""Operators that work along the axis that an attribute names, whichever it is."""
+"""Operators that work along the axis given by an attribute."""
 
 LARGEST = 256
 SMALL = 1 << 12
-"""Constants of at most so many elements are turned themselves."""
+"""Maximum number of elements of a constant that is transposed directly."""
 
 
 def turns(node: Node) -> bool:
-    """Return whether a node does the same in another order of the axes."""
+    """Return whether a node computes the same with its axes in another order."""
     if has_parameters(node) or node.opset < (13 if node.op in ALONG_AN_AXIS else 7):
         return False
     return node.is_unary or node.is_broadcasting or node.op in ALONG_AN_AXIS
 
 
 def operands(node: Node) -> list[Value]:
-    """Return the inputs that are turned with the node."""
+    """Return the inputs that are transposed with the node."""
     found = [value for value in node.inputs if value is not None]
     return found if node.is_broadcasting or node.op == "Concat" else found[:1]
 
 
 def stays(value: Value, rank: int) -> bool:
-    """Return whether an operand is one number, which has no axes to turn."""
+    """Return whether an operand is a single number, which has no axes to transpose."""
     return value.rank == 0 or (value.tensor is not None and value.tensor.size == 1 and (value.rank or 0) <= rank)
 
 
 @dataclass
 class Region:
-    """Nodes that read and make one another's values, and the permutation that is taken out of them."""
+    """Connected nodes, and the permutation that is removed from them."""
 
     perm: list[int]
     nodes: dict[Node, None] = field(default_factory=dict)
     made: dict[Value, Value] = field(default_factory=dict)
 
     def grow(self, first: Node) -> bool:
-        """Take in what is connected to a node; return whether all of it can be turned."""
+        """Add all nodes connected to a node; return whether all of them can be transposed."""
         pending = [first]
         while pending:
             node = pending.pop()
@@ -88,7 +88,7 @@ class Region:
         return node.attr("perm") or list(range(len(self.perm)))[::-1]
 
     def _leaves(self, value: Value) -> bool:
-        """Return whether something outside, other than Transposes, reads a value of the region."""
+        """Return whether a value of the region is an output, or is read outside by nodes other than Transposes."""
         outside = [node for node in value.consumers if node not in self.nodes]
         return value.is_output or any(node.op != "Transpose" or has_parameters(node) for node in outside)
 
@@ -96,7 +96,7 @@ class Region:
         return [self.perm[axis] for axis in self._perm(node)] == list(range(len(self.perm)))
 
     def saved(self) -> int:
-        """How many nodes are saved by turning all."""
+        """Return the number of nodes saved by transposing the region."""
         total = 0
         for value in self._inputs():
             if self._comes_turned(value):
@@ -111,7 +111,7 @@ class Region:
         return total
 
     def turn(self, new: Builder) -> None:
-        """Make all nodes anew, and Transposes around them where they are needed."""
+        """Rebuild all nodes, with Transposes around them where needed."""
         for node in self.nodes:
             self._make(node, new)
         for node in self.nodes:
@@ -136,7 +136,7 @@ class Region:
         self.made[node.outputs[0]] = new.at(node).node(node.op, *inputs, attributes=attributes)
 
     def _turned(self, value: Value, reader: Node, new: Builder) -> Value:
-        """Return what takes the place of an operand."""
+        """Return the value that replaces an operand."""
         maker, rank = value.producer, len(self.perm)
         if stays(value, rank):
             return value
@@ -156,7 +156,7 @@ class Region:
 
 
 def push(graph: Graph, transpose: Node, settled: set[Node]) -> None:
-    """Turn the region that reads a Transpose where that leaves fewer nodes; look at no node that is `settled`."""
+    """Transpose the region after a Transpose if that leaves fewer nodes; ignore nodes that are `settled`."""
     if has_parameters(transpose):
         return
     rank = transpose.outputs[0].rank
@@ -171,7 +171,7 @@ def push(graph: Graph, transpose: Node, settled: set[Node]) -> None:
 
 
 def turn(graph: Graph, region: Region, first: Node, settled: set[Node]) -> bool:
-    """Turn all that is connected to a node where that leaves fewer nodes."""
+    """Transpose all nodes connected to a node if that leaves fewer nodes; return whether it was tried."""
     fits = region.grow(first)
     settled.update(region.nodes)
     if not fits or region.saved() <= 0:

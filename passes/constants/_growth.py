@@ -1,4 +1,4 @@
-"""How many bytes a file grows by when a value becomes a constant."""
+"""The growth of a file, in bytes, when a value becomes a constant."""
 
 from collections import Counter
 from typing import Any
@@ -8,15 +8,15 @@ from surgery import Graph, Value
 from ._shared import value_bytes
 
 SMALL = 1024
-"""Bytes below which a constant does not count as growth."""
+"""Size in bytes below which a constant does not count as growth."""
 LEAST_ROOM = 1 << 14
-"""Bytes by which any model may grow, however few constants it has."""
+"""Bytes by which every model may grow, however few constants it has."""
 GROWTH_KEY = "surgery.growth"
-"""In the metadata of a tensor: by how many bytes it is larger than what it once was made of."""
+"""The metadata key of a tensor for the bytes by which it is larger than the constants it was computed from."""
 
 
 class Room:
-    """The bytes by which a file may still grow. What earlier runs have noted on constants is used up."""
+    """The bytes by which a file may still grow; growth recorded on constants by earlier runs is deducted."""
 
     def __init__(self, graph: Graph, max_growth: int, max_percent: float) -> None:
         tensors = [value.tensor for value in graph.constants()]
@@ -27,16 +27,16 @@ class Room:
         self._left = min(max_growth, max(share, LEAST_ROOM)) - self._noted
 
     def has(self, growth: int) -> bool:
-        """Return whether the file may grow by so many bytes more."""
+        """Return whether the file may grow by this many more bytes."""
         return growth <= max(self._left, 0)
 
     def take(self, growth: int) -> None:
-        """Use up so many bytes."""
+        """Deduct bytes from the room that is left."""
         self._left -= growth
         self._noted += growth
 
     def growth(self, value: Value, tensor: Any) -> int:
-        """Return by how many bytes the file grows when `tensor` replaces a value, and note it on the tensor."""
+        """Return the bytes by which the file grows when `tensor` replaces a value, and record them on the tensor."""
         if tensor.nbytes < SMALL and not self._noted:
             return 0
         freed, noted, _ = _freed(value)
@@ -47,9 +47,9 @@ class Room:
 
 
 def expected_growth(value: Value) -> tuple[int, float]:
-    """Return by how many bytes the file grows when a value is folded, and how many that is for each node that goes.
+    """Return the bytes by which the file grows when a value is folded, in total and per removed node.
 
-    Both are 0 when the size is not known yet.
+    Both are 0 if the size is not known yet.
     """
     size = value_bytes(value)
     if size is None or size < SMALL:
@@ -68,9 +68,9 @@ def _note(tensor: Any) -> int:
 
 
 def _freed(value: Value) -> tuple[int, int, int]:
-    """Return what goes once a value is replaced: bytes of constants, bytes noted on them, and the number of nodes.
+    """Return what is removed when a value is replaced: constant bytes, bytes recorded on them, number of nodes.
 
-    `gone` counts the reads of each value that are no longer there.
+    `gone` counts the reads of each value that no longer exist.
     """
     freed = noted = nodes = 0
     gone = Counter({value: _reads(value)})

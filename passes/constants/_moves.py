@@ -1,4 +1,4 @@
-"""Weights after Transpose, Reshape and the like, as views over the weights: nothing is read before it is stored."""
+"""Weights after Transpose, Reshape and the like, as views of the weights: nothing is read until it is stored."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ Array = np.ndarray[Any, Any]
 
 
 def moved(value: Value) -> Array | None:
-    """Return the elements of a value that is a constant in another order or shape, else None."""
+    """Return the elements of a value that is a constant in another order or shape; otherwise None."""
     path: list[Node] = []
     source = moved_from(value, path)
     array = source.constant if source is not None and path else None
@@ -20,13 +20,13 @@ def moved(value: Value) -> Array | None:
     try:
         for node in reversed(path):
             array = _MOVES[node.op](node, array)
-    except (ValueError, TypeError, IndexError):  # the model asks for what cannot be, or for what is not known here
+    except (ValueError, TypeError, IndexError):  # the model is invalid, or uses something that is not known here
         return None
     return array
 
 
 def moved_from(value: Value, path: list[Node] | None = None) -> Value | None:
-    """Return the constant that a value is a move of, itself at the least; `path` gets the nodes, the last one first."""
+    """Return the constant from which a value is moved, or the value itself; `path` collects the nodes, last first."""
     while not value.is_constant:
         node = value.producer
         source = node.input(0) if node is not None and node.op in _MOVES else None

@@ -1,4 +1,4 @@
-"""Edits that somebody asked for by name: what cannot be done is an error, and never quietly left out."""
+"""Edits that the user requested by name: an edit that cannot be done is an error, and is never skipped silently."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from surgery import Builder, Graph, Node, UsageError, Value
 
 @contextmanager
 def asked(graph: Graph, anchor: Node | None = None) -> Iterator[Builder]:
-    """Open a site; when it is refused, raise an error with the reason."""
+    """Open a site; if it is refused, raise UsageError with the reason."""
     before = len(graph.refusals)
     with graph.site(anchor) as new:
         yield new
@@ -22,7 +22,7 @@ def main_nodes(graph: Graph) -> list[Node]:
 
 
 def outermost(graph: Graph, nodes: list[Node]) -> list[Node]:
-    """List the nodes of the main graph in which nodes stand, each once, in order; UsageError for one of a function."""
+    """List the main-graph nodes that are or contain these nodes, once each, in order; UsageError for function nodes."""
     holders = graph.holders()
     found: set[Node] = set()
     for node in nodes:
@@ -36,7 +36,7 @@ def outermost(graph: Graph, nodes: list[Node]) -> list[Node]:
 
 
 def outer(graph: Graph, nodes: list[Node]) -> list[Node]:
-    """Leave out the nodes that stand within another one of them."""
+    """List the nodes that are not inside another one of them."""
     holders, chosen = graph.holders(), set(nodes)
 
     def is_inside(node: Node) -> bool:
@@ -47,7 +47,7 @@ def outer(graph: Graph, nodes: list[Node]) -> list[Node]:
 
 
 def keep_outputs(graph: Graph, new: Builder, wanted: list[Value]) -> None:
-    """Let exactly these values be the outputs of the model, in this order."""
+    """Make exactly these values the outputs of the model, in this order."""
     outputs = graph.outputs()
     present, staying = set(outputs), set(wanted)
     added = [value for value in wanted if value not in present]
@@ -62,7 +62,7 @@ def keep_outputs(graph: Graph, new: Builder, wanted: list[Value]) -> None:
 
 
 def require_type(value: Value) -> None:
-    """Raise UsageError for a value that cannot be an input or output because its type is not known."""
+    """Raise UsageError if a value cannot be an input or output because its type is not known."""
     if value.type is None:
         what = f"the type of '{value.name}' is not known, so it cannot be an input or output of a model"
         raise UsageError(what, todo="declare it, or choose a tensor whose type follows from operators that are known")

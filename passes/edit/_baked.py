@@ -1,4 +1,4 @@
-"""Numbers in the dims of inputs made free: what depends on them is followed, and old sizes in nodes are adapted."""
+"""Fixed dims of inputs made free: dependent dims are followed, and old sizes hard-coded in nodes are adapted."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ._sizes import RULES, BakedIn, Sizes
 from ._wishes import Freed, Wish
 
 _PIECES = 2
-"""In how many pieces a batch of any size is cut to be verified."""
+"""Number of pieces into which a batch of any size is cut for verification."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The dims to be declared when all is adapted, and the names that stood for numbers until then."""
+    """The dims to declare when all nodes are adapted, and the names that represent numbers until then."""
 
     declared: Mapping[Value, Sequence[Dim]] = field(default_factory=dict)
     names: Mapping[str, Wish] = field(default_factory=dict)
     symbols: Mapping[Freed, str] = field(default_factory=dict)
 
     def pieces(self, outputs: Sequence[Value]) -> tuple[dict[str, int], dict[str, int], int] | None:
-        """Return the axes of the batch in inputs and outputs, and in how many pieces to cut it; None if in none."""
+        """Return the batch axes of inputs and outputs, and the number of pieces to cut it into; None if impossible."""
         if len(set(self.symbols.values())) != 1:
             return None
         one, symbol = next(iter(self.symbols.items()))
@@ -41,7 +41,7 @@ class Outcome:
 
 
 def free(graph: Graph, freed: Sequence[Freed]) -> Outcome:
-    """Give dims of inputs names, and adapt each node that holds the old size; UsageError at the first that cannot."""
+    """Name dims of inputs, and adapt each node with the old size; UsageError at the first that cannot be adapted."""
     if not freed:
         return Outcome()
     symbols, sizes = _symbols(graph, freed)
@@ -69,7 +69,7 @@ def free(graph: Graph, freed: Sequence[Freed]) -> Outcome:
 
 
 def _inside(graph: Graph, nodes: Sequence[Node]) -> list[Node]:
-    """List the nodes of subgraphs, at any depth, that nodes hold."""
+    """List the nodes in the subgraphs of these nodes, at any depth."""
     holders, held = graph.holders(), set(nodes)
     found: list[Node] = []
     for node in graph.nodes():
@@ -82,7 +82,7 @@ def _inside(graph: Graph, nodes: Sequence[Node]) -> list[Node]:
 
 
 def _symbols(graph: Graph, freed: Sequence[Freed]) -> tuple[dict[Freed, str], dict[str, int]]:
-    """Name each dim, also one that gets another number in the end; return the names, and the old size of each."""
+    """Name each dim, even one that finally becomes another number; return the names, and the old size of each."""
     symbols: dict[Freed, str] = {}
     sizes: dict[str, int] = {}
     for one in freed:
@@ -98,7 +98,7 @@ def _symbols(graph: Graph, freed: Sequence[Freed]) -> tuple[dict[Freed, str], di
 
 
 def _adapt(graph: Graph, node: Node, was: Sizes) -> None:
-    """Adapt one node whose operands are as they will be, and look whether its results are what they were."""
+    """Adapt one node whose operands are already adapted, and check that its results match their old shapes."""
     if not any(was.axes(value) for value in node.inputs if value is not None):
         return
     rule = RULES.get("broadcast" if node.is_broadcasting else node.op)
@@ -125,6 +125,6 @@ def _baked_in(node: Node, was: Sizes, reason: str) -> UsageError:
 
 
 def _dims(graph: Graph, value: Value) -> list[Dim]:
-    """Return the dims that a value has now; None in the place of one that inference made up a name for."""
+    """Return the present dims of a value, with None for a dim whose name was invented by inference."""
     made_up = graph.facts.is_made_up
     return [None if isinstance(dim, str) and made_up(dim) else dim for dim in value.shape or ()]

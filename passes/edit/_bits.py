@@ -1,4 +1,4 @@
-"""Tensors compared bit by bit, a few megabytes at a time: large ones are mapped files."""
+"""Bitwise comparison of tensors, a few megabytes at a time, because large ones are mapped files."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ import numpy as np
 
 _PIECE = 1 << 22
 _ROWS = 256
-"""Rows of a turned matrix that are copied at a time."""
+"""Rows of a transposed matrix that are copied at a time."""
 
 
 def same_bits(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
-    """Return whether two arrays of the same type and shape hold the same bits; texts are compared as such."""
+    """Return whether two arrays of the same type and shape hold the same bits; strings are compared as such."""
     if one.dtype == object:
         return bool(one.reshape(-1).tolist() == other.reshape(-1).tolist())
     if not other.flags.c_contiguous:

@@ -1,4 +1,4 @@
-"""Blocks of nodes that are alike: found by their names or by themselves, and what goes in and out of them."""
+"""Blocks of nodes that are alike, found by name or by structure, and their inputs and outputs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import numpy as np
 from surgery import Graph, Node, Value
 
 _PERIODS = 64
-"""So many distances between like nodes are tried; those of blocks are among the most frequent ones."""
+"""Number of distances between like nodes that are tried; those of blocks are among the most frequent."""
 _WIDTH = 4
-"""A value that crosses the border between two blocks counts like so many nodes that are not outlined."""
+"""Cost of a value that crosses the border between two blocks, in nodes that are not outlined."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """Blocks that are alike node by node. `inputs` and `outputs` are theirs, in an order that is the same for each.
+    """Blocks that are alike node by node, with their `inputs` and `outputs` in the same order for each block.
 
-    `reads` numbers the input for each value that a node of a block reads from outside, in their order.
+    `reads` holds the number of the input for each value that the nodes of a block read from outside, in order.
     """
 
     blocks: tuple[tuple[Node, ...], ...]
@@ -31,7 +31,7 @@ class Family:
 
 
 def named(graph: Graph, pattern: str) -> list[list[Node]]:
-    """Group the nodes of the main graph by the start of their names; `*` stands for letters but a slash or a dot."""
+    """Group the main-graph nodes by the start of their names; `*` matches characters except a slash or a dot."""
     head, _, tail = pattern.partition("*")
     groups: dict[str, list[Node]] = defaultdict(list)
     for node in _main(graph):
@@ -44,7 +44,7 @@ def named(graph: Graph, pattern: str) -> list[list[Node]]:
 
 
 def repeated(graph: Graph, least: int) -> Iterator[list[list[Node]]]:
-    """Yield runs of blocks of at least so many nodes that follow on each other in the file, the largest run first."""
+    """Yield runs of consecutive like blocks of at least `least` nodes in file order, the best run first."""
     nodes = _main(graph)
     kinds: dict[Hashable, int] = {}
     tokens = np.array([kinds.setdefault(_kind(node), len(kinds)) for node in nodes], dtype=np.int64)
@@ -52,13 +52,13 @@ def repeated(graph: Graph, least: int) -> Iterator[list[list[Node]]]:
     while (run := _best_run(tokens, crossing, least)) is not None:
         start, period, count = run
         yield [nodes[start + period * i : start + period * (i + 1)] for i in range(count)]
-        # What is taken is like nothing else from now on.
+        # Nodes of this run match no other nodes from now on.
         stop = start + period * count
         tokens[start:stop] = -1 - np.arange(start, stop)
 
 
 def families(graph: Graph, blocks: Sequence[Sequence[Node]]) -> list[Family]:
-    """Sort blocks into those that are alike, the largest family first; one that is like no other is left out."""
+    """Group blocks that are alike, the largest family first; a block that is unlike all others is left out."""
     alike: dict[Hashable, list[tuple[Node, ...]]] = defaultdict(list)
     for block in blocks:
         alike[_key(block)].append(tuple(block))
@@ -67,7 +67,7 @@ def families(graph: Graph, blocks: Sequence[Sequence[Node]]) -> list[Family]:
 
 
 def between(graph: Graph, block: Sequence[Node]) -> Node | None:
-    """Find a node outside a block that reads of it and is read by it, at some distance; None when there is none."""
+    """Find a node outside a block that depends on it and on which it depends, directly or not; else None."""
     inside = {node.ir for node in block}
     order = {node: place for place, node in enumerate(graph.main)}
     first, last = min(order[node] for node in inside), max(order[node] for node in inside)
@@ -86,7 +86,7 @@ def _main(graph: Graph) -> list[Node]:
 
 
 def _kind(node: Node) -> Hashable:
-    """Say what a node is, but for where its inputs come from. One with subgraphs is like no other."""
+    """Return a key of a node without the sources of its inputs; a node with subgraphs is unlike all others."""
     if node.has_subgraphs:
         return id(node.ir)
     attributes = tuple(sorted((name, _content(attribute)) for name, attribute in node.attributes.items()))
@@ -103,7 +103,7 @@ def _content(attribute: Any) -> str:
 
 
 def _crossing(nodes: Sequence[Node]) -> np.ndarray[Any, Any]:
-    """Count, for each place between two nodes, the values that are made before it and read after it."""
+    """Count the values that are computed before and read after each place between two nodes."""
     order = {node.ir: place for place, node in enumerate(nodes)}
     ends: dict[Any, int] = {}
     for node in nodes:
@@ -119,7 +119,7 @@ def _crossing(nodes: Sequence[Node]) -> np.ndarray[Any, Any]:
 
 
 def _best_run(tokens: np.ndarray[Any, Any], crossing: np.ndarray[Any, Any], least: int) -> tuple[int, int, int] | None:
-    """Find the run of like blocks that saves the most nodes: where it starts, the length of a block, their number."""
+    """Find the run of like blocks that saves the most nodes; return its start, block length and block count."""
     best: tuple[int, tuple[int, int, int]] | None = None
     for period in _periods(tokens, least):
         for start, stop in _runs(tokens, period):
@@ -140,7 +140,7 @@ def _periods(tokens: np.ndarray[Any, Any], least: int) -> list[int]:
 
 
 def _runs(tokens: np.ndarray[Any, Any], period: int) -> Iterator[tuple[int, int]]:
-    """Yield where at least two blocks of this length follow on each other: from here to there all are alike."""
+    """Yield the start and end of each range with at least two consecutive like blocks of this length."""
     equal = np.concatenate([[False], tokens[period:] == tokens[:-period], [False]]).astype(np.int8)
     edges = np.diff(equal)
     for start, stop in zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist()):
@@ -149,7 +149,7 @@ def _runs(tokens: np.ndarray[Any, Any], period: int) -> Iterator[tuple[int, int]
 
 
 def _key(block: Sequence[Node]) -> Hashable:
-    """Say how a block is built: its nodes, and which output of which of them each input is."""
+    """Return a key of the structure of a block: its nodes, and the node output that each input is."""
     places: dict[Any, tuple[int, int]] = {
         value: (place, number) for place, node in enumerate(block) for number, value in enumerate(node.ir.outputs)
     }
@@ -158,7 +158,7 @@ def _key(block: Sequence[Node]) -> Hashable:
 
 def _family(graph: Graph, blocks: list[tuple[Node, ...]]) -> Family:
     inputs = list(zip(*(_read_from_outside(block) for block in blocks)))
-    # Values that are one in each of the blocks are one input.
+    # Reads of the same value in every block are one input.
     slots = {slot: number for number, slot in enumerate(dict.fromkeys(inputs))}
     used = [
         any(_is_read_outside(block[place].ir.outputs[number], block) for block in blocks)

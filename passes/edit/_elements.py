@@ -1,4 +1,4 @@
-"""Constants that a recipe writes down."""
+"""Constants given in a recipe."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from surgery import UsageError
 
 
 def elements(given: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Make an array of a number or of (nested) lists; UsageError where the type cannot hold it."""
+    """Convert a number or (nested) lists to an array; UsageError if the type cannot hold it."""
     try:
         array = np.asarray(given)
         made = array.astype(dtype)

@@ -1,10 +1,10 @@
-"""Whether one tensor can take the place of another."""
+"""Check whether one tensor can replace another."""
 
 from surgery import UsageError, Value
 
 
 def require_fit(value: Value, port: Value, what: str) -> None:
-    """Raise UsageError where a tensor cannot be what `port` is, as far as types and dims are known."""
+    """Raise UsageError if a tensor does not match `port` in type or dims, as far as they are known."""
     mine, theirs = value.shape, port.shape
     fits = value.type is None or port.type is None or value.type == port.type
     if fits and mine is not None and theirs is not None:

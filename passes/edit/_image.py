@@ -1,4 +1,4 @@
-"""The steps from an image to what a model takes: as nodes, and once more in other words to verify these."""
+"""The steps from an image to the input of a model: as nodes, and in an independent form to verify them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Image:
-    """An input that takes images, the layout that the model knows and the one that the caller gives."""
+    """An input for images, with the layout in the model (`inner`) and the layout of the given image (`outer`)."""
 
     port: Value
     inner: str
@@ -36,18 +36,18 @@ class Image:
 
     @property
     def turns(self) -> list[int] | None:
-        """The permutation that makes the layout of the model; None when the image has it."""
+        """The permutation to the layout of the model; None if the image already has it."""
         return None if self.inner == self.outer else [self.outer.index(letter) for letter in self.inner]
 
     @property
     def size(self) -> list[int] | None:
-        """Height and width in the model, None where they are free."""
+        """Height and width in the model; None if they are free."""
         dims = declared(self.port) or []
         found = [dim for dim in (dims[axis] for axis in self.spatial) if isinstance(dim, int)]
         return found if len(found) == 2 else None
 
     def dims(self, taken: Iterable[str] | None) -> list[Dim]:
-        """Return the dims of the image; height and width have names that are not `taken`, if any are given."""
+        """Return the dims of the image; with `taken`, height and width get names that are not in it."""
         dims = list(declared(self.port) or [])
         if taken is not None:
             known = set(taken)
@@ -63,7 +63,7 @@ def _numbered(name: str) -> Iterable[str]:
 
 @dataclass(frozen=True)
 class Steps:
-    """What is done to an image, in this order but for the layout: cast, layout, resize, swap, scale, mean, std."""
+    """The steps applied to an image: cast, layout, resize, swap, scale, mean, std; the layout may come first."""
 
     image: Image
     taken: Any
@@ -82,18 +82,18 @@ class Steps:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether the model takes reals that are too short to compute with."""
+        """Whether the input has a 16-bit float type, too narrow for the computation."""
         return self.given.name in ("FLOAT16", "BFLOAT16")
 
     @property
     def change_nothing(self) -> bool:
-        """Whether the image is what the model takes."""
+        """Whether the image already is the input of the model."""
         factor, term = self._affine()
         same = np.all(factor == 1) and np.all(term == 0) and self.given == self.taken
         return bool(same) and not (self.swap or self.resize or self.image.turns)
 
     def check(self, opset: int) -> None:
-        """Raise UsageError when the model or its opset does not go with the steps."""
+        """Raise UsageError if the model or its opset does not support the steps."""
         name = self.image.port.name
         channels = (declared(self.image.port) or [])[self.image.channel]
         if self.swap and channels != 3:
@@ -116,10 +116,10 @@ class Steps:
     # As nodes
 
     def build(self, new: Builder) -> Value:
-        """Make the nodes, and return what the model takes."""
+        """Build the nodes, and return the input for the model."""
         value = self.image.port
         if self.image.turns is not None:
-            # Before the cast: there is less to move of bytes.
+            # Before the cast, because fewer bytes are moved.
             value = new.node("Transpose", value, perm=self.image.turns)
         working = _FLOAT if self.is_narrow else int(self.given)
         if int(self.taken) != working:
@@ -153,12 +153,12 @@ class Steps:
             else new.node("Gather", shape, new.constant(np.array([axis], np.int64), "axis"), axis=0)
             for axis in range(rank)
         ]
-        # Until opset 13 the region and the scales have to be there, if empty.
+        # Before opset 13 the region and the scales must be given, even if empty.
         nothing = None if opset >= 13 else new.constant(np.zeros(0, np.float32), "none")
         return new.node("Resize", value, nothing, nothing, new.node("Concat", *parts, axis=0), attributes=attributes)
 
     def _affine(self) -> tuple[Numbers, Numbers]:
-        """Return what to multiply by, and what to add then."""
+        """Return the factor to multiply by, and the term to add afterwards."""
         return self.scale / self.std, -self.mean / self.std
 
     def _along_channels(self, numbers: Numbers) -> Array:
@@ -166,13 +166,13 @@ class Steps:
         shaped = numbers.reshape(-1, *[1] * following) if numbers.size > 1 else numbers.reshape(())
         return shaped.astype(np.float64 if self.given.name == "DOUBLE" else np.float32)
 
-    # In other words
+    # In an independent form
 
     def told(self, opset: int) -> tuple[str, dict[str, Array]]:
-        """Say how the input of the model follows from the image, as ONNX text and the constants that it reads.
+        """Return the relation of the model's input to the image, as ONNX text and the constants that it reads.
 
-        Each step is written out as its definition has it, so that nothing that `build` thinks of is believed: channels
-        are taken apart and put together, the numbers are used as they are given.
+        Each step is written as in its definition, independent of the choices in `build`: channels are split and
+        concatenated, and the numbers are used as given.
         """
         working = _FLOAT if self.is_narrow else int(self.given)
         lines = [f"v = Cast<to = {working}>(image)"]
@@ -192,7 +192,7 @@ class Steps:
         return "\n".join(lines), constants
 
     def _resize_told(self, opset: int, constants: dict[str, Array]) -> list[str]:
-        """Resize to sizes of all dims, which are those of the image but for the height and width."""
+        """Return the lines that resize to sizes of all dims, which are those of the image except height and width."""
         size = dict(zip(self.image.spatial, self.image.size or []))
         constants["given"] = np.array([size.get(axis, 0) for axis in range(4)], np.int64)
         constants["is_given"] = np.array([axis in size for axis in range(4)])

@@ -1,4 +1,4 @@
-"""What the passes for inputs and outputs ask of one."""
+"""Helpers for passes that edit inputs and outputs."""
 
 from surgery import Graph, UsageError, Value
 
@@ -6,13 +6,13 @@ Dim = int | str | None
 
 
 def declared(value: Value) -> list[Dim] | None:
-    """Return the dims that a value declares; None without a shape."""
+    """Return the declared dims of a value; None without a shape."""
     shape = value.declared_shape
     return None if shape is None else [dim if isinstance(dim, int) else dim.value for dim in shape]
 
 
 def only(graph: Graph, name: str | None, ports: list[Value], kind: str) -> Value:
-    """Return the port of a name, or the only one where none is named."""
+    """Return the port with a name, or the only port if no name is given."""
     if name is not None:
         return graph.tensors([name], among=ports, kind=f"{kind} of the model")[0]
     if len(ports) != 1:

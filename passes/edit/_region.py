@@ -1,4 +1,4 @@
-"""Nodes of the main graph that something else takes the place of, and the tensors on their border."""
+"""Nodes of the main graph that are to be replaced, and their boundary tensors."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from surgery import Graph, Node, UsageError, Value
 
 
 class Region:
-    """Nodes, in the order of the graph."""
+    """Nodes of a graph, in the order of the graph."""
 
     def __init__(self, graph: Graph, nodes: list[Node]) -> None:
         self.graph = graph
@@ -15,17 +15,17 @@ class Region:
         self._inside |= {inner for node in nodes for graph in node.subgraphs for inner in graph.all_nodes()}
 
     def read(self) -> list[Value]:
-        """List what the nodes read from outside, but constants, in the order in which they read it."""
+        """List the values that the nodes read from outside, except constants, in reading order."""
         values = dict.fromkeys(value for node in self.nodes for value in self.graph.reads(node))
         return [value for value in values if not value.is_constant and not self._makes(value)]
 
     def made(self) -> list[Value]:
-        """List what the nodes make and what is read outside."""
+        """List the results of the nodes that are read outside."""
         values = [value for node in self.nodes for value in node.outputs]
         return [v for v in values if v.is_output or any(node.ir not in self._inside for node in v.consumers)]
 
     def operands(self, names: list[str], optional: list[str], given: Mapping[str, str], what: str) -> dict[str, Value]:
-        """Say which tensor goes into each input of what takes the place: as given, by name, or in order."""
+        """Return the tensor for each input of the replacement: as given, by name, or in order."""
         _require_names(given, [*names, *optional], "input", what)
         found = {name: self.graph.tensors([tensor])[0] for name, tensor in given.items()}
         rest = [name for name in names if name not in found]
@@ -42,7 +42,7 @@ class Region:
         return found
 
     def results(self, names: list[str], given: Mapping[str, str], what: str) -> dict[str, Value]:
-        """Say of which tensor each output takes the place: as given, by name, or in order; each must be replaced."""
+        """Return the tensor that each output replaces: as given, by name, or in order; all must be replaced."""
         _require_names(given, names, "output", what)
         made = self.made()
         kind = "tensor that the nodes produce and other nodes read"
@@ -59,7 +59,7 @@ class Region:
 
 
 def _in_order(names: list[str], values: list[Value], kind: str, other: str, option: str) -> dict[str, Value]:
-    """Match names with as many values."""
+    """Match names with an equal number of values, in order."""
     if len(names) != len(values):
         mine, theirs = ", ".join(names) or "none", ", ".join(value.name for value in values) or "nothing"
         raise UsageError(f"the {kind} ({mine}) do not match {other} ({theirs})", todo=f"match them by '{option}'")

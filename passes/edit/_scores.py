@@ -1,4 +1,4 @@
-"""The steps from an output to what is read off it: as nodes, and once more in other words to verify these."""
+"""The steps from an output to the values derived from it: as nodes, and in an independent form to verify them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UPGRADE = "run upgrade-opset before"
 
 @dataclass(frozen=True)
 class Scores:
-    """What is done to an output; `axis` counts from the first."""
+    """The steps applied to an output; `axis` counts from the first axis."""
 
     port: Value
     activation: str | None
@@ -34,7 +34,7 @@ class Scores:
         return self.argmax or self.top_k is not None
 
     def check(self) -> None:
-        """Raise UsageError when nothing is asked for, or what the output or its opset does not allow."""
+        """Raise UsageError if no step is requested, or a step that the output or the opset does not support."""
         name, kind = self.port.name, self.port.dtype
         if not self._chooses and self.activation is None and self.scale is None and self.clip is None:
             raise UsageError("there is nothing to do", todo="set activation, scale, clip, argmax or top_k")
@@ -60,7 +60,7 @@ class Scores:
     # As nodes
 
     def build(self, new: Builder) -> tuple[Value, ...]:
-        """Make the nodes, and return what is given: values, and indices where the largest are chosen."""
+        """Build the nodes, and return the new outputs: values, and indices if the largest are chosen."""
         value = self.port
         if self.activation == "softmax":
             value = new.node("Softmax", value, axis=self.axis)
@@ -88,13 +88,13 @@ class Scores:
         assert self.port.dtype is not None
         return np.array(number, self.port.dtype.numpy())
 
-    # In other words
+    # In an independent form
 
     def told(self) -> list[str]:
-        """Say, as ONNX text, how what is given follows from the output.
+        """Return, as ONNX text, the relation of the new outputs to the old one.
 
-        Where something is chosen the steps before are the operators themselves: of values that are nearly equal
-        another rounding would choose another one.
+        If values are chosen, the steps before are the same operators as in `build`: with a different rounding, another
+        one of several nearly equal values would be chosen.
         """
         lines = self._activation_told()
         if self.scale is not None:

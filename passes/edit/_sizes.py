@@ -1,4 +1,4 @@
-"""How single operators hold the size of a dim that is freed, and what they can read in its place."""
+"""How each operator may contain the size of a freed dim, and what it can read instead."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Dims = Sequence[int | str | None]
 _TO_THE_END = 2**31 - 1
 
 
-class BakedIn(Exception):  # noqa: N818 - a reason, of which the pass makes an error
-    """A node needs the old size; it is told by the one that reads its result."""
+class BakedIn(Exception):  # noqa: N818 - a reason, which the pass turns into an error
+    """A node needs the old size; the error is detected at a node that reads its result."""
 
     def __init__(self, node: Node, reason: str) -> None:
         super().__init__(reason)
@@ -25,7 +25,7 @@ class BakedIn(Exception):  # noqa: N818 - a reason, of which the pass makes an e
 
 @dataclass(frozen=True)
 class Sizes:
-    """The freed dims by name with their old sizes, and the shapes that values had."""
+    """The old sizes of the freed dims by name, and the old shapes of values."""
 
     sizes: Mapping[str, int]
     shapes: Mapping[Value, Dims | None]
@@ -36,7 +36,7 @@ class Sizes:
         return " or ".join(str(size) for size in dict.fromkeys(self.sizes.values()))
 
     def axes(self, value: Value) -> list[int]:
-        """List the axes of a value that follow from a freed dim."""
+        """List the axes of a value that depend on a freed dim."""
         return [axis for axis, dim in enumerate(value.shape or ()) if isinstance(dim, str) and self._names(dim)]
 
     def _names(self, dim: str) -> set[str]:
@@ -44,14 +44,14 @@ class Sizes:
         return self.sizes.keys() & set(words)
 
     def old(self, value: Value) -> Dims:
-        """Return the shape that a value had; refuse when that is not known."""
+        """Return the old shape of a value; refuse if it is not known."""
         shape = self.shapes.get(value, value.shape)
         if shape is None:
             raise Refusal(f"the shape of {value.name} is not known")
         return shape
 
     def step(self, value: Value, axis: int) -> int:
-        """Return how many elements lie between two positions along a freed dim, which is outermost in its axis."""
+        """Return the number of elements between two positions along a freed dim, which is outermost in its axis."""
         dim, old = (value.shape or ())[axis], self.old(value)
         factors = str(dim).split("*")
         freed = [factor for factor in factors if factor in self.sizes]
@@ -61,7 +61,7 @@ class Sizes:
         return prod(map(int, others)) * _product(old[axis + 1 :], value)
 
     def contradiction(self, value: Value) -> str:
-        """Say what the shape of a value is if it would not have the old one for the old sizes; empty if it would."""
+        """Return a text if the shape of a value is not the old one for the old sizes; empty if it is."""
         new, old = value.shape, self.shapes.get(value)
         if new is None or old is None:
             return ""
@@ -84,7 +84,7 @@ def _product(dims: Dims, value: Value) -> int:
 
 
 def _reshape(node: Node, sizes: Sizes, new: Builder) -> None:
-    """Write a copy or -1 where a constant target holds the old size, and numbers where it had -1 for others."""
+    """Replace the old size in a constant target with 0 (copy) or -1, and other dims that were -1 with numbers."""
     data, result = node.required_input(0), node.outputs[0]
     target = node.input(1)
     wanted = target.elements if target is not None else tuple(node.attr("shape") or ())
@@ -112,7 +112,7 @@ def _reshape(node: Node, sizes: Sizes, new: Builder) -> None:
 
 
 def _place(data: Value, axis: int, result: Value, sizes: Sizes) -> int:
-    """Find the dim of the result that a freed axis becomes, or becomes a part of, by the elements it steps over."""
+    """Find the dim of the result that contains a freed axis, by the number of elements between its positions."""
     step, old = sizes.step(data, axis), sizes.old(result)
     size = next(size for name, size in sizes.sizes.items() if name in str((data.shape or ())[axis]).split("*"))
     fitting = []
@@ -126,7 +126,7 @@ def _place(data: Value, axis: int, result: Value, sizes: Sizes) -> int:
 
 
 def _expand(node: Node, sizes: Sizes, new: Builder) -> None:
-    """Leave a freed dim as it is where it was expanded to the size that it had."""
+    """Replace the target of a freed dim with 1 if the dim was expanded to its own old size."""
     data, target = node.required_input(0), node.required_input(1)
     wanted = target.elements
     if wanted is None or any(isinstance(item, str) for item in wanted):
@@ -143,7 +143,7 @@ def _expand(node: Node, sizes: Sizes, new: Builder) -> None:
 
 
 def _resize(node: Node, sizes: Sizes, new: Builder) -> None:
-    """Take the size of a dim that is not resized from the operand."""
+    """Compute the target size of a dim that is not resized from the operand."""
     data, target = node.required_input(0), node.input(3)
     wanted = None if target is None else target.elements
     if target is None or wanted is None:
@@ -160,12 +160,12 @@ def _resize(node: Node, sizes: Sizes, new: Builder) -> None:
 
 
 def _extent(value: Value, axis: int, new: Builder) -> Value:
-    """Compute the extent of one axis, as a vector of one element."""
+    """Return the extent of one axis as a vector of one element."""
     return new.node("Gather", new.node("Shape", value), new.constant(np.array([axis], np.int64), "axis"), axis=0)
 
 
 def _concat(node: Node, sizes: Sizes, new: Builder) -> None:
-    """Make operands that repeat the same along a freed dim as large as that."""
+    """Expand operands that repeat one slice along a freed dim to the size of that dim."""
     along = node.attr("axis")
     operands = [value for value in node.inputs if value is not None]
     for free in operands:
@@ -178,7 +178,7 @@ def _concat(node: Node, sizes: Sizes, new: Builder) -> None:
 
 
 def _enlarged(value: Value, axis: int, like: Value, other: int, sizes: Sizes, new: Builder) -> Value:
-    """Repeat the one slice of a value along an axis as often as another value is long."""
+    """Repeat the only slice of a value along an axis to the length of another value."""
     shape = value.shape or ()
     slice_ = value if shape[axis] == 1 else new.constant(_one_slice(value, axis, sizes), value.name)
     return _repeated(slice_, len(shape), axis, _extent(like, other, new), new)
@@ -202,7 +202,7 @@ def _one_slice(value: Value, axis: int, sizes: Sizes) -> np.ndarray[Any, Any]:
 
 
 def _origin(value: Value, sizes: Sizes) -> Exception:
-    """Find the node in which the freed dim becomes one of the old size."""
+    """Return an exception that names the node in which the freed dim becomes a dim of the old size."""
     shape, pending = list(value.shape or ()), [value]
     for upper in pending:
         node = upper.producer
@@ -218,12 +218,12 @@ def _origin(value: Value, sizes: Sizes) -> Exception:
 
 
 def _broadcast(node: Node, sizes: Sizes, new: Builder) -> None:
-    """Let constants that repeat the same along a freed dim be broadcast."""
+    """Broadcast constants that repeat one slice along a freed dim."""
     _broadcast_all(node, range(len(node.inputs)), 0, sizes, new)
 
 
 def _matmul(node: Node, sizes: Sizes, new: Builder) -> None:
-    """Broadcast matrices that are the same along a freed dim; what is summed over must fit as it is."""
+    """Broadcast matrices that are the same along a freed dim; the dims that are summed over must already fit."""
     shapes = [value.shape or () for value in node.inputs if value is not None]
     if all(shapes) and shapes[0][-1] != shapes[1][-2:][0]:
         raise Refusal(f"it multiplies {shapes[0][-1]} by {shapes[1][-2:][0]}")
@@ -239,7 +239,7 @@ def _gemm(node: Node, sizes: Sizes, new: Builder) -> None:
 
 
 def _broadcast_all(node: Node, operands: Sequence[int], skipped: int, sizes: Sizes, new: Builder) -> None:
-    """Narrow constants at the places, counted from the last, that are freed in another operand."""
+    """Narrow constants along the axes, counted from the last, that are freed in another operand."""
     values = {index: value for index in operands if (value := node.input(index)) is not None}
     freed = {axis - len(value.shape or ()) for value in values.values() for axis in sizes.axes(value)}
     for index, value in values.items():
@@ -256,7 +256,7 @@ def _narrow(node: Node, index: int, axis: int, sizes: Sizes, new: Builder) -> No
 
 
 def _recurrent(node: Node, sizes: Sizes, new: Builder) -> None:
-    """Let first states be left out that are zero, and others that are the same for the whole batch follow it."""
+    """Remove initial states that are zero, and repeat others that are the same for the whole batch."""
     data = node.required_input(0)
     batch_first = bool(node.attr("layout", 0))
     batch = 0 if batch_first else 1
@@ -281,7 +281,7 @@ def _squeeze(node: Node, sizes: Sizes, new: Builder) -> None:
 
 
 def _slice(node: Node, sizes: Sizes, new: Builder) -> None:
-    """Refuse to guess whether a slice up to the old size means all."""
+    """Refuse a slice up to the old size, which may or may not mean the whole dim."""
     data = node.required_input(0)
     if node.opset < 10:
         ends, axes = node.attr("ends"), node.attr("axes")
@@ -301,7 +301,7 @@ def _split(node: Node, sizes: Sizes, new: Builder) -> None:
 
 
 def _gather_nd(node: Node, sizes: Sizes, new: Builder) -> None:
-    """Gather within each sample where constant indices name the samples one after the other, and are else the same."""
+    """Use a batch dim if constant indices enumerate the samples in order and are otherwise the same for each."""
     data, indices = node.required_input(0), node.required_input(1)
     array, batch = indices.constant, sizes.old(data)[0]
     if 0 not in sizes.axes(data) or array is None or array.shape[0] != batch or node.attr("batch_dims", 0):
@@ -332,4 +332,4 @@ RULES: dict[str, Callable[[Node, Sizes, Builder], None]] = {
     "Split": _split,
     "Squeeze": _squeeze,
 }
-"""What is done for each operator; "broadcast" stands for all that broadcast their operands."""
+"""The rule for each operator; "broadcast" is for all operators that broadcast their operands."""

@@ -4,7 +4,7 @@ from surgery import UsageError, Value
 
 
 def require_alike(old: Value, new: Value) -> None:
-    """Raise UsageError where one value can certainly not replace another."""
+    """Raise UsageError if one value certainly cannot replace another."""
     if old.dtype is not None and new.dtype is not None and old.dtype != new.dtype:
         what = f"its type is {new.dtype.name.lower()}, not {old.dtype.name.lower()}"
         raise UsageError(f"'{new.name}' cannot replace '{old.name}': {what}", todo="choose a value of that type")

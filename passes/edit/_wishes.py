@@ -1,4 +1,4 @@
-"""What `set-dims` is asked for: names and numbers for dims, found among the inputs and outputs of a model."""
+"""The requests to `set-dims`: names and numbers for dims of the inputs and outputs of a model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Wish = int | str
 
 @dataclass(frozen=True)
 class Freed:
-    """A dim of an input that has a number, and what it is to be."""
+    """A dim of an input with a fixed size, and its requested name or size."""
 
     port: Value
     axis: int
@@ -23,10 +23,10 @@ class Freed:
 
 
 class Wishes:
-    """What is asked for, each dim once.
+    """The requests, with each dim once.
 
-    `names` says what dims that have a name become, wherever they are declared. `declared` are the dims of ports of
-    which some were open. `freed` are numbers that change.
+    `names` maps named dims to their new name or size, wherever they are declared. `declared` holds the dims of ports
+    that had open dims. `freed` lists the fixed dims that change.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Wishes:
         self._require_known(graph)
 
     def _read(self, value: Value, asked: Sequence[Wish | None] | None, *, is_input: bool) -> None:
-        """Take note of what is asked for the dims of one port."""
+        """Record the requests for the dims of one port."""
         old = declared(value)
         if old is None:
             if asked is not None:
@@ -95,7 +95,7 @@ class Wishes:
             self.freed.append(Freed(value, axis, size, wish))
 
     def _require_known(self, graph: Graph) -> None:
-        """Refuse names and numbers of dims that are nowhere."""
+        """Raise UsageError for names and numbers of dims that do not occur."""
         leading = {str(dims[0]) for value in graph.inputs() if (dims := declared(value))}
         known = dict.fromkeys(graph.dim_names())
         for name, wish in self._dims.items():
@@ -108,7 +108,7 @@ class Wishes:
 
 
 def _leading(graph: Graph, dims: Mapping[str, Wish]) -> str:
-    """Return the batch: the first dim of the first input that has one, as a name or number."""
+    """Return the batch, which is the first dim of the first input with a shape, as a name or number."""
     first = next((found[0] for value in graph.inputs() if (found := declared(value))), None)
     if first is None:
         raise UsageError("the first dim of the first input is open", todo="name it by 'ports'")
@@ -123,7 +123,7 @@ def _ports(graph: Graph, name: str) -> Iterable[Value]:
 
 
 def _require_dim(wish: Wish) -> None:
-    """Refuse what is no size and no name."""
+    """Raise UsageError unless a wish is a valid size or name."""
     if isinstance(wish, int) and wish < 1:
         raise UsageError(f"a dim cannot be {wish}", todo="use a size of at least 1, or a name")
     if isinstance(wish, str) and not wish.isidentifier():
@@ -131,7 +131,7 @@ def _require_dim(wish: Wish) -> None:
 
 
 def _is_expression(dim: str) -> bool:
-    """Return whether a dim is arithmetic over others, as `2*sequence` is."""
+    """Return whether a dim is an expression in other dims, such as `2*sequence`."""
     return not dim.isidentifier() and any(sign in dim for sign in "+*/()%")
 
 

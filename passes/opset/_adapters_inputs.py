@@ -15,7 +15,7 @@ _FLOAT_MAX = float(np.finfo(np.float32).max)
 
 
 def _moves_axes(draft: Draft) -> None:
-    """`axes` becomes the second input; absent, or empty, it means all axes before and after."""
+    """Move `axes` to the second input; if it is absent or empty, it means all axes before and after."""
     axes = draft.take("axes")
     if axes:
         draft.set_input(1, draft.integers(axes, "axes"))
@@ -55,7 +55,7 @@ def _split_13(draft: Draft) -> None:
 
 @adapter("Split", to=18)
 def _split_18(draft: Draft) -> None:
-    """Without lengths the number of parts must be said; it used to be the number of outputs."""
+    """Set `num_outputs` if there are no lengths; the number of outputs used to be enough."""
     if len(draft.inputs) < 2 or draft.inputs[1] is None:
         draft.set("num_outputs", draft.outputs)
 
@@ -68,7 +68,7 @@ def _reshape_5(draft: Draft) -> None:
 @adapter("Slice", to=10)
 def _slice_10(draft: Draft) -> None:
     starts, ends = draft.needed("starts"), draft.needed("ends")
-    # Absent axes used to be as many as there are starts; now they are all axes.
+    # Absent axes used to be the first axes, one for each start; now they are all axes.
     axes = draft.take("axes") or range(len(starts))
     for index, (values, name) in enumerate(((starts, "starts"), (ends, "ends"), (axes, "axes")), 1):
         draft.set_input(index, draft.integers(values, name))
@@ -86,14 +86,14 @@ def _upsample_9(draft: Draft) -> None:
 
 @adapter("DFT", to=20)
 def _dft_20(draft: Draft) -> None:
-    """The axis was 1 when not given, and is the last but one now."""
+    """Add the default axis, which was 1 and is now the second to last."""
     draft.set_input(2, draft.constant(np.array(draft.take("axis", 1), dtype=np.int64), "axis"))
 
 
 @adapter("Dropout", to=12)
 def _dropout_12(draft: Draft) -> None:
-    """`ratio` becomes an input; without `training_mode` nothing is dropped, as before."""
-    # Nothing said what the mask of an inference run holds (ONNX Runtime: falses); now it holds trues.
+    """Move `ratio` to an input; without `training_mode` nothing is dropped, as before."""
+    # The mask of an inference run was unspecified (ONNX Runtime: all false); now it is all true.
     draft.require(not draft.is_read(1), "the mask of Dropout is read, and its meaning changed")
     if draft.has("ratio"):
         draft.set_input(1, draft.constant(np.array(draft.take("ratio"), dtype=np.float32), "ratio"))
@@ -109,9 +109,9 @@ def _pad_11(draft: Draft) -> None:
 
 @adapter("Clip", to=11)
 def _clip_11(draft: Draft) -> None:
-    """A bound that is not given was the largest float32, and is the largest number of the type now."""
+    """Add missing bounds: the default was the largest float32, and is now the largest number of the type."""
     kind = draft.kind(draft.input(0)) or ""
-    # What a float32 bound is in the type of the input: beyond all numbers of float16, within those of double.
+    # The float32 default in the type of the input: beyond all float16 numbers, but not beyond all doubles.
     limit = {"tensor(float)": None, "tensor(float16)": math.inf}.get(kind, _FLOAT_MAX)
     lower, upper = draft.take("min"), draft.take("max")
     if limit is not None:
@@ -122,7 +122,7 @@ def _clip_11(draft: Draft) -> None:
 
 
 def _scalar(draft: Draft, number: float, name: str) -> Value:
-    """Make a scalar of the type of the first input."""
+    """Return a scalar constant of the type of the first input."""
     kind = NUMPY.get((draft.kind(draft.input(0)) or "").removeprefix("tensor(").removesuffix(")"))
     if kind is None:
         raise Refusal("the type of the input is not known")

@@ -10,7 +10,7 @@ _TYPES = (
     *("UNDEFINED", "FLOAT", "UINT8", "INT8", "UINT16", "INT16", "INT32", "INT64"),
     *("STRING", "BOOL", "FLOAT16", "DOUBLE", "UINT32", "UINT64", "COMPLEX64", "COMPLEX128"),
 )
-"""The element types of ONNX by number, as far as opset 1 knew them."""
+"""The ONNX element types of opset 1, indexed by number."""
 
 
 _BINARY = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor")
@@ -27,7 +27,7 @@ _KEEP_RANK = frozenset(
 
 
 def _rank(value: Value) -> int:
-    """Return the rank of a value. Shape inference does not know the binary operators before opset 7, so walk up."""
+    """Return the rank of a value; walk upstream, because shape inference omits binary operators before opset 7."""
     found, rank = value, value.rank
     while rank is None and found.producer is not None and found.producer.op in _KEEP_RANK:
         found = found.producer.required_input(0)
@@ -39,7 +39,10 @@ def _rank(value: Value) -> int:
 
 @adapter(*_BINARY, to=7)
 def _broadcast_7(draft: Draft) -> None:
-    """Without `broadcast` both shapes were the same; without `axis` the last dims were matched, as numpy does."""
+    """Replace `axis` by an Unsqueeze.
+
+    Without `broadcast` both shapes were equal; without `axis` the last dims were matched, as in NumPy.
+    """
     broadcast, axis = draft.take("broadcast", 0), draft.take("axis")
     second = draft.input(1)
     if not broadcast or axis is None or second.size == 1:
@@ -52,7 +55,7 @@ def _broadcast_7(draft: Draft) -> None:
 
 @adapter("PRelu", to=7)
 def _prelu_7(draft: Draft) -> None:
-    """A slope per channel was a vector along the second axis of the input; now it is broadcast as numpy does."""
+    """Unsqueeze a slope per channel, which was a vector along the second axis; now it is broadcast as in NumPy."""
     slope = draft.input(1)
     if slope.size == 1 or _rank(slope) != 1:
         return
@@ -63,7 +66,7 @@ def _prelu_7(draft: Draft) -> None:
 
 @adapter("Gemm", to=7)
 def _gemm_7(draft: Draft) -> None:
-    """C is broadcast if need be; that the last dims were matched is what numpy does."""
+    """Remove `broadcast`: C is now broadcast if necessary, and the last dims were matched before, as in NumPy."""
     draft.take("broadcast")
 
 
@@ -82,7 +85,7 @@ def _concat_4(draft: Draft) -> None:
 
 @adapter("Split", to=2)
 def _split_2(draft: Draft) -> None:
-    """The lengths may have come as an input, and the axis had no default that was written down."""
+    """Move lengths from an input to an attribute, and require an axis, whose default was not documented."""
     draft.require(draft.has("axis"), "Split has no axis")
     if len(draft.inputs) > 1:
         lengths = draft.input(1).constant
@@ -93,7 +96,7 @@ def _split_2(draft: Draft) -> None:
 
 @adapter("Tile", to=6)
 def _tile_6(draft: Draft) -> None:
-    """One count for one axis becomes a count for each axis."""
+    """Replace the count of one axis with a count for each axis."""
     data, count, axis = draft.input(0), draft.input(1).scalar, draft.input(2).scalar
     if data.rank is None:
         draft.require(False, "the rank of the input is not known")
@@ -106,7 +109,7 @@ def _tile_6(draft: Draft) -> None:
 
 @adapter("Pad", to=2)
 def _pad_2(draft: Draft) -> None:
-    """The text and the example of Pad-1 order the paddings differently."""
+    """Refuse, because the text and the example of Pad-1 order the paddings differently."""
     draft.require(False, "the order of the paddings of Pad is unspecified before opset 2")
 
 
@@ -120,14 +123,14 @@ def _lp_pool_2(draft: Draft) -> None:
 
 @adapter("Selu", to=6)
 def _selu_6(draft: Draft) -> None:
-    """The defaults got more digits."""
+    """Add the old defaults; the new ones have more digits."""
     draft.set("alpha", draft.attr("alpha", 1.6732))
     draft.set("gamma", draft.attr("gamma", 1.0507))
 
 
 @adapter("Clip", to=6)
 def _clip_6(draft: Draft) -> None:
-    """A bound that is not given becomes the largest float32, which does not bound a float32 or a float16."""
+    """Refuse a missing bound of wide types: it becomes the largest float32, which only float32 and float16 allow."""
     bounded = draft.has("min") and draft.has("max")
     small = draft.kind(draft.input(0)) in ("tensor(float)", "tensor(float16)")
     draft.require(bounded or small, "a bound of Clip is missing, and the type may have numbers beyond float32")
@@ -135,20 +138,20 @@ def _clip_6(draft: Draft) -> None:
 
 @adapter("GRU", to=3)
 def _gru_3(draft: Draft) -> None:
-    """The default of `direction` was misspelt."""
+    """Correct the default of `direction`, which was misspelled."""
     if draft.attr("direction", "forward") == "foward":
         draft.set("direction", "forward")
 
 
 @adapter("GRU", "LSTM", "RNN", to=7)
 def _recurrent_7(draft: Draft) -> None:
-    """Whether the sequence is an output shows in whether it is named."""
+    """Remove `output_sequence`: the sequence is an output if it has a name."""
     draft.take("output_sequence")
 
 
 @adapter("BatchNormalization", to=7)
 def _batch_normalization_7(draft: Draft) -> None:
-    """Training shows in the number of outputs now."""
+    """Remove `is_test`: training mode is now indicated by the number of outputs."""
     if draft.take("is_test", 0):
         _only_one_output(draft)
     else:
@@ -157,14 +160,14 @@ def _batch_normalization_7(draft: Draft) -> None:
 
 @adapter("BatchNormalization", to=9)
 def _batch_normalization_9(draft: Draft) -> None:
-    """One mean per channel and place is gone; for a matrix it is the same as one per channel."""
+    """Remove `spatial`: a mean per channel and place was dropped; for a matrix it equals a mean per channel."""
     spatial = draft.take("spatial", 1)
     draft.require(spatial or draft.input(0).rank == 2, "BatchNormalization is not spatial")
 
 
 @adapter("BatchNormalization", to=14)
 def _batch_normalization_14(draft: Draft) -> None:
-    """The mode becomes an attribute, by default inference; the variance of training is defined otherwise."""
+    """Refuse training mode: the mode is now an attribute, and the variance in training is defined differently."""
     training = any(value.name for value in draft.node.outputs[1 : draft.outputs])
     draft.require(not training, "BatchNormalization is in training mode")
     draft.outputs = 1
@@ -177,14 +180,14 @@ def _dropout_7(draft: Draft) -> None:
 
 @adapter("Dropout", to=10)
 def _dropout_10(draft: Draft) -> None:
-    """The mask becomes a tensor of booleans."""
+    """Drop the mask output; the mask is now a tensor of booleans."""
     draft.require(not draft.is_read(1), "the mask of Dropout is read, and its meaning changed")
     draft.outputs = 1
 
 
 @adapter("Upsample", to=7)
 def _upsample_7(draft: Draft) -> None:
-    """The input was an image, so the scales are those of its last two axes."""
+    """Move the scales of height and width to `scales`; the input was an image, so they apply to its last two axes."""
     height, width = draft.needed("height_scale"), draft.needed("width_scale")
     draft.set("scales", [1.0, 1.0, height, width])
     if draft.attr("mode", "nearest") == "bilinear":

@@ -12,7 +12,7 @@ from ._shared import Draft, adapter
 
 @adapter("Softmax", "LogSoftmax", "Hardmax", to=13)
 def _softmax_13(draft: Draft) -> None:
-    """All axes from `axis` on were taken as one; now it is that axis alone."""
+    """Flatten the axes from `axis` on, which were treated as one; now only that axis is used."""
     axis, data = draft.attr("axis", 1), draft.input(0)
     draft.set("axis", axis)
     shape = data.shape
@@ -24,10 +24,10 @@ def _softmax_13(draft: Draft) -> None:
 
 
 def _reshape_like(draft: Draft, value: Value, model: Value) -> Value:
-    """Give a value the shape of another one."""
+    """Reshape a value to the shape of another one."""
     if model.static_shape is not None and 0 not in model.static_shape:
         return draft.new.node("Reshape", value, draft.integers(model.static_shape, "shape"))
-    # The shape is taken at run time and may hold a zero, which without `allowzero` means to copy a dim.
+    # The shape is computed at run time and may contain 0, which means "copy the dim" without `allowzero`.
     attributes = {"allowzero": 1} if draft.target >= 14 else {}
     return draft.new.node("Reshape", value, draft.new.node("Shape", model), attributes=attributes)
 
@@ -39,17 +39,18 @@ def _scatter_11(draft: Draft) -> None:
 
 @adapter("Upsample", to=10)
 def _upsample_10(draft: Draft) -> None:
-    """Resize of opset 10 computes the same."""
+    """Rename to Resize, which computes the same in opset 10."""
     draft.op = "Resize"
 
 
 @adapter("Resize", to=11)
 def _resize_11(draft: Draft) -> None:
-    """Coordinates were divided by the scale; nearest meant rounding down to enlarge and up to shrink, axis by axis.
+    """Set the coordinate and rounding modes, and split a Resize that may shrink some axes and enlarge others.
 
-    The text of opset 10 does not say so; its test data (a Resize by 0.6 takes element 2 for 1 / 0.6) and
-    ONNX Runtime do. A rounding is said for all axes now, so axes that shrink are resized before those that grow,
-    unless all scales are known and go one way. An axis that keeps its extent is the same with any rounding.
+    Coordinates were divided by the scale; "nearest" rounded down to enlarge and up to shrink, separately for each axis.
+    The text of opset 10 does not specify this, but its test data (a Resize by 0.6 takes element 2 for 1 / 0.6) and
+    ONNX Runtime do. Now one rounding applies to all axes, so axes that shrink are resized before those that grow,
+    unless all scales are known and go the same way. Any rounding gives the same for an axis that keeps its extent.
     """
     # Up to opset 12 the region cannot be omitted.
     region = draft.constant(np.zeros(0, dtype=np.float32), "roi") if draft.target < 13 else None
@@ -68,7 +69,7 @@ def _resize_11(draft: Draft) -> None:
 
 
 def _limited(draft: Draft, scales: Value, op: str) -> Value:
-    """Give the scales that shrink, or those that enlarge, and 1 for the other axes."""
+    """Return the scales that shrink ("Min") or enlarge ("Max"), and 1 for the other axes."""
     factors, one = scales.constant, np.ones((), dtype=np.float32)
     if factors is None:
         return draft.new.node(op, scales, draft.constant(one, "one"))
@@ -77,10 +78,10 @@ def _limited(draft: Draft, scales: Value, op: str) -> Value:
 
 @adapter("Resize", to=13)
 def _resize_13(draft: Draft) -> None:
-    """What does not apply is omitted instead of empty, and one way to map coordinates is gone."""
+    """Omit empty inputs, and replace the coordinate mode tf_half_pixel_for_nn, which was removed."""
     if draft.attr("coordinate_transformation_mode") == "tf_half_pixel_for_nn":
-        # Coordinates were half a pixel further, where to round down is to round to the nearest, halves up, and
-        # to round to the nearest, halves down, is to round up.
+        # Coordinates were half a pixel larger: rounding down there is rounding to nearest with halves up here, and
+        # rounding to nearest with halves down there is rounding up here.
         rounding = {"floor": "round_prefer_ceil", "round_prefer_floor": "ceil"}
         mode = draft.attr("nearest_mode", "round_prefer_floor") if draft.attr("mode", "nearest") == "nearest" else ""
         draft.require(mode in rounding, "the coordinate mode tf_half_pixel_for_nn was removed")
@@ -93,7 +94,7 @@ def _resize_13(draft: Draft) -> None:
 
 @adapter("RoiAlign", to=16)
 def _roi_align_16(draft: Draft) -> None:
-    """By default coordinates are shifted by half a pixel now."""
+    """Set the old coordinate mode; the new default shifts coordinates by half a pixel."""
     draft.set("coordinate_transformation_mode", "output_half_pixel")
 
 
@@ -106,7 +107,7 @@ def _grid_sample_20(draft: Draft) -> None:
 
 @adapter("QuantizeLinear", to=19)
 def _quantize_linear_19(draft: Draft) -> None:
-    """Input and scale must have one type; before, an int32 had a float scale."""
+    """Refuse inputs other than float: input and scale must now have one type; before, int32 had a float scale."""
     kind = draft.kind(draft.input(0))
     draft.require(kind is not None, "the type of the input is not known")
     draft.require(kind == "tensor(float)", "QuantizeLinear of int32 with a float scale was removed")
@@ -114,7 +115,7 @@ def _quantize_linear_19(draft: Draft) -> None:
 
 @adapter("GroupNormalization", to=21)
 def _group_normalization_21(draft: Draft) -> None:
-    """Scale and bias were given per group and are given per channel; the statistics had the type of the input."""
+    """Expand scale and bias from groups to channels, and compute statistics in the type of the input, as before."""
     data, groups = draft.input(0), draft.attr("num_groups")
     kind = draft.kind(data)
     if kind is None:
@@ -135,7 +136,7 @@ def _group_normalization_21(draft: Draft) -> None:
 
 
 def _repeats(draft: Draft, data: Value, groups: int, each: int | None) -> Value:
-    """Give the shape [1, channels in a group]."""
+    """Return the shape [1, channels per group]."""
     if each is not None:
         return draft.integers([1, each], "repeats")
     channels = draft.new.node("Shape", data, start=1, end=2)
@@ -145,5 +146,5 @@ def _repeats(draft: Draft, data: Value, groups: int, each: int | None) -> Value:
 
 @adapter("MeanVarianceNormalization", to=13)
 def _mean_variance_normalization_13(draft: Draft) -> None:
-    """The axes are written down: the body of the function that it is since then reads them, and has no default."""
+    """Add the default axes: the operator is now a function whose body reads them and has no default."""
     draft.set("axes", draft.attr("axes", [0, 2, 3]))

@@ -1,4 +1,4 @@
-"""What stands in the way of a conversion, told at once: a model goes to another opset whole, or not at all."""
+"""Report of all blockers of a conversion at once: a model is converted to another opset as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NoReturn
 from surgery import BlockedError, Graph, Node
 
 _NAMED = 3
-"""Of the nodes that are blocked for one reason, that many are named."""
+"""Maximum number of nodes named for each reason."""
 
 
 def refuse(graph: Graph, blockers: Sequence[tuple[Node | None, str]], to: int) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Activations of ONNX Runtime, alone or fused with a bias, in operators of ONNX.
+"""Activations of ONNX Runtime, alone or fused with a bias, as ONNX operators.
 
 Source: docs/ContribOperators.md, and the kernels `bias_gelu.cc`, `fast_gelu.cc`, `activations.h`, `bias_softmax.cc`.
 """
@@ -16,19 +16,19 @@ from ._lowering import Call, Lowering, Result, part
 
 @part("com.microsoft::Gelu", "com.microsoft::BiasGelu")
 def _gelu(call: Call, place: Lowering) -> Result:
-    """The Gelu of ONNX, of x or of x + bias."""
+    """Compute the ONNX Gelu of x or of x + bias."""
     return place.node("Gelu", sum_of(place, call.input(0), call.find(1)))
 
 
 @part("com.microsoft::FastGelu")
 def _fast_gelu(call: Call, place: Lowering) -> Result:
-    """The Gelu that is approximated by tanh, of x or of x + bias."""
+    """Compute the ONNX Gelu with the tanh approximation, of x or of x + bias."""
     return place.node("Gelu", sum_of(place, call.input(0), call.find(1)), approximate="tanh")
 
 
 @part("com.microsoft::QuickGelu")
 def _quick_gelu(call: Call, place: Lowering) -> Result:
-    """x · sigmoid(alpha · x), the Swish of ONNX."""
+    """Compute x · sigmoid(alpha · x), which is the Swish of ONNX."""
     return place.node("Swish", call.input(0), alpha=float(call.attr("alpha", _QUICK)))
 
 
@@ -43,7 +43,7 @@ def _gemm_fast_gelu(call: Call, place: Lowering) -> Result:
 
 @part("com.microsoft::BiasSplitGelu")
 def _bias_split_gelu(call: Call, place: Lowering) -> Result:
-    """The left half of x + bias times the Gelu of the right one."""
+    """Multiply the left half of x + bias by the Gelu of the right half."""
     left, right = place.nodes("Split", sum_of(place, *call.inputs[:2]), num_outputs=2, outputs=2, axis=-1)
     return place.node("Mul", left, place.node("Gelu", right))
 
@@ -55,7 +55,7 @@ def _bias_add(call: Call, place: Lowering) -> Result:
 
 @part("com.microsoft::BiasSoftmax")
 def _bias_softmax(call: Call, place: Lowering) -> Result:
-    """The bias lies along the last dims, or has as many as the data: then it is broadcast as by Add."""
+    """Compute Softmax(data + bias); the bias matches the last dims, or has the rank of the data and is broadcast."""
     data, bias = call.input(0), call.input(1)
     rank = len(dims_of(data))
     axis = int(call.attr("axis", 1)) % rank
@@ -78,7 +78,7 @@ _WITHOUT = ("Gelu", "HardSwish", "Relu", "Sigmoid", "Softplus", "Softsign", "Tan
 
 
 def activated(value: Value, name: str | None, numbers: Sequence[Any], place: Lowering) -> Value:
-    """Put an activation on what a fused operator computes; `numbers` are its attributes, None where not given."""
+    """Apply an activation to the result of a fused operator; `numbers` are its attributes, None if missing."""
     if not name:
         return value
     given = {key: float(number) for key, number in zip(_FLOATS.get(name, ()), numbers) if number is not None}

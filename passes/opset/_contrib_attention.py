@@ -1,10 +1,10 @@
-"""The attention of ONNX Runtime with as many heads of keys as of queries, in operators of ONNX.
+"""The attention of ONNX Runtime with as many key heads as query heads, as ONNX operators.
 
 Source: docs/ContribOperators.md, the kernels `multihead_attention.cc`, `attention.cc` and `attention_cpu_base.h`, and
-runs of them. To the scaled products the kernels add the bias and a mask. The mask is `mask_filter_value` where a key is
-masked out, -10000 unless given, so that a row whose keys are all masked out weighs them by their products alone; with
-`unidirectional` it is the lowest float32 where a key comes after the query, whatever the rest of it is. The last
-query sees all keys, also where there are more keys than queries.
+runs of them. The kernels add the bias and a mask to the scaled products. The mask is `mask_filter_value`, by default
+-10000, for a masked key, so a row with all keys masked weights them by their products alone. With `unidirectional`, it
+is the lowest float32 for a key after the query, regardless of the rest of the mask. The last query sees all keys, even
+if there are more keys than queries.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SHARED = "past and present share a buffer"
 
 @part("com.microsoft::MultiHeadAttention")
 def _multi_head_attention(call: Call, place: Lowering) -> Result:
-    """Softmax(Q·Kᵀ·scale + bias + mask)·V for each head; keys and values come alone, packed, or by head already."""
+    """Compute Softmax(Q·Kᵀ·scale + bias + mask)·V per head; keys and values come alone, packed, or by head."""
     place.require(call.find(8) is None and call.find(9) is None, _SHARED)
     heads = int(call.attr("num_heads"))
     query, key, value, size = _by_heads(call, heads, call.find(3), place)
@@ -47,7 +47,7 @@ def _multi_head_attention(call: Call, place: Lowering) -> Result:
 
 @part("com.microsoft::DecoderMaskedMultiHeadAttention")
 def _decoder_attention(call: Call, place: Lowering) -> Result:
-    """MultiHeadAttention of one new position, with its inputs in another order; the past is a buffer with more room."""
+    """Compute MultiHeadAttention of one new position, with another input order; the past may be a larger buffer."""
     place.require(call.find(9) is None, "the keys of several beams share a cache")
     query, key, value, size = _by_heads(call, int(call.attr("num_heads")), call.find(10), place)
     past, added = (call.find(5), call.find(6)), (call.find(3), call.find(4))
@@ -63,7 +63,7 @@ def _decoder_attention(call: Call, place: Lowering) -> Result:
 
 
 def _written(buffer: Value, new: Value, at: Value, place: Lowering) -> Value:
-    """Put one position into a buffer."""
+    """Write one position into a buffer."""
     is_there = place.node("Equal", counted(None, extent(buffer, 2, place), place), at)
     return place.node("Where", unsqueezed(is_there, [1], place), new, buffer)
 
@@ -103,14 +103,14 @@ def _int(width: int | None) -> int:
 
 
 def _unpacked(packed: Value, count: int, place: Lowering) -> list[Value]:
-    """Divide [batch, place, heads, count, size] into tensors of [batch, heads, place, size]."""
+    """Split [batch, place, heads, count, size] into `count` tensors [batch, heads, place, size]."""
     three = place.integers([3], "axes")
     parts = split(packed, [1] * count, 3, place)
     return [place.node("Transpose", place.node("Squeeze", one, three), perm=[0, 2, 1, 3]) for one in parts]
 
 
 def _biased(values: Sequence[Value], bias: Value | None, widths: Sequence[int], place: Lowering) -> list[Value]:
-    """Add to each tensor its part of the bias of the projections."""
+    """Add the matching part of the bias of the projections to each tensor."""
     if bias is None:
         return list(values)
     if len(values) == 1:
@@ -142,7 +142,7 @@ def _attend(
 
 
 def _mask(call: Call, mask: Value | None, tensors: tuple[Value, Value], past: Value | None, place: Lowering) -> Value:
-    """Return what is added to the scores, by batch, head, query and key, or what broadcasts to that."""
+    """Return the mask that is added to the scores, broadcastable to batch, head, query and key."""
     data, (query, keys) = call.input(0), tensors
     low = place.number(float(call.attr("mask_filter_value", -10000.0)), query, "masked")
     zero = place.number(0, query, "zero")
@@ -155,7 +155,7 @@ def _mask(call: Call, mask: Value | None, tensors: tuple[Value, Value], past: Va
 
 
 def _kept(mask: Value, data: Value, keys: Value, place: Lowering) -> Value:
-    """Return which keys count: what a mask of numbers has above 0, or what lies between starts and ends."""
+    """Return which keys count: those with a mask number above 0, or those between starts and ends."""
     dims, batch = dims_of(mask), dims_of(data)[0]
     zero = place.number(0, mask, "zero")
     if len(dims) > 1:
@@ -178,7 +178,7 @@ def _kept(mask: Value, data: Value, keys: Value, place: Lowering) -> Value:
 
 
 def _before(call: Call, tensors: tuple[Value, Value], past: Value | None, place: Lowering) -> Value:
-    """Return which keys do not come after a query, by query and key; the last query sees them all."""
+    """Return which keys are not after a query, by query and key; the last query sees all keys."""
     query, keys = tensors
     data, key = call.input(0), call.find(1) if call.op.rpartition("::")[2] != "Attention" else None
     length = dims_of(data)[1]
@@ -202,7 +202,7 @@ def _before(call: Call, tensors: tuple[Value, Value], past: Value | None, place:
 
 @part("com.microsoft::Attention")
 def _attention(call: Call, place: Lowering) -> Result:
-    """Queries, keys and values are one product with the input; past and present are one tensor of keys and values."""
+    """Compute Q, K and V as one product with the input, then attend; past and present hold keys and values each."""
     place.require(not call.attr("past_present_share_buffer", 0) and call.find(6) is None, _SHARED)
     product = sum_of(place, place.node("MatMul", call.input(0), call.input(1)), call.find(2))
     return projected(call, product, (call.find(4), call.find(3), call.find(5)), place)
@@ -211,7 +211,7 @@ def _attention(call: Call, place: Lowering) -> Result:
 def projected(
     call: Call, product: Value, extras: tuple[Value | None, Value | None, Value | None], place: Lowering
 ) -> Result:
-    """Attend with what the projection made; `extras` are the past, the mask and the bias of the scores."""
+    """Attend with the result of the projection; `extras` are the past, the mask and the bias of the scores."""
     past, mask, bias = extras
     place.require(not call.attr("do_rotary", 0), "the angles of rotated queries and keys are not among the inputs")
     heads, width = int(call.attr("num_heads")), _int(place.width(call.input(1)))
@@ -232,7 +232,7 @@ def projected(
 
 
 def _says_nothing(mask: Value, data: Value, past: Value | None) -> bool:
-    """Return whether a mask is one column, which counts for all keys alike: then it is as if there were none."""
+    """Return whether a mask is one column, which affects all keys equally, as if there were no mask."""
     dims = dims_of(mask)
     several = past is not None or dims_of(data)[1] != 1
     return len(dims) == 2 and dims[1] == 1 and several

@@ -1,11 +1,11 @@
-"""GroupQueryAttention and RotaryEmbedding of ONNX Runtime, in operators of ONNX.
+"""GroupQueryAttention and RotaryEmbedding of ONNX Runtime as ONNX operators.
 
 Source: docs/ContribOperators.md, the kernels `group_query_attention.cc`, `gqa_attention_base.h` and
-`rotary_embedding.cc`, and runs of them. A sequence has `seqlens_k` + 1 positions, all of them new in a prompt, where
-there are as many new positions as the longest sequence has; otherwise they come after those of the cache. A query sees
-the keys up to its own position, within the window, and none past the end of its sequence; one that sees none gives
-zeros. Present has room for the longest sequence, or what past has where that is more, and zeros where nothing is.
-Of float16 the kernel computes products and weights in float32.
+`rotary_embedding.cc`, and runs of them. A sequence has `seqlens_k` + 1 positions. They are all new in a prompt, where
+the number of new positions is the length of the longest sequence; otherwise the new ones follow those of the cache. A
+query sees the keys up to its own position, within the window, and none past the end of its sequence; a query that sees
+no key gives zeros. Present has room for the longest sequence, or as much as past if that is more, and zeros in unused
+places. For float16 the kernel computes products and weights in float32.
 """
 
 from __future__ import annotations
@@ -39,10 +39,13 @@ _INT64 = "tensor(int64)"
 
 @dataclass(frozen=True)
 class _Lengths:
-    """Tensors of int64: how many positions are new and the longest sequence has, [1]; and by sequence, [batch, 1]:
-    how many it has, and how many were known before, None for no sequence any. `is_prompt` says whether all are new;
-    where `counts`, [batch, 1], says how many of the new ones are no padding, nothing asks for that. Where `is_uniform`
-    all sequences have the positions of the past and the new ones, and `before` is [1]."""
+    """Numbers of positions, as int64 tensors.
+
+    Shape [1]: the number of new positions, and of those of the longest sequence. Shape [batch, 1]: the number of
+    positions of each sequence, and the number known before, None if there were none. `is_prompt` is whether all
+    positions are new; it is not needed with `counts`, [batch, 1], the number of new positions without padding. If
+    `is_uniform`, every sequence consists of all past and all new positions, and `before` is [1].
+    """
 
     new: Value
     longest: Value
@@ -55,7 +58,7 @@ class _Lengths:
 
 @part("com.microsoft::GroupQueryAttention")
 def _group_query_attention(call: Call, place: Lowering) -> Result:
-    """Softmax over the keys that a query sees of Q·Kᵀ·scale, capped, plus bias; times V, several heads to one key."""
+    """Multiply V by the softmax of capped Q·Kᵀ·scale + bias over visible keys; query heads share key heads."""
     _require_plain(call, place)
     heads, groups = int(call.attr("num_heads")), int(call.attr("kv_num_heads"))
     query, key, value, size = _tensors(call, heads, groups, place)
@@ -81,7 +84,7 @@ def _require_plain(call: Call, place: Lowering) -> None:
 
 
 def _tensors(call: Call, heads: int, groups: int, place: Lowering) -> tuple[Value, Value, Value, int]:
-    """Return queries, keys and values by head, and the size of a head; the first two normalized, if that is asked."""
+    """Return queries, keys and values by head, and the head size; queries and keys are normalized if required."""
     query, key, value = call.input(0), call.find(1), call.find(2)
     width = place.width(query)
     if width is None:
@@ -100,7 +103,7 @@ def _tensors(call: Call, heads: int, groups: int, place: Lowering) -> tuple[Valu
 
 
 def _lengths(call: Call, place: Lowering) -> _Lengths:
-    """Compute lengths; without a past all positions are new."""
+    """Compute the lengths; without a past all positions are new."""
     new, one = extent(call.input(0), 1, place), place.integers([1], "one")
     if _is_uniform(call):
         past = call.find(3)
@@ -121,7 +124,7 @@ def _lengths(call: Call, place: Lowering) -> _Lengths:
 
 
 def _is_uniform(call: Call) -> bool:
-    """Return whether each sequence surely consists of what the past has room for and of all new positions."""
+    """Return whether each sequence is known to consist of all positions of the past and all new ones."""
     past, new, wanted = call.find(3), dims_of(call.input(0))[1], call.find(16)
     before = 0 if past is None else dims_of(past, 4)[2]
     total = sum_of_dims(before, new)
@@ -131,7 +134,7 @@ def _is_uniform(call: Call) -> bool:
 
 
 def _same(value: Value | None) -> Dim | None:
-    """Return the number that all elements of a tensor of integers are, when it is known."""
+    """Return the number that all elements of an integer tensor are equal to; None if it is not known."""
     if value is None:
         return None
     if value.elements is None and value.producer is not None and value.producer.op == "Expand":
@@ -141,7 +144,7 @@ def _same(value: Value | None) -> Dim | None:
 
 
 def _places(lengths: _Lengths, place: Lowering) -> Value:
-    """Return the position of each query, by sequence, or by query alone where none comes after others."""
+    """Return the position of each query, by sequence and query, or by query alone if there is no past."""
     at = counted(None, lengths.new, place)
     return at if lengths.before is None else place.node("Add", lengths.before, at)
 
@@ -160,7 +163,7 @@ def _rotated(call: Call, value: Value, lengths: _Lengths, size: int, place: Lowe
 
 
 def _given(positions: Value, lengths: _Lengths, place: Lowering) -> Value:
-    """Of positions that are given the kernel reads the first one alone for a prompt, and counts on from there."""
+    """Return given positions; for a prompt the kernel reads only the first one and counts up from there."""
     flat = place.node("Reshape", positions, place.integers([-1], "flat"))
     first = place.node("Slice", flat, place.integers([0], "start"), place.integers([1], "end"))
     counted_on = place.node("Add", first, counted(None, lengths.new, place))
@@ -168,7 +171,7 @@ def _given(positions: Value, lengths: _Lengths, place: Lowering) -> Value:
 
 
 def _cached(past: Value | None, new: Value, lengths: _Lengths, place: Lowering) -> Value:
-    """Put new keys after those that were known, sequence by sequence, and zeros after them."""
+    """Append new keys to the known ones, sequence by sequence, followed by zeros."""
     if past is None or lengths.before is None:
         return new
     if lengths.is_uniform:
@@ -195,7 +198,7 @@ def _extents(past: Value, at: Value, place: Lowering) -> list[Value]:
 
 
 def _filled(present: Value, lengths: _Lengths, place: Lowering) -> Value:
-    """Leave out the room after the longest sequence."""
+    """Cut off the unused room after the longest sequence."""
     start, axis = place.integers([0], "start"), place.integers([2], "axis")
     return place.node("Slice", present, start, lengths.longest, axis)
 
@@ -224,14 +227,14 @@ def _attended(call: Call, tensors: list[Value | None], lengths: _Lengths, size: 
 
 
 def _may_see_none(call: Call, bias: Value | None, lengths: _Lengths) -> bool:
-    """Return whether all keys of a query may be hidden; where all have the same length, each sees its own position."""
+    """Return whether all keys of a query may be hidden; in uniform lengths each query sees its own position."""
     if bias is not None and not (lengths.is_uniform and is_finite(call.input(10))):
         return True
     return not lengths.is_uniform and int(call.attr("local_window_size", -1)) > 0
 
 
 def _mask(call: Call, bias: Value | None, lengths: _Lengths, low: Value, place: Lowering) -> Value | None:
-    """Return what is added to the scores where all sequences have the same length: one tensor, for all layers alike."""
+    """Return the tensor added to the scores if all sequences have the same length, the same for all layers."""
     if not call.attr("causal", 1):
         return bias
     shown = place.number(0, low, "shown") if bias is None else bias
@@ -239,7 +242,7 @@ def _mask(call: Call, bias: Value | None, lengths: _Lengths, low: Value, place: 
 
 
 def _seen(call: Call, lengths: _Lengths, place: Lowering) -> Value:
-    """Return which keys a query sees, by sequence, head, query and key; by query and key where all are as long."""
+    """Return which keys a query sees, by sequence, head, query and key; by query and key if lengths are uniform."""
     at = counted(None, lengths.longest, place)
     if lengths.is_uniform:
         own = unsqueezed(_places(lengths, place), [-1], place)
@@ -253,7 +256,7 @@ def _seen(call: Call, lengths: _Lengths, place: Lowering) -> Value:
 
 
 def _in_window(call: Call, seen: Value, at: Value, own: Value, place: Lowering) -> Value:
-    """Hide keys that are as many places back as the window is wide, or more."""
+    """Hide keys that are at least the window width back."""
     window = int(call.attr("local_window_size", -1))
     if window > 0:
         end = place.node("Add", at, place.integers([window], "window"))
@@ -262,7 +265,7 @@ def _in_window(call: Call, seen: Value, at: Value, own: Value, place: Lowering) 
 
 
 def _with_sink(scores: Value, sink: Value | None, place: Lowering) -> Value:
-    """Let one more score, of each head or 0, take a part of the weights."""
+    """Return the softmax with one additional score, per head or 0, that takes a part of the weights."""
     shape = place.node("Shape", scores)
     pick = partial(place.node, "Slice", shape, place.integers([0], "start"))
     rows = place.node("Concat", pick(place.integers([-1], "end")), place.integers([1], "one"), axis=0)
@@ -275,7 +278,7 @@ def _with_sink(scores: Value, sink: Value | None, place: Lowering) -> Value:
 
 @part("com.microsoft::RotaryEmbedding")
 def _rotary_embedding(call: Call, place: Lowering) -> Result:
-    """The RotaryEmbedding of ONNX; one position is that of the first element, from which the others are counted."""
+    """Compute the RotaryEmbedding of ONNX; a single position is that of the first element, counted up for the rest."""
     x, positions, cos, sin = (call.input(index) for index in range(4))
     place.require(not call.attr("is_packed_batching", 0), "sequences are packed into a batch")
     place.require(call.attr("scale", 1.0) == 1, "ONNX Runtime ignores a scale attribute of RotaryEmbedding")
@@ -293,7 +296,7 @@ def _rotary_embedding(call: Call, place: Lowering) -> Result:
 
 
 def _angles(x: Value, positions: Value, cos: Value, sin: Value, place: Lowering) -> tuple[Value, ...]:
-    """Return cosines and sines, and the positions to look them up by, if there is a need to."""
+    """Return cosines and sines, and the positions to look them up, if needed."""
     one_start = len(dims_of(positions)) == 1
     wanted = _first_rows(x, positions, cos, sin, place) if one_start else _all_rows(positions, cos, sin, place)
     if wanted is not None:
@@ -306,9 +309,9 @@ def _angles(x: Value, positions: Value, cos: Value, sin: Value, place: Lowering)
 
 
 def _first_rows(x: Value, positions: Value, cos: Value, sin: Value, place: Lowering) -> Value | None:
-    """Return the shape of tables that hold what is rotated in order, where all sequences begin with the first row.
+    """Return the shape of tables whose rows match the positions in order, if all sequences begin with the first row.
 
-    Since opset 23 RotaryEmbedding wants the angles of each sequence.
+    Since opset 23 RotaryEmbedding needs the angles of each sequence.
     """
     length = dims_of(x)[-2]
     rows = {dims_of(table)[0] for table in (cos, sin)}
@@ -322,7 +325,7 @@ _ROTARY = 23
 
 
 def _all_rows(positions: Value, cos: Value, sin: Value, place: Lowering) -> Value | None:
-    """Return the shape that tables have by sequence and position, where the positions number all rows in order."""
+    """Return the shape of the tables by sequence and position, if the positions number all rows in order."""
     reshape = positions.producer
     if reshape is None or reshape.op != "Reshape":
         return None

@@ -1,4 +1,4 @@
-"""Products and convolutions of ONNX Runtime, with what is fused into them, in operators of ONNX.
+"""Products and convolutions of ONNX Runtime, with the operators fused into them, as ONNX operators.
 
 Source: docs/ContribOperators.md, and the kernels `matmul.cc`, `fused_gemm.cc`, `fused_conv.cc`.
 """
@@ -14,7 +14,7 @@ from ._lowering import Call, Lowering, Result, part
 
 @part("com.microsoft::FusedMatMul", "com.microsoft::TransposeMatMul", "com.microsoft::FusedMatMulActivation")
 def _fused_matmul(call: Call, place: Lowering) -> Result:
-    """alpha · A' · B', where an operand may have its last two axes exchanged, and the first put after the batch."""
+    """Compute alpha · A' · B', where operands may have the last two axes swapped, and the first put after the batch."""
     operands = [_turned(call, index, side, place) for index, side in enumerate("AB")]
     made, alpha = place.node("MatMul", *operands), float(call.attr("alpha", 1.0))
     if alpha != 1:
@@ -57,7 +57,7 @@ _POOL = (*_CONV, "ceil_mode", "storage_order")
 
 @part("com.microsoft::FusedConv", "com.microsoft::NhwcFusedConv", "com.microsoft::NhwcConv")
 def _fused_conv(call: Call, place: Lowering) -> Result:
-    """Conv, then the sum with the last input, then the activation; channels that come last move to the second axis."""
+    """Compute Conv, the sum with the last input, and the activation; channels at the end move to the second axis."""
     x, weight, bias, added = call.first(4)
     assert x is not None and weight is not None
     is_last = "::Nhwc" in call.op

@@ -1,4 +1,4 @@
-"""Operators of ONNX Runtime that ONNX came to have too."""
+"""Operators of ONNX Runtime that ONNX has adopted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def _gather_nd(call: Call, place: Lowering) -> Result:
 
 @part("com.microsoft::ExpandDims")
 def _expand_dims(call: Call, place: Lowering) -> Result:
-    """Insert one axis of 1, at a place that is counted in the result."""
+    """Insert one axis of size 1 at a position counted in the result."""
     axis = place.array(call.input(1))
     place.require(axis is not None, "the axis of ExpandDims is computed")
     assert axis is not None
@@ -26,7 +26,7 @@ def _trilu(call: Call, place: Lowering) -> Result:
 
 @part("com.microsoft::Range")
 def _range(call: Call, place: Lowering) -> Result:
-    """From start to limit, by steps of delta, which is 1 when it is absent."""
+    """Count from start to limit in steps of delta, by default 1."""
     start, limit, delta = call.first(3)
     assert start is not None and limit is not None
     step = place.number(1, start, "one") if delta is None else delta

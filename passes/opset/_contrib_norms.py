@@ -1,7 +1,7 @@
-"""Normalizations of ONNX Runtime, with what is fused into them, in operators of ONNX.
+"""Normalizations of ONNX Runtime, with the operators fused into them, as ONNX operators.
 
 Source: docs/ContribOperators.md, and the kernels `skip_layer_norm.cc`, `layer_norm_impl.cc`, `embed_layer_norm.cc`.
-Of float16 the kernels compute in float32, the sum before a normalization too.
+For float16 the kernels compute in float32, including the sum before a normalization.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _STATISTICS = "the statistics of a normalization are read"
 
 @part("com.microsoft::SkipLayerNormalization")
 def _skip_layer_normalization(call: Call, place: Lowering) -> Result:
-    """LayerNormalization of the sum of input, skip and bias, which is the last output."""
+    """Compute the LayerNormalization of the sum of input, skip and bias, which is the last output."""
     place.require(not (call.is_read(1) or call.is_read(2)), _STATISTICS)
     x, skip, scale, beta, bias = (widened(value, place) for value in call.first(5))
     total = sum_of(place, x, skip, bias)
@@ -27,7 +27,7 @@ def _skip_layer_normalization(call: Call, place: Lowering) -> Result:
 
 @part("com.microsoft::SkipSimplifiedLayerNormalization")
 def _skip_simplified_layer_normalization(call: Call, place: Lowering) -> Result:
-    """RMSNormalization of the sum of input, skip and bias, which is the last output."""
+    """Compute the RMSNormalization of the sum of input, skip and bias, which is the last output."""
     place.require(not (call.is_read(1) or call.is_read(2)), _STATISTICS)
     x, skip, scale, bias = (widened(value, place) for value in call.first(4))
     total = sum_of(place, x, skip, bias)
@@ -47,7 +47,7 @@ def _with_sum(call: Call, made: Value, total: Value, place: Lowering) -> list[Va
 
 @part("SimplifiedLayerNormalization")
 def _simplified_layer_normalization(call: Call, place: Lowering) -> Result:
-    """The RMSNormalization of ONNX, which is newer; the statistic is one over the root."""
+    """Compute the RMSNormalization of ONNX, which is newer; the statistic is one over the root."""
     x, axis = call.input(0), int(call.attr("axis", -1))
     epsilon, stash = float(call.attr("epsilon", 1e-5)), int(call.attr("stash_type", 1))
     made = place.node("RMSNormalization", x, call.input(1), axis=axis, epsilon=epsilon, stash_type=stash)
@@ -62,7 +62,7 @@ def _simplified_layer_normalization(call: Call, place: Lowering) -> Result:
 
 @part("com.microsoft::BranchwiseRMSNorm")
 def _branchwise_rms_norm(call: Call, place: Lowering) -> Result:
-    """RMSNormalization over the last axis, which is one branch, or one of several that share their factors."""
+    """Compute RMSNormalization over the last axis, which must be a single branch."""
     scale, branches = call.find(1), int(call.attr("num_branches", 0))
     place.require(branches <= 1, "a last axis holds several branches")
     place.require(
@@ -79,7 +79,7 @@ def _branchwise_rms_norm(call: Call, place: Lowering) -> Result:
 
 @part("com.microsoft::EmbedLayerNormalization")
 def _embed_layer_normalization(call: Call, place: Lowering) -> Result:
-    """LayerNormalization of the rows that words, positions and segments choose; the mask is counted."""
+    """Compute the LayerNormalization of the sum of the rows of words, positions and segments; count the mask."""
     ids, segments, words, positions, kinds, scale, beta, mask, places = call.first(9)
     assert ids is not None and words is not None and positions is not None and scale is not None
     if places is None:
@@ -96,7 +96,7 @@ def _embed_layer_normalization(call: Call, place: Lowering) -> Result:
 
 
 def _words(call: Call, ids: Value, mask: Value | None, place: Lowering) -> Value:
-    """Count the ones of each row of the mask; without one there are zeros."""
+    """Count the ones in each row of the mask; return zeros without a mask."""
     if not call.is_read(1):
         return ids
     axes = place.integers([1], "axes")
@@ -109,7 +109,7 @@ def _words(call: Call, ids: Value, mask: Value | None, place: Lowering) -> Value
 
 @part("com.microsoft::GroupNorm", "com.microsoft::SkipGroupNorm")
 def _group_norm(call: Call, place: Lowering) -> Result:
-    """GroupNormalization of the sum of what is given, with the channels moved to the second axis and back."""
+    """Compute the GroupNormalization of the sum of the inputs, with the channels moved to the second axis and back."""
     x, scale, bias, skip, more = call.first(5)
     assert x is not None and scale is not None and bias is not None
     kind = place.known_kind(x)

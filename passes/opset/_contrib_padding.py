@@ -1,6 +1,6 @@
-"""Operators of ONNX Runtime around sequences without padding and biases by position, in operators of ONNX.
+"""Operators of ONNX Runtime for sequences without padding and for position biases, as ONNX operators.
 
-Source: docs/ContribOperators.md. The CPU has no kernels of them.
+Source: docs/ContribOperators.md. They have no CPU kernels.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _INT32, _INT64 = "tensor(int32)", "tensor(int64)"
 
 @part("com.microsoft::RemovePadding")
 def _remove_padding(call: Call, place: Lowering) -> Result:
-    """Take the rows that are no padding; their places come first, then those of the padding; lengths are summed up."""
+    """Take the rows that are not padding; return their places before those of the padding, and cumulative lengths."""
     data, counts = call.input(0), place.cast(call.input(1), _INT64)
     flat = place.integers([-1], "flat")
     used = place.node("Less", counted(None, extent(data, 1, place), place), unsqueezed(counts, [1], place))
@@ -34,7 +34,7 @@ def _remove_padding(call: Call, place: Lowering) -> Result:
 
 @part("com.microsoft::RestorePadding")
 def _restore_padding(call: Call, place: Lowering) -> Result:
-    """Put each row where it was, with zeros in between."""
+    """Put each row back in its place, with zeros in between."""
     data, offsets = call.input(0), place.cast(call.input(1), _INT64)
     width, flat = extent(data, 1, place), place.integers([-1], "flat")
     places = place.node("Reshape", offsets, flat)
@@ -48,7 +48,7 @@ def _restore_padding(call: Call, place: Lowering) -> Result:
 
 @part("com.microsoft::GatedRelativePositionBias")
 def _gated_bias(call: Call, place: Lowering) -> Result:
-    """The bias by position times a gate of each query, which two halves of a product with it make."""
+    """Multiply the position bias by a gate for each query, computed from two halves of a product with the query."""
     query, shift, bias, weight, offset, factor, packed = call.first(7)
     assert query is not None and shift is not None and bias is not None and weight is not None
     assert offset is not None and factor is not None

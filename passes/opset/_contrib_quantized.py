@@ -1,6 +1,6 @@
-"""Quantized operators of ONNX Runtime: in float between DequantizeLinear and QuantizeLinear, or products of integers.
+"""Quantized operators of ONNX Runtime: in float between DequantizeLinear and QuantizeLinear, or as integer products.
 
-Source: docs/ContribOperators.md, and the kernels in `contrib_ops/cpu/quantization`. A zero point that is absent is 0.
+Source: docs/ContribOperators.md, and the kernels in `contrib_ops/cpu/quantization`. A missing zero point is 0.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Inner = Callable[[Call, Lowering, list[Value]], Value]
 
 
 def _dequantized(call: Call, index: int, place: Lowering) -> Value:
-    """Dequantize an input whose scale and zero point come after it."""
+    """Dequantize an input whose scale and zero point are the next inputs."""
     data, scale, zero = call.input(index), call.input(index + 1), call.find(index + 2)
     return place.node("DequantizeLinear", data, scale, *([] if zero is None else [zero]))
 
 
 def _quantized(call: Call, made: Value, index: int, kind: str, place: Lowering) -> Value:
-    """Quantize to a type; the scale is an input, and the zero point comes after it."""
+    """Quantize to a type; the scale is the input at `index`, and the zero point the next one."""
     zero = call.find(index + 1)
     if zero is None:
         zero = place.constant(np.array(0, _types.numpy_type(kind)), "zero")
@@ -34,7 +34,7 @@ def _quantized(call: Call, made: Value, index: int, kind: str, place: Lowering) 
 
 
 def _between(operands: tuple[int, ...], result: int, inner: Inner) -> Callable[[Call, Lowering], Result]:
-    """Make the rule of an operator whose operands stand at some positions, and the scale of its result at another."""
+    """Return the rule of an operator with operands at these positions and the scale of its result at another."""
 
     def rule(call: Call, place: Lowering) -> Result:
         values = [_dequantized(call, index, place) for index in operands]
@@ -45,7 +45,7 @@ def _between(operands: tuple[int, ...], result: int, inner: Inner) -> Callable[[
 
 
 def _channels(call: Call, place: Lowering, value: Value, op: str, **attributes: object) -> Value:
-    """Apply an operator that wants the channels on the second axis."""
+    """Apply an operator that needs the channels on the second axis."""
     rank = len(dims_of(call.input(0)))
     last = bool(call.attr("channels_last", 0))
     data = place.node("Transpose", value, perm=[0, rank - 1, *range(1, rank - 1)]) if last else value
@@ -66,7 +66,7 @@ def _leaky(call: Call, place: Lowering, values: list[Value]) -> Value:
 
 
 def _softmax(call: Call, place: Lowering, values: list[Value]) -> Value:
-    """Before opset 13, which an attribute names, the axes from one on count as one."""
+    """Compute Softmax; before opset 13, given by an attribute, the axes from `axis` on are treated as one."""
     rank = len(dims_of(call.input(0)))
     axis = int(call.attr("axis", -1)) % rank
     place.require(call.attr("opset", 13) >= 13 or axis == rank - 1, "QLinearSoftmax flattens several axes")
@@ -119,7 +119,7 @@ def _axis(call: Call) -> dict[str, int]:
 
 @part("com.microsoft::DynamicQuantizeMatMul")
 def _dynamic_matmul(call: Call, place: Lowering) -> Result:
-    """MatMulInteger of data that are quantized by their own range, times both scales, plus a bias."""
+    """Compute MatMulInteger of data quantized by their own range, times both scales, plus a bias."""
     data, weight, scale, zero, bias = call.first(5)
     assert data is not None and weight is not None and scale is not None
     rounded, own, point = place.nodes("DynamicQuantizeLinear", data, outputs=3)
@@ -129,7 +129,7 @@ def _dynamic_matmul(call: Call, place: Lowering) -> Result:
 
 
 def _product(operands: tuple[Value, Value], zeros: tuple[Value | None, Value | None], place: Lowering) -> Value:
-    """Multiply integers, less their zero points."""
+    """Multiply integers after subtracting their zero points."""
     if zeros[1] is not None:
         first = zeros[0] if zeros[0] is not None else place.number(0, operands[0], "zero")
         return place.node("MatMulInteger", *operands, first, zeros[1])
@@ -148,7 +148,7 @@ def _scaled_matmul(call: Call, place: Lowering) -> Result:
 
 @part("com.microsoft::QAttention")
 def _attention(call: Call, place: Lowering) -> Result:
-    """The projection is a product of integers, times both scales, plus the bias; the rest is Attention."""
+    """Compute the projection as an integer product times both scales plus the bias; the rest is Attention."""
     place.require(not call.attr("past_present_share_buffer", 0), "past and present share a buffer")
     product = _product((call.input(0), call.input(1)), (call.find(6), call.find(7)), place)
     factor = place.node("Mul", call.input(3), call.input(4))
@@ -159,7 +159,7 @@ def _attention(call: Call, place: Lowering) -> Result:
 
 @part("com.microsoft::MatMulNBits")
 def _blocked_matmul(call: Call, place: Lowering) -> Result:
-    """MatMul with a weight that is unpacked to bytes, less the zero points, times the scales, block by block."""
+    """Compute MatMul with a weight unpacked to bytes, minus the zero points, times the scales, block by block."""
     data, packed, scales, zeros, order, bias = call.first(6)
     assert data is not None and packed is not None and scales is not None
     place.require(order is None and not call.attr("weight_prepacked", 0), "the weight has a special order")
@@ -188,7 +188,7 @@ def _blocked_matmul(call: Call, place: Lowering) -> Result:
 
 
 def _points(zeros: Value | None, form: tuple[int, int, int], place: Lowering) -> Value | None:
-    """Return one zero point for each column and block: they may be packed like the weight."""
+    """Return one zero point for each column and block; they may be packed like the weight."""
     if zeros is None or place.known_kind(zeros) != "tensor(uint8)":
         return zeros
     columns, blocks, bits = form

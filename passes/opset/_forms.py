@@ -1,7 +1,7 @@
-"""The form of an operator at one version, and the body that its schema gives it in smaller operators.
+"""The form of an operator at one version, and its body in smaller operators from the schema.
 
-Source: `onnx.defs`, the schemas of the installed onnx; only the default domain is looked at. Types are written as
-the schemas write them: "tensor(float)".
+Source: `onnx.defs`, the schemas of the installed onnx; only the default domain is used. Types are written as in the
+schemas: "tensor(float)".
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Form:
-    """An operator at one version. `types` has the types that each type parameter allows."""
+    """An operator at one version. `types` maps each type parameter to its allowed types."""
 
     inputs: tuple[Parameter, ...]
     outputs: tuple[Parameter, ...]
     defaults: Mapping[str, Any]
-    """The attributes and their defaults, None for those that have none."""
+    """The attributes and their defaults; None if an attribute has no default."""
     required: frozenset[str]
     types: Mapping[str, frozenset[str]]
 
@@ -47,7 +47,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Step:
-    """A node of a body: values are named, "" is one that is omitted."""
+    """A node of a body; values are given by name, "" for an omitted one."""
 
     op: str
     version: int
@@ -58,7 +58,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Body:
-    """An operator in smaller ones."""
+    """The decomposition of an operator into smaller ones."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -96,14 +96,14 @@ def _default(attribute: OpSchema.Attribute) -> Any:
 
 
 def type_number(name: str) -> int:
-    """Return the number that ONNX gives a type, which may be written as the schemas do."""
+    """Return the ONNX number of a type, which may be written as in the schemas."""
     from onnx import TensorProto
 
     return int(TensorProto.DataType.Value(name.removeprefix("tensor(").removesuffix(")").upper()))
 
 
 def type_name(number: int) -> str:
-    """Write the type with this number as the schemas do."""
+    """Return the type with this number as the schemas write it."""
     from onnx import TensorProto
 
     return f"tensor({TensorProto.DataType.Name(number).lower()})"
@@ -115,10 +115,10 @@ def body(
     attributes: Mapping[str, Any],
     inputs: Sequence[tuple[str, Sequence[int | str | None] | None] | None],
 ) -> Body | None:
-    """Return what the schema says that a call computes; None when it says nothing, or something with subgraphs.
+    """Return the body that the schema gives for a call; None if there is none, or one with subgraphs.
 
-    `inputs` has the type and the dims of each input, None where it is omitted. Of several bodies the one written in
-    the newest operators is taken.
+    `inputs` holds the type and the dims of each input, None for an omitted one. If there are several bodies, the one
+    in the newest operators is returned.
     """
     schema = all_schemas()[op][version]
     function = _function(schema, attributes, inputs)
@@ -140,7 +140,7 @@ def _function(
     if schema.has_function:
         text = schema.get_function_with_opset_version(max(schema.function_opset_versions))
     elif schema.has_context_dependent_function:
-        # Whether an output is asked for shows in its name; the body computes all that the node has.
+        # An output is requested by giving it a name; the body computes all outputs that the node has.
         names = [parameter.name for parameter in schema.outputs]
         read = [f"i{index}" if item is not None else "" for index, item in enumerate(inputs)]
         node = onnx.helper.make_node(schema.name, read, names, **attributes)

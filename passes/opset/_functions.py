@@ -1,4 +1,4 @@
-"""The types of values in the bodies of model-local functions, as far as all their calls agree."""
+"""Types of the values in the bodies of model-local functions, where all calls agree on them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Kinds = tuple[str | None, ...]
 
 
 class Calls:
-    """Follows the calls of functions from the main graph, and notes what the values of their bodies are."""
+    """Follows function calls from the main graph, and records the types of the values in their bodies."""
 
     def __init__(self, graph: Graph, known: Known) -> None:
         self.graph = graph
@@ -22,7 +22,7 @@ class Calls:
         self._seen: dict[Any, Kinds] = {}
 
     def follow(self) -> None:
-        """Note the types of the values of all functions that are called in one way only."""
+        """Record the types of the values of all functions, as far as their calls agree."""
         functions = self.graph.functions
         for node in self.graph.nodes() if functions else ():
             if not self.graph.in_function(node) and node.identifier in functions:
@@ -34,7 +34,7 @@ class Calls:
         return self.known.kinds.get(value) or _types.spelt(value.type)
 
     def _enter(self, node: Node) -> None:
-        """Bind the inputs of a function, and walk its body; where calls disagree nothing is known of it."""
+        """Bind the inputs of a function and walk its body; types on which calls disagree are unknown."""
         identifier = node.identifier
         function = self.graph.functions[identifier]
         kinds = tuple(self._kind(value) for value in node.inputs)

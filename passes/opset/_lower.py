@@ -1,4 +1,4 @@
-"""All nodes of a model, taken to an older opset: what blocks, or the edits of one site."""
+"""Conversion of all nodes of a model to an older opset: the blockers, or the edits of one site."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._shared import Draft
 
 _FUNCTIONS_SINCE = 8
 _DEFAULTS_SINCE = 4
-"""The IR version since which an initializer need not be an input."""
+"""The first IR version in which an initializer need not be an input."""
 
 
 def highest(graph: Graph) -> int:
@@ -22,7 +22,7 @@ def highest(graph: Graph) -> int:
 
 
 def downgrade(graph: Graph, new: Builder, target: int, lower_ir_version: bool) -> list[tuple[Node | None, str]]:
-    """Let a site take all nodes of the default domain to opset `target`; return what blocks, with the reasons."""
+    """Convert all nodes of the default domain to opset `target` within one site; return blockers with reasons."""
     blockers: list[tuple[Node | None, str]] = []
     known, without = Known(), lacking(graph, target)
     Calls(graph, known).follow()
@@ -47,7 +47,7 @@ def downgrade(graph: Graph, new: Builder, target: int, lower_ir_version: bool) -
 
 
 def _lower_ir_version(graph: Graph, new: Builder, version: int) -> str:
-    """Lower the IR version; say why not where the model has what came later."""
+    """Lower the IR version; return a reason against it if the model uses a later feature, else an empty string."""
     if version < _FUNCTIONS_SINCE and graph.functions:
         return f"IR version {version} has no model-local functions; inline-functions removes them"
     if version < _DEFAULTS_SINCE:
@@ -74,7 +74,7 @@ def _take(node: Node, place: Lowering) -> None:
 
 
 def _declare_states(node: Node, place: Lowering) -> None:
-    """Write down the dims of what the body of a Scan makes: ONNX Runtime asks for them, and infers them less well."""
+    """Declare the dims of the outputs of a Scan body: ONNX Runtime needs them, and infers them less well."""
     for value in node.attributes["body"].as_graph().outputs:
         known = Value(node.graph, value)
         if value.shape is None and known.shape is not None and value.producer() is not None:
@@ -82,7 +82,7 @@ def _declare_states(node: Node, place: Lowering) -> None:
 
 
 def _checked(call: Call, place: Lowering) -> tuple[dict[int, str], list[str | None]]:
-    """Return what `Lowering.types` does; refuse a type that is not known, or an output's that the version lacks."""
+    """Return the result of `Lowering.types`; refuse unknown types, and output types that the version lacks."""
     node = call.node
     assert node is not None
     _types.require_known(call, [place.kind(value) for value in call.inputs], node.opset)
@@ -91,7 +91,7 @@ def _checked(call: Call, place: Lowering) -> tuple[dict[int, str], list[str | No
 
 
 def _edit(node: Node, call: Call, place: Lowering) -> None:
-    """Write what became of a node into it."""
+    """Apply the changes of a call to its node."""
     draft = Draft(node, place.new, place.target, {})
     draft.op, draft.inputs, draft.outputs = call.op, list(call.inputs), call.outputs
     for name in node.attributes:
@@ -104,17 +104,17 @@ def _edit(node: Node, call: Call, place: Lowering) -> None:
 
 
 def replace_outputs(node: Node, made: Sequence[Value], place: Lowering) -> None:
-    """Let what was made take the place of the outputs of a node."""
+    """Replace the outputs of a node with the new values."""
     for index, old in enumerate(node.outputs):
         if index < len(made):
             if old.name:
                 _declare(old, made[index], place)
                 place.new.replace(old, made[index])
         else:
-            assert not old.is_used, f"output {index} of {node.op}"  # each rule refuses where it is
+            assert not old.is_used, f"output {index} of {node.op}"  # each rule refuses if it is
 
 
 def _declare(old: Value, new: Value, place: Lowering) -> None:
-    """Let an output of a subgraph be declared as the one was in whose place it comes: Scan asks for its shape."""
+    """Declare a new output of a subgraph like the output it replaces: Scan needs its shape."""
     if old.is_output and place.anchor.scope is not place.anchor.graph.main and new.producer is None:
         place.new.declare(new, old.type, old.shape)

@@ -1,4 +1,4 @@
-"""Rules for inputs that were attributes, and for attributes that were not there."""
+"""Rules for inputs that used to be attributes, and for attributes that did not exist."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", 
 
 
 def _takes_axes(call: Call, place: Lowering) -> Result:
-    """Move the axes; none at all mean all axes, or with `noop_with_empty_axes` that nothing is done."""
+    """Move the axes to an attribute; no axes mean all axes, or no reduction with `noop_with_empty_axes`."""
     axes = call.find(1)
     held = [] if axes is None else place.integers_in(call, 1)
     does_nothing = bool(call.take("noop_with_empty_axes", 0))
     if not held and does_nothing:
-        # Of the reductions that do something to each element first the text says that too, not every runtime does.
+        # The text says the same of reductions that first transform each element, but not every runtime does.
         place.require(call.op in ("ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceMean"), _NOTHING)
         return place.node("Identity", call.input(0))
     if held:
@@ -43,7 +43,7 @@ def _unsqueeze(call: Call, place: Lowering) -> Result:
 
 @rule("Split", since=18)
 def _split_18(call: Call, place: Lowering) -> Result:
-    """Without lengths the parts were even; the last one may be shorter now."""
+    """Add lengths if the last part is shorter; without lengths the parts used to be equal."""
     if "num_outputs" not in call.attributes:
         return None
     count, shape, axis = call.take("num_outputs"), call.input(0).shape, call.attr("axis")
@@ -59,7 +59,7 @@ def _split_18(call: Call, place: Lowering) -> Result:
 
 
 def _lengths(data: Value, axis: int, count: int, place: Lowering) -> Value:
-    """Compute the lengths of parts of which the last one may be shorter."""
+    """Compute the lengths of parts, the last of which may be shorter."""
     place.require(place.target >= 13, "the extent that Split divides is not known")
     extent = place.node("Gather", place.node("Shape", data), place.integers([axis], "axis"), axis=0)
     rounded = place.node("Add", extent, place.integers([count - 1], "less_one"))
@@ -79,7 +79,7 @@ def _split_13(call: Call, place: Lowering) -> Result:
 
 @rule("Dropout", since=12)
 def _dropout_12(call: Call, place: Lowering) -> Result:
-    """Nothing is dropped outside training; nothing said what a mask holds then, now it holds trues."""
+    """Remove training inputs, and compute a mask that is read: it was unspecified outside training and is now true."""
     mode = call.find(2)
     training = mode is not None and (place.array(mode) is None or bool(place.fixed(call, 2).any()))
     place.require(not training, "Dropout is in training mode")
@@ -113,7 +113,7 @@ def _scan_11(call: Call, place: Lowering) -> Result:
 
 @rule("Clip", since=11)
 def _clip_11(call: Call, place: Lowering) -> Result:
-    """Bounds that are computed, or not floats, are left to Max and Min."""
+    """Move the bounds to attributes; use Max and Min if they are computed or the type is not float."""
     bounds = call.first(3)[1:]
     if place.kind(call.input(0)) != "tensor(float)" or any(b is not None and place.array(b) is None for b in bounds):
         return clip_by_bounds(call, place)
@@ -125,7 +125,7 @@ def _clip_11(call: Call, place: Lowering) -> Result:
 
 
 def clip_by_bounds(call: Call, place: Lowering) -> Value:
-    """Clip by Max and Min: a lower bound above the upper one gives the upper one, in both."""
+    """Clip with Max and Min; like Clip, they give the upper bound if the lower bound is above it."""
     data, lower, upper = call.first(3)
     found = call.input(0)
     if lower is not None:
@@ -137,7 +137,7 @@ def clip_by_bounds(call: Call, place: Lowering) -> Value:
 
 @rule("Pad", since=18)
 def _pad_18(call: Call, place: Lowering) -> Result:
-    """Paddings of some axes become paddings of all."""
+    """Expand paddings of some axes to all axes."""
     axes = call.find(3)
     if axes is None:
         return None
@@ -158,7 +158,7 @@ def _padded(call: Call, pads: Value) -> Result:
 
 
 def _scattered(pads: Value, axes: list[int], rank: int, place: Lowering) -> Value:
-    """Put computed paddings of some axes between zeros; both halves of them are in the order of the axes."""
+    """Expand computed paddings of some axes with zeros; each half of them is in the order of `axes`."""
     both = [axes.index(axis) if axis in axes else 2 * len(axes) for axis in range(rank)]
     both += [axes.index(axis) + len(axes) if axis in axes else 2 * len(axes) for axis in range(rank)]
     extended = place.node("Concat", pads, place.integers([0], "zero"), axis=0)
@@ -210,7 +210,7 @@ def _top_k_10(call: Call, place: Lowering) -> Result:
 
 @rule("DFT", since=20)
 def _dft_20(call: Call, place: Lowering) -> Result:
-    """The axis was an attribute, and what an inverse from one side gives was not said."""
+    """Move the axis to an attribute; refuse a one-sided inverse, whose result was unspecified."""
     place.require(not (call.attr("inverse") and call.attr("onesided")), "an inverse DFT of one side came with opset 20")
     axis, data = call.find(2), call.input(0)
     number = -2 if axis is None else place.integers_in(call, 2)[0]
@@ -238,7 +238,7 @@ def _pool_dilations(call: Call, place: Lowering) -> Result:
 
 @rule("Constant", since=12)
 def _constant_12(call: Call, place: Lowering) -> Result:
-    """Numbers become a tensor."""
+    """Convert number attributes to a tensor."""
     forms = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
     for name, kind in forms.items():
         if name in call.attributes:
@@ -249,7 +249,7 @@ def _constant_12(call: Call, place: Lowering) -> Result:
 
 
 def _count_axes_from_start(call: Call, place: Lowering) -> None:
-    """Count axes from the first one; from the last one they could not be counted before opset 11."""
+    """Replace negative axes, which were not allowed before opset 11."""
     for name in ("axis", "axes"):
         given = call.attr(name)
         if given is None or (name not in call.attributes and call.op == "OneHot"):

@@ -1,4 +1,4 @@
-"""Rules for operators whose names, defaults, values of attributes or meaning changed."""
+"""Rules for operators whose names, defaults, attribute values or meaning changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FLOAT8 = ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "fl
 
 @rule("Softmax", "LogSoftmax", "Hardmax", since=13)
 def _softmax_13(call: Call, place: Lowering) -> Result:
-    """One axis is the last one of a transposed input; all axes from the last one on are just that."""
+    """Transpose the axis to the end, where "all axes from this one on" means that axis alone."""
     axis, data = call.attr("axis"), call.input(0)
     shape = data.shape
     is_last = axis == -1 or (shape is not None and axis % len(shape) == len(shape) - 1)
@@ -32,7 +32,7 @@ def _softmax_13(call: Call, place: Lowering) -> Result:
 
 @rule("Cast", "CastLike", since=24)
 def _cast_24(call: Call, place: Lowering) -> Result:
-    """How a number is rounded is a matter of one type only."""
+    """Remove `round_mode` except for the one type to which it applies."""
     if call.op == "CastLike" or _types.element(_forms.type_name(int(call.attr("to")))) != "float8e8m0":
         call.attributes.pop("round_mode", None)
     return place.keep(call)
@@ -40,7 +40,7 @@ def _cast_24(call: Call, place: Lowering) -> Result:
 
 @rule("Cast", since=19)
 def _cast_19(call: Call, place: Lowering) -> Result:
-    """Whether a number that is too large becomes the largest is a matter of 8-bit floats."""
+    """Remove `saturate` except for 8-bit floats, the only types to which it applies."""
     if _types.element(_forms.type_name(int(call.attr("to")))) not in _FLOAT8:
         call.attributes.pop("saturate", None)
     return place.keep(call)
@@ -53,7 +53,7 @@ def _cast_like_15(call: Call, place: Lowering) -> Result:
 
 @rule("Shape", since=15)
 def _shape_15(call: Call, place: Lowering) -> Result:
-    """A part of the shape is a slice of it, ends beyond it being its ends; runtimes see through Gather better."""
+    """Slice the shape, with bounds beyond it clipped; Gather is preferred, because runtimes optimize it better."""
     start, end = call.take("start", 0), call.take("end")
     if start == 0 and end is None:
         return None
@@ -67,9 +67,9 @@ def _shape_15(call: Call, place: Lowering) -> Result:
 
 @rule("Reshape", since=14)
 def _reshape_14(call: Call, place: Lowering) -> Result:
-    """A zero in the shape always copied a dim.
+    """Remove `allowzero`, and refuse a shape with 0, which always copied a dim.
 
-    A dim that is a name in the model is taken not to be zero: with an empty tensor a Reshape to computed dims may fail.
+    A symbolic dim is assumed not to be zero: with an empty tensor a Reshape to computed dims may fail.
     """
     if call.take("allowzero", 0):
         dims = call.input(1).elements
@@ -79,7 +79,7 @@ def _reshape_14(call: Call, place: Lowering) -> Result:
 
 @rule("RNN", "LSTM", "GRU", since=14)
 def _recurrent_14(call: Call, place: Lowering) -> Result:
-    """With the batch in front the input and all states are transposed."""
+    """Transpose the input and all states if the batch comes first."""
     if not call.take("layout", 0):
         return None
     inputs = list(call.inputs)
@@ -102,7 +102,7 @@ def _batch_normalization_14(call: Call, place: Lowering) -> Result:
 
 @rule("BatchNormalization", since=15)
 def _batch_normalization_15(call: Call, place: Lowering) -> Result:
-    """Scale and statistics had the type of the input."""
+    """Cast scale and statistics of another type: they used to have the type of the input."""
     kinds = [place.known_kind(call.input(index)) for index in range(5)]
     for index in range(1, 5):
         if kinds[index] != kinds[0]:
@@ -123,7 +123,7 @@ def _roi_align_16(call: Call, place: Lowering) -> Result:
 
 @rule("AveragePool", "MaxPool", since=22)
 def _pool_22(call: Call, place: Lowering) -> Result:
-    """With ceil_mode, a window that would start in the padding at the end counts before opset 22."""
+    """Refuse or avoid `ceil_mode` if a window starts in the padding at the end, which counts before opset 22."""
     if call.attr("ceil_mode") and call.attr("auto_pad") in ("NOTSET", "VALID"):
         axes = list(_windows(call, place))
         if not all(wanted in (None, up) for wanted, _, up in axes):
@@ -136,7 +136,7 @@ def _pool_22(call: Call, place: Lowering) -> Result:
 
 
 def _windows(call: Call, place: Lowering) -> Iterator[tuple[int | None, int, int]]:
-    """Count the windows along each axis: those of opset 22, None for all, and with the division rounded down and up."""
+    """Count the windows along each axis: in opset 22, None for all, and with the division rounded down and up."""
     sizes = call.attr("kernel_shape")
     rank = len(sizes)
     pads = (call.attr("pads") or [0] * 2 * rank) if call.attr("auto_pad") == "NOTSET" else [0] * 2 * rank
@@ -145,7 +145,7 @@ def _windows(call: Call, place: Lowering) -> Iterator[tuple[int | None, int, int
     for axis, (size, stride, dilation, extent) in enumerate(zip(sizes, strides, dilations, extents)):
         reach = (size - 1) * dilation + 1
         if not isinstance(extent, int):
-            # The last window starts less than a stride after the last that is whole.
+            # The last window starts less than a stride after the last complete window.
             none_outside = pads[rank + axis] + stride <= reach
             place.require(none_outside, f"windows of {call.op} may start in the padding at the end")
             yield None, 0, 0
@@ -166,7 +166,7 @@ def _grid_sample_20(call: Call, place: Lowering) -> Result:
 
 @rule("GroupNormalization", since=21)
 def _group_normalization_21(call: Call, place: Lowering) -> Result:
-    """Scale and bias were given per group."""
+    """Decompose the operator: scale and bias were given per group."""
     from ._parts_norms import group_normalization
 
     return group_normalization(call, place)
@@ -198,7 +198,7 @@ def _resize_19(call: Call, place: Lowering) -> Result:
 
 @rule("Resize", since=18)
 def _resize_18(call: Call, place: Lowering) -> Result:
-    """Scales or sizes of some axes become those of all; the others stay as they are."""
+    """Expand scales or sizes of some axes to all axes; the other axes keep their size."""
     place.require(not call.take("antialias", 0), "antialias of Resize came with opset 18")
     place.require(call.take("keep_aspect_ratio_policy") == "stretch", "a kept ratio of Resize came with opset 18")
     if "axes" not in call.attributes:
@@ -232,7 +232,7 @@ def _is_empty(place: Lowering, value: Value) -> bool:
 
 
 def _filled(place: Lowering, whole: Value, places: list[int], part: Value) -> Value:
-    """Put the elements of one vector at places of another."""
+    """Return `whole` with the elements of `part` at these places."""
     base, given = place.array(whole), place.array(part)
     if base is not None and given is not None:
         made = base.copy()
@@ -243,7 +243,7 @@ def _filled(place: Lowering, whole: Value, places: list[int], part: Value) -> Va
 
 @rule("Resize", since=13)
 def _resize_13(call: Call, place: Lowering) -> Result:
-    """What does not apply is empty instead of omitted."""
+    """Replace omitted inputs with empty ones."""
     data, region, scales, sizes = call.first(4)
     empty = place.constant(np.zeros(0, dtype=np.float32), "none")
     call.inputs = [data, region or empty, scales or empty, sizes]
@@ -254,7 +254,10 @@ def _resize_13(call: Call, place: Lowering) -> Result:
 
 @rule("Resize", since=11)
 def _resize_11(call: Call, place: Lowering) -> Result:
-    """Coordinates were divided by the scale; nearest meant rounding down to enlarge and up to shrink."""
+    """Remove coordinate and rounding modes, and refuse others than the old ones.
+
+    Coordinates were divided by the scale; "nearest" meant rounding down to enlarge and up to shrink.
+    """
     factors = place.array(call.find(2))
     if factors is None or factors.size == 0:
         raise Refusal("Resize to computed scales or to sizes came with opset 11")
@@ -263,7 +266,7 @@ def _resize_11(call: Call, place: Lowering) -> Result:
     shrinks = bool(np.any(factors < 1))
     place.require(not (shrinks and np.any(factors > 1)), "Resize shrinks one axis and enlarges another")
     whole = bool(np.all(factors == np.floor(factors)))
-    # An element of the result that lies on one of the input is that by any rounding.
+    # An element of the result that coincides with an input element is the same with any rounding.
     rounds = {"floor"} if not shrinks else {"ceil"}
     same = asymmetric and (mode == "linear" or (mode == "nearest" and nearest in rounds))
     place.require(same or (whole and np.all(factors == 1)), "Resize maps coordinates differently before opset 11")
@@ -289,7 +292,7 @@ def _mean_variance_normalization_13(call: Call, place: Lowering) -> Result:
 
 @rule("ArgMax", "ArgMin", since=12)
 def _arg_max_12(call: Call, place: Lowering) -> Result:
-    """The last of equal elements is the first one counted from the end."""
+    """Find the last of equal elements as the first one in the reversed data."""
     if not call.take("select_last_index", 0):
         return None
     data, axis = call.input(0), call.attr("axis")
@@ -303,7 +306,7 @@ def _arg_max_12(call: Call, place: Lowering) -> Result:
 
 @rule("Pow", since=12)
 def _pow_12(call: Call, place: Lowering) -> Result:
-    """The exponent had the type of the base."""
+    """Cast the exponent to the type of the base, which used to be required."""
     kind = place.known_kind(call.input(0))
     if place.known_kind(call.input(1)) != kind:
         place.require(_types.element(kind) in ("float", "double"), "Pow of these types came with opset 12")

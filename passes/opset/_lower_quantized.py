@@ -10,7 +10,7 @@ from ._lowering import Call, Lowering, Result, parts, rule
 
 @rule("QuantizeLinear", since=21)
 def _quantize_21(call: Call, place: Lowering) -> Result:
-    """The type of the result was that of the zero point, and blocks were not known."""
+    """Replace `output_dtype` with a zero point, which used to set the result type; blocks did not exist."""
     kind = call.attr("output_dtype")
     if not kind or call.find(2) is not None:
         call.attributes.pop("output_dtype", None)
@@ -29,7 +29,7 @@ def _quantize_21(call: Call, place: Lowering) -> Result:
 @rule("QuantizeLinear", since=19)
 @rule("DequantizeLinear", since=19)
 def _blocks(call: Call, place: Lowering) -> Result:
-    """An axis counts for nothing where there is one scale for all."""
+    """Keep the call, or decompose it if it has blocks or, in QuantizeLinear, other types than float."""
     if call.op == "QuantizeLinear":
         call.attributes.pop("saturate", None)
         if place.kind(call.input(0)) != "tensor(float)" or place.kind(call.input(1)) != "tensor(float)":
@@ -39,7 +39,7 @@ def _blocks(call: Call, place: Lowering) -> Result:
 
 @rule("QuantizeLinear", "DequantizeLinear", since=13)
 def _per_axis(call: Call, place: Lowering) -> Result:
-    """There was one scale for all elements."""
+    """Drop the axis if there is one scale for all elements, the only form that existed; else decompose the call."""
     scale = call.input(1)
     if scale.size == 1 or scale.rank == 0:
         call.attributes.pop("axis", None)

@@ -1,8 +1,8 @@
-"""Operator calls on their way down to an older opset, and the registers of what takes them there.
+"""Lowering of operator calls to an older opset, and the registries of the rules and parts for it.
 
-A *rule* takes an operator from one version to the one before it: it changes the call, or returns what computes the
-same. A *part* says an operator in smaller ones. Both build with `Lowering.node`, in operators as the newest opset
-has them, and what they build goes the same way down: so each of them has to know one step only.
+A *rule* converts an operator from one version to the previous one: it changes the call, or returns values that compute
+the same. A *part* decomposes an operator into smaller ones. Both build with `Lowering.node`, in the operators of the
+newest opset, and the new nodes are lowered in the same way, so each rule and part needs to know only one step.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ Result = Value | Sequence[Value] | None
 Rule = Callable[["Call", "Lowering"], Result]
 
 CONTRIB = "com.microsoft::"
-"""Before the names of ONNX Runtime's own operators. Their attributes have the default that is given with `attr`."""
+"""The prefix of ONNX Runtime's own operators. Their attributes have the default that is passed to `attr`."""
 
 WRITTEN = 28
-"""The opset whose forms rules and parts write."""
+"""The opset whose operators rules and parts use."""
 
 _RULES: dict[tuple[str, int], Rule] = {}
 _PARTS: dict[str, Rule] = {}
 _PLAIN: set[str] = set()
-"""Operators with a part that every opset has: they are taken apart only where that is asked for."""
+"""Operators with a part that every opset has: they are decomposed only on request."""
 
 
 def rule(*ops: str, since: int) -> Callable[[Rule], Rule]:
-    """Declare what takes these operators from their version of opset `since` to the version before it."""
+    """Register a rule that converts these operators from their version of opset `since` to the previous version."""
 
     def declare(function: Rule) -> Rule:
         for op in ops:
@@ -43,9 +43,9 @@ def rule(*ops: str, since: int) -> Callable[[Rule], Rule]:
 
 
 def part(*ops: str, plain: bool = False) -> Callable[[Rule], Rule]:
-    """Declare what these operators, at any of their versions, are in smaller operators.
+    """Register the decomposition of these operators, at any of their versions, into smaller ones.
 
-    With `plain` nothing but a target that lacks the operator takes it apart.
+    With `plain`, an operator is decomposed only for a target that lacks it.
     """
 
     def declare(function: Rule) -> Rule:
@@ -59,26 +59,26 @@ def part(*ops: str, plain: bool = False) -> Callable[[Rule], Rule]:
 
 
 def parts() -> Mapping[str, Rule]:
-    """Return what is known of operators in smaller ones."""
+    """Return the registered decompositions, by operator."""
     return _PARTS
 
 
 def lacking(graph: Graph, opset: int) -> frozenset[str]:
-    """Return the operators with a part that the target of a graph does not run at an opset."""
+    """Return the operators with a part that the target of a graph does not run at this opset."""
     if graph.target.name == "standard":
         return frozenset()
     return frozenset(op for op in _PARTS if not graph.target.has(op, opset=opset))
 
 
 def rules() -> Mapping[tuple[str, int], Rule]:
-    """Return the rules, by operator and the version that they leave."""
+    """Return the rules, by operator and the version from which they convert."""
     return _RULES
 
 
 class Call:
-    """A call of an operator, of the model or newly made; changing it changes nothing else.
+    """A call of an operator, from the model or new; changing it changes nothing else.
 
-    `attributes` has Python values, or onnx-ir attributes as `node` has them, which is None for a new call.
+    `attributes` holds Python values, or the onnx-ir attributes of `node`, which is None for a new call.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Call:
         self.node = node
 
     def attr(self, name: str, default: Any = None) -> Any:
-        """Return an attribute as a Python value, else `default`, else the default of the operator's version."""
+        """Return an attribute as a Python value, or `default`, or the default of the operator's version."""
         if name not in self.attributes:
             if self.op not in _schemas.all_schemas():
                 return default
@@ -108,17 +108,17 @@ class Call:
         return self.node.attr(name) if self.node is not None and is_old else held
 
     def take(self, name: str, default: Any = None) -> Any:
-        """Return an attribute like `attr`, and drop it."""
+        """Return an attribute like `attr`, and remove it."""
         value = self.attr(name, default)
         self.attributes.pop(name, None)
         return value
 
     def find(self, index: int) -> Value | None:
-        """Return an input, None when it is omitted or absent."""
+        """Return an input, or None if it is omitted or absent."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def input(self, index: int) -> Value:
-        """Return an input that the operator cannot do without."""
+        """Return a required input."""
         value = self.find(index)
         if value is None:
             raise Refusal("a required input is missing")
@@ -129,12 +129,12 @@ class Call:
         return index < self.outputs and (self.node is None or self.node.outputs[index].is_used)
 
     def first(self, count: int) -> list[Value | None]:
-        """Return so many inputs, None for those that are absent."""
+        """Return the first `count` inputs, None for those that are absent."""
         return [self.find(index) for index in range(count)]
 
 
 class Known:
-    """What is known of values besides what the graph knows: types, ranks, the elements of constants that are new."""
+    """Facts about values that the graph does not have: types, ranks, the elements of new constants."""
 
     def __init__(self) -> None:
         self.kinds: dict[Value, str] = {}
@@ -144,14 +144,14 @@ class Known:
         self.made: dict[tuple[Any, ...], Value] = {}
 
     def forget_removed(self) -> None:
-        """Forget the constants that no site kept: one that nothing reads in the end, or of a site that was refused."""
+        """Forget constants that are not in the graph: those without a reader, or of a site that was refused."""
         self.made = {key: value for key, value in self.made.items() if value.is_initializer or value.producer}
 
 
 class Lowering:
-    """The place of one node of the model, at which it is written in operators of the opset `target`.
+    """The place of one node of the model, where it is rewritten in operators of the opset `target`.
 
-    Operators that are named in `without` are taken apart though the target has them.
+    Operators named in `without` are decomposed even though the target has them.
     """
 
     def __init__(
@@ -170,21 +170,21 @@ class Lowering:
     # Facts
 
     def kind(self, value: Value | None) -> str | None:
-        """Return the type of a value as schemas write it, when known."""
+        """Return the type of a value as schemas write it, or None if it is not known."""
         if value is None:
             return None
         found = self._known.kinds.get(value)
         return found if found is not None else _types.spelt(value.type)
 
     def known_kind(self, value: Value) -> str:
-        """Return the type of a value; refuse when it is not known."""
+        """Return the type of a value; refuse if it is not known."""
         found = self.kind(value)
         if found is None:
             raise Refusal("the type of an input is not known")
         return found
 
     def rank(self, value: Value) -> int:
-        """Return the number of dims; refuse when it is not known."""
+        """Return the number of dims; refuse if it is not known."""
         rank = self._rank(value)
         if rank is None:
             raise Refusal("the rank of an input is not known")
@@ -197,25 +197,25 @@ class Lowering:
         return None if value is None else self._known.ranks.get(value, value.rank)
 
     def width(self, value: Value) -> int | None:
-        """Return the last extent, None when it is not known."""
+        """Return the last extent, or None if it is not known."""
         shape = value.shape
         last = None if not shape else shape[-1]
         return self._known.widths.get(value, last if isinstance(last, int) else None)
 
     def note(self, value: Value, rank: int, width: int | None) -> Value:
-        """Note of a new value how many dims it has, and the last extent."""
+        """Record the rank and the last extent of a new value."""
         self._known.ranks[value] = rank
         if width is not None:
             self._known.widths[value] = width
         return value
 
     def array(self, value: Value | None) -> np.ndarray[Any, Any] | None:
-        """Return the elements of a constant, else None."""
+        """Return the elements of a constant; None for any other value."""
         found = None if value is None else self._known.arrays.get(value)
         return value.constant if found is None and value is not None else found
 
     def fixed(self, call: Call, index: int) -> np.ndarray[Any, Any]:
-        """Return the elements of an input that is an attribute in older versions; refuse when it is not constant."""
+        """Return the elements of an input that is an attribute in older versions; refuse if it is not constant."""
         found = self.array(call.input(index))
         if found is None:
             name = _forms.form(call.op, call.version).inputs[index].name
@@ -223,7 +223,7 @@ class Lowering:
         return found
 
     def integers_in(self, call: Call, index: int) -> list[int]:
-        """Return integers that are the same in every run as Python numbers, like `fixed`."""
+        """Return an integer input that is the same in every run as Python numbers; refuse like `fixed`."""
         value = call.input(index)
         found = None if value in self._known.arrays else value.elements
         if found is not None and all(isinstance(item, int) for item in found):
@@ -235,10 +235,10 @@ class Lowering:
         kinds = [self.kind(value) for value in call.inputs]
         return _types.casts(call, kinds, self.target), _types.results(call, kinds)
 
-    # Making
+    # Building
 
     def constant(self, array: np.ndarray[Any, Any], name: str) -> Value:
-        """Make a constant, or find the same one made for another node of the same graph."""
+        """Add a constant, or return an equal one added for another node of the same graph."""
         key = (self.anchor.scope, array.dtype, array.shape, array.tobytes())
         if key not in self._known.made:
             value = self.new.constant(array, name)
@@ -247,38 +247,38 @@ class Lowering:
         return self._known.made[key]
 
     def integers(self, values: Sequence[int], name: str) -> Value:
-        """Make a one-dimensional int64 constant."""
+        """Add a one-dimensional int64 constant."""
         return self.constant(np.array(values, dtype=np.int64), name)
 
     def number(self, number: float, like: Value, name: str = "number") -> Value:
-        """Make a constant without dims, of the type of another value."""
+        """Add a scalar constant of the type of another value."""
         kind = self.known_kind(like)
         if _types.element(kind) in _types.NUMPY:
             return self.constant(np.array(number).astype(_types.numpy_type(kind)), name)
         return self.cast(self.constant(np.array(number, dtype=np.float32), name), kind)
 
     def node(self, op: str, *inputs: Value | None, **attributes: Any) -> Value:
-        """Make a node as opset `WRITTEN` has it, in the target's operators; return its first output."""
+        """Add a node, given in the form of opset `WRITTEN`, in the target's operators; return its first output."""
         return self.nodes(op, *inputs, **attributes)[0]
 
     def nodes(self, op: str, *inputs: Value | None, outputs: int = 1, **attributes: Any) -> Sequence[Value]:
-        """Make a node like `node`, and return all of its outputs."""
+        """Add a node like `node`, and return all of its outputs."""
         version = _schemas.version_at(op, WRITTEN)
         assert version is not None, op
         given = {name: value for name, value in attributes.items() if value is not None}
         return self.make(Call(op, version, inputs, given, outputs))
 
     def cast(self, value: Value, kind: str) -> Value:
-        """Convert a value to a type, unless it has it."""
+        """Cast a value to a type, unless it already has it."""
         return value if self.kind(value) == kind else self.node("Cast", value, to=_forms.type_number(kind))
 
     def make(self, call: Call) -> Sequence[Value]:
-        """Write a call in the target's operators, and return its outputs."""
+        """Add a call in the target's operators, and return its outputs."""
         made = self.lower(call)
         return self.emit(call) if made is None else made
 
     def emit(self, call: Call) -> Sequence[Value]:
-        """Make the node of a call, with Casts around it where its version lacks its types."""
+        """Add the node of a call, with Casts around it if its version lacks its types."""
         casts, wanted = self.types(call)
         inputs = [
             value if value is None or index not in casts else self.cast(value, casts[index])
@@ -293,10 +293,10 @@ class Lowering:
             return made
         return [value if kind is None else self.cast(value, kind) for value, kind in zip(made, wanted)]
 
-    # Going down
+    # Lowering
 
     def lower(self, call: Call) -> Sequence[Value] | None:
-        """Take a call to the version of the target and return None, or return what takes the place of its outputs."""
+        """Convert a call to the version of the target and return None, or return replacements of its outputs."""
         while call.version != (wanted := _schemas.version_at(call.op, self.target)):
             if wanted is not None and call.version < wanted:
                 raise Refusal(f"{call.op} of opset {call.version} would have to be converted to a newer version")
@@ -313,13 +313,13 @@ class Lowering:
         return None if is_known else self.apart(call)
 
     def apart(self, call: Call) -> Sequence[Value]:
-        """Say a call in smaller operators."""
+        """Decompose a call into smaller operators."""
         made = _PARTS[call.op](call, self)
         assert made is not None, call.op
         return [made] if isinstance(made, Value) else made
 
     def keep(self, call: Call) -> Result:
-        """Let a call be one of the version before, as far as the schemas go; refuse when they differ for it."""
+        """Convert a call to the previous version as far as the schemas allow; refuse if they differ for it."""
         _keep(call, _schemas.previous_version(call.op, call.version))
         return None
 
@@ -336,7 +336,7 @@ class Lowering:
         return None
 
     def _is_allowed(self, call: Call) -> bool:
-        """Return whether the version of the target takes a call in its types."""
+        """Return whether the target's version of the operator supports the types of a call."""
         try:
             return not self.types(call)[0]
         except Refusal:
@@ -344,7 +344,7 @@ class Lowering:
 
 
 def _keep(call: Call, before: int | None) -> None:
-    """Let a call be one of the version before, whose schema says that it means the same; refuse when it does not."""
+    """Convert a call to the previous version if it has the same meaning according to the schemas; refuse otherwise."""
     if before is None:
         raise Refusal(f"{call.op} came with opset {call.version}, and no smaller operators are known for it")
     new, old = _forms.form(call.op, call.version), _forms.form(call.op, before)
@@ -363,7 +363,7 @@ def _keep(call: Call, before: int | None) -> None:
 
 
 def _require_ports(call: Call, new: _forms.Form, old: _forms.Form) -> None:
-    """Refuse a call with inputs or outputs that the older form lacks, or without one that it needs."""
+    """Refuse a call with inputs or outputs that the older form lacks, or without an input that it requires."""
     for index in range(len(old.inputs), len(call.inputs)):
         if call.inputs[index] is not None and not old.inputs[-1].is_variadic:
             raise _newer(f"input {new.inputs[index].name}", call)

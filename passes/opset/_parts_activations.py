@@ -15,7 +15,7 @@ from ._lowering import Call, Lowering, Result, part
 
 @part("Gelu")
 def _gelu(call: Call, place: Lowering) -> Result:
-    """x/2 · (1 + erf(x/√2)), or with tanh(√(2/π) (x + 0.044715 x³)) for the error function (text of Gelu 20)."""
+    """Compute x/2 · (1 + erf(x/√2)), or tanh(√(2/π) (x + 0.044715 x³)) instead of erf (text of Gelu 20)."""
     x = call.input(0)
     one, half = place.number(1, x, "one"), place.number(0.5, x, "half")
     if call.attr("approximate") == "tanh":
@@ -29,13 +29,13 @@ def _gelu(call: Call, place: Lowering) -> Result:
 
 @part("HardSwish")
 def _hard_swish(call: Call, place: Lowering) -> Result:
-    """x · max(0, min(1, x/6 + 1/2)) (text of HardSwish 14)."""
+    """Compute x · max(0, min(1, x/6 + 1/2)) (text of HardSwish 14)."""
     return place.node("Mul", call.input(0), place.node("HardSigmoid", call.input(0), alpha=1 / 6, beta=0.5))
 
 
 @part("HardSigmoid")
 def _hard_sigmoid(call: Call, place: Lowering) -> Result:
-    """max(0, min(1, alpha · x + beta)) (text of HardSigmoid 6)."""
+    """Compute max(0, min(1, alpha · x + beta)) (text of HardSigmoid 6)."""
     x = call.input(0)
     scaled = place.node("Mul", x, place.number(call.attr("alpha"), x, "alpha"))
     line = place.node("Add", scaled, place.number(call.attr("beta"), x, "beta"))
@@ -44,7 +44,7 @@ def _hard_sigmoid(call: Call, place: Lowering) -> Result:
 
 @part("Swish")
 def _swish(call: Call, place: Lowering) -> Result:
-    """x · sigmoid(alpha · x) (text of Swish 24)."""
+    """Compute x · sigmoid(alpha · x) (text of Swish 24)."""
     x, alpha = call.input(0), call.attr("alpha")
     scaled = x if alpha == 1 else place.node("Mul", x, place.number(alpha, x, "alpha"))
     return place.node("Mul", x, place.node("Sigmoid", scaled))
@@ -52,14 +52,14 @@ def _swish(call: Call, place: Lowering) -> Result:
 
 @part("Mish")
 def _mish(call: Call, place: Lowering) -> Result:
-    """x · tanh(softplus(x)) (text of Mish 18)."""
+    """Compute x · tanh(softplus(x)) (text of Mish 18)."""
     x = call.input(0)
     return place.node("Mul", x, place.node("Tanh", place.node("Softplus", x)))
 
 
 @part("Softplus")
 def _softplus(call: Call, place: Lowering) -> Result:
-    """max(x, 0) + log(1 + exp(-|x|)), which is log(1 + exp(x)) and does not overflow."""
+    """Compute max(x, 0) + log(1 + exp(-|x|)), which equals log(1 + exp(x)) and does not overflow."""
     x = call.input(0)
     decay = place.node("Exp", place.node("Neg", place.node("Abs", x)))
     log = place.node("Log", place.node("Add", decay, place.number(1, x, "one")))
@@ -68,7 +68,7 @@ def _softplus(call: Call, place: Lowering) -> Result:
 
 @part("Celu")
 def _celu(call: Call, place: Lowering) -> Result:
-    """alpha · elu(x / alpha): above zero x itself, below alpha · (exp(x / alpha) - 1) (text of Celu 12)."""
+    """Compute alpha · elu(x / alpha): x above zero, alpha · (exp(x / alpha) - 1) below (text of Celu 12)."""
     x, alpha = call.input(0), call.attr("alpha")
     if alpha == 1:
         return place.node("Elu", x)
@@ -78,7 +78,7 @@ def _celu(call: Call, place: Lowering) -> Result:
 
 @part("PRelu")
 def _prelu(call: Call, place: Lowering) -> Result:
-    """x below zero times the slope, x elsewhere; so also for NaN and an infinite slope."""
+    """Compute x · slope where x is below zero, and x elsewhere, also for NaN and an infinite slope."""
     x, slope = call.input(0), call.input(1)
     is_below = place.node("Less", x, place.number(0, x, "zero"))
     return place.node("Where", is_below, place.node("Mul", x, slope), x)
@@ -98,12 +98,12 @@ _WHOLE = {
     **dict.fromkeys(("int8", "uint8", "int16", "uint16", "int32"), "tensor(int32)"),
     **dict.fromkeys(("uint32", "int64"), "tensor(int64)"),
 }
-"""The integer type in which comparisons were known early, and which holds all numbers of another one."""
+"""For each integer type, a type that holds all its numbers and has comparisons in early opsets."""
 
 
 @part("Max", "Min")
 def _extremes(call: Call, place: Lowering) -> Result:
-    """Take one and then the other; of numbers that may be NaN, which both hand on, that would be wrong."""
+    """Compare operands one after another; only for integers, because Max and Min pass on NaN and this does not."""
     kind = place.known_kind(call.input(0))
     wide = _WHOLE.get(_types.element(kind))
     if wide is None:
@@ -120,14 +120,14 @@ def _extremes(call: Call, place: Lowering) -> Result:
 
 @part("LessOrEqual", "GreaterOrEqual")
 def _or_equal(call: Call, place: Lowering) -> Result:
-    """Not the negation of the opposite: comparisons with NaN are all false."""
+    """Combine the strict comparison and Equal; negating the opposite would be wrong for NaN, where all are false."""
     strict = place.node(call.op.removesuffix("OrEqual"), *call.inputs)
     return place.node("Or", strict, place.node("Equal", *call.inputs))
 
 
 @part("BitwiseNot")
 def _bitwise_not(call: Call, place: Lowering) -> Result:
-    """-1 - x in two's complement, the largest number less x without a sign."""
+    """Compute -1 - x for signed types (two's complement), and the largest number minus x for unsigned types."""
     x = call.input(0)
     largest = -1 if not _types.element(place.known_kind(x)).startswith("u") else None
     if largest is None:
@@ -137,7 +137,7 @@ def _bitwise_not(call: Call, place: Lowering) -> Result:
 
 @part("LogSoftmax")
 def _log_softmax(call: Call, place: Lowering) -> Result:
-    """x less its maximum, less the logarithm of the sum of its exponentials."""
+    """Subtract the maximum from x, and then the logarithm of the sum of the exponentials."""
     place.require(call.version >= 13 or call.attr("axis") == -1, "LogSoftmax flattens several axes")
     x, axes = call.input(0), place.integers([call.attr("axis")], "axes")
     shifted = place.node("Sub", x, place.node("ReduceMax", x, axes))
@@ -161,7 +161,7 @@ def _reduction(call: Call, place: Lowering) -> Result:
 
 @part("ReduceLogSumExp")
 def _log_sum_exp(call: Call, place: Lowering) -> Result:
-    """The maximum is taken out first, so that no exponential overflows."""
+    """Subtract the maximum first, so that no exponential overflows, and add it to the logarithm."""
     x, axes = call.input(0), _axes(call, place)
     how = _how(call)
     place.require(not how.get("noop_with_empty_axes"), "a reduction over no axes takes a logarithm of an exponential")
@@ -182,7 +182,7 @@ def _how(call: Call) -> dict[str, int]:
 
 @part("Trilu")
 def _trilu(call: Call, place: Lowering) -> Result:
-    """Keep an element where its column less its row is at least k (upper), or at most k."""
+    """Keep an element if its column minus its row is at least k (upper), or at most k."""
     x, offset = call.input(0), call.find(1)
     op = "GreaterOrEqual" if call.attr("upper") else "LessOrEqual"
     shape = x.shape
@@ -197,7 +197,7 @@ def _trilu(call: Call, place: Lowering) -> Result:
 
 
 def _differences(x: Value, place: Lowering) -> Value:
-    """Give for each place of the last two axes its column less its row."""
+    """Return the column minus the row for each place of the last two axes."""
     shape = place.node("Shape", x)
     zero, one = place.constant(np.array(0), "zero"), place.constant(np.array(1), "one")
     rows, columns = (

@@ -15,7 +15,7 @@ from ._parts_bodies import expand
 
 @part("RotaryEmbedding")
 def _rotary_embedding(call: Call, place: Lowering) -> Result:
-    """Turn each pair of elements by its angle: (a, b) becomes (a cos - b sin, a sin + b cos) (RotaryEmbedding 23)."""
+    """Rotate each pair of elements by its angle: (a, b) becomes (a cos - b sin, a sin + b cos) (RotaryEmbedding 23)."""
     x, cos, sin, positions = call.first(4)
     assert x is not None and cos is not None and sin is not None
     heads = call.attr("num_heads") or 0
@@ -26,7 +26,7 @@ def _rotary_embedding(call: Call, place: Lowering) -> Result:
     flat = rank == 3
     place.require(rank == 4 or heads, "RotaryEmbedding of three dims has no num_heads")
     split = _by_head(x, heads, flat, place)
-    # The angles are by place and half a head: an axis of 1 stands for the heads.
+    # The angles are by place and half a head; they get an axis of size 1 for the heads.
     axis = place.integers([1], "head")
     angles = [value if positions is None else place.node("Gather", value, positions, axis=0) for value in (cos, sin)]
     c, s = (place.node("Unsqueeze", value, axis) for value in angles)
@@ -49,7 +49,7 @@ def _width(x: Value, heads: int, place: Lowering) -> int | None:
 
 
 def _pairs(x: Value, width: int, interleaved: bool, place: Lowering) -> tuple[Value, Value]:
-    """Return the first and the second elements of all pairs: next to each other, or half the width apart."""
+    """Return the first and the second elements of all pairs, which are adjacent or half the width apart."""
     if interleaved:
         return _part_of(x, 0, width, 2, place), _part_of(x, 1, width, 2, place)
     return _part_of(x, 0, width // 2, 1, place), _part_of(x, width // 2, width, 1, place)
@@ -70,9 +70,9 @@ def _together(real: Value, imaginary: Value, width: int, interleaved: bool, plac
 
 @part("Attention")
 def _attention(call: Call, place: Lowering) -> Result:
-    """Softmax(Q·Kᵀ·scale + mask)·V for each head (Attention 23); a call with more to it is written as by its schema.
+    """Compute Softmax(Q·Kᵀ·scale + mask)·V per head (Attention 23); a call with other inputs is expanded by its schema.
 
-    A row whose keys are all masked gives zeros, as its text has it.
+    A row with all keys masked gives zeros, as the text of the operator specifies.
     """
     reads_masked = call.is_read(3) and call.attr("qk_matmul_output_mode") == 2 and call.attr("is_causal")
     place.require(
@@ -99,7 +99,7 @@ def _attention(call: Call, place: Lowering) -> Result:
 
 
 def _is_plain(call: Call) -> bool:
-    """Whether a call has no more than queries, keys, values and a mask, in one precision."""
+    """Return whether a call has only queries, keys, values and a mask, in one precision."""
     extras = any(value is not None for value in call.inputs[4:]) or any(call.is_read(index) for index in (1, 2, 3))
     windows = any((call.attr(name, -1)) != -1 for name in ("left_window_size", "right_window_size"))
     special = call.attr("is_causal") or call.attr("softcap") or call.attr("softmax_precision")
@@ -119,13 +119,13 @@ def _by_head(x: Value, heads: int, flat: bool, place: Lowering) -> Value:
 
 
 def _joined(x: Value, place: Lowering) -> Value:
-    """Lay heads side by side."""
+    """Join the heads along the last axis."""
     turned = place.node("Transpose", x, perm=[0, 2, 1, 3])
     return place.node("Reshape", turned, place.integers([0, 0, -1], "flat"))
 
 
 def repeated(x: Value, times: int, groups: int, place: Lowering) -> Value:
-    """Let several heads of queries read the same keys."""
+    """Repeat each head of keys or values for the query heads that share it."""
     if times == 1:
         return x
     return place.node("Gather", x, place.integers(np.repeat(np.arange(groups), times).tolist(), "heads"), axis=1)

@@ -1,4 +1,4 @@
-"""Operators in the smaller ones that their own schema gives."""
+"""Operators decomposed as their own schemas define."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._lowering import WRITTEN, Call, Lowering, Result, part
 from ._shared import is_handled
 
 CHANGES = (_adapters_inputs, _adapters_legacy, _adapters_meaning)
-"""To import them is to know which versions of an operator mean something else."""
+"""Modules whose import registers the versions at which an operator changes its meaning."""
 
 
 @part(
@@ -27,10 +27,10 @@ CHANGES = (_adapters_inputs, _adapters_legacy, _adapters_meaning)
     "ThresholdedRelu",
 )
 def expand(call: Call, place: Lowering) -> Result:
-    """Write a call as the body of its schema does, node by node.
+    """Replace a call with the body of its schema, node by node.
 
-    Only for operators whose bodies compute what ONNX Runtime's kernels do: that of DynamicQuantizeLinear divides
-    zeros by zero, that of BlackmanWindow cancels to the other side of zero.
+    Only for operators whose bodies compute what ONNX Runtime's kernels do: the body of DynamicQuantizeLinear divides
+    zero by zero for zeros, and that of BlackmanWindow gives a result with the opposite sign near zero.
     """
     attributes = {name: call.attr(name) for name in call.attributes}
     inputs = [None if value is None else (place.known_kind(value), value.shape) for value in call.inputs]
@@ -51,7 +51,7 @@ def expand(call: Call, place: Lowering) -> Result:
 
 
 def _newest(op: str, version: int) -> int:
-    """Return the newest version of an operator that takes each call of an older one for the same."""
+    """Return the newest version of an operator in which each call of an older version has the same meaning."""
     while (later := _schemas.next_version(op, version, WRITTEN)) is not None:
         if _schemas.change(op, version, later).broken is not None or is_handled(op, later):
             return version
@@ -67,7 +67,7 @@ def _array(attributes: Any) -> np.ndarray[Any, Any]:
 
 @part("QuantizeLinear")
 def _quantize(call: Call, place: Lowering) -> Result:
-    """round(x / scale) + zero point, cut to the range of the type (text of QuantizeLinear 10)."""
+    """Compute round(x / scale) + zero point, clipped to the range of the type (text of QuantizeLinear 10)."""
     data, scale, zero = call.first(3)
     assert data is not None and scale is not None
     kind = _quantized_kind(call, place)
@@ -85,7 +85,7 @@ def _quantize(call: Call, place: Lowering) -> Result:
 
 @part("DequantizeLinear")
 def _dequantize(call: Call, place: Lowering) -> Result:
-    """(x - zero point) · scale (text of DequantizeLinear 10)."""
+    """Compute (x - zero point) · scale (text of DequantizeLinear 10)."""
     data, scale, zero = call.first(3)
     assert data is not None and scale is not None
     kind = place.known_kind(scale)
@@ -105,7 +105,7 @@ def _quantized_kind(call: Call, place: Lowering) -> str:
 
 
 def _along(call: Call, place: Lowering, value: Value) -> Value:
-    """Let a vector lie along the axis of the call; blocks are repeated to their elements."""
+    """Reshape a vector so that it lies along the axis of the call; refuse blocks."""
     place.require(not call.attr("block_size"), f"blocks of {call.op} came with opset 21")
     if value.size == 1 or place.rank(value) == 0:
         return place.node("Squeeze", value) if value.rank else value

@@ -1,4 +1,4 @@
-"""Einsum in Transpose, MatMul, Mul and ReduceSum."""
+"""Einsum as Transpose, MatMul, Mul and ReduceSum."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Term:
 
 @part("Einsum")
 def _einsum(call: Call, place: Lowering) -> Result:
-    """Multiply operands two by two, sum labels as soon as nothing else needs them, and put the axes in order."""
+    """Multiply operands in pairs, sum over labels as soon as nothing else needs them, and order the axes."""
     values = [value for value in call.inputs if value is not None]
     terms, result = _read(call.attr("equation"), values, place)
     while len(terms) > 1:
@@ -52,7 +52,7 @@ def _read(equation: str, values: Sequence[Value], place: Lowering) -> tuple[list
 
 
 def _open(text: str, value: Value, place: Lowering) -> int:
-    """Return how many axes an ellipsis stands for."""
+    """Return the number of axes that an ellipsis represents."""
     return place.rank(value) - len(text) + 3 if "..." in text else 0
 
 
@@ -65,7 +65,7 @@ def _sum(term: Term, needed: set[str], place: Lowering) -> Term:
 
 
 def _order(term: Term, labels: str, place: Lowering) -> Value:
-    """Put the axes in order."""
+    """Put the axes in the order of the labels."""
     if sorted(term.labels) != sorted(labels):
         raise Refusal("Einsum creates an axis that no operand has")
     if term.labels == labels:
@@ -74,7 +74,7 @@ def _order(term: Term, labels: str, place: Lowering) -> Value:
 
 
 def _join(first: Term, second: Term, needed: set[str], place: Lowering) -> Term:
-    """Multiply two operands; one label that only they have is summed by MatMul, others by ReduceSum."""
+    """Multiply two operands; a single label to be summed is summed by MatMul, several by ReduceSum."""
     first = _sum(first, needed | set(second.labels), place)
     second = _sum(second, needed | set(first.labels), place)
     shared = [label for label in first.labels if label in second.labels]
@@ -91,7 +91,7 @@ def _join(first: Term, second: Term, needed: set[str], place: Lowering) -> Term:
 
 
 def _dims_agree(first: Term, second: Term, batch: str, place: Lowering) -> bool:
-    """Whether no summed label stands for an extent of 1 in one operand and more in the other: that is broadcast."""
+    """Return whether no summed label has an extent of 1 in one operand and more in the other (broadcasting)."""
     for label in set(first.labels) & set(second.labels) - set(batch):
         dims = []
         for term in (first, second):
@@ -103,7 +103,7 @@ def _dims_agree(first: Term, second: Term, batch: str, place: Lowering) -> bool:
 
 
 def _matmul(left: Term, right: Term, batch: str, rows: str, summed: str, columns: str, place: Lowering) -> Term:
-    """Multiply matrices; an operand without rows, or columns, gets an axis for them that goes afterwards."""
+    """Multiply matrices; an operand without rows or columns gets a temporary axis for them."""
     lanes = batch + rows[:-1]
     first = _order(left, batch + rows + summed, place) if left.labels != batch + rows + summed else left.value
     second = _order(right, batch + summed + columns, place) if right.labels != batch + summed + columns else right.value
@@ -125,7 +125,7 @@ def _product(first: Term, second: Term, place: Lowering) -> Term:
 
 
 def _aligned(term: Term, labels: str, place: Lowering) -> Value:
-    """Put the axes in the order of the labels, with an extent of 1 where the operand has none."""
+    """Put the axes in the order of the labels, with an extent of 1 for labels that the operand lacks."""
     own = "".join(label for label in labels if label in term.labels)
     value = term.value if own == term.labels else _order(term, own, place)
     missing = [axis for axis, label in enumerate(labels) if label not in term.labels]

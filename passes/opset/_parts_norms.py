@@ -12,7 +12,7 @@ from ._lowering import Call, Lowering, Result, part
 
 @part("LayerNormalization")
 def _layer_normalization(call: Call, place: Lowering) -> Result:
-    """(x - mean) / √(variance + epsilon) · scale + bias, over the axes from `axis` on (LayerNormalization 17)."""
+    """Compute (x - mean) / √(variance + epsilon) · scale + bias over the axes since `axis` (LayerNormalization 17)."""
     x, scale, bias = call.first(3)
     assert x is not None and scale is not None
     kind = place.known_kind(x)
@@ -29,7 +29,7 @@ def _layer_normalization(call: Call, place: Lowering) -> Result:
 
 @part("RMSNormalization")
 def _rms_normalization(call: Call, place: Lowering) -> Result:
-    """x / √(mean of squares + epsilon) · scale (text of RMSNormalization 23)."""
+    """Compute x / √(mean of squares + epsilon) · scale (text of RMSNormalization 23)."""
     x, scale = call.input(0), call.input(1)
     kind = place.known_kind(x)
     wide = place.cast(x, _stash(call, kind))
@@ -40,9 +40,9 @@ def _rms_normalization(call: Call, place: Lowering) -> Result:
 
 @part("GroupNormalization")
 def group_normalization(call: Call, place: Lowering) -> Value:
-    """Take each group of channels for one of InstanceNormalization; scale and bias are put on after it.
+    """Treat each group of channels as one channel of InstanceNormalization, and apply scale and bias after it.
 
-    They are given per channel, before opset 21 per group.
+    Scale and bias are given per channel, before opset 21 per group.
     """
     x, scale, bias = call.input(0), call.input(1), call.input(2)
     kind, groups, per_channel = place.known_kind(x), call.attr("num_groups"), call.version >= 21
@@ -61,7 +61,7 @@ def group_normalization(call: Call, place: Lowering) -> Value:
 
 @part("InstanceNormalization")
 def _instance_normalization(call: Call, place: Lowering) -> Result:
-    """(x - mean) / √(variance + epsilon) · scale + bias over the axes after the channels."""
+    """Compute (x - mean) / √(variance + epsilon) · scale + bias over the axes after the channels."""
     x, rank = call.input(0), place.rank(call.input(0))
     axes = place.integers(range(2, rank), "axes")
     centred = place.node("Sub", x, place.node("ReduceMean", x, axes))
@@ -77,7 +77,7 @@ _UNIT = ((1, "one"), (0, "zero"))
 
 @part("MeanVarianceNormalization")
 def _mean_variance_normalization(call: Call, place: Lowering) -> Result:
-    """(x - mean) / (√variance + 1e-9), the variance as the mean of squares less the square of the mean."""
+    """Compute (x - mean) / (√variance + 1e-9), the variance as the mean of the squares of x - mean."""
     x, axes = call.input(0), place.integers(call.attr("axes", [0, 2, 3]), "axes")
     mean = place.node("ReduceMean", x, axes)
     centred = place.node("Sub", x, mean)
@@ -91,12 +91,12 @@ def _deviation(variance: Value, epsilon: float, place: Lowering) -> Value:
 
 
 def _stash(call: Call, kind: str) -> str:
-    """Return the type in which statistics are computed: that of `stash_type`, or the input's where it is wider."""
+    """Return the type in which statistics are computed: `stash_type`, or the type of the input if it is wider."""
     wanted = _forms.type_name(int(call.attr("stash_type")))
     return kind if kind == "tensor(double)" and wanted == "tensor(float)" else wanted
 
 
 def _axes_from(axis: int, x: Value, place: Lowering) -> Value:
-    """Give the axes from one on; counted from the end they need no rank."""
+    """Return the axes from `axis` on; if it is counted from the end, the rank need not be known."""
     numbers = range(axis, 0) if axis < 0 else range(axis, place.rank(x))
     return place.integers(list(numbers), "axes")

@@ -1,6 +1,6 @@
-"""What the operator schemas of ONNX say about one operator at two opsets.
+"""Comparison of an operator at two opsets by the operator schemas of ONNX.
 
-Source: `onnx.defs`, the schemas of the installed onnx; only the default domain is looked at.
+Source: `onnx.defs`, the schemas of the installed onnx; only the default domain is used.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from onnx.defs import OpSchema
 
 LEGACY_ATTRIBUTE = "consumed_inputs"
-"""A hint to reuse memory, dropped from all operators at opset 6; it never had a meaning for the result."""
+"""A hint to reuse memory, removed from all operators at opset 6; it never affected results."""
 
 
 @dataclass(frozen=True)
 class Change:
     """What changed in an operator from one version to the next.
 
-    `broken` says what keeps a node of the old form from being a node of the new form, None when nothing does.
-    `narrowed` gives, by the position of a formal input, the types that are still allowed there, where some are not.
+    `broken` is the reason why a node of the old form is not a node of the new form, or None if it is one. `narrowed`
+    maps the position of a formal input to the types that are still allowed, if some no longer are.
     """
 
     broken: str | None
@@ -45,7 +45,7 @@ def all_schemas() -> dict[str, dict[int, OpSchema]]:
 
 
 def version_at(op: str, opset: int) -> int | None:
-    """Return the version of an operator that an opset has, None when it has none."""
+    """Return the version of an operator in an opset, or None if the opset lacks it."""
     return max((version for version in all_schemas().get(op, {}) if version <= opset), default=None)
 
 
@@ -55,12 +55,12 @@ def next_version(op: str, version: int, opset: int) -> int | None:
 
 
 def previous_version(op: str, version: int) -> int | None:
-    """Return the version of an operator before `version`, None for the first."""
+    """Return the version of an operator before `version`, or None for the first one."""
     return max((other for other in all_schemas().get(op, {}) if other < version), default=None)
 
 
 def transitions() -> Iterator[tuple[str, int, int]]:
-    """Yield each operator with each two successive versions."""
+    """Yield each operator with each pair of successive versions."""
     for op, versions in sorted(all_schemas().items()):
         ordered = sorted(versions)
         for old, new in pairwise(ordered):
@@ -133,7 +133,7 @@ def _types(schema: OpSchema, parameter: OpSchema.FormalParameter) -> frozenset[s
 
 
 def _shared_types(before: OpSchema, after: OpSchema) -> str | None:
-    """Say where two parameters that could differ in type must now have the same one."""
+    """Return a reason if two parameters that could differ in type must now have the same type, else None."""
     old = [item.type_str for item in (*before.inputs, *before.outputs)]
     new = [item.type_str for item in (*after.inputs[: len(before.inputs)], *after.outputs[: len(before.outputs)])]
     for position, (first_old, first_new) in enumerate(zip(old, new)):

@@ -1,14 +1,14 @@
-"""A node on its way from one opset to another, and the functions that take it a step further.
+"""Conversion of a node to a newer opset, and the registry of the adapters that do one step of it.
 
-A *transition* is an operator going from one version to the next. Most change nothing that a node can have: more
-types, another optional input. The others have an adapter, a function that is registered by the operator and by the
-version it leads to. A transition that is neither is a blocker.
+A *transition* is the step of an operator from one version to the next. Most transitions do not affect existing nodes:
+they add types, or an optional input. The others have an adapter, a function that is registered by the operator and the
+new version. A transition of neither kind is a blocker.
 """
 
-# The text of some operators changed in a way that reads like a change of meaning, and they count as the same all
-# the same. ONNX Runtime 1.31 does not tell the versions of the first four apart, over a grid of attributes; it runs
+# The text of some operators changed in a way that reads like a change of meaning, but their versions are treated as
+# equal. ONNX Runtime 1.31 computes the same for both versions of the first four, over a grid of attributes; it runs
 # neither version of the last two, which only allow what was not allowed before.
-# - ConvTranspose 11: on which side SAME_UPPER, SAME_LOWER and output_shape put an odd padding.
+# - ConvTranspose 11: the side on which SAME_UPPER, SAME_LOWER and output_shape put an odd padding.
 # - AveragePool 11 and 19, MaxPool 12: the formula of the output's extent with auto_pad.
 # - AveragePool 22, MaxPool 22: with ceil_mode, windows that would start in the padding at the end do not count.
 # - OneHot 11: an index from -depth to -1 counts from the end; before, indices had to be non-negative.
@@ -34,7 +34,7 @@ _ADAPTERS: dict[tuple[str, int], Adapter] = {}
 
 
 def adapter(*ops: str, to: int) -> Callable[[Adapter], Adapter]:
-    """Declare what takes these operators from their version before opset `to` to the one of opset `to`."""
+    """Register an adapter that converts these operators from their version before opset `to` to that of opset `to`."""
 
     def declare(function: Adapter) -> Adapter:
         for op in ops:
@@ -45,15 +45,15 @@ def adapter(*ops: str, to: int) -> Callable[[Adapter], Adapter]:
 
 
 def is_handled(op: str, version: int) -> bool:
-    """Return whether there is an adapter that leads to this version of the operator."""
+    """Return whether an adapter to this version of the operator exists."""
     return (op, version) in _ADAPTERS
 
 
 class Draft:
-    """A node as it will be; the graph is untouched until `commit`, and then still in the hands of the site.
+    """A node as it will be; the graph does not change until `commit`, which writes to the site.
 
-    Adapters change `op`, `inputs` and the attributes. What they build with `new` stands before the node, and is
-    written as opset `target` has it, so no adapter has to look at it again.
+    Adapters change `op`, `inputs` and the attributes. The nodes that they build with `new` are placed before the node,
+    in the form of opset `target`, so no adapter has to process them again.
     """
 
     def __init__(
@@ -86,20 +86,20 @@ class Draft:
         return name in self._attributes
 
     def attr(self, name: str, default: Any = None) -> Any:
-        """Return an attribute as a Python value, else `default`; refuse when it is a parameter of a function."""
+        """Return an attribute as a Python value, or `default`; refuse if it is a parameter of a function."""
         if name not in self._attributes:
             return default
         held = self._attributes[name]
         return self.node.attr(name) if held is self.node.attributes.get(name) else held
 
     def take(self, name: str, default: Any = None) -> Any:
-        """Return an attribute like `attr`, and drop it."""
+        """Return an attribute like `attr`, and remove it."""
         value = self.attr(name, default)
         self._attributes.pop(name, None)
         return value
 
     def needed(self, name: str) -> Any:
-        """Return an attribute that the operator cannot do without, and drop it."""
+        """Return a required attribute, and remove it."""
         value = self.take(name)
         self.require(value is not None, f"{self.op} has no {name}")
         return value
@@ -111,19 +111,19 @@ class Draft:
     # Inputs and outputs
 
     def input(self, index: int) -> Value:
-        """Return an input that the operator cannot do without."""
+        """Return a required input."""
         value = self.inputs[index] if index < len(self.inputs) else None
         if value is None:
             raise Refusal("a required input is missing")
         return value
 
     def set_input(self, index: int, value: Value | None) -> None:
-        """Set an input; those between that the node does not have yet are omitted."""
+        """Set an input; missing inputs before it are added as omitted ones."""
         self.inputs += [None] * (index + 1 - len(self.inputs))
         self.inputs[index] = value
 
     def kind(self, value: Value) -> str | None:
-        """Return the type of a value as the schemas write it, "tensor(float)"; None when it is not known."""
+        """Return the type of a value as the schemas write it, "tensor(float)"; None if it is not known."""
         return self._kinds.get(value) or _types.spelt(value.type)
 
     def is_read(self, index: int) -> bool:
@@ -131,30 +131,30 @@ class Draft:
         return index < self.outputs and self.node.outputs[index].is_used
 
     def wrap(self, function: Callable[[Value], Value]) -> None:
-        """Let `function` make the first output of the node from the first output of what the node becomes."""
+        """Compute the first output of the node by applying `function` to the first output of the new node."""
         self._after.insert(0, function)
 
     # Building
 
     def constant(self, array: np.ndarray[Any, Any], name: str) -> Value:
-        """Make a constant, or find the same one made for another node of the same graph."""
+        """Add a constant, or return an equal one added for another node of the same graph."""
         key = (self.node.scope, array.dtype, array.shape, array.tobytes())
         if key not in self._made:
             self._made[key] = self.new.constant(array, name)
         return self._made[key]
 
     def integers(self, values: Sequence[int], name: str) -> Value:
-        """Make a one-dimensional int64 constant like `constant`."""
+        """Add a one-dimensional int64 constant like `constant`."""
         return self.constant(np.array(values, dtype=np.int64), name)
 
     def unsqueeze(self, value: Value, axes: Sequence[int]) -> Value:
-        """Insert axes of extent 1; they count in the result."""
+        """Insert axes of extent 1; `axes` count in the result."""
         if self.target < 13:
             return self.new.node("Unsqueeze", value, axes=list(axes))
         return self.new.node("Unsqueeze", value, self.integers(axes, "axes"))
 
     def commit(self) -> None:
-        """Write the draft into the site: edit the node where it stands, or put another one in its place."""
+        """Write the draft to the site: edit the node in place, or replace it with a new one."""
         node, before = self.node, self.node.attributes
         if self.op != node.op or self.outputs != len(node.outputs) or self._after:
             self._replace()
@@ -185,7 +185,7 @@ class Draft:
 
 
 def upgrade(graph: Graph, new: Builder, target: int) -> list[tuple[Node, str]]:
-    """Let a site take all nodes of the default domain to opset `target`; return what blocks, with the reasons."""
+    """Convert all nodes of the default domain to opset `target` within one site; return blockers with reasons."""
     blockers: list[tuple[Node, str]] = []
     made: dict[tuple[Any, ...], Value] = {}
     known = Known()
@@ -227,7 +227,7 @@ def _convert(draft: Draft) -> None:
 
 
 def _keep(draft: Draft, old: int, new: int) -> None:
-    """Refuse unless a node of the old version is one of the new version as it is."""
+    """Refuse unless a node of the old version is also valid, with the same meaning, in the new version."""
     found = _schemas.change(draft.op, old, new)
     if found.broken is not None:
         raise Refusal(found.broken)

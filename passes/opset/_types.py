@@ -1,4 +1,4 @@
-"""The types of a call: what its version allows, what it makes, and the wider type in which it computes the same."""
+"""The types of a call: those that its version allows, those of its results, and wider types with the same results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WIDER = {
     "bfloat16": ("float", "double"),
     "float": ("double",),
 }
-"""Types that hold every number of a type, the nearest first."""
+"""Types that hold every number of a type, the narrowest first."""
 
 _MOVING = frozenset(
     {
@@ -39,7 +39,7 @@ _MOVING = frozenset(
         *("Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "TopK", "Transpose", "Trilu", "Unsqueeze", "Where"),
     }
 )
-"""Operators that only move elements, or compare them to do so."""
+"""Operators that only move elements, possibly by comparing them."""
 
 _COMPARING = frozenset(
     {
@@ -49,9 +49,9 @@ _COMPARING = frozenset(
 )
 
 _RING = frozenset({"Abs", "Add", "CumSum", "Div", "Mod", "Mul", "Neg", "ReduceProd", "ReduceSum", "Sub", "Sum"})
-"""Operators whose result in a wider integer type, cut to the bits of the narrow one, is that of the narrow one.
+"""Operators whose result in a wider integer type, truncated to the bits of the narrow type, is right in that type.
 
-Cast of one integer type to another drops the higher bits (text of Cast 13).
+A Cast between integer types drops the higher bits (text of Cast 13).
 """
 
 _QUANTIZING = frozenset({"DequantizeLinear", "QuantizeLinear", "QLinearConv", "QLinearMatMul", "DynamicQuantizeLinear"})
@@ -66,7 +66,7 @@ NUMPY: dict[str, Any] = {
 
 
 def spelt(kind: Any) -> str | None:
-    """Write a type of onnx-ir as the schemas do; None for one that they do not spell."""
+    """Return an onnx-ir type as the schemas write it; None for a type that they do not have."""
     if kind is None:
         return None
     outer = {"TensorType": "tensor", "SparseTensorType": "sparse_tensor"}.get(type(kind).__name__)
@@ -78,12 +78,12 @@ def spelt(kind: Any) -> str | None:
 
 
 def element(kind: str) -> str:
-    """Return the element type of a tensor type: "float" of "tensor(float)"."""
+    """Return the element type of a tensor type: "float" for "tensor(float)"."""
     return kind.removeprefix("tensor(").removesuffix(")")
 
 
 def numpy_type(kind: str) -> Any:
-    """Return the numpy type of a tensor type; refuse where numpy has none."""
+    """Return the NumPy type of a tensor type; refuse if NumPy has none."""
     found = NUMPY.get(element(kind))
     if found is None:
         raise Refusal(f"constants of {kind} are not supported")
@@ -92,7 +92,7 @@ def numpy_type(kind: str) -> Any:
 
 @dataclass(frozen=True)
 class _Group:
-    """The inputs that share a type."""
+    """Inputs that share a type."""
 
     allowed: frozenset[str]
     positions: tuple[int, ...]
@@ -115,9 +115,9 @@ def _groups(call: Call) -> Iterator[_Group]:
 
 
 def casts(call: Call, kinds: Sequence[str | None], opset: int) -> dict[int, str]:
-    """Return, by position, the wider types in which a call computes the same; refuse when there are none.
+    """Return, by position, the wider types in which a call computes the same; refuse if there are none.
 
-    `kinds` has the types of the inputs as far as they are known; what is not known is taken to be allowed.
+    `kinds` holds the types of the inputs as far as they are known; unknown types are assumed to be allowed.
     """
     found: dict[int, str] = {}
     for group in _groups(call):
@@ -140,14 +140,14 @@ def _wide(op: str, kind: str, allowed: frozenset[str]) -> str | None:
         candidates = _WIDER.get(name, ())
     else:
         fits = op in _MOVING | _COMPARING | _RING and (name != "bool" or op in _MOVING | _COMPARING)
-        # Cut back, a floating-point result is not that of integers.
+        # A floating-point result, cast back, is not the result of integers.
         inexact = op in _RING
         candidates = tuple(wide for wide in _WIDER.get(name, ()) if not (inexact and wide in _FLOATS))
     return next((f"tensor({wide})" for wide in candidates if fits and f"tensor({wide})" in allowed), None)
 
 
 def require_known(call: Call, kinds: Sequence[str | None], opset: int) -> None:
-    """Refuse an input of unknown type where the version of a call allows less than that of `opset`."""
+    """Refuse an input of unknown type if the version of a call allows fewer types than that of `opset`."""
     own = _schemas.version_at(call.op, opset)
     wide = set() if own is None else {kind for types in _forms.form(call.op, own).types.values() for kind in types}
     for group in _groups(call):
@@ -156,7 +156,7 @@ def require_known(call: Call, kinds: Sequence[str | None], opset: int) -> None:
 
 
 def require_results(call: Call, kinds: Sequence[str | None], opset: int) -> None:
-    """Refuse an output that no input has the type of, and whose type the version of a call lacks."""
+    """Refuse an output whose type no input shares and the version of a call lacks."""
     form = _forms.form(call.op, call.version)
     bound = {group.parameter for group in _groups(call)}
     for index, kind in enumerate(kinds):
@@ -166,7 +166,7 @@ def require_results(call: Call, kinds: Sequence[str | None], opset: int) -> None
 
 
 def results(call: Call, kinds: Sequence[str | None]) -> list[str | None]:
-    """Return the types of the outputs, by the schema and the attributes that name a type, as far as they tell."""
+    """Return the types of the outputs as far as the schema, or an attribute that names a type, determines them."""
     return [_result(call, kinds, index) for index in range(call.outputs)]
 
 
@@ -186,7 +186,7 @@ def _result(call: Call, kinds: Sequence[str | None], index: int) -> str | None:
 
 
 def _named(call: Call) -> str | None:
-    """Return the type that an attribute says the result has."""
+    """Return the type of the result if an attribute specifies it; otherwise None."""
     if call.op == "Cast":
         return _forms.type_name(int(call.attr("to")))
     if call.op in ("EyeLike", "RandomNormalLike", "RandomUniformLike", "RandomNormal", "RandomUniform"):
@@ -195,7 +195,7 @@ def _named(call: Call) -> str | None:
     if call.op in ("Constant", "ConstantOfShape"):
         held = call.attr("value")
         dtype = getattr(held, "dtype", None)
-        # A tensor of onnx-ir names its type, an array of numpy has one of numpy's.
+        # A tensor of onnx-ir names its type; a NumPy array has a NumPy type.
         name = getattr(dtype, "name", None) if not isinstance(dtype, np.dtype) else _NAMES.get(dtype.name)
         return "tensor(float)" if held is None and call.op == "ConstantOfShape" else _tensor(name)
     return None
@@ -213,7 +213,7 @@ _BROADCASTING = frozenset({"Add", "Div", "Mul", "Or", "Sub", "Where"})
 
 
 def rank(call: Call, ranks: Sequence[int | None]) -> int | None:
-    """Return the number of dims of the result of a call, for the few operators that parts ask it of."""
+    """Return the rank of the result of a call, for the few operators for which parts need it."""
     if call.op in _BROADCASTING:
         known = [found for found in ranks if found is not None]
         return max(known) if len(known) == len(ranks) else None

@@ -1,4 +1,4 @@
-"""What the passes over structure agree on."""
+"""Helpers shared by the passes over structure."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,19 +9,19 @@ from surgery import Graph, Node, Value
 
 
 def inside_out(graph: Graph, *ops: str) -> Iterator[Node]:
-    """Yield the nodes of operators, of each first those that stand inside others.
+    """Yield the nodes of these operators, inner nodes before the nodes that contain them.
 
-    So those are copied in final form. What a caller puts into the graph meanwhile is yielded too.
+    So inner nodes are copied in final form. Nodes that the caller adds to the graph meanwhile are yielded too.
     """
     seen: set[Node] = set()
     while nodes := [node for node in graph.nodes(*ops) if node not in seen]:
         seen.update(nodes)
-        # What stands inside comes after what is around it.
+        # Inner nodes come after the nodes that contain them.
         yield from (node for node in reversed(nodes) if not node.is_removed)
 
 
 def known_scalar(value: Value) -> bool | int | None:
-    """Return the one element of a value that is the same in every run, None when it is not known."""
+    """Return the only element of a value that is the same in every run; None if it is not known."""
     scalar, elements = value.scalar, value.elements
     if scalar is None and elements is not None and len(elements) == 1 and isinstance(elements[0], int):
         scalar = bool(elements[0]) if value.dtype is not None and value.dtype.name == "BOOL" else elements[0]
@@ -29,7 +29,7 @@ def known_scalar(value: Value) -> bool | int | None:
 
 
 def same_graphs(one: Any, other: Any) -> bool:
-    """Return whether two subgraphs compute the same: node by node, in the same order, with constants equal by bits."""
+    """Return whether two subgraphs are equal node by node, in the same order, with bit-identical constants."""
     return _same_bodies(one, other, {})
 
 
