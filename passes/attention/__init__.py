@@ -1,1 +1,1 @@
-"""Pack and fuse the layers of attention."""
+"""Pack and fuse the operators of attention."""

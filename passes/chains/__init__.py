@@ -1,1 +1,1 @@
-"""Chains of operators that move elements or bound them, merged into fewer."""
+"""Merge chains of operators that move or clip elements."""

@@ -1,1 +1,1 @@
-"""Remove what does nothing."""
+"""Remove nodes and values that have no effect."""

@@ -1,4 +1,4 @@
-"""Rules for operators that select elements, and here select all of them; in the form of those in `_shared`."""
+"""Rules for operators that select elements if they select all of them; of the same form as those in `_shared`."""
 
 import numpy as np
 
@@ -7,11 +7,11 @@ from surgery import Match, Node, Value
 from ._shared import UNITS, Array, Rule
 
 MOST = 1 << 16
-"""Constants of more elements are not looked at."""
+"""Maximum number of elements of a constant that is examined."""
 
 
 def gather_all(node: Node) -> Value | None:
-    """Gather all positions of an axis, in order."""
+    """Return the data if a Gather takes all positions of an axis, in order."""
     data, indices = node.required_input(0), _small(node.required_input(1))
     axis = node.attr("axis", 0)
     shape = data.shape
@@ -22,7 +22,7 @@ def gather_all(node: Node) -> Value | None:
 
 
 def where_decided(node: Node) -> Value | None:
-    """Select by a condition that is the same everywhere; the others must not enlarge what is selected."""
+    """Return the selected value of a constant condition; the other operands must not enlarge it."""
     condition = _small(node.required_input(0))
     if condition is None or condition.size == 0 or condition.any() != condition.all():
         return None
@@ -31,19 +31,19 @@ def where_decided(node: Node) -> Value | None:
 
 
 def where_same(node: Node) -> Value | None:
-    """Select between a value and itself."""
+    """Return the value if both branches are the same."""
     value = node.required_input(1)
     return _unless_enlarged(value, node.required_input(0)) if value == node.required_input(2) else None
 
 
 def where(node: Node) -> Value | None:
-    """Select by a condition that does not matter; of floats ONNX Runtime turns -0.0 into 0.0 in any case."""
+    """Return the value selected in any case; None for floats, because ONNX Runtime's Where turns -0.0 into 0.0."""
     kind = node.outputs[0].dtype
     return None if kind is None or kind.is_floating_point() else where_of_floats(node)
 
 
 def where_of_floats(node: Node) -> Value | None:
-    """Select by a condition that does not matter, where the sign of a zero does not matter either."""
+    """Return the value selected in any case, ignoring the sign of zeros."""
     return where_same(node) or where_decided(node)
 
 
@@ -52,7 +52,7 @@ def _unless_enlarged(value: Value, *others: Value) -> Value | None:
 
 
 def scatter_rows(node: Node) -> Value | None:
-    """Overwrite all rows of a tensor, in order; what is left is what was written."""
+    """Return the updates if they overwrite all rows of a tensor, in order."""
     data, indices, updates = (node.required_input(position) for position in range(3))
     shape, places = data.static_shape, _small(indices)
     if shape is None or updates.static_shape != shape or places is None or node.attr("reduction", "none") != "none":
@@ -62,7 +62,7 @@ def scatter_rows(node: Node) -> Value | None:
 
 
 def scatter_elements(node: Node) -> Value | None:
-    """Overwrite all elements of a tensor, in order; what is left is what was written."""
+    """Return the updates if they overwrite all elements of a tensor, in order."""
     data, indices, updates = (node.required_input(position) for position in range(3))
     shape, places = data.static_shape, _small(indices)
     if not shape or updates.static_shape != shape or places is None or node.attr("reduction", "none") != "none":
@@ -75,7 +75,7 @@ def scatter_elements(node: Node) -> Value | None:
 
 
 def resize_by_one(node: Node) -> Value | None:
-    """Resize by the factor 1; ONNX Runtime copies its input then, whatever the mode."""
+    """Return the data of a Resize by 1, which ONNX Runtime copies in every mode."""
     if node.attr("coordinate_transformation_mode") == "tf_crop_and_resize" or node.attr("antialias"):
         return None
     if node.op == "Upsample" and node.opset < 9:
@@ -89,7 +89,7 @@ def resize_by_one(node: Node) -> Value | None:
 
 
 def reduce_one(node: Node) -> Value | None:
-    """Reduce axes of one element, and keep them; the result is that element, but a sum may turn -0.0 into 0.0."""
+    """Return the data if only axes of one element are reduced, and kept; a sum may turn -0.0 into 0.0."""
     data, shape = node.required_input(0), node.required_input(0).shape
     axes = node.attr("axes") if node.opset < (13 if node.op == "ReduceSum" else 18) else _axes(node)
     if not axes or shape is None or not node.attr("keepdims") or not all(-len(shape) <= a < len(shape) for a in axes):
@@ -104,22 +104,22 @@ def _axes(node: Node) -> list[int]:
 
 
 def einsum_as_is(node: Node) -> Value | None:
-    """Einsum of one operand whose subscripts stay as they are, each named once."""
+    """Return the operand of an Einsum that keeps its subscripts, each of which occurs once."""
     before, _, after = node.attr("equation", "").replace(" ", "").partition("->")
     plain = before == after and before.isalpha() and len(set(before)) == len(before)
     return node.required_input(0) if plain and len(node.inputs) == 1 else None
 
 
 def same_operands(node: Node) -> Value | None:
-    """Combine a value with itself by an operator that gives it back."""
+    """Return the operand if all operands are the same value, which the operator returns."""
     inputs = set(node.inputs)
     return node.required_input(0) if len(inputs) == 1 and None not in inputs else None
 
 
 def absorbed(node: Node) -> Value | None:
-    """Combine anything with the constant that decides the result: False in And, all bits in BitwiseOr."""
+    """Return the constant operand if it decides the result: False in And, all bits in BitwiseOr."""
     if node.opset < 7:
-        return None  # There the second operand is broadcast to the first, and only on demand.
+        return None  # Before opset 7 the second operand is broadcast to the first, and only on request.
     for position in (0, 1):
         constant = node.required_input(position)
         array = _small(constant)
@@ -130,12 +130,12 @@ def absorbed(node: Node) -> Value | None:
 
 
 def absorbed_or_same(node: Node) -> Value | None:
-    """Combine what gives back one of the operands, whichever the other is, or the two being the same."""
+    """Return the operand that is the result because both are the same, or because it decides the result."""
     return same_operands(node) or absorbed(node)
 
 
 _DUALS = {"And": "Or", "BitwiseAnd": "BitwiseOr", "BitwiseOr": "BitwiseAnd", "Or": "And"}
-"""By the operator, the one whose unit decides its result."""
+"""For each operator, the operator whose unit decides its result."""
 
 
 def _small(value: Value) -> Array | None:
@@ -165,7 +165,7 @@ SELECTIONS: dict[str, Rule] = {
     "Upsample": resize_by_one,
     "Where": where,
 }
-"""The rule of each operator that may give back one of its inputs."""
+"""The rule of each operator that may return one of its inputs."""
 
 UP_TO_SIGN: dict[str, Rule] = {"ReduceMean": reduce_one, "ReduceSum": reduce_one, "Where": where_of_floats}
-"""The rule of each operator that may give back one of its inputs, but for the sign of a zero."""
+"""The rule of each operator that may return one of its inputs, except for the sign of zeros."""

@@ -1,7 +1,7 @@
-"""Rules that tell when an operator hands its input through as it is.
+"""Rules that detect operators that return their input unchanged.
 
-Each rule takes a node and returns the input that the first output equals, or None. Shapes may be symbolic: a
-dim "batch" equals a dim "batch". What is not known counts as different.
+Each rule takes a node and returns the input that equals the first output, or None. Shapes may be symbolic: a
+dim "batch" equals a dim "batch". Unknown dims count as different.
 """
 
 from collections.abc import Callable
@@ -15,11 +15,11 @@ Array = np.ndarray[Any, Any]
 Rule = Callable[[Node], Value | None]
 
 _TO_THE_END = 2**31 - 1
-"""From here on an end of Slice means "to the end": the INT_MAX that the operator's text recommends."""
+"""Minimum end of a Slice that means "to the end": the INT_MAX that the operator's text recommends."""
 
 
 def _reads(node: Node, name: str, position: int, until: int) -> tuple[int | str, ...] | None:
-    """Return the elements of an input that was an attribute of that name up to opset `until`; None when unknown."""
+    """Return the elements of an input that was the attribute `name` up to opset `until`; None if unknown."""
     if node.opset <= until:
         return tuple(node.attr(name, ()))
     value = node.input(position)
@@ -27,17 +27,17 @@ def _reads(node: Node, name: str, position: int, until: int) -> tuple[int | str,
 
 
 def cast(node: Node) -> Value | None:
-    """Cast to the type that the input has."""
+    """Return the input of a Cast to its own type."""
     data, target = node.required_input(0), node.attr("to")
     if data.dtype is None:
         raise Refusal("the type of the input is not known")
-    # Before opset 6 the type is written as text, "FLOAT".
+    # Before opset 6 the type is a string, "FLOAT".
     same = data.dtype.name == target.upper() if isinstance(target, str) else data.dtype.value == target
     return data if same else None
 
 
 def cast_like(node: Node) -> Value | None:
-    """CastLike a value of the same type."""
+    """Return the input of a CastLike with a value of the same type."""
     data, like = node.required_input(0), node.required_input(1)
     if data.dtype is None or like.dtype is None:
         raise Refusal("the type of the input is not known")
@@ -45,7 +45,7 @@ def cast_like(node: Node) -> Value | None:
 
 
 def reshape(node: Node) -> Value | None:
-    """Reshape to the shape that the input has; 0 copies a dim, one -1 takes what the others leave."""
+    """Return the input of a Reshape to its own shape; 0 copies a dim, a single -1 is inferred from the others."""
     data, wanted = node.required_input(0), _reads(node, "shape", 1, until=4)
     dims = data.shape
     if wanted is None or dims is None or len(wanted) != len(dims):
@@ -61,13 +61,13 @@ def reshape(node: Node) -> Value | None:
 
 
 def flatten(node: Node) -> Value | None:
-    """Flatten a matrix at its second axis."""
+    """Return the input if a matrix is flattened at its second axis."""
     data = node.required_input(0)
     return data if data.rank == 2 and node.attr("axis") in (1, -1) else None
 
 
 def transpose(node: Node) -> Value | None:
-    """Transpose by the identity; without a permutation it reverses the axes, which matters from rank 2 on."""
+    """Return the input of an identity Transpose; without `perm` it reverses the axes, the identity below rank 2."""
     data, perm = node.required_input(0), node.attr("perm")
     if perm:
         return data if perm == list(range(len(perm))) else None
@@ -75,13 +75,13 @@ def transpose(node: Node) -> Value | None:
 
 
 def pad(node: Node) -> Value | None:
-    """Pad by nothing, in whichever mode."""
+    """Return the input if all paddings are 0, in any mode."""
     pads = _reads(node, "paddings" if node.opset == 1 else "pads", 1, until=10)
     return node.required_input(0) if pads is not None and all(item == 0 for item in pads) else None
 
 
 def slice_all(node: Node) -> Value | None:
-    """Slice from the first to the last element, step 1, along each axis it names."""
+    """Return the input of a Slice from the first to the last element, with step 1, along each of its axes."""
     data = node.required_input(0)
     starts, ends = _reads(node, "starts", 1, until=9), _reads(node, "ends", 2, until=9)
     axes, steps = _reads(node, "axes", 3, until=9), _reads(node, "steps", 4, until=9)
@@ -110,12 +110,12 @@ def _to_the_end(end: int | str, dim: int | str | None) -> bool:
 
 
 def only_input(node: Node) -> Value | None:
-    """Combine a single input with nothing."""
+    """Return the input if it is the only one."""
     return node.required_input(0) if len(node.inputs) == 1 else None
 
 
 def split(node: Node) -> Value | None:
-    """Split into one part."""
+    """Return the input of a Split into one part."""
     if len(node.outputs) > 1 or node.attr("num_outputs", 1) != 1:
         return None
     parts = _reads(node, "split", 1, until=12)
@@ -123,7 +123,7 @@ def split(node: Node) -> Value | None:
 
 
 def expand(node: Node) -> Value | None:
-    """Expand to a shape that the input already has, or that is 1 where it differs."""
+    """Return the input of an Expand to its own shape, or to 1 along some axes."""
     data, wanted, dims = node.required_input(0), node.required_input(1).elements, node.required_input(0).shape
     if wanted is None or dims is None or len(wanted) > len(dims):
         return None
@@ -132,15 +132,15 @@ def expand(node: Node) -> Value | None:
 
 
 def tile(node: Node) -> Value | None:
-    """Tile once along each axis."""
+    """Return the input of a Tile with all repeats 1."""
     repeats = node.required_input(1).elements
     return node.required_input(0) if repeats is not None and all(item == 1 for item in repeats) else None
 
 
 def squeeze(node: Node) -> Value | None:
-    """Squeeze without naming axes, where no dim is 1.
+    """Return the input of a Squeeze without axes if no dim is 1.
 
-    An empty list of axes is "none" by the operator's text and "all that are 1" in ONNX Runtime; here both agree.
+    An empty list of axes means "none" in the operator's text and "all that are 1" in ONNX Runtime; here both agree.
     """
     data = node.required_input(0)
     shape = data.static_shape
@@ -149,21 +149,21 @@ def squeeze(node: Node) -> Value | None:
 
 
 def unsqueeze(node: Node) -> Value | None:
-    """Unsqueeze no axis."""
+    """Return the input of an Unsqueeze of no axes."""
     return node.required_input(0) if _reads(node, "axes", 1, until=12) == () else None
 
 
 def reduce_nothing(node: Node) -> Value | None:
-    """Reduce over no axes where that means to reduce nothing.
+    """Return the input of a reduction over no axes if that reduces nothing.
 
-    Only for reductions that leave a single element alone: ReduceL1 of one element still takes its absolute value.
+    Only for reductions that do not change a single element: ReduceL1 of one element still takes its absolute value.
     """
     axes = _reads(node, "axes", 1, until=0)
     return node.required_input(0) if node.attr("noop_with_empty_axes") and axes == () else None
 
 
 def block_of_one(node: Node) -> Value | None:
-    """DepthToSpace and SpaceToDepth by blocks of one element."""
+    """Return the input of DepthToSpace or SpaceToDepth with blocks of one element."""
     return node.required_input(0) if node.attr("blocksize") == 1 else None
 
 
@@ -218,11 +218,11 @@ UNITS: dict[str, tuple[Callable[[Array], Any], tuple[int, ...]]] = {
     "Sub": (_zeros, (1,)),
     "Xor": (_zeros, (1, 0)),
 }
-"""Binary operators that have a unit: what it looks like, and the operands that it may be."""
+"""Binary operators that have a unit: a test for the unit, and the operand positions where it may be."""
 
 
 def beside_unit(node: Node) -> tuple[Value, Value] | None:
-    """Return the operand that meets nothing but units of the operation, and the units; None when there is none."""
+    """Return the operand that is combined only with units of the operation, and the units; None if there is none."""
     units = [position for position in UNITS[node.op][1] if _is_unit(node, position)]
     if not units:
         return None
@@ -237,13 +237,13 @@ def _is_unit(node: Node, position: int) -> bool:
     if array is None or array.size == 0:
         return False
     test, flat = UNITS[node.op][0], array.reshape(-1)
-    return bool(test(flat[:1]).all()) and bool(test(flat).all())  # a large weight is rarely worth reading whole
+    return bool(test(flat[:1]).all()) and bool(test(flat).all())  # rarely reads all of a large weight
 
 
 def _keeps_shape(node: Node, position: int) -> bool:
-    """Return whether the result surely has the shape of the other operand."""
+    """Return whether the result is known to have the shape of the other operand."""
     constant, kept = node.required_input(position), node.required_input(1 - position)
     if node.opset < 7:
-        # There the second operand is broadcast to the first, and only on demand.
+        # Before opset 7 the second operand is broadcast to the first, and only on request.
         return position == 1 or not node.attr("broadcast")
     return constant.rank == 0 or Match.broadcasts_to(constant, kept)

@@ -1,15 +1,15 @@
-"""Rules for operators that follow one another and do nothing new; in the form of those in `_shared`."""
+"""Rules for repeated operators without further effect; of the same form as those in `_shared`."""
 
 from surgery import Node, Value
 
 from ._shared import Rule
 
 WHOLE = frozenset({"Ceil", "Floor", "Round"})
-"""Operators that give whole numbers, and leave whole numbers alone."""
+"""Operators that return integers, and keep integers."""
 
 
 def same_again(node: Node) -> Value | None:
-    """Repeat an operator that changes nothing the second time, with the same bounds if it has any."""
+    """Return the input of an operator that is applied a second time without effect, with equal bounds if any."""
     data = node.required_input(0)
     before = data.producer
     if before is None or before.domain or before.opset != node.opset:
@@ -21,7 +21,7 @@ def same_again(node: Node) -> Value | None:
 
 
 def undone(node: Node) -> Value | None:
-    """Undo what the same operator did."""
+    """Return the input of the same operator before this one, which this one undoes."""
     before = node.required_input(0).producer
     return before.input(0) if before is not None and before.op == node.op else None
 
@@ -30,4 +30,4 @@ TWICE: dict[str, Rule] = {
     **dict.fromkeys(("Abs", "Ceil", "Clip", "Floor", "Relu", "Round", "Sign"), same_again),
     **dict.fromkeys(("BitwiseNot", "Neg", "Not"), undone),
 }
-"""The rule of each operator that has no effect, or the opposite one, the second time."""
+"""The rule of each operator that has no effect, or the inverse effect, the second time."""

@@ -1,1 +1,1 @@
-"""Change on purpose what a model is and does."""
+"""Edit the interface and the behavior of a model on request."""

@@ -1,1 +1,1 @@
-"""Turn a formula into the one standard operator that computes it."""
+"""Replace a formula with the standard operator that computes it."""

@@ -1,4 +1,4 @@
-"""What the idioms share: guards about the opset, constants and axes of a formula."""
+"""Helpers shared by the idioms: guards for the opset, constants and axes of a formula."""
 
 from collections.abc import Sequence
 
@@ -10,22 +10,22 @@ Dim = int | str | None
 
 
 def require_operator(m: Match, op: str, since: int) -> None:
-    """Refuse unless `op`, in the form that is used, belongs to the opset at the match."""
+    """Refuse unless the opset at the match has `op` in the form that is used."""
     m.require(m.root.opset >= since, f"{op} has this form since opset {since}")
 
 
 def require_before_28(m: Match, op: str) -> None:
-    """Refuse an operator with a new version in opset 28: ONNX Runtime 1.31, the oldest that counts, stops at 26."""
+    """Refuse an operator with a new version in opset 28; ONNX Runtime 1.31, the oldest supported, stops at 26."""
     m.require(m.root.opset < 28, f"ONNX Runtime before 1.32 does not support {op} of opset 28")
 
 
 def require_type(m: Match, op: str, x: Value) -> None:
-    """Refuse unless runtimes compute an operator in the type of `x`."""
+    """Refuse unless the target computes an operator in the type of `x`."""
     m.require(m.root.graph.target.computes(op, x.dtype, m.root.opset), f"{op} is not computed in this type")
 
 
 def require_plain_constants(m: Match, x: Value) -> None:
-    """Refuse when a constant that the pattern gives by its elements may add dims to `x`, or repeat it."""
+    """Refuse if a constant given by its elements in the pattern may add dims to `x`, or repeat it."""
     named = {value for _, value in m.inputs()}
     for node in m.nodes:
         for value in node.inputs:
@@ -34,10 +34,10 @@ def require_plain_constants(m: Match, x: Value) -> None:
 
 
 def require_tolerant_readers(m: Match) -> None:
-    """Refuse where the last digits of a result near zero decide, for the kernel has other ones than the formula.
+    """Refuse if the last digits of a result near zero matter, because kernel and formula round differently.
 
-    Measured with ONNX Runtime 1.32: its Sigmoid of float is right to 1.2e-7, so that below x = -8 it has no digit of
-    1 / (1 + exp(-x)); LayerNormalization gives 0 or a rounding error where the formula gives the other one.
+    Measured with ONNX Runtime 1.32: its float Sigmoid is accurate to 1.2e-7, so below x = -8 no digit of
+    1 / (1 + exp(-x)) is right; LayerNormalization gives 0 where the formula gives a rounding error, or the reverse.
     """
     result = m.root.outputs[0]
     magnified = result.is_magnified_near_zero
@@ -45,14 +45,14 @@ def require_tolerant_readers(m: Match) -> None:
 
 
 def takes_own(new: Builder, op: str, x: Value) -> bool:
-    """Return whether the target runs an operator of ONNX Runtime's own ("com.microsoft::Gelu") in the type of `x`."""
+    """Return whether the target runs one of ONNX Runtime's own operators ("com.microsoft::Gelu") in x's type."""
     return x.dtype is not None and new.target.has(op, x.dtype)
 
 
 def gelu(m: Match, new: Builder, own: str) -> str:
-    """Return the operator for a Gelu: the standard one, or before opset 20 `own` where the target runs that.
+    """Return the operator for a Gelu: the standard one, or before opset 20 `own` if the target runs it.
 
-    Refuse unless one of them is computed in this type, from one value and plain numbers.
+    Refuse unless one of them is computed in this type, and the formula has only one value and plain numbers.
     """
     if m.root.opset < 20 and takes_own(new, own, m.x):
         require_plain_constants(m, m.x)
@@ -64,7 +64,7 @@ def gelu(m: Match, new: Builder, own: str) -> str:
 
 
 def is_plain(constant: Value, x: Value) -> bool:
-    """Return whether a constant has one element and leaves the shape of `x`, whatever that is."""
+    """Return whether a constant has one element and keeps the shape of `x`."""
     tensor = constant.tensor
     if tensor is None or tensor.size != 1:
         return False
@@ -73,22 +73,22 @@ def is_plain(constant: Value, x: Value) -> bool:
 
 
 def is_close(found: float, expected: float, x: Value) -> bool:
-    """Compare up to the rounding errors of computing a number in a few steps in the type of `x`."""
+    """Return whether two numbers are equal up to the rounding of a few steps in the type of `x`."""
     half = x.dtype is not None and x.dtype.name == "FLOAT16"
     return abs(found - expected) <= (2**-8 if half else 2**-21) * abs(expected)
 
 
 def number(constant: Value, x: Value) -> float:
-    """Return the one number that a constant holds, when it leaves the shape of `x`."""
+    """Return the only number of a constant; refuse if it has others or may change the shape of `x`."""
     if not is_plain(constant, x):
         raise Refusal("a parameter is not one constant number")
     return float(constant.scalar)
 
 
 def reduced_axes(node: Node) -> list[int] | None:
-    """Return the axes of a reduction as given: by attribute or, in newer opsets, by input; None when all or unknown.
+    """Return the axes of a reduction as given by attribute or, in newer opsets, by input; None if all or unknown.
 
-    No axes mean all of them, or none at all with noop_with_empty_axes.
+    An empty list means all axes, or no axes with noop_with_empty_axes.
     """
     given = node.input(1)
     axes: Sequence[object] | None = node.attr("axes") if given is None else given.elements
@@ -98,7 +98,7 @@ def reduced_axes(node: Node) -> list[int] | None:
 
 
 def trailing(node: Node, x: Value) -> int:
-    """Return the first axis of a reduction over the last axes of `x` that keeps the dims, counted from the end."""
+    """Return the first axis, counted from the end, of a reduction over the last axes of `x` that keeps the dims."""
     axes = reduced_axes(node)
     if axes is None or not node.attr("keepdims"):
         raise Refusal("the mean is not over known axes that stay as dims")
@@ -112,7 +112,7 @@ def trailing(node: Node, x: Value) -> int:
 
 
 def common_axis(first: Node, second: Node, x: Value) -> int:
-    """Return the one axis over which both reduce, keeping its dim."""
+    """Return the single axis over which both nodes reduce, keeping its dim."""
     axes = [reduced_axes(node) for node in (first, second) if node.attr("keepdims")]
     kept = [axis[0] for axis in axes if axis is not None and len(axis) == 1]
     if len(kept) < 2 or (kept[0] != kept[1] and (x.rank is None or (kept[0] - kept[1]) % x.rank)):
@@ -121,7 +121,7 @@ def common_axis(first: Node, second: Node, x: Value) -> int:
 
 
 def reduce_like(m: Match, new: Builder, op: str, reduction: Node, x: Value) -> Value:
-    """Reduce `x` by another operator over the same axes; before opset 18 its axes are an attribute."""
+    """Reduce `x` with another operator over the same axes; before opset 18 the axes are an attribute."""
     m.require(
         x.dtype is not None and x.dtype.name in ("FLOAT", "FLOAT16", "DOUBLE"), "integers are not reduced in this way"
     )
@@ -132,7 +132,7 @@ def reduce_like(m: Match, new: Builder, op: str, reduction: Node, x: Value) -> V
 
 
 def block_of(split: Value, deep: Value, position: int) -> int:
-    """Return the extent of a block: a dim of the six of `split`, whose square divides the depth of `deep`."""
+    """Return the block size: one of the six dims of `split`, whose square divides the depth of `deep`."""
     inner, outer = split.shape or (), deep.shape or ()
     block = inner[position] if len(inner) == 6 and len(outer) == 4 else None
     depth = outer[1] if isinstance(block, int) else None
@@ -142,7 +142,7 @@ def block_of(split: Value, deep: Value, position: int) -> int:
 
 
 def times(dim: Dim, factor: int) -> Dim:
-    """Multiply a dim, as shape inference writes it."""
+    """Multiply a dim by a factor, in the notation of shape inference."""
     return f"{factor}*{dim}" if isinstance(dim, str) else None if dim is None else factor * dim
 
 
@@ -150,7 +150,7 @@ BY_SIGN = (
     "l = Mul(x, slope)\n p = Greater|GreaterOrEqual(x, 0)\n y = Where(p, x, l)",
     "l = Mul(x, slope)\n p = Less|LessOrEqual(x, 0)\n y = Where(p, l, x)",
 )
-"""The choice between `x` and `slope` times `x`."""
+"""Patterns that choose between `x` and `slope` times `x`."""
 
 SQUARES = ("q = Pow({0}, 2)", "q = Mul({0}, {0})")
 INVERSES = (
@@ -162,7 +162,7 @@ INVERSES = (
 
 
 def over_root_mean_square(x: str) -> list[str]:
-    """Write `n` as the value of that name divided by √(mean of its squares + eps), in each way."""
+    """Return the patterns, in all variants, in which `n` is the named value over √(mean of its squares + eps)."""
     return [
         f"{square.format(x)}\n m = ReduceMean(q, axes?)\n v = Add(m, eps)\n {inverse.format(x)}"
         for inverse in INVERSES
@@ -171,7 +171,7 @@ def over_root_mean_square(x: str) -> list[str]:
 
 
 def normalized(m: Match, op: str, since: int) -> tuple[Value, dict[str, int | float]]:
-    """Return what a normalization reads, with its axis and epsilon; refuse one that is not over the last axes.
+    """Return the source of a normalization, with its axis and epsilon; refuse if it is not over the last axes.
 
     It may be computed in float while its source `z` and the result are float16.
     """
@@ -186,7 +186,7 @@ def normalized(m: Match, op: str, since: int) -> tuple[Value, dict[str, int | fl
 def over_normalized(new: Builder, given: Value | None, source: Value, axis: int) -> Value:
     """Return a scale or bias in the shape of the normalized dims of `source`: `given`, or ones.
 
-    A constant takes that shape, unless others read it too: then there would be two of it.
+    A constant is brought into that shape, unless it has other readers: then it would be stored twice.
     """
     dims = () if source.shape is None else source.shape[axis:]
     shape = tuple(dim for dim in dims if isinstance(dim, int))
@@ -202,7 +202,7 @@ def over_normalized(new: Builder, given: Value | None, source: Value, axis: int)
 
 
 def _spreads(shape: tuple[int, ...], normalized: tuple[int, ...], rank: int) -> bool:
-    """Return whether an array of that shape is one of the normalized dims, up to broadcasting."""
+    """Return whether an array of this shape has the normalized dims, up to broadcasting."""
     lead = max(0, len(shape) - len(normalized))
     pairs = zip(shape[lead:][::-1], normalized[::-1])
     return len(shape) <= rank and all(dim == 1 for dim in shape[:lead]) and all(a in (1, b) for a, b in pairs)

@@ -1,1 +1,1 @@
-"""Linear layers, and the rank in which hidden states are held."""
+"""Linear layers, and the rank of hidden states."""

@@ -1,4 +1,4 @@
-"""The nodes of a region, made anew to compute on matrices."""
+"""The nodes of a region, rebuilt to compute on matrices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ._targets import Targets, is_explicit
 
 
 class Matrices:
-    """Makes the nodes of one region anew, in the order of the graph, and connects them with what is around."""
+    """Rebuilds the nodes of one region, in the order of the graph, and connects them to the rest of the graph."""
 
     def __init__(self, graph: Graph, regions: Regions, nodes: Sequence[Node], new: Builder) -> None:
         self.regions = regions
@@ -23,7 +23,7 @@ class Matrices:
         self.targets = Targets(graph, nodes[0], regions.stacked(nodes[0])[0], new)
 
     def build(self) -> int:
-        """Put the edits of the region into the builder; return how many nodes compute shapes."""
+        """Add the edits of the region to the builder; return the number of nodes that compute shapes."""
         for node in self.nodes:
             self._make(node)
         for value, matrix in self.matrices.items():
@@ -51,7 +51,7 @@ class Matrices:
         self.matrices[add.outputs[0]] = self.new.at(add).node("Gemm", *factors, self._operand(add, addend))
 
     def _operand(self, node: Node, position: int) -> Value | None:
-        """Return what a node reads in the region at a position."""
+        """Return the operand that the rebuilt node reads at a position."""
         rule, value = self.regions.rules[node], node.input(position)
         if value is None:
             return None
@@ -71,7 +71,7 @@ class Matrices:
         return self.vectors[constant]
 
     def _matrix(self, value: Value, reader: Node) -> Value:
-        """Return the matrix of a value, brought in by a Reshape when the region does not make it."""
+        """Return the matrix of a value, from a Reshape if the region does not compute it."""
         if value in self.matrices or value.rank == 2:
             return self.matrices.get(value, value)
         stack, producer = self.regions.stacks[value], value.producer
@@ -83,7 +83,7 @@ class Matrices:
         return self.matrices[value]
 
     def _connect(self, value: Value, matrix: Value) -> None:
-        """Give the readers outside of the region what they read so far."""
+        """Connect the readers outside the region to the values that they read before."""
         stack, producer = self.regions.stacks.get(value), value.producer
         if stack is None:
             self.new.at(producer or self.nodes[0]).replace(value, matrix)
@@ -99,7 +99,7 @@ class Matrices:
             place.replace(value, place.node("Reshape", matrix, shape, allowzero=allowzero))
 
     def _follow(self, reshape: Node, matrix: Value) -> None:
-        """Let a Reshape outside of the region read the matrix."""
+        """Make a Reshape outside the region read the matrix."""
         if not is_explicit(reshape):
             shape, allowzero = self.targets.of(reshape.outputs[0])
             self.new.set_input(reshape, 1, shape)

@@ -1,9 +1,9 @@
-"""Regions of a graph that would have fewer nodes if their values were matrices.
+"""Regions of a graph that have fewer nodes if their values are matrices.
 
-A node inside a region reads and makes matrices, one outside reads and makes what it does now. Where a value has its
-maker on one side and a reader on the other a Reshape must stand; where the maker or the reader only changes the
-shape (Reshape, Flatten, ...) it takes that part. What is won is the Add of each MatMul + Add, which becomes one
-Gemm, and each Reshape inside that only counts the rows by other axes.
+A node inside a region reads and computes matrices; a node outside is unchanged. A value with its producer on one side
+and a reader on the other needs a Reshape, unless the producer or the reader only changes the shape (Reshape, Flatten,
+...) and can do its work. A region saves the Add of each MatMul + Add, which becomes one Gemm, and each Reshape inside
+that only arranges the rows along other axes.
 """
 
 from __future__ import annotations
@@ -19,59 +19,59 @@ from ._rows import RESHAPES, RowWise, row_wise
 
 @dataclass(eq=False)
 class Unit:
-    """Nodes that are inside or outside together: a MatMul with its Add, or a single node."""
+    """Nodes that are inside or outside a region together: a MatMul with its Add, or a single node."""
 
     nodes: list[Node]
     inside: bool = True
 
     @property
     def won(self) -> int:
-        """The nodes that go when the unit is inside."""
+        """The number of nodes removed if the unit is inside."""
         return int(len(self.nodes) > 1 or self.nodes[0].op in RESHAPES)
 
 
 @dataclass(eq=False)
 class Stack:
-    """A value of rank 3 or more that holds rows, and who makes and reads it."""
+    """A value of rank 3 or more that holds rows, with its producer and readers."""
 
     value: Value
     maker: Unit | None = None
     units: list[Unit] = field(default_factory=list)
     readers_inside: int = 0
     others: int = 0
-    """The readers outside that want the value as it is: nodes that do more than change the shape, the caller."""
+    """The readers outside that need the value unchanged: nodes that do more than change the shape, and the caller."""
 
     @property
     def is_made_inside(self) -> bool:
-        """Whether the value is made as a matrix."""
+        """Whether the value is computed as a matrix."""
         return self.maker is not None and self.maker.inside
 
     @property
     def is_kept(self) -> bool:
-        """Whether the value is needed as it is, next to the matrix."""
+        """Whether the value is needed unchanged in addition to the matrix."""
         return self.others > 0
 
     @property
     def is_made_by_reshape(self) -> bool:
-        """Whether a node outside makes the value that as well can make a matrix."""
+        """Whether the value comes from a node outside that could output a matrix as well."""
         producer = self.value.producer
         return producer is not None and producer.op in RESHAPES and not self.is_made_inside
 
     @property
     def state(self) -> tuple[bool, int, int]:
-        """What the cost depends on, and by which it depends on a single unit."""
+        """The state on which the cost depends, capped so that it shows the effect of a single unit."""
         return self.is_made_inside, min(self.readers_inside, 2), min(self.others, 2)
 
     @property
     def cost(self) -> int:
-        """The Reshapes that the value takes."""
+        """The number of Reshapes that the value needs."""
         if self.is_made_inside:
             return int(self.is_kept)
         return int(self.readers_inside > 0 and (self.is_kept or not self.is_made_by_reshape))
 
 
 class Regions:
-    """The nodes of a graph that work row by row, in regions where that wins nodes."""
+    """The nodes of a graph that work row by row, in regions that save nodes."""
 
     def __init__(self, graph: Graph) -> None:
         self.rules: dict[Node, RowWise] = {}
@@ -103,19 +103,19 @@ class Regions:
         return [node.required_input(position) for position in self.rules[node].stacked]
 
     def follows(self, node: Node, value: Value) -> bool:
-        """Return whether a node outside of all regions may as well read the matrix of a value."""
+        """Return whether a node outside all regions can read the matrix of a value instead."""
         if node in self.units and self.units[node].inside:
             return False
         return node.op == "Reshape" and node.input(0) == value and node.scope is value.scope
 
     def gain(self, nodes: Iterable[Node]) -> int:
-        """Return how many nodes go when a region takes matrices, what computes a shape not counted."""
+        """Return the number of nodes saved if a region uses matrices, not counting nodes that compute shapes."""
         units = dict.fromkeys(self.units[node] for node in nodes)
         stacks = dict.fromkeys(stack for unit in units for stack in self._around(unit))
         return sum(unit.won for unit in units) - sum(stack.cost for stack in stacks)
 
     def _pairs(self, graph: Graph) -> dict[Node, Node]:
-        """Find for each Add that may become part of a Gemm the MatMul whose product it alone reads."""
+        """Find, for each Add that may become part of a Gemm, the MatMul of which it is the only reader."""
         found: dict[Node, Node] = {}
         for matmul in graph.nodes("MatMul"):
             product = matmul.outputs[0]
@@ -150,7 +150,7 @@ class Regions:
                 stack.units.append(unit)
 
     def _stack(self, value: Value) -> Stack | None:
-        """Return the account of a value; a matrix needs none."""
+        """Return the record of a value; None for a matrix, which needs none."""
         return None if value.rank == 2 else self.stacks.setdefault(value, Stack(value))
 
     def _count(self, stack: Stack) -> None:
@@ -165,7 +165,7 @@ class Regions:
         return [self.stacks[value] for value in dict.fromkeys(values) if value in self.stacks]
 
     def _shrink(self) -> None:
-        """Take units at the border out, as long as that costs no node."""
+        """Remove units at the border of regions as long as that costs no node."""
         pending = deque(dict.fromkeys(self.units.values()))
         while pending:
             unit = pending.popleft()

@@ -1,7 +1,7 @@
 """Operators that work row by row.
 
-A row is what lies along the last axis. An operator works row by row when each row of its outputs depends on the
-same row of its inputs alone, so that it computes the same whether the rows are counted by one axis or by several.
+A row is a slice along the last axis. An operator works row by row if each row of its outputs depends only on the same
+row of its inputs, so it computes the same whether the rows are arranged along one axis or several.
 """
 
 from collections.abc import Callable
@@ -23,9 +23,9 @@ _REDUCTIONS = ("ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "
 class RowWise:
     """How a node works on rows.
 
-    `stacked` are the positions of the inputs that hold the rows, `vectors` those of constants [1, ..., 1, n] that
-    every row meets. On a matrix the node has `attributes` besides its own, and the constant `axes` as its input
-    at that position. `moves` tells that the node only counts the rows by other axes.
+    `stacked` are the positions of the inputs that hold the rows, `vectors` those of constants [1, ..., 1, n] that are
+    combined with every row. On a matrix the node has `attributes` in addition to its own, and constant axes as its
+    input at position `axes`. With `moves`, the node only arranges the rows along other axes.
     """
 
     stacked: tuple[int, ...] = (0,)
@@ -36,7 +36,7 @@ class RowWise:
 
 
 def dims_of(value: Value | None) -> Dims | None:
-    """Return the dims of a stack of rows: all known, none empty, the last a number; None for other values."""
+    """Return the dims of a stack of rows, all known, none 0, the last a number; None for other values."""
     dims = None if value is None else value.shape
     if dims is None or len(dims) < 2 or not isinstance(dims[-1], int):
         return None
@@ -45,7 +45,7 @@ def dims_of(value: Value | None) -> Dims | None:
 
 
 def row_wise(node: Node) -> RowWise | None:
-    """Tell how a node works row by row on inputs of rank 3 and more; None when it does not, or not surely."""
+    """Return how a node works row by row on inputs of rank 3 or more; None if it is not known to do so."""
     rule = _same_shape if node.is_unary else _broadcast if node.is_broadcasting else _RULES.get(node.op)
     try:
         found = rule(node) if rule is not None and (node.domain or node.opset >= 8) else None
@@ -70,7 +70,7 @@ def _is_last(axis: Any, node: Node) -> bool:
 
 
 def _on_matrix(axis: int) -> int:
-    """Give the last axis of a matrix, counted from the same end as before."""
+    """Return the last axis of a matrix, counted from the same end as `axis`."""
     return axis if axis < 0 else 1
 
 
@@ -121,7 +121,7 @@ def _reduction(node: Node) -> RowWise | None:
 
 
 def _with_axes(node: Node, position: int) -> RowWise | None:
-    """Judge a node whose axes are an input: one constant that names the last axis."""
+    """Return the rule of a node whose axes input is a constant with only the last axis; otherwise None."""
     value = node.input(position)
     axes = None if value is None or not value.is_constant else value.elements
     if axes is None or len(axes) != 1 or not _is_last(axes[0], node):

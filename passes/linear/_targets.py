@@ -1,4 +1,4 @@
-"""The shapes to which matrices are reshaped where a region ends."""
+"""The shapes to which matrices are reshaped at the end of a region."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ._rows import Dims
 
 
 def is_explicit(reshape: Node) -> bool:
-    """Return whether the result of a Reshape follows from the shape it is given and the number of elements alone."""
+    """Return whether the result shape of a Reshape depends only on its shape input and the number of elements."""
     shape = reshape.required_input(1)
     elements = shape.elements or (0,)
     if shape.is_constant:
         return 0 not in elements
-    # What -1 stands for next to an extent that happens to be 0 is anybody's guess.
+    # -1 is ambiguous in combination with an extent that happens to be 0.
     return reshape.opset >= 14 and bool(reshape.attr("allowzero")) and not {0, -1} & set(elements)
 
 
 class Targets:
-    """Makes shapes, each one once: a constant where one dim at most is dynamic, else computed.
+    """Creates shapes, each once: constants if at most one dim is dynamic, else computed.
 
-    Dynamic dims are read off the graph inputs and off `first`, the value with which the region begins. The nodes
-    stand before the node `anchor`.
+    Dynamic dims are read from the graph inputs and from `first`, the value at the start of the region. The nodes are
+    placed before the node `anchor`.
     """
 
     def __init__(self, graph: Graph, anchor: Node, first: Value, new: Builder) -> None:
@@ -43,14 +43,14 @@ class Targets:
         return self._values[key]
 
     def of(self, value: Value) -> tuple[Value, int | None]:
-        """Return the shape of a value, and the `allowzero` of the Reshape that takes it."""
+        """Return the shape of a value, and the `allowzero` of the Reshape that reads it."""
         dims = tuple(dim for dim in value.shape or () if dim is not None and dim != 0)
         self.new.require(value.rank is not None and len(dims) == value.rank, "the shape at the border is not known")
         dynamic = sum(isinstance(dim, str) for dim in dims)
         if dynamic <= 1:
             return self.constant(tuple(-1 if isinstance(dim, str) else dim for dim in dims)), None
         self.new.require(self.opset >= 15, "before opset 15 Shape gives all dims at once")
-        # Without allowzero an extent that happens to be 0 would be taken for a dim to copy.
+        # Without allowzero an extent that happens to be 0 would mean a dim to copy.
         return self._computed(dims), 1
 
     def _computed(self, dims: Dims) -> Value:
@@ -72,7 +72,7 @@ class Targets:
         return self._values[dims]
 
     def _read(self, dims: Dims) -> tuple[Value, int]:
-        """Read dims off a value, as many of the first ones as stand side by side there."""
+        """Read dims from a source, as many of the first ones as are adjacent there; return them and their number."""
         for length in range(len(dims), 0, -1):
             for source, shape in self.sources:
                 for start in range(len(shape or ())):

@@ -1,1 +1,1 @@
-"""ONNX Runtime's own operators, in the place of the nodes that compute the same."""
+"""Replace nodes with ONNX Runtime's own operators."""

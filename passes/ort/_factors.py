@@ -1,4 +1,4 @@
-"""Transposes and scales around a matrix product, which FusedMatMul takes in."""
+"""Transposes and scales around a matrix product that FusedMatMul absorbs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PRODUCTS = ("MatMul", FUSED)
 
 @dataclass(frozen=True)
 class Factor:
-    """What a product reads: a value whose axes stand in the order `axes`, times `scale`."""
+    """A factor of a product: a value with its axes in the order `axes`, times `scale`."""
 
     value: Value
     axes: tuple[int, ...]
@@ -23,14 +23,14 @@ class Factor:
 
     @property
     def flags(self) -> tuple[int, int] | None:
-        """The attributes transBatch and trans that bring the axes into this order; None where none does."""
+        """The attributes transBatch and trans that bring the axes into this order; None if it is impossible."""
         return orders(len(self.axes)).get(self.axes)
 
 
 def orders(rank: int) -> dict[tuple[int, ...], tuple[int, int]]:
     """Return the orders of axes that FusedMatMul reads, each with transBatch and trans.
 
-    transBatch takes the first axis to the place before the last one, trans exchanges the last two after that.
+    transBatch moves the first axis to the place before the last one; then trans swaps the last two.
     """
     batch = tuple(range(rank - 2))
     found = {(*batch, rank - 2, rank - 1): (0, 0), (*batch, rank - 1, rank - 2): (0, 1)}
@@ -41,11 +41,11 @@ def orders(rank: int) -> dict[tuple[int, ...], tuple[int, int]]:
 
 
 def factor_of(node: Node, place: int) -> Factor:
-    """Return what a product reads at a place as it is."""
+    """Return the present factor of a product at a place."""
     value = node.required_input(place)
     rank = value.rank
     if rank is None or rank < 2:
-        # Of a transposed matrix and a vector the kernel of ONNX Runtime 1.32 computes something else.
+        # For a transposed matrix and a vector, the kernel of ONNX Runtime 1.32 computes a different result.
         raise Refusal("a factor is a vector, or its rank is unknown")
     if node.op == "MatMul":
         return Factor(value, tuple(range(rank)))
@@ -58,9 +58,10 @@ def factor_of(node: Node, place: int) -> Factor:
 
 
 def step(factor: Factor, node: Node, taken: list[Node]) -> Factor | None:
-    """Return a factor without the Transpose or the scale that makes its value; None where nothing of that kind does.
+    """Return a factor without the Transpose or the scale that produces its value; None if there is neither.
 
-    Refuses what cannot be taken in. `taken` are the nodes between the product and the value, and gains that one.
+    Refuse a node that cannot be absorbed. `taken` holds the nodes between the product and the value; the node is added
+    to it.
     """
     producer = factor.value.producer
     if producer is None or producer.op not in ("Transpose", "Mul", "Div"):
@@ -92,7 +93,7 @@ def _unturned(factor: Factor, transpose: Node) -> Factor | None:
 
 
 def scale_in(node: Node) -> tuple[Value, float] | None:
-    """Return what a Mul or Div scales by one constant number, and by what."""
+    """Return the value that a Mul or Div scales by one constant number, and the factor."""
     if node.opset < 7 or node.op not in ("Mul", "Div"):
         return None
     for place in (0, 1) if node.op == "Mul" else (1,):
@@ -108,7 +109,7 @@ def scale_in(node: Node) -> tuple[Value, float] | None:
 
 
 def _require_alone(value: Value, producer: Node, node: Node, taken: list[Node]) -> None:
-    """Refuse what others read as well, unless they are products next to this one, which take it in too."""
+    """Refuse a value with other readers, unless they are products as well, which can also absorb it."""
     if value.is_output or producer.scope is not node.scope:
         raise Refusal("the transposed or scaled value has other consumers")
     others = [reader for reader in value.consumers if reader not in taken]
@@ -117,7 +118,7 @@ def _require_alone(value: Value, producer: Node, node: Node, taken: list[Node]) 
 
 
 def alpha_of(scale: float, product: Value) -> float:
-    """Return a scale as the attribute alpha, which is a float32 whatever the product is."""
+    """Return a scale as the attribute alpha, which is float32 for every type of product; refuse if it is no float32."""
     alpha = float(np.float32(scale))
     if not math.isfinite(alpha) or abs(alpha) < float(np.finfo(np.float32).tiny):
         raise Refusal("the product of the scales is not a float32 number")
@@ -127,14 +128,14 @@ def alpha_of(scale: float, product: Value) -> float:
 
 
 def require_rows(node: Node) -> None:
-    """Refuse a scale of a product whose left matrix has one row."""
+    """Refuse to scale a product whose left matrix has one row."""
     left = factor_of(node, 0)
     if left.value.shape is not None and left.value.shape[left.axes[-2]] == 1:
         raise Refusal("a single row is faster without a scale")
 
 
 def require_batches(left: Factor, right: Factor, new: Builder) -> None:
-    """Refuse transBatch unless both factors have the same rank, as the kernel wants."""
+    """Refuse transBatch unless both factors have the same rank, as the kernel requires."""
     flags = [factor.flags or (0, 0) for factor in (left, right)]
     same = len(left.axes) == len(right.axes)
     new.require(same or not (flags[0][0] or flags[1][0]), "the factors of a transposed batch have different ranks")

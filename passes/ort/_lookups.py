@@ -1,4 +1,4 @@
-"""Embeddings: rows of a table that ids choose, and what is known of computed ids."""
+"""Embeddings: table rows selected by ids, and facts about computed ids."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,21 +11,21 @@ Dim = int | str | None
 
 _INTEGERS = ("INT32", "INT64")
 _CARRYING = ("Cast", "Expand", "Identity", "Reshape", "Unsqueeze")
-"""Operators whose result holds no other numbers than their first input, when it holds one number or is of one row."""
+"""Operators that keep the numbers of their first input if it holds a single number or a single row."""
 _CHOOSING = (*_CARRYING, "Gather", "GatherElements", "Slice", "Squeeze", "Transpose")
-"""Operators that choose elements of their first input."""
+"""Operators that select elements of their first input."""
 
 
 @dataclass(frozen=True)
 class Lookup:
-    """The rows of a table that ids choose."""
+    """The rows of a table that ids select."""
 
     table: Value
     ids: Value
 
 
 def lookup(value: Value, hidden: Dim, scope: object) -> Lookup | None:
-    """Read the Gather that alone makes a value for one reader; None when it is not one of rows of that length."""
+    """Read the Gather of a value with one reader; None unless it selects rows of length `hidden`."""
     node = value.producer
     if node is None or node.op != "Gather" or node.scope is not scope or node.attr("axis", 0) != 0:
         return None
@@ -52,7 +52,7 @@ def counts(ids: Value, length: Dim) -> bool:
 
 
 def _carries(node: Node, length: Dim) -> bool:
-    """Step over what repeats one row, or gives it a dim in front."""
+    """Step over a node that repeats a single row, or adds a leading dim to it."""
     before, after = node.required_input(0), node.outputs[0].shape
     dims = before.shape
     last = dims is not None and after is not None and bool(dims) and dims[-1] == after[-1]
@@ -66,9 +66,10 @@ def _range(node: Node, length: Dim) -> bool:
 
 
 def _slice(node: Node, length: Dim) -> bool:
-    """Read the first elements of a constant row; where that is too short, its lookup does not fit the other ones.
+    """Return whether a Slice takes the first `length` elements of a constant row that counts up.
 
-    One of a single element would, by broadcasting.
+    If the row is too short, its lookup does not match the other lookups. A row of a single element is excluded, because
+    it would match them by broadcasting.
     """
     row, (start, end, axes, step) = node.required_input(0), (node.input(position) for position in range(1, 5))
     array = row.constant
@@ -89,7 +90,7 @@ _COUNTING: dict[str, Callable[[Node, Dim], bool]] = {
 
 
 def is_zero(ids: Value) -> bool:
-    """Return whether ids surely are all 0: chosen from zeros, wherever these are."""
+    """Return whether all ids are known to be 0, because they are selected from zeros."""
     array, node = ids.constant, ids.producer
     if array is not None:
         return not array.any()

@@ -1,4 +1,4 @@
-"""Sums that ONNX Runtime's skip norms take along: of two tensors, and of a bias for each channel."""
+"""Sums that ONNX Runtime's skip norms include: of two tensors, and of a bias for each channel."""
 
 from dataclasses import dataclass
 
@@ -7,12 +7,12 @@ from surgery import Builder, Match, Node, Refusal, Value
 Dims = tuple[int | str | None, ...]
 
 TYPES = ("FLOAT", "FLOAT16", "BFLOAT16")
-"""The element types of the schemas. The kernels are registered for double too, which the schemas refuse."""
+"""The element types of the schemas. The kernels are also registered for double, which the schemas do not allow."""
 
 
 @dataclass(frozen=True)
 class SkipSum:
-    """A sum of a tensor, of one that is added to it and has its shape or lacks the batch, and of a bias."""
+    """The sum of `input`, of `skip`, which has the same shape or lacks the batch, and of a bias, if any."""
 
     input: Value
     skip: Value
@@ -20,10 +20,10 @@ class SkipSum:
 
 
 def skip_norm(m: Match, new: Builder, op: str, shift: Value | None, *, always: bool) -> Value:
-    """Build a skip norm in the place of the sum `m.x` and of the norm over it, at the root of the match.
+    """Build a skip norm that replaces the sum `m.x` and the norm over it, at the root of the match.
 
-    `m.scale` is its factor for each channel, `shift` what it adds. Where others read the sum, they read the one that
-    the norm gives. `always` does not ask what the target prefers.
+    `m.scale` is its factor for each channel, `shift` its shift. Other readers of the sum read the sum that the skip
+    norm outputs. `always` ignores the preference of the target.
     """
     separate = new.target.prefers.get("skip_normalization") == "separate"
     m.require(always or not separate, "the target prefers separate nodes for the sum and the norm")
@@ -51,7 +51,7 @@ def skip_norm(m: Match, new: Builder, op: str, shift: Value | None, *, always: b
 
 
 def _before_reshape(value: Value) -> tuple[Value, Node | None]:
-    """Return what is normalized, or what a Reshape counts the rows of in another way, for the norm alone."""
+    """Return the normalized value and None; or the input of a Reshape that only the norm reads, and the Reshape."""
     node = value.producer
     if node is None or node.op != "Reshape" or node.opset < 5 or value.reads != 1 or value.is_output:
         return value, None
@@ -87,7 +87,7 @@ def _sum(value: Value, norm: Node) -> SkipSum:
 
 
 def _ways(add: Node, dims: Dims) -> list[SkipSum]:
-    """List how a sum may be read, those first in which it takes a bias along."""
+    """List the possible readings of a sum, those with a bias first."""
     first, second = add.required_input(0), add.required_input(1)
     orders = ((first, second), (second, first))
     ways = []
@@ -104,7 +104,7 @@ def _ways(add: Node, dims: Dims) -> list[SkipSum]:
 
 
 def _inner(value: Value, reader: Node) -> tuple[Value, Value] | None:
-    """Return the summands of an Add that nothing but `reader` reads."""
+    """Return the summands of an Add whose only reader is `reader`; otherwise None."""
     add = value.producer
     if add is None or add.op != "Add" or add.scope is not reader.scope or value.is_output or value.reads != 1:
         return None

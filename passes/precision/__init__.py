@@ -1,1 +1,1 @@
-"""Narrower types for weights and activations, under a budget of accuracy."""
+"""Narrower types for weights and activations, within an accuracy budget."""

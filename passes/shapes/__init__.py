@@ -1,1 +1,1 @@
-"""Learn and use shapes."""
+"""Infer and use shapes."""

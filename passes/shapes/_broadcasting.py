@@ -1,4 +1,4 @@
-"""What changes when a value comes in a smaller shape, to be broadcast by those that read it."""
+"""Changes of shape when a value gets a smaller shape that its readers broadcast."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from surgery import Builder, Node, Value
 Dims = tuple[int | str | None, ...]
 
 _FIXED = frozenset({"PRelu", "Pow"})
-"""Operators that broadcast, but never enlarge their first input, or give other bits for one number than for many."""
+"""Operators that broadcast, but never enlarge their first input, or give different bits for a single number."""
 
 _UNARY = frozenset({"Abs", "Cast", "Ceil", "Floor", "Identity", "Neg", "Not", "Relu", "Sqrt"})
-"""Operators that map each element of their only input by itself, to the same bits wherever it stands."""
+"""Operators that map each element of their only input separately, to the same bits at every position."""
 
 _LONGEST = 16
-"""Nodes in a row that are looked at."""
+"""Maximum number of values that may change."""
 
 
 def shrink(value: Value, shape: Dims) -> dict[Value, Dims] | None:
-    """List the values whose shape changes when a value, expanded before, has this shape; None where it would be seen.
+    """List the new shapes of values if a value is not expanded but has this shape; None if that has other effects.
 
-    That is by the caller, or by an operator that does not broadcast what it reads.
+    It has if the caller reads a changed value, or an operator that does not broadcast.
     """
     changed: dict[Value, Dims] = {value: shape}
     pending = [value]
@@ -39,7 +39,7 @@ def shrink(value: Value, shape: Dims) -> dict[Value, Dims] | None:
 
 
 def _result(reader: Node, changed: dict[Value, Dims]) -> Dims | None:
-    """Return the shape that an elementwise operator gives for operands of changed shapes."""
+    """Return the result shape of an elementwise operator for operands of changed shapes; None if unknown."""
     broadcasts = reader.is_broadcasting and reader.op not in _FIXED
     if not (broadcasts or reader.op in _UNARY) or reader.opset < 8:
         return None
@@ -53,13 +53,13 @@ def _result(reader: Node, changed: dict[Value, Dims]) -> Dims | None:
 
 
 def _extent(extents: list[int | str | None]) -> int | str | None:
-    """Broadcast extents; None when that takes more than comparing names."""
+    """Broadcast extents; return None if that needs more than a comparison of names."""
     wanted = {extent for extent in extents if extent != 1}
     return 1 if not wanted else wanted.pop() if len(wanted) == 1 else None
 
 
 def declare(new: Builder, changed: dict[Value, Dims]) -> None:
-    """Write the changed shapes into the model, and forget what was inferred before."""
+    """Write the changed shapes to the model, and drop the facts inferred before."""
     for value, dims in changed.items():
         if value.declared_shape is not None:
             new.declare(value, value.type, dims)

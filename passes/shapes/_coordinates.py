@@ -1,4 +1,4 @@
-"""Integer tensors that hold their own coordinates: sums of multiples of the places along each axis."""
+"""Integer tensors that hold their own coordinates: sums of multiples of the positions along each axis."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from surgery import Node, Value
 from ._targets import Extent
 
 _DEEPEST = 32
-"""Nodes in a row that are looked at."""
+"""Maximum depth of nodes that is examined."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The element at a place is the offset plus, for each axis named, the factor times the place along it."""
+    """Each element is the offset plus, for each axis in `factors`, the factor times the position along it."""
 
     factors: dict[int, Extent]
     offset: Extent
 
 
 def grid(value: Value, depth: int = 0) -> Grid | None:
-    """Tell what an integer tensor holds, if it is made of Range, sums, products and moves that keep the order."""
+    """Return the grid of an integer tensor built by Range, sums, products and moves that keep the order; else None."""
     shape, elements = value.shape, value.elements
     if shape is None or None in shape or value.dtype is None or not value.dtype.is_integer() or depth > _DEEPEST:
         return None
@@ -60,7 +60,7 @@ def _cast(node: Node, depth: int) -> Grid | None:
 
 
 def _aligned(node: Node, index: int, depth: int) -> Grid | None:
-    """Return what an operand holds, its axes counted as those of the result that it is broadcast to."""
+    """Return the grid of an operand, with the axes of the result that it is broadcast to."""
     value, result = node.required_input(index), node.outputs[0].shape
     inner = grid(value, depth)
     if inner is None or result is None or value.shape is None:
@@ -108,7 +108,7 @@ _RULES: dict[str, Callable[[Node, int], Grid | None]] = {
 
 
 def counts_up(value: Value, total: Extent | None) -> bool:
-    """Return whether a tensor holds 0, 1, 2 ... in the order of its elements, `total` of them."""
+    """Return whether a tensor holds 0, 1, 2 ... in element order, with `total` elements."""
     found = grid(value)
     if found is None or found.offset != 0 or total is None:
         return False
@@ -122,14 +122,14 @@ def counts_up(value: Value, total: Extent | None) -> bool:
 
 
 def _parts(extent: Extent) -> Counter[Extent]:
-    """Take a product apart into its factors; what is no plain product is one factor."""
+    """Return the factors of a product; any other expression is one factor."""
     if isinstance(extent, int):
         return Counter([extent] if extent != 1 else [])
     return Counter(extent.split("*") if "(" not in extent and " " not in extent else [extent])
 
 
 def smallest(value: Value) -> int | None:
-    """Return a number that no element of a tensor of coordinates is below."""
+    """Return a lower bound of the elements of a tensor of coordinates; None if unknown."""
     found = grid(value)
     if found is None or not isinstance(found.offset, int) or not found.factors:
         return None

@@ -1,4 +1,4 @@
-"""Where symbolic extents can be read: the graph inputs, and the tensors whose Shape the model takes already."""
+"""Sources of symbolic extents: the graph inputs, and the tensors whose Shape the model already computes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._targets import Extent
 
 @dataclass(frozen=True)
 class Run:
-    """Extents that lie side by side in the shape of one tensor."""
+    """Adjacent extents in the shape of one tensor."""
 
     source: Value
     start: int
@@ -23,14 +23,14 @@ class Run:
 
 @dataclass
 class Sources:
-    """Tensors of known shapes, the first ones preferred."""
+    """Tensors of known shape; earlier ones are preferred."""
 
     extents: dict[Value, tuple[Extent | None, ...]] = field(default_factory=dict)
     places: dict[Value, int] = field(default_factory=dict)
     holders: dict[Extent, list[tuple[Value, int]]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, value: Value, extents: tuple[Extent | None, ...], place: int) -> None:
-        """Take note of a tensor, which is there from a place in the graph on."""
+        """Record a tensor, which is available after a place in the graph."""
         if value in self.extents:
             return
         self.extents[value], self.places[value] = extents, place
@@ -39,7 +39,7 @@ class Sources:
                 self.holders[extent].append((value, axis))
 
     def longest(self, wanted: Sequence[Extent], place: int) -> Run | None:
-        """Find the tensor, there before a place, that has most of the first wanted extents side by side."""
+        """Find the tensor, available before a place, with the most of the first wanted extents adjacent."""
         runs = (
             Run(source, axis, len(list(takewhile(lambda pair: pair[0] == pair[1], zip(wanted, extents[axis:])))))
             for source, axis in self.holders.get(wanted[0], ())
@@ -50,7 +50,7 @@ class Sources:
 
 
 def find_sources(graph: Graph, places: Mapping[Node, int]) -> Sources:
-    """List the graph inputs, then in the order of the nodes the tensors of which a Shape is taken."""
+    """List the graph inputs, then, in node order, the tensors with a Shape node."""
     found = Sources()
     for value in (Value(graph, item) for item in graph.main.inputs):
         shape = value.shape

@@ -1,11 +1,11 @@
-"""How the shape that a Reshape or an Expand reads is written in the shortest way."""
+"""The simplest form of the shape that a Reshape or an Expand reads."""
 
 from collections.abc import Iterator
 
 from surgery import Node, Refusal, Value
 
 COPY, INFER = 0, -1
-"""What an element of a Reshape's shape may be next to an extent."""
+"""Elements of a Reshape's shape that are not extents."""
 
 _RESHAPES = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 
@@ -14,14 +14,14 @@ Extent = int | str
 
 
 def known_elements(value: Value) -> tuple[Extent, ...]:
-    """Return the elements of a shape; refuse when they are not known."""
+    """Return the elements of a shape; refuse if they are not known."""
     if value.elements is None:
         raise Refusal("the elements of the shape are not known")
     return value.elements
 
 
 def reshaped(value: Value) -> Iterator[Value]:
-    """Yield a value, and those before it that have the same elements in the same order, in other shapes."""
+    """Yield a value, and the values upstream that have the same elements in the same order, in other shapes."""
     here: Value | None = value
     while here is not None:
         yield here
@@ -30,9 +30,9 @@ def reshaped(value: Value) -> Iterator[Value]:
 
 
 def reshape_target(node: Node, source: Value | None = None) -> list[Extent]:
-    """Write the shape that a Reshape reads with 0 and -1 as far as that goes; symbolic is what remains.
+    """Return the shape of a Reshape with 0 and -1 as far as possible; the remaining dynamic dims are symbolic.
 
-    It is to be read without allowzero, and from another source if one is given.
+    It is for a Reshape without allowzero, of `source` if it is given.
     """
     wanted, made = known_elements(node.required_input(1)), node.outputs[0].shape
     if COPY in wanted and (node.attr("allowzero") or source is not None):
@@ -58,7 +58,7 @@ def reshape_target(node: Node, source: Value | None = None) -> list[Extent]:
 
 
 def _place_to_infer(target: list[Extent], moved: list[int]) -> int:
-    """Choose the element to write -1: what is dynamic, but several neighbours, which one Shape gives, stay together."""
+    """Choose the element for -1: a dynamic one, unless several are adjacent, which one Shape can provide together."""
     if len(moved) > 1 and moved[-1] - moved[0] == len(moved) - 1:
         if INFER in target:
             return target.index(INFER)
@@ -69,7 +69,7 @@ def _place_to_infer(target: list[Extent], moved: list[int]) -> int:
 
 
 def expand_target(node: Node) -> list[Extent]:
-    """Write the shape that an Expand reads with 1 for each extent that stays; symbolic is what remains."""
+    """Return the shape of an Expand with 1 for each extent that does not change; the rest may be symbolic."""
     wanted, data = known_elements(node.required_input(1)), node.required_input(0).shape
     if data is None:
         raise Refusal("the rank of the input is not known")

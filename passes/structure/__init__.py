@@ -1,1 +1,1 @@
-"""Take control flow and functions apart."""
+"""Inline, unroll and simplify control flow and functions."""

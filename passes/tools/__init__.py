@@ -1,1 +1,1 @@
-"""Other people's tools, each as one step that is checked and taken back like any other."""
+"""External tools, each as one step that is verified and rolled back like any other."""

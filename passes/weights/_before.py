@@ -1,4 +1,4 @@
-"""Layers that take in what is done to their input: a factor and a shift for each input channel, or for all."""
+"""Layers that absorb operators on their input: a factor and a shift for each input channel, or for all."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ READERS = ("Conv", "Gemm", "MatMul")
 
 
 def are_layers(readers: list[Node], value: Value) -> bool:
-    """Return whether all that reads a value are linear layers of which it is the data, and there are some."""
+    """Return whether a value has readers, and all of them are linear layers that read it as data."""
     return bool(readers) and all(_reads_first(reader, value) for reader in readers)
 
 
@@ -21,7 +21,7 @@ def _reads_first(reader: Node, value: Value) -> bool:
 
 
 def take_in_before(change: Affine, reader: Node, new: Builder) -> None:
-    """Let a layer read the data of `change` instead of its result; refuse where its constants cannot hold that."""
+    """Make a layer read the data of `change` instead of its result; refuse if its constants cannot absorb it."""
     layer = Layer(reader)
     weight = own_constant(layer.weight, "the weight is not constant")
     new.require(weight.ndim >= 2 and weight.dtype.name in ROUNDOFF, "the weight is not a floating-point matrix")
@@ -43,7 +43,7 @@ def take_in_before(change: Affine, reader: Node, new: Builder) -> None:
 
 
 def _by_input(array: Array, reader: Node, weight: Array) -> Array:
-    """Arrange an operand that is broadcast to the input like the input channels of the weight."""
+    """Reshape an operand that is broadcast to the input to match the input channels of the weight."""
     if array.size == 1:
         return array.reshape(())
     group = reader.attr("group") if reader.op == "Conv" else 1
@@ -67,7 +67,7 @@ def _sums(reader: Node, weight: Array) -> Array:
 
 
 def _with_bias(layer: Layer) -> Layer:
-    """Take the Add of a bias after a MatMul along."""
+    """Return a layer together with the Add of a bias after a MatMul, if any."""
     readers = layer.node.outputs[0].consumers
     after = layer_above(readers[0].outputs[0]) if layer.node.op == "MatMul" and len(readers) == 1 else None
     return after if after is not None and after.node == layer.node else layer

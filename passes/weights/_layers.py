@@ -1,4 +1,4 @@
-"""Layers: operators whose result is linear in constants, so that a factor and a shift after them can go inside."""
+"""Layers: operators whose result is linear in constants, so that they can absorb a factor and a shift after them."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +23,7 @@ from ._shared import (
 
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 CHANNELS_SECOND = (*CONVOLUTIONS, "BatchNormalization", "GroupNormalization", "InstanceNormalization")
-"""Operators that count the channels of their result along axis 1."""
+"""Operators whose results have their channels along axis 1."""
 CHANNELS_LAST = ("Gemm", "LayerNormalization", "MatMul", "RMSNormalization")
 NO_BIAS = ("MatMul", "RMSNormalization")
 ELEMENTWISE = ("Add", "Div", "Mul", "Neg", "Sub")
@@ -31,7 +31,7 @@ ELEMENTWISE = ("Add", "Div", "Mul", "Neg", "Sub")
 
 @dataclass(frozen=True)
 class Affine:
-    """What a node does to the one input that is not constant: y = factor·x + shift, broadcast from the last axis."""
+    """The effect of a node on its only computed input: y = factor·x + shift, broadcast from the last axis."""
 
     node: Node
     data: Value
@@ -50,7 +50,7 @@ class Affine:
 
 
 def affine(node: Node) -> Affine | None:
-    """Read a node as factor and shift; None when no operand is constant."""
+    """Read a node as factor and shift; return None if it has another form or no constant operand."""
     if node.op == "BatchNormalization":
         data = node.required_input(0)
         factor, shift = batch_norm_affine(node)
@@ -87,36 +87,36 @@ def _operands(op: str, constant: Array, is_first: bool) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Layer:
-    """A MatMul, Gemm, convolution or normalization; `add` is the Add of a constant after one without a bias."""
+    """A MatMul, Gemm, convolution or normalization; `add` is the Add of a constant after a MatMul."""
 
     node: Node
     add: Node | None = None
 
     @property
     def result(self) -> Value:
-        """What the layer computes."""
+        """The result of the layer."""
         return (self.add or self.node).outputs[0]
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """What the layer computes on the way to its result, and the result."""
+        """The intermediate value of the layer, if any, and its result."""
         return tuple(node.outputs[0] for node in (self.node, self.add) if node is not None)
 
     @property
     def weight(self) -> Value:
-        """What the data is multiplied by."""
+        """The weight, by which the data is multiplied."""
         return self.node.required_input(1)
 
     @property
     def bias(self) -> Value | None:
-        """What is added."""
+        """The bias, if any."""
         if self.add is None:
             return self.node.input(2)
         return next(value for value in self.add.inputs if value is not None and value != self.node.outputs[0])
 
     @cached_property
     def extents(self) -> tuple[int, ...]:
-        """The dims along which a result has a factor of its own: one number of channels, or what is normalized."""
+        """The dims along which results have separate factors: the number of channels, or the normalized dims."""
         shape = self.weight.static_shape
         if shape is None or not shape or (self.node.op == "MatMul" and len(shape) < 2):
             raise Refusal("the number of channels is not known")
@@ -141,7 +141,7 @@ class Layer:
         return array.ndim <= len(self.extents) or (self.rank is not None and array.ndim <= self.rank)
 
     def by_channel(self, array: Array) -> Array:
-        """Give an operand that is broadcast to the result as one number, or one number for each channel."""
+        """Return an operand that is broadcast to the result as one number, or one for each channel; else refuse."""
         if array.size == 1 and (array.ndim == 0 or self._reaches(array)):
             return array.reshape(1)
         if self.node.op in CHANNELS_SECOND and self._reaches(array) and self.rank is not None:
@@ -157,7 +157,7 @@ class Layer:
 
 
 def layer_above(value: Value) -> Layer | None:
-    """Find the layer that computes a value."""
+    """Find the layer that computes a value; None if there is none."""
     producer = value.producer
     if producer is None:
         return None
@@ -175,7 +175,7 @@ def layer_above(value: Value) -> Layer | None:
 
 
 def _is_float(node: Node) -> bool:
-    """Return whether a layer has a floating-point weight; until opset 20 that of GroupNormalization is for groups."""
+    """Return whether a layer has a floating-point weight; in GroupNormalization it is per group until opset 20."""
     if node.op == "GroupNormalization" and node.opset < 21:
         return False
     weight = node.input(1)
@@ -184,7 +184,7 @@ def _is_float(node: Node) -> bool:
 
 
 def take_in(layer: Layer, factor: Array, shift: Array, new: Builder) -> None:
-    """Let a layer compute factor·y + shift, both given by channel; refuse where its constants cannot hold them."""
+    """Make a layer compute factor·y + shift, both given by channel; refuse if its constants cannot absorb them."""
     if layer.node.op == "BatchNormalization":
         require_inference(layer.node)
     if (factor != 1).any():
@@ -194,7 +194,7 @@ def take_in(layer: Layer, factor: Array, shift: Array, new: Builder) -> None:
 
 
 def shift_behind(layer: Layer, vector: Array) -> Array:
-    """Arrange a shift by channel as the operand of an Add after a layer without bias."""
+    """Reshape a shift by channel into the operand of an Add after a layer without a bias."""
     return fit_each(_spread(layer, vector), _weight_like(layer))
 
 
@@ -211,7 +211,7 @@ def _scaled_weight(layer: Layer, factor: Array) -> Array:
 
 
 def fit_weight(node: Node, weight: Array, factor: Array) -> Array:
-    """Multiply a weight by what is broadcast to it, and round it to its type, each output channel by itself."""
+    """Multiply a weight by a broadcast factor, and round it to its type; losses are checked per output channel."""
     factors = np.broadcast_to(factor, weight.shape)
     match node.op:
         case "Conv" | "ConvTranspose":
@@ -247,7 +247,7 @@ def _change_bias(layer: Layer, factor: Array, shift: Array, new: Builder) -> Non
 
 
 def _spread(layer: Layer, vector: Array) -> Array:
-    """Arrange numbers by channel like the last axes of a bias."""
+    """Reshape numbers by channel to the last axes of a bias."""
     return vector.reshape(layer.extents if vector.size > 1 else ())
 
 

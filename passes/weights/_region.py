@@ -1,4 +1,4 @@
-"""Regions of values that all carry a factor, from where it stands up to the constants that take it in."""
+"""Regions of values that carry a factor, from the place where it is applied up to the constants that absorb it."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ FIRST = {
 """Operators that are linear in their first input."""
 
 ALL = {"Add", "Concat", "Sub", "Sum"}
-"""Operators that carry a factor when all their inputs do."""
+"""Operators that carry a factor if all their inputs do."""
 
 EITHER = {"MatMul", "Mul"}
-"""Operators that carry a factor when one of their two inputs does."""
+"""Operators that carry a factor if one of their two inputs does."""
 
 PARAMETERS = {"Conv", "ConvTranspose", "Gemm", "InstanceNormalization", "LayerNormalization", "RMSNormalization"}
-"""Operators that carry a factor when their weight and their bias do."""
+"""Operators that carry a factor if their weight and their bias do."""
 
 HANDING_ON = {*FIRST, *ALL, *EITHER, "Div"}
-"""Operators that carry a factor when data does."""
+"""Operators that can carry a factor from their data."""
 
 LARGEST = 64
-"""Values in a region."""
+"""Maximum number of values in a region."""
 STEPS = 200
-"""Steps of a search."""
+"""Maximum number of steps of a search."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Some of the elements along the last axis of a value."""
+    """A range of elements along the last axis of a value."""
 
     start: int
     stop: int
@@ -46,7 +46,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Taken:
-    """A constant that a node reads and that takes the factor in, the whole or a part of it."""
+    """A constant operand of a node that absorbs the factor, as a whole or in part."""
 
     reader: Node
     position: int
@@ -56,14 +56,14 @@ class Taken:
 
 @dataclass(frozen=True)
 class Region:
-    """The values that carry the factor, the nodes that compute them, and the constants that they come from."""
+    """The values that carry the factor, the nodes that compute them, and the constants that absorb it."""
 
     values: dict[Value, Span | None] = field(default_factory=dict)
     nodes: dict[Node, None] = field(default_factory=dict)
     constants: tuple[Taken, ...] = ()
 
     def is_closed(self, end: Node) -> bool:
-        """Return whether nothing but the factor itself reads what carries it."""
+        """Return whether no node outside the region except `end` reads its values."""
         for node in self.nodes:
             is_part = node.op == "Split" and self.values.get(node.required_input(0)) is not None
             if not is_part and any(value.is_used and value not in self.values for value in node.outputs):
@@ -86,16 +86,16 @@ class _Wanted:
 
 
 class Regions:
-    """The regions of a graph, which may change only where one of them was found.
+    """Searches for the regions of a graph, which may change only where a region was found.
 
-    Inputs from which none was found are known: what is further down need not go up from there again.
+    Inputs without a region are remembered, so that searches from further downstream stop there.
     """
 
     def __init__(self) -> None:
         self._hopeless: set[_Wanted] = set()
 
     def find(self, value: Value, end: Node) -> Region | None:
-        """Return the nearest region that lets `value`, which the node `end` reads, carry a factor."""
+        """Return the nearest region through which `value`, read by the node `end`, can carry a factor; else None."""
         position = next(place for place, operand in enumerate(end.inputs) if operand == value)
         wanted = _Wanted(end, position, None)
         is_hopeless = True
@@ -112,7 +112,7 @@ class Regions:
 def _search(
     wanted: tuple[_Wanted, ...], region: Region, steps: list[int], hopeless: Container[_Wanted]
 ) -> Iterator[Region]:
-    """Yield the ways to let all that is wanted carry a factor; the nearest first."""
+    """Yield the regions in which all wanted inputs carry a factor, the nearest first."""
     steps[0] -= 1
     if not wanted:
         yield region
@@ -136,7 +136,7 @@ def _search(
     grown = {**region.values, value: span}
     for inputs in _ways(producer, value, span):
         if producer in region.nodes:
-            # Another output has asked for the same.
+            # Another output has already requested the same.
             yield from _search(rest, Region(grown, region.nodes, region.constants), steps, hopeless)
             return
         yield from _search(
@@ -145,14 +145,14 @@ def _search(
 
 
 def _may_carry(value: Value, producer: Node, reader: Node) -> bool:
-    """Return whether a value looks like one that can carry the factor, before anything above it is looked at."""
+    """Return whether a value may carry the factor, judged without a look further upstream."""
     if producer.op not in HANDING_ON | PARAMETERS or producer.scope is not reader.scope or value.is_output:
         return False
     return all(other == reader or other.op in HANDING_ON for other in value.consumers)
 
 
 def _ways(node: Node, value: Value, span: Span | None) -> Iterator[tuple[_Wanted, ...]]:
-    """Yield the sets of inputs of which each lets a result carry the factor; constants first."""
+    """Yield the alternative sets of inputs that make a result carry the factor; constants first."""
     if span is None:
         yield from _whole(node)
         if node.op == "Split" and (part := _part(node, value)) is not None:
@@ -187,7 +187,7 @@ def _places(node: Node) -> list[int]:
 
 
 def _part(split: Node, value: Value) -> Span | None:
-    """Return which elements along the last axis of its input a Split puts into one output."""
+    """Return the range along the last axis of its input that a Split puts into one output; None if unknown."""
     rank = value.rank
     widths = [_last(output) for output in split.outputs]
     if rank is None or split.attr("axis", 0) % rank != rank - 1 or None in widths:
@@ -203,14 +203,14 @@ def _last(value: Value) -> int | None:
 
 
 def _taken(wanted: _Wanted) -> Taken | None:
-    """Let a constant take the factor in, unless another node needs it as it is."""
+    """Return how a constant absorbs the factor; None if it cannot, such as if another node needs it unchanged."""
     value, node, span = wanted.value, wanted.reader, wanted.span
     tensor = value.tensor
     if tensor is None or tensor.dtype.name not in ("BFLOAT16", "DOUBLE", "FLOAT", "FLOAT16"):
         return None
     if tensor.nbytes > SMALL and (value.reads > 1 or value.is_output):
         return None
-    # The scalars of an activation tell a runtime which one it is.
+    # Runtimes recognize an activation by its scalars.
     if tensor.size == 1 and node.op in ("Div", "Mul"):
         return None
     if span is None:

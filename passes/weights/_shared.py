@@ -1,4 +1,4 @@
-"""Constants that take in what is done to them: batch normalizations as factors and shifts, rounding, sharing.
+"""Folding of arithmetic into constants: batch normalizations as factors and shifts, rounding, sharing.
 
 In inference BatchNormalization computes, channel by channel, y = (c - mean) / sqrt(var + epsilon) * scale + shift
 (the operator's text). A convolution c = W*x + b is linear in W and b, so with f = scale / sqrt(var + epsilon)
@@ -16,21 +16,21 @@ from surgery import Node, Refusal, Value
 Array = np.ndarray[Any, Any]
 
 ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
-"""The types of a weight, each with the largest relative error of rounding to it."""
+"""The possible types of a weight, each with its largest relative rounding error."""
 
 MOST_LOST = 4
-"""How many such errors a product may have: one that is small for its type has lost two bits then."""
+"""Maximum number of such errors in a product: a number that is small for its type has then lost two bits."""
 
 SMALL = 1024
 """Bytes below which a copy of a constant does not count as growth."""
 
 BLOCK = 1 << 14
-"""Elements of a weight that are worked on at once."""
+"""Elements of a weight that are processed at once."""
 
 
 @dataclass(frozen=True)
 class Folded:
-    """The weight and the bias of a convolution that does the work of a BatchNormalization too."""
+    """The weight and the bias of a convolution that includes a BatchNormalization."""
 
     weight: Array
     bias: Array
@@ -39,13 +39,13 @@ class Folded:
 def fold_batch_norm(conv: Node, norm: Node) -> Folded:
     """Compute in float64 the weight and the bias for Conv or ConvTranspose `conv` followed by `norm`.
 
-    Both come in the type of the old weight. Refuses, with the reason, when `norm` is not in inference form, when
-    a parameter is not constant, and when the result would overflow or underflow its type.
+    Both have the type of the old weight. Refuse if `norm` is not in inference form, if a parameter is not constant, or
+    if the result would overflow or underflow its type.
     """
     weight, bias = conv.required_input(1), conv.input(2)
     elements = own_constant(weight, "the weight of the convolution is not constant")
     group = conv.attr("group")
-    # Until opset 8 there is a form with statistics for each element, of the shape [channels, ...].
+    # Until opset 8 there is a form with statistics for each element, in the shape [channels, ...].
     grouped = elements.ndim > 2 and elements.size > 0 and elements.shape[0] % group == 0
     channels = int(elements.shape[0] if conv.op == "Conv" or not grouped else elements.shape[1] * group)
     old_bias = wide(own_constant(bias, "the bias of the convolution is not constant")) if bias else np.zeros(channels)
@@ -74,12 +74,12 @@ def batch_norm_affine(norm: Node) -> tuple[Array, Array]:
 
 
 def require_inference(norm: Node) -> None:
-    """Refuse training, where the statistics are those of the batch."""
+    """Refuse training mode, which uses the statistics of the batch."""
     extra = norm.outputs[1:]
     if norm.opset >= 14:
         training = norm.attr("training_mode") != 0 or any(value.is_used for value in extra)
     elif norm.opset >= 7:
-        # There the number of outputs tells.
+        # The number of outputs determines the mode.
         training = any(value.name for value in extra)
     else:
         training = not norm.attr("is_test")
@@ -88,10 +88,10 @@ def require_inference(norm: Node) -> None:
 
 
 def own_constant(value: Value, reason: str) -> Array:
-    """Return the elements of a constant that may be changed for one reader; refuse for `reason` if it is none.
+    """Return the elements of a constant that may be changed for one reader; refuse with `reason` if not constant.
 
-    What others read too would have to be copied; that is done as long as the file does not grow. One number for each
-    channel is little next to a weight, and takes the place of those that are folded in.
+    A constant with other readers has to be copied, which is done only if the file does not grow. One number per channel
+    is little compared with a weight, and replaces the numbers that are folded in.
     """
     tensor = value.tensor
     if tensor is None:
@@ -104,8 +104,8 @@ def own_constant(value: Value, reason: str) -> Array:
 def fit(columns: Array, factor: Array | float, like: Array) -> Array:
     """Multiply a weight, with its output channels along the last axis, and round it to the type of `like`.
 
-    `factor` is broadcast to the columns; the product is that of float64. Refuses what is not finite, and what would
-    lose two bits more than rounding costs a number of the usual size.
+    `factor` is broadcast to the columns; the product is computed in float64. Refuse a result that is not finite, or
+    that would lose two bits more than the rounding of a number of normal size.
     """
     rounded = np.empty_like(columns, dtype=like.dtype)
     factors = np.broadcast_to(np.asarray(factor, dtype=np.float64), columns.shape)
@@ -126,7 +126,7 @@ def fit(columns: Array, factor: Array | float, like: Array) -> Array:
 
 
 def _blocks(columns: Array) -> Iterator[tuple[slice, slice]]:
-    """Cut a matrix, along the axis whose elements lie farther apart, into blocks that stay in a core's cache."""
+    """Cut a matrix, along the axis with the larger stride, into blocks that fit in the cache of a core."""
     everything = slice(None)
     rows, count = columns.shape
     if columns.strides[0] < columns.strides[1]:
@@ -137,7 +137,7 @@ def _blocks(columns: Array) -> Iterator[tuple[slice, slice]]:
 
 
 def fit_each(exact: Array, like: Array) -> Array:
-    """Round numbers to the type of others; refuse what is not finite."""
+    """Round numbers to the type of `like`; refuse if the result is not finite."""
     return _rounded(exact, like)[0]
 
 
@@ -157,7 +157,7 @@ def wide(array: Array) -> Array:
 
 
 def by_channel(conv: Node, weight: Array) -> Array:
-    """Arrange the weight of a convolution as a matrix with a column for each output channel.
+    """Reshape the weight of a convolution to a matrix with a column for each output channel.
 
     The weight of ConvTranspose is [inputs, outputs / group, ...]; its input channels are split into the groups,
     and the outputs of the groups are joined.
