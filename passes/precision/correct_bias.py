@@ -1,4 +1,4 @@
-"""Biases that make up for what a model in a narrower precision adds to the means of its channels."""
+"""Biases corrected for the shift of channel means that a narrower precision causes."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ BIASES = {
     "com.microsoft::MatMulIntegerToFloat": 6,
     "com.microsoft::MatMulNBits": 5,
 }
-"""Operators that add a bias themselves, and the position of it."""
+"""Operators that add a bias themselves, and the position of the bias."""
 
 NOTICED = 1e-5
-"""The share of the largest magnitude of a channel below which a shift of its mean changes nothing."""
+"""The shift of a mean, relative to the largest magnitude of its channel, below which it is ignored."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A layer: the node that adds the bias, and at which position it reads it, and by what data its means are known."""
+    """A layer: the node that adds the bias, the position of the bias, and the data from which its means follow."""
 
     node: Node
     position: int
@@ -38,7 +38,7 @@ class Found:
 
     @property
     def result(self) -> Value:
-        """What the layer computes, the bias included."""
+        """The result of the layer, including the bias."""
         return self.node.outputs[0]
 
 
@@ -94,13 +94,13 @@ def correct_bias(
 
 
 def _read(node: Node, layer: Node, addend: Value | None, values: dict[str, Value]) -> Found:
-    """Return where the bias of a layer is added, how its mean is known, and what it reads."""
+    """Return the node that adds the bias of a layer, the means expected for it, and its data; or refuse."""
     if node.outputs[0].dtype not in (None, layer.required_input(1).dtype):
         raise Refusal("the result and the reference have different types")
     means = read_layer(layer, addend)
     data = values.get(layer.required_input(0).name)
     if data is None and node.op == layer.op:
-        data = node.required_input(0)  # an activation before it became a part of the range
+        data = node.required_input(0)  # the activation before it has become part of the clipped range
     if data is None:
         raise Refusal("the data of the reference are not in the model")
     position = _position(node)
@@ -111,7 +111,7 @@ def _read(node: Node, layer: Node, addend: Value | None, values: dict[str, Value
 
 
 def _position(node: Node) -> int:
-    """Return the position of the bias among the operands of a node, which may be left out."""
+    """Return the position of the bias, which may be missing, among the operands of a node."""
     if node.op == "Gemm" and node.input(2) is not None and node.attr("beta", 1.0) != 1.0:
         raise Refusal("beta of the Gemm is not 1")
     if node.op in BIASES:
@@ -123,7 +123,7 @@ def _position(node: Node) -> int:
 
 
 def _held(bias: Value, channels: int) -> tuple[Value, Node | None]:
-    """Return the constant that holds a bias, and what dequantizes it; refuse what has not a number for each channel."""
+    """Return the constant of a bias and the node that dequantizes it; refuse unless it has one number per channel."""
     producer = bias.producer
     dequantize = producer if producer is not None and producer.op in DEQUANTIZE else None
     held = bias if dequantize is None else dequantize.required_input(0)
@@ -136,7 +136,7 @@ def _held(bias: Value, channels: int) -> tuple[Value, Node | None]:
 
 
 def _shifts(graph: Graph, found: list[Found]) -> dict[str, Array | None]:
-    """Return by how much the means of each layer's result are off; None where that is not known."""
+    """Return the shifts of the means of each layer's result; None if they are not known."""
     names = tuple(one.result.name for one in found)
     return graph.remember(("shifts", names), lambda: _measured(graph, found)) if found else {}
 
@@ -155,7 +155,7 @@ def _measured(graph: Graph, found: list[Found]) -> dict[str, Array | None]:
 
 
 def _shift(means: LinearMeans, result: ChannelStatistics) -> Array | None:
-    """Return by how much the mean of each channel is off, 0 where that is not noticed."""
+    """Return the shift of the mean of each channel, 0 where it is negligible; None if it is not known."""
     if not (means.count and result.count == means.count and result.is_finite and np.isfinite(means.sums).all()):
         return None
     shift = result.means - means.means()
@@ -163,7 +163,7 @@ def _shift(means: LinearMeans, result: ChannelStatistics) -> Array | None:
 
 
 def _correct(found: Found, shift: Array, new: Builder) -> None:
-    """Take a shift from a bias."""
+    """Subtract a shift from a bias."""
     node, position = found.node, found.position
     bias = node.input(position)
     if bias is None:

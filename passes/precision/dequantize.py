@@ -1,4 +1,4 @@
-"""Quantized models, back to float."""
+"""Quantized models converted back to float."""
 
 from typing import Literal
 
@@ -48,7 +48,7 @@ def dequantize(
     selected = None if nodes is None else set(graph.select(nodes))
     excluded = set() if exclude is None else set(graph.select(exclude))
     planned = [node for node in graph.nodes() if (selected is None or node in selected) and node not in excluded]
-    # What moves results of operators in between goes last, so that the numbers of sites depend on nothing else.
+    # Nodes after moved results of operators come last, so that the numbers of sites depend on nothing else.
     for node in sorted((node for node in planned if _is_quantized(node)), key=_is_late):
         if node.is_removed:
             continue
@@ -78,7 +78,7 @@ def _is_quantized(node: Node) -> bool:
 
 
 def _is_late(node: Node) -> bool:
-    """Return whether a DequantizeLinear reads what another site turns into the result of a QuantizeLinear."""
+    """Return whether a DequantizeLinear reads a value that another site turns into the result of a QuantizeLinear."""
     if node.op != "DequantizeLinear":
         return False
     producer = node.required_input(0).producer

@@ -13,7 +13,7 @@ _MOVING = (
     *("GatherND", "Pad", "Reshape", "Resize", "ReverseSequence", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile"),
     *("Transpose", "Trilu", "Unsqueeze", "Where"),
 )
-"""Operators whose results are elements of their operands, or zeros; of Resize it depends on the attributes."""
+"""Operators whose results are elements of their operands, or zeros; for Resize this depends on the attributes."""
 
 
 @graph_pass("drop-casts-around-moves", parity=Parity.EXACT)
@@ -42,7 +42,7 @@ def drop_casts_around_moves(graph: Graph) -> None:
 
 
 def _move(graph: Graph, node: Node, casts: Casts) -> None:
-    """Compute a node, which reads what was cast to float32, in the narrower type."""
+    """Compute a node that reads values cast to float32 in the narrower type."""
     to = casts.format.dtype
     readers = [reader for output in node.outputs for reader in output.consumers]
     back = [reader for reader in readers if is_default(reader) and reader.op == "Cast"]
@@ -67,6 +67,6 @@ def _move(graph: Graph, node: Node, casts: Casts) -> None:
 
 
 def _takes_elements(resize: Node) -> bool:
-    """Return whether each element of the result is one of the operand."""
+    """Return whether each element of the result is an element of the operand."""
     mapping = resize.attr("coordinate_transformation_mode", "half_pixel")
     return bool(resize.attr("mode", "nearest") == "nearest" and mapping != "tf_crop_and_resize")

@@ -1,4 +1,4 @@
-"""Pairs of QuantizeLinear and DequantizeLinear that round for nothing."""
+"""Pairs of QuantizeLinear and DequantizeLinear that round without benefit."""
 
 from surgery import Graph, Node, Parity, Value, graph_pass
 
@@ -9,7 +9,7 @@ COMPUTING = frozenset({"ArgMax", "Conv", "ConvTranspose", "Gemm", "MatMul", "Sof
 """Operators for which runtimes have kernels on integers that are worth the rounding."""
 
 BETWEEN = frozenset({*MOVING, "Clip", "Relu"})
-"""Operators through which a result goes before it is rounded."""
+"""Operators that a result may pass through before it is rounded."""
 
 
 @graph_pass("drop-needless-qdq", parity=Parity.LOSSY)
@@ -48,7 +48,7 @@ def drop_needless_qdq(graph: Graph) -> None:
 
 
 def _parameters(node: Node) -> tuple[object, ...]:
-    """Return scale, zero point and axis of a QuantizeLinear or a DequantizeLinear, to be compared with another's."""
+    """Return scale, zero point, axis and block size of a QuantizeLinear or DequantizeLinear, for comparison."""
     return (*(_known(node.input(position)) for position in (1, 2)), node.attr("axis", 1), node.attr("block_size", 0))
 
 
@@ -59,13 +59,13 @@ def _known(value: Value | None) -> object:
 
 
 def _repeats(quantize: Node) -> bool:
-    """Return whether what is rounded was rounded in the same way right before."""
+    """Return whether the value was rounded in the same way immediately before."""
     before = quantize.required_input(0).producer
     return before is not None and before.op in DEQUANTIZE and _parameters(before) == _parameters(quantize)
 
 
 def _needed(graph: Graph) -> set[Node]:
-    """Return each QuantizeLinear that an operator on integers needs, next to it or by way of operators that connect."""
+    """Return each QuantizeLinear that an integer operator needs, directly or through connecting operators."""
     needed: set[Node] = set()
     connecting: list[set[Node]] = []
     for node in graph.nodes(*COMPUTING, *CONNECTING):
@@ -77,7 +77,7 @@ def _needed(graph: Graph) -> set[Node]:
             needed |= around
         else:
             connecting.append(around)
-    # Integers that are only moved to where they are needed; the list is in the order of the graph.
+    # Integers that are only moved to the place where they are needed; the list is in the order of the graph.
     chains = [{quantize, *_upstream(quantize.required_input(0))} for quantize in graph.nodes(*QUANTIZE)]
     before = -1
     while len(needed) > before:
@@ -90,7 +90,7 @@ def _needed(graph: Graph) -> set[Node]:
 
 
 def _sources(node: Node) -> set[Node] | None:
-    """Return the QuantizeLinear of all data that a node reads; None where some of it is not dequantized."""
+    """Return the QuantizeLinear nodes of all data that a node reads; None if some of it is not dequantized."""
     count = CONNECTING.get(node.op, 2) or len(node.inputs)
     first = 1 if node.op == "Where" else 0
     data = [value for value in node.inputs[first : first + count] if value is not None]
@@ -103,14 +103,14 @@ def _sources(node: Node) -> set[Node] | None:
 
 
 def _upstream(value: Value) -> set[Node]:
-    """Return the QuantizeLinear that made what a value holds, if it was dequantized and then only moved."""
+    """Return the QuantizeLinear upstream of a value that was dequantized and then only moved; empty if none."""
     found = _dequantizer(value)
     source = None if found is None else found.required_input(0).producer
     return {source} if source is not None and source.op in QUANTIZE else set()
 
 
 def _dequantizer(value: Value) -> Node | None:
-    """Return the DequantizeLinear that made what a value holds, None where there is none or it was computed with."""
+    """Return the DequantizeLinear upstream of a value that was only moved since; otherwise None."""
     node = value.producer
     while node is not None and node.op in MOVING:
         data = node.input(0)
@@ -119,7 +119,7 @@ def _dequantizer(value: Value) -> Node | None:
 
 
 def _targets(node: Node) -> set[Node]:
-    """Return the QuantizeLinear that round the result of a node, after an activation or where it was moved to."""
+    """Return the QuantizeLinear nodes that round the result of a node, directly, after an activation or after moves."""
     found: set[Node] = set()
     pending, seen = list(node.outputs), set(node.outputs)
     while pending:

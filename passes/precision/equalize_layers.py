@@ -1,4 +1,4 @@
-"""Weights with even channels: the scale of each moves from a layer into the next one."""
+"""Balanced weights: the scale of each channel is moved between a layer and the next one."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from ._scales import Reader, groups_of, is_live, move, reader_of, rounded_factor
 from ._selection import chosen
 
 SWEEPS = 100
-"""The most times that all pairs of layers of a chain are evened out, one after the other."""
+"""Maximum number of sweeps, each of which balances all pairs of layers of a chain in turn."""
 
 SETTLED = 1e-4
-"""The change of a factor, as a logarithm to the base 2, below which the chain is even."""
+"""The change of a factor, as a base-2 logarithm, below which a chain is balanced."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A layer, and those that read what it computes."""
+    """A layer, and the layers that read its result."""
 
     source: Source
     readers: tuple[Reader, ...]
 
     @property
     def layer(self) -> Node:
-        """The layer that makes the channels."""
+        """The layer that computes the channels."""
         assert self.source.layer is not None
         return self.source.layer
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What its factors are remembered by, with those of the other pairs of its chain."""
+        """The key under which its factors are remembered, together with those of the other pairs of its chain."""
         return self.layer.outputs[0].name, *(reader.weight.key for reader in self.readers)
 
     @cached_property
@@ -101,7 +101,7 @@ def equalize_layers(
 
 
 def _pairs(candidates: Iterable[Node], idle: Builder) -> dict[Node, Pair | Refusal]:
-    """Return what is evened out, or why it is not, by the first layer that reads the channels."""
+    """Return the pairs to balance, or the refusals, by the first layer that reads the channels."""
     found: dict[Node, Pair | Refusal] = {}
     groups: dict[tuple[Value, int], list[Reader]] = {}
     for node in candidates:
@@ -131,7 +131,7 @@ def _require_matrices(layers: Iterable[Node]) -> None:
 
 
 def _chains(pairs: Sequence[Pair]) -> list[list[Pair]]:
-    """Return the pairs in groups that have no layer in common."""
+    """Group the pairs so that groups have no layer in common."""
     chains: list[tuple[set[Node], list[Pair]]] = []
     for pair in pairs:
         apart: list[tuple[set[Node], list[Pair]]] = []
@@ -147,7 +147,7 @@ def _chains(pairs: Sequence[Pair]) -> list[list[Pair]]:
 
 
 def _factors(graph: Graph, chain: list[Pair]) -> dict[Node, Array | Refusal]:
-    """Return s of each pair of a chain by its first layer, NaN for channels of zeros in either layer."""
+    """Return the factors of each pair of a chain, by its first layer; NaN for channels that are zero in a layer."""
 
     def settle() -> list[Array | None]:
         layers = dict.fromkeys(layer for pair in chain for layer in pair.layers)
@@ -162,7 +162,7 @@ def _factors(graph: Graph, chain: list[Pair]) -> dict[Node, Array | Refusal]:
 
 
 def _settled(chain: list[Pair], sizes: dict[Node, Array]) -> list[Array]:
-    """Even out the pairs of a chain, one after the other, until nothing changes; this scales the magnitudes."""
+    """Balance the pairs of a chain in turn until nothing changes; this scales the magnitudes in `sizes`."""
     logs = [np.zeros(reader.channels) for reader, *_ in (pair.readers for pair in chain)]
     for _ in range(SWEEPS if len(chain) > 1 else 1):
         changes = 0.0
@@ -183,7 +183,7 @@ def _settled(chain: list[Pair], sizes: dict[Node, Array]) -> list[Array]:
 
 
 def _magnitudes(layer: Node) -> Array:
-    """Return the largest weights of a layer: [groups, outputs, inputs] of each pair of channels."""
+    """Return the largest magnitude of the weights for each pair of channels of a layer: [groups, outputs, inputs]."""
     weight = layer.required_input(1).constant
     assert weight is not None
     if layer.op in ("Conv", "ConvTranspose"):
@@ -203,7 +203,7 @@ def _inputs(size: Array) -> Array:
 
 
 def _scale(sizes: dict[Node, Array], pair: Pair, factors: Array) -> None:
-    """Scale the magnitudes of a pair of layers as their weights will be."""
+    """Scale the magnitudes of a pair of layers as their weights will be scaled."""
     size = sizes[pair.layer]
     sizes[pair.layer] = size / factors.reshape(size.shape[0], size.shape[1], 1)
     for reader in pair.readers:

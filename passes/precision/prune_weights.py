@@ -1,4 +1,4 @@
-"""Weights of small magnitude, set to zero or taken out."""
+"""Weights of small magnitude, set to zero or removed."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,9 +15,9 @@ from ._sparsity import least, two_of_four, weakest
 
 @dataclass(frozen=True)
 class Layer:
-    """A node with a weight: the axis of its output channels, that which is summed up, and where the result has them.
+    """A node with a weight: the axis of its output channels, the axis that is summed, and the place of the channels.
 
-    `place` is None where the channels lie along the rows of the result, where nothing that follows them can be shrunk.
+    `place` is None if the channels are the rows of the result, where no later layer can be shrunk.
     """
 
     node: Node
@@ -29,7 +29,7 @@ class Layer:
 
     @property
     def bias(self) -> Value | None:
-        """What the node adds for each channel by itself."""
+        """The bias that the node itself adds to each channel."""
         return self.node.input(2) if self.node.op in ("Conv", "Gemm") else None
 
 

@@ -1,4 +1,4 @@
-"""Products with 8-bit weights, whose other factor is quantized at run time."""
+"""Products with 8-bit weights and data quantized at run time."""
 
 from typing import Literal
 
@@ -10,7 +10,7 @@ from ._products import DEEPEST, Product, product_of
 from ._selection import chosen
 
 LAYERS = {"Conv": (1, convolve), "Gather": (0, look_up), "com.microsoft::Attention": (1, attend), "LSTM": (1, recur)}
-"""Operators that are no matrix products, with the input that is the weight."""
+"""Operators other than matrix products, with the position of the weight."""
 
 
 @graph_pass("quantize-dynamic", parity=Parity.LOSSY)
@@ -100,7 +100,7 @@ def _require_worth(weight: Value, min_size: int, new: Builder) -> None:
 
 
 def _multiply(product: Product, dynamic: Dynamic, new: Builder) -> Value:
-    """Make a product of integers, and what is added to it."""
+    """Build an integer product, and the addition of its bias."""
     node, left = product.node, product.is_left
     # Products of a signed left factor and an unsigned right one have no kernel in ONNX Runtime.
     kind = dynamic.scheme.unsigned if left else None

@@ -1,4 +1,4 @@
-"""Operators that compute in integers, with ranges of activations measured on calibration data."""
+"""Operators computed in integers, with activation ranges measured on calibration data."""
 
 from typing import Literal
 
@@ -90,7 +90,7 @@ def quantize_static(
 
 
 def _read(graph: Graph, node: Node, activation_type: str, min_size: int) -> Unit | Refusal:
-    """Return how a node is quantized, or why it is not."""
+    """Return how a node is quantized, or the refusal."""
     try:
         if node.scope is not graph.main:
             raise Refusal("a node of a subgraph or a function cannot be calibrated")

@@ -1,4 +1,4 @@
-"""Activations with even channels: the scale of each is moved into the weights that read it."""
+"""Balanced activations: the scale of each channel is moved into the weights that read it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ._selection import chosen
 
 @dataclass
 class Group:
-    """The products that read one value along one axis, and what computes that; None where a Mul is put in."""
+    """The products that read one value along one axis, and the source of the value; None if a Mul is inserted."""
 
     readers: list[Reader] = field(default_factory=list)
     source: Source | None = None
@@ -26,7 +26,7 @@ class Group:
 
     @property
     def data(self) -> Value:
-        """What the products read."""
+        """The value that the products read."""
         return self.readers[0].data
 
     @property
@@ -103,7 +103,7 @@ def smooth_activations(
 
 
 def _groups(graph: Graph, candidates: list[Node], insert: bool) -> dict[Node, Group]:
-    """Return the products that read the same value, by the first of them."""
+    """Group the products that read the same value, by the first of them."""
     found: dict[Node, Group] = {}
     by_value: dict[tuple[Value, int], Group] = {}
     idle = Builder(graph, None)
@@ -144,7 +144,7 @@ def _largest(graph: Graph, groups: list[Group]) -> dict[str, ChannelStatistics]:
 
 
 def _factors(data: Array, weight: Array, alpha: float) -> Array:
-    """Return s for each channel, NaN where the channel or its weights are zero or next to it."""
+    """Return the factor of each channel; NaN if the channel or its weights are zero or nearly zero."""
     with np.errstate(all="ignore"):
         factors = data**alpha / weight ** (1 - alpha)
     return np.where(is_live(data, weight), factors, np.nan)

@@ -1,1 +1,1 @@
-"""Inline, unroll and simplify control flow and functions."""
+"""Inline control flow and functions, and simplify the structure of a model."""
