@@ -1,4 +1,4 @@
-"""Signs of joined pieces, moved into the factor after."""
+"""Signs of concatenated pieces, moved into a factor after them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def factor_out_neg(graph: Graph) -> None:
 
 @dataclass(frozen=True)
 class _Product:
-    """A product of joined pieces, some of them negated, and a factor."""
+    """A product of concatenated pieces, some of them negated, and a factor."""
 
     node: Node
     concat: Node
@@ -58,11 +58,11 @@ class _Product:
     pieces: tuple[Value, ...]
     signs: tuple[int, ...]
     axes_after: int
-    """How many axes lie after the one that is joined."""
+    """The number of axes after the axis of concatenation."""
 
     @property
     def key(self) -> Any:
-        """What has to agree for two products to share the factor with the signs."""
+        """The key that must be equal for products to share the factor with the signs."""
         return self.factor, self.signs, self.axes_after, self.node.scope, self.concat.outputs[0].dtype
 
 

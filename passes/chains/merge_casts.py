@@ -16,7 +16,7 @@ _ROOMS = {
     "BFLOAT16": {"FLOAT", "DOUBLE"},
     "FLOAT": {"DOUBLE"},
 }
-"""For each type those that hold all of its values."""
+"""The types that hold all values of each type."""
 
 
 @pattern_pass(

@@ -25,7 +25,7 @@ def merge_concats(graph: Graph) -> None:
 
 
 def _flat(node: Node, axis: int) -> list[Value | None]:
-    """List the inputs of a Concat, with the inputs of another one in its place, at any depth."""
+    """List the inputs of a Concat, replacing mergeable Concats with their own inputs at any depth."""
     found: list[Value | None] = []
     pending = [(value, node) for value in reversed(node.inputs)]
     while pending:
@@ -39,7 +39,7 @@ def _flat(node: Node, axis: int) -> list[Value | None]:
 
 
 def _goes_with(inner: Node, reader: Node, axis: int) -> bool:
-    """Return whether a node is a Concat along the same axis that only one other reads."""
+    """Return whether a node is a Concat along the same axis whose only reader is `reader`."""
     if inner.op != "Concat" or inner.scope is not reader.scope:
         return False
     value = inner.outputs[0]

@@ -9,7 +9,7 @@ from ._layout import Plan, plan
 from ._shared import MOVEMENTS, axes_of, is_known_movement
 
 LONGEST = 12
-"""So many nodes are looked at together; of a longer chain the rest comes later."""
+"""Maximum number of nodes examined together; the rest of a longer chain is examined later."""
 
 
 @graph_pass("merge-layouts", parity=Parity.EXACT)
@@ -45,20 +45,20 @@ def merge_layouts(graph: Graph) -> None:
             if found is not None:
                 new.replace(last.outputs[0], found.build(new))
                 source = found.source.producer
-        # A chain that goes whole ends at the node in front of it now.
+        # If a whole chain is removed, the node before it becomes the end of a chain.
         todo.extend(Node(graph, node) for node in graph.changed_nodes[before:] if node.op_type in MOVEMENTS)
         todo.extend([source] if source is not None else [])
 
 
 def _goes_on(last: Node) -> bool:
-    """Return whether the chain goes on after a node: its one reader moves elements, too."""
+    """Return whether the chain continues after a node: its only reader moves elements, too."""
     value = last.outputs[0]
     readers = value.consumers
     return not value.is_output and len(readers) == 1 and is_known_movement(readers[0])
 
 
 def _best(last: Node) -> Plan | None:
-    """Return the plan that saves most nodes, None when none saves any."""
+    """Return the plan that saves the most nodes; None if no plan saves any."""
     best, most = None, 0
     for source, length, leaving in _chains(last):
         path = _path(last, length)
@@ -83,7 +83,7 @@ def _path(last: Node, length: int) -> list[Node]:
 
 
 def _chains(last: Node) -> Iterator[tuple[Value, int, int]]:
-    """Yield where the chain that ends here may begin: the value, the number of nodes, and how many of them go."""
+    """Yield each possible start of the chain that ends here: the value, and the numbers of all and removed nodes."""
     node, leaving, shared = last, 1, False
     for length in range(1, LONGEST + 1):
         source = node.required_input(0)
@@ -97,12 +97,12 @@ def _chains(last: Node) -> Iterator[tuple[Value, int, int]]:
 
 
 def _infers(node: Node) -> bool:
-    """Return whether a Reshape leaves one dim to be inferred."""
+    """Return whether a node is a Reshape that infers a dim."""
     return node.op == "Reshape" and -1 in (axes_of(node) or ())
 
 
 def _step(node: Node) -> tuple[list[int] | None, Value]:
-    """Return what a node does: the permutation of a Transpose, None for the others; and its result."""
+    """Return the permutation of a Transpose, or None for other nodes, and the result of the node."""
     result = node.outputs[0]
     if node.op != "Transpose":
         return None, result

@@ -42,12 +42,12 @@ def merge_pads(m: Match, new: Builder) -> Value:
 
 
 def _is_same(first: Any, second: Any) -> bool:
-    """Compare two values, and the signs of zeros."""
+    """Return whether two known values are the same, including the signs of zeros."""
     return first is not None and first == second and copysign(1, first.real) == copysign(1, second.real)
 
 
 def _pads(node: Node) -> tuple[tuple[int, ...] | None, Any]:
-    """Return the pads and the value of a Pad; None for what is not constant."""
+    """Return the pads and the value of a Pad, None for each that is not constant."""
     if node.opset < 11:
         return tuple(node.attr("pads" if node.opset > 1 else "paddings") or ()), node.attr("value", 0.0)
     value = node.input(2)

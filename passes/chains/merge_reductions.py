@@ -1,4 +1,4 @@
-"""Reductions whose axes are dropped or put back afterwards."""
+"""Reductions whose axes are removed or added afterwards."""
 
 from surgery import Builder, Graph, Node, Parity, graph_pass
 
@@ -57,7 +57,7 @@ def _merge(node: Node, reader: Node, new: Builder) -> None:
 
 
 def _axes(node: Node) -> tuple[int, ...] | None:
-    """Return the axes that a node reduces, at least one, or None; without any named it may be all or none."""
+    """Return the axes that a node reduces; None if unknown or not given, which may mean all or none."""
     if node.op.startswith("Arg"):
         return (node.attr("axis", 0),)
     by_attribute = node.opset < (13 if node.op == "ReduceSum" else 18)

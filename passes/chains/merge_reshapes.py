@@ -1,4 +1,4 @@
-"""Chains of Reshape, of Unsqueeze and of Squeeze, whatever the shapes."""
+"""Chains of Reshape, Unsqueeze and Squeeze, for any shapes."""
 
 from collections import deque
 
@@ -36,7 +36,7 @@ def merge_reshapes(graph: Graph) -> None:
             _merge(first, readers, new)
         changed = [Node(graph, node) for node in graph.changed_nodes[before:]]
         todo += [node for node in changed if node.op in VIEWS]
-        # What is read in its place may have none but such readers now.
+        # The source that is now read instead may have only such readers.
         if changed and source is not None and source.producer is not None and source.producer.op in VIEWS:
             todo.append(source.producer)
 
@@ -52,7 +52,7 @@ def _merge(first: Node, readers: list[Node], new: Builder) -> None:
 
 
 def _merged(first: Node, second: Node, new: Builder) -> Value | None:
-    """Make one node of two; None when they say too little, or when the second one reads the first as its shape."""
+    """Merge two nodes; return None if too little is known, or if the second node reads the first as its shape."""
     source, shape = first.required_input(0), axes_of(second)
     if second.required_input(0) != first.outputs[0] or second.input(1) == first.outputs[0]:
         return None
@@ -73,14 +73,14 @@ def _merged(first: Node, second: Node, new: Builder) -> Value | None:
 
 
 def _both_added(inner: tuple[int, ...], outer: tuple[int, ...]) -> list[int]:
-    """Count the axes that two Unsqueezes add in the last result."""
+    """Return the axes that two Unsqueezes add, counted in the last result."""
     total = len(inner) + len(outer) + max(*inner, *outer) + 1
     kept = [axis for axis in range(total) if axis not in outer]
     return sorted([*outer, *(kept[axis] for axis in inner)])
 
 
 def _both_dropped(inner: tuple[int, ...], outer: tuple[int, ...]) -> list[int]:
-    """Count the axes that two Squeezes drop in the first value."""
+    """Return the axes that two Squeezes remove, counted in the first value."""
     total = len(inner) + len(outer) + max(*inner, *outer) + 1
     kept = [axis for axis in range(total) if axis not in inner]
     return sorted([*inner, *(kept[axis] for axis in outer)])

@@ -10,7 +10,7 @@ from surgery import Builder, Graph, Node, Parity, graph_pass
 from ._slices import slice_inputs
 
 TO_THE_END = 2**31 - 1
-"""From here on an end means "to the end"."""
+"""Minimum end that means "to the end"."""
 
 Cut = tuple[int, int, int]
 """Start, end and step along one axis."""
@@ -66,7 +66,7 @@ def _merge(first: Node, readers: Sequence[Node], new: Builder) -> None:
 
 
 def _cuts(node: Node) -> dict[int, Cut] | None:
-    """Return what a Slice does along each axis, counted from the front; None when that is not known."""
+    """Return the cut of a Slice along each axis, counted from the front; None if it is not known."""
     found, rank = slice_inputs(node), node.outputs[0].rank
     if found is None or (rank is None and min(found[2], default=0) < 0):
         return None
@@ -76,7 +76,7 @@ def _cuts(node: Node) -> dict[int, Cut] | None:
 
 
 def _both(inner: Cut, outer: Cut, whole: int | None) -> Cut | None:
-    """Cut along the same axis twice; None when it can't be told, or when nothing is left."""
+    """Combine two cuts along the same axis; None if the result is unknown or empty."""
     if whole is not None:
         left = range(whole)[slice(*inner)][slice(*outer)]
         if not left or left.step < 0:

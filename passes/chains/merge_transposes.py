@@ -31,7 +31,7 @@ def merge_transposes(graph: Graph) -> None:
             _merge(first, source, readers, new)
         before = source.producer
         if first.is_removed and before is not None and before.op == "Transpose":
-            todo.append(before)  # it has other readers now
+            todo.append(before)  # its readers have changed
 
 
 def _merge(first: Node, source: Value, readers: list[Node], new: Builder) -> None:
@@ -48,7 +48,7 @@ def _merge(first: Node, source: Value, readers: list[Node], new: Builder) -> Non
 
 
 def _composed(first: Node, second: Node) -> list[int] | None:
-    """Return the permutation of both: empty when each axis stays in its place, None when the ranks differ."""
+    """Return the permutation of both: empty if each axis stays in place, None if the ranks differ."""
     inner, outer = first.attr("perm"), second.attr("perm")
     if not inner and not outer:
         return []

@@ -1,4 +1,4 @@
-"""Chains that rearrange rows, as one list of rows."""
+"""Chains that rearrange rows, replaced with one list of rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ._slices import slice_inputs
 
 LONGEST = 16
 LARGEST = 1 << 22
-"""So many elements are followed at most, of one item of the batch."""
+"""Maximum number of elements, of one batch item, that are followed."""
 
 CHOICES = ("Gather", "Slice", "Concat")
 ENDS = (*VIEWS, "Transpose", *CHOICES)
@@ -63,7 +63,7 @@ def moves_to_gather(graph: Graph) -> None:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a value of one item of the batch, by number, and the shapes before and after."""
+    """Rows of one batch item of a value, by number, and the shapes before and after."""
 
     source: Value
     start: tuple[Extent, ...]
@@ -74,7 +74,7 @@ class Rows:
 
     @property
     def _trailing(self) -> tuple[Extent, ...]:
-        """The dims of a row: those of the source where it is a stack of such rows already."""
+        """The dims of a row: those of the source if it already is a stack of such rows."""
         count, first = Extent(self._count), self.start[0]
         return self.start[2:] if first.number == 1 and self.start[1:2] == (count,) else (Extent(self.length),)
 
@@ -97,11 +97,11 @@ class Rows:
 
     @property
     def saved(self) -> int:
-        """How many nodes it saves."""
+        """The number of nodes saved."""
         return self.leaving - 1 - (self._before != self.start) - (self._after != self.end)
 
     def build(self, new: Builder) -> Value:
-        """Make the nodes, and return the last result."""
+        """Build the nodes, and return the last result."""
         value = self.source
         if self._before != self.start:
             shape = [-1, *(size.number for size in self._before[1:])]
@@ -113,7 +113,7 @@ class Rows:
 
 
 def _goes_on(last: Node) -> bool:
-    """Return whether the chain goes on after a node."""
+    """Return whether the chain continues after a node."""
     value = last.outputs[0]
     readers = value.consumers
     if value.is_output or len(readers) != 1 or readers[0].scope is not last.scope:
@@ -122,7 +122,7 @@ def _goes_on(last: Node) -> bool:
 
 
 def _moves(node: Node) -> bool:
-    """Return whether a node hands elements of its input through, by constant choices."""
+    """Return whether a node passes on elements of its input, selected by constants."""
     if node.op in CHOICES and has_parameters(node):
         return False
     match node.op:
@@ -139,7 +139,7 @@ def _moves(node: Node) -> bool:
 
 
 def _plans(last: Node) -> Iterator[Rows]:
-    """Yield what the chain that ends here comes to, for each value that it may begin with."""
+    """Yield the rows equivalent to the chain that ends here, for each value at which it may begin."""
     end = _batched(last.outputs[0])
     path: list[Node] = []
     leaving, chooses, node = 0, False, last
@@ -163,18 +163,18 @@ def _plans(last: Node) -> Iterator[Rows]:
 
 
 def _is_read_by(value: Value, readers: list[Node]) -> bool:
-    """Return whether nothing else reads a value."""
+    """Return whether only these nodes read a value."""
     return not value.is_output and all(reader in readers for reader in value.consumers)
 
 
 def _batched(value: Value) -> tuple[Extent, ...] | None:
-    """Read a shape of which at most the first dim is symbolic; None for others."""
+    """Read a shape with at most its first dim symbolic; None for other shapes."""
     sizes = extents(value.shape)
     return sizes if sizes and not any(size.symbols for size in sizes[1:]) else None
 
 
 def _rows(source: Value, path: list[Node], end: tuple[Extent, ...], leaving: int) -> Rows | None:
-    """Send the numbers of the elements through the chain, and see in which runs they come out."""
+    """Apply the chain to the numbers of the elements, and find the runs in which they come out."""
     start = _batched(source)
     total = 0 if start is None else int(np.prod([size.number for size in start], dtype=np.int64))
     if start is None or start[0].symbols != end[0].symbols or not 0 < total <= LARGEST:
@@ -194,7 +194,7 @@ def _rows(source: Value, path: list[Node], end: tuple[Extent, ...], leaving: int
 
 
 def _sent(numbers: Array, node: Node, batch: tuple[str, ...]) -> Array | None:
-    """Do with the numbers of one item what a node does; None when it does not leave the batch alone."""
+    """Apply a node to the numbers of one batch item; return None if it affects the batch dim."""
     if node.op == "Concat":
         parts = [None if v is None or v.producer is None else _sent(numbers, v.producer, batch) for v in node.inputs]
         arrays = [part for part in parts if part is not None]

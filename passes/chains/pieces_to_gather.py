@@ -1,4 +1,4 @@
-"""Pieces of one value that are put together again."""
+"""Pieces of one value that are concatenated again."""
 
 import numpy as np
 
@@ -44,7 +44,7 @@ def pieces_to_gather(graph: Graph) -> None:
 
 
 def _positions(node: Node) -> tuple[Value, int, int, list[int]] | None:
-    """Return the value, the axis, its extent and the positions that a Concat joins; None when it joins others."""
+    """Return the value, the axis, its extent and the positions that a Concat joins; None for other Concats."""
     if len(node.inputs) < 2 or node.opset < 4 or node.attributes["axis"].is_ref():
         return None
     positions: list[int] = []
@@ -62,7 +62,7 @@ def _positions(node: Node) -> tuple[Value, int, int, list[int]] | None:
 
 
 def _leave_with(node: Node) -> bool:
-    """Return whether all that the pieces of a Concat come from is read by it alone."""
+    """Return whether the Concat is the only reader of all results of the nodes that cut its pieces."""
     makers = dict.fromkeys(part.producer for part in node.inputs if part is not None)
     pieces = [value for maker in makers if maker is not None for value in maker.outputs]
     return not any(value.is_output or any(reader != node for reader in value.consumers) for value in pieces)

@@ -44,7 +44,7 @@ def repeat_to_gather(m: Match, new: Builder) -> Value:
 
 
 def _repeated(m: Match) -> tuple[int, list[int]] | None:
-    """Return the axis that is repeated, and which position each of its new positions is taken from."""
+    """Return the axis that is repeated, and the source position of each new position."""
     source, narrow, wide, joined = (value.shape for value in (m.x, m.a, m.b, m.y))
     if source is None or narrow is None or wide is None or joined is None or len(narrow) != len(wide):
         return None

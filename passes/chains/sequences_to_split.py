@@ -1,4 +1,4 @@
-"""Sequences that are made by splitting, and read element by element."""
+"""Sequences that are created by splitting and read element by element."""
 
 from surgery import Builder, Graph, Node, Parity, graph_pass
 
@@ -31,7 +31,7 @@ def _split(node: Node, new: Builder) -> None:
     taken = [constant_ints(reader.input(1)) for reader in readers if reader.op == "SequenceAt"]
     alone = not sequence.is_output and len(taken) == len(readers) > 0
     alone = alone and all(reader.scope is node.scope for reader in readers)
-    # A position is one number; ONNX Runtime takes the first of several.
+    # A position must be a single number; ONNX Runtime uses the first of several.
     alone = alone and all(item is not None and len(item) == 1 for item in taken)
     new.require(alone, "the sequence is not only read at constant positions")
     lengths = _lengths(node)
@@ -45,7 +45,7 @@ def _split(node: Node, new: Builder) -> None:
 
 
 def _lengths(node: Node) -> list[int] | None:
-    """Return the lengths of the parts; None when they are not known, or when the parts lose the axis."""
+    """Return the lengths of the parts; None if they are not known, or if the parts lose the axis."""
     shape, axis, split = node.required_input(0).shape, node.attr("axis", 0), node.input(1)
     given = None if split is None else constant_ints(split)
     if shape is None or not given or not -len(shape) <= axis < len(shape) or split is None:

@@ -10,7 +10,7 @@ from ._shared import has_parameters
 from ._turned import Region, push, turn, turns
 
 OTHER = {"NHWC": "NCHW", "NCHW": "NHWC", "NDHWC": "NCDHW", "NCDHW": "NDHWC", "NWC": "NCW", "NCW": "NWC"}
-"""The layout that a port has before it gets another one."""
+"""The layout that a port has before it is changed to this one."""
 
 
 @graph_pass("set-layout", parity=Parity.CLOSE, changes=("dims",))
@@ -106,7 +106,7 @@ def _turn_output(graph: Graph, name: str, perm: list[int], back: list[int]) -> N
 
 @contextmanager
 def _asked(graph: Graph, anchor: Node | None) -> Iterator[Builder]:
-    """Open a site; when it is refused, raise an error with the reason."""
+    """Open a site; if it is refused, raise UsageError with the reason."""
     before = len(graph.refusals)
     with graph.site(anchor) as new:
         yield new

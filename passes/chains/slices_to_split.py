@@ -1,4 +1,4 @@
-"""Slices that share a value out between them."""
+"""Slices that partition a value."""
 
 from collections.abc import Sequence
 
@@ -39,7 +39,7 @@ def slices_to_split(graph: Graph) -> None:
 
 
 def _by_axis(readers: Sequence[Node]) -> dict[int, list[tuple[Node, Piece]]]:
-    """Sort the Slices that are blocks by their axis, leaving out those of other scopes than the first."""
+    """Group the Slices that are blocks by axis, leaving out those in other scopes than the first."""
     found: dict[int, list[tuple[Node, Piece]]] = {}
     for reader in readers:
         cut = piece_of(reader.outputs[0]) if reader.scope is readers[0].scope else None

@@ -40,7 +40,7 @@ def dedupe_initializers(graph: Graph) -> None:
 
 
 def _outwards(scope: Any, around: dict[Any, Any]) -> Iterator[Any]:
-    """Yield a scope and those around it, from the inside out."""
+    """Yield a scope and its enclosing scopes, from the inside out."""
     while scope is not None:
         yield scope
         scope = around.get(scope)

@@ -1,4 +1,4 @@
-"""Subexpressions that are the same in every run as constants."""
+"""Subexpressions that are the same in every run, replaced with constants."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ MOVES = frozenset(
 """Operators that only move elements."""
 HALF = {"FLOAT16", "BFLOAT16"}
 MOST_ELEMENTS = 1024
-"""Elements above which shape inference looks at no contents."""
+"""Maximum number of elements of a value whose contents shape inference tracks."""
 
 Array = np.ndarray[Any, Any]
 
@@ -90,9 +90,9 @@ def fold_constants(
 
 
 def _can_hold(graph: Graph, node: Node) -> bool:
-    """Return whether the scope of a node can have an initializer: before IR version 4 each is an input of its graph.
+    """Return whether the scope of a node can have a new initializer; before IR version 4 it is also a graph input.
 
-    Runtimes take such an input for a constant; but what calls a body gives it no more inputs than it had.
+    In the main graph, runtimes treat such an input as a constant; but the node that runs a body does not pass it.
     """
     return graph.ir.ir_version >= 4 or node.scope is graph.main
 
@@ -108,7 +108,7 @@ def _lift(graph: Graph, node: Node) -> None:
 
 
 class _Folding:
-    """The state of one run. `stays` are nodes that were looked at and are not folded."""
+    """The state of one run. `stays` holds the nodes that were examined and are not folded."""
 
     def __init__(self, graph: Graph, room: Room, keep_dequantize: bool) -> None:
         self.graph = graph
@@ -118,7 +118,7 @@ class _Folding:
         self.known: dict[Value, Array | None] = {}
 
     def round(self) -> bool:
-        """Fold what can be folded now; return whether another round may find more."""
+        """Fold all values that can be folded now; return whether another round may find more."""
         self._find_known()
         if self._name_types():
             self._find_known()
@@ -144,7 +144,7 @@ class _Folding:
         return news or len(self.stays) > before
 
     def _name_types(self) -> bool:
-        """Let what is known and cast to the type of a computed value be cast to that type by its name."""
+        """Replace a CastLike of a known value to the type of a computed value with a Cast."""
         before = len(self.graph.sites)
         for node in self.graph.nodes("CastLike"):
             source, result = node.required_input(0), node.outputs[0]
@@ -157,7 +157,7 @@ class _Folding:
         return len(self.graph.sites) > before
 
     def _find_known(self) -> None:
-        """List the values that are the same in every run: with their contents, or None where they must be computed."""
+        """List the values that are the same in every run, with their contents, or None if they must be computed."""
         self.known = {}
         for node in self.graph.nodes():
             if node in self.stays or node.op == "Constant":
@@ -167,7 +167,7 @@ class _Folding:
             self.known.update(contents if len(known) < len(contents) and self._is_foldable(node) else known)
 
     def _is_foldable(self, node: Node) -> bool:
-        """Return whether all operands are known and the operator may be computed beforehand; if not, say why."""
+        """Return whether all operands are known and the operator may be folded; if it may not, record a refusal."""
         if not all(value is None or value in self.known or value.is_constant for value in node.inputs):
             return False
         foldable = False
@@ -192,9 +192,9 @@ class _Folding:
         return foldable
 
     def _wanted(self) -> list[Value]:
-        """List the values to fold, the one first that makes the file grow least for each node that goes.
+        """List the values to fold, in ascending order of file growth per removed node.
 
-        Where one is too large to be stored, what it is computed from may be folded.
+        If a value is too large to be stored, the values from which it is computed may be folded.
         """
         prices: dict[Value, float] = {}
         pending = [value for value in self.known if self._is_wanted(value)]
@@ -213,13 +213,13 @@ class _Folding:
         return sorted((value for value in prices if value.producer not in self.stays), key=prices.__getitem__)
 
     def _is_wanted(self, value: Value) -> bool:
-        """Return whether something reads a known value that is not known itself."""
+        """Return whether a known value is an output or has a reader with an unknown result."""
         if value.is_output:
             return True
         return any(not all(v in self.known for v in reader.outputs if v.name) for reader in value.consumers)
 
     def _results(self, wanted: list[Value]) -> dict[Value, Any]:
-        """Compute what is not a copy of a constant; weights that are only moved are not read here."""
+        """Compute the values that are not copies of constants; weights that are only moved are not read here."""
         values = [value for value in wanted if _copied(value) is None]
         given = {value: content for value, content in self.known.items() if content is not None}
         for value in values:
@@ -229,7 +229,7 @@ class _Folding:
         return dict(zip(values, compute(values, given=given)))
 
     def _teaches(self, value: Value) -> bool:
-        """Return whether the contents of a value, of which inference has none, may tell it more of what reads them."""
+        """Return whether inference, which lacks the contents of a value, may learn from them about its readers."""
         if self.known[value] is not None or value.dtype is None or not value.dtype.is_integer():
             return False
         if value.size is not None and value.size > MOST_ELEMENTS:
@@ -241,7 +241,7 @@ class _Folding:
         )
 
     def _replace(self, new: Builder, value: Value, tensor: Any) -> None:
-        """Let a constant take the place of a value: `tensor`, or the one that the value is a copy of."""
+        """Replace a value with a constant: `tensor`, or the constant that the value is a copy of."""
         copied = _copied(value)
         if tensor is not None:
             growth = self.room.growth(value, tensor)
@@ -260,7 +260,7 @@ class _Folding:
 
 
 def _content(value: Value) -> Array | None:
-    """Return what shape inference proves a value to hold, if it does."""
+    """Return the contents of a value if shape inference proves them; otherwise None."""
     elements = value.elements
     if elements is None or value.is_constant:
         return None
@@ -274,7 +274,7 @@ def _content(value: Value) -> Array | None:
 
 
 def _copied(value: Value) -> Value | None:
-    """Return the constant that a value is a copy of."""
+    """Return the constant that a value is a copy of; None if it is not one."""
     node = value.producer
     source = node.input(0) if node is not None and node.op == "Identity" else None
     return source if source is not None and source.is_constant else None

@@ -1,4 +1,4 @@
-"""Operators in smaller ones, and those of ONNX Runtime in those of ONNX."""
+"""Operators decomposed into smaller ones, and ONNX Runtime's operators into ONNX operators."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -29,7 +29,7 @@ HOMES = (
     *(_contrib_activations, _contrib_attention, _contrib_groups, _contrib_linear, _contrib_moving, _contrib_norms),
     *(_contrib_padding, _contrib_quantized, _lower_inputs, _lower_meaning, _lower_quantized),
 )
-"""To import them is to register what they hold: parts, and the rules by which what those write gets older."""
+"""Modules whose import registers parts, and the rules that lower the nodes written by parts."""
 
 
 @graph_pass("decompose", parity=Parity.CLOSE)
@@ -90,20 +90,20 @@ def decompose(graph: Graph, *, ops: Sequence[str] = ()) -> None:
 
 
 _OPERATOR = frozenset({"domain", "operator", "excluded", "version", "type", "attribute", "outputs"})
-"""The kinds of reasons for which other operators may be run where this one is not."""
+"""The kinds of reasons against an operator that may not apply to other operators in its place."""
 
 
 def _not_run(graph: Graph) -> list[Node]:
-    """List the nodes that can be taken apart and that the target does not run for what they are."""
+    """List the nodes that can be decomposed and that the target does not run because of their operator."""
     known = graph.nodes(*parts())
     reasons = [misfit(graph, node) for node in known]
     return [node for node, reason in zip(known, reasons) if reason is not None and reason.kind in _OPERATOR]
 
 
 def _named(op: str) -> list[str]:
-    """Return what a name stands for; UsageError when that is nothing.
+    """Return the operators that a name refers to; UsageError if there are none.
 
-    One of com.microsoft may be named without its domain, unless ONNX has an operator of that name.
+    An operator of com.microsoft may be named without its domain, unless ONNX has an operator of that name.
     """
     if op == f"{CONTRIB}*":
         return [*(name for name in parts() if name.startswith(CONTRIB)), "SimplifiedLayerNormalization"]

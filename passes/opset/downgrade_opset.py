@@ -1,4 +1,4 @@
-"""Older opsets."""
+"""Conversion to older opsets."""
 
 from surgery import Builder, Graph, Parity, UsageError, graph_pass
 
@@ -8,11 +8,11 @@ from ._lower import downgrade, highest
 from ._lowering import WRITTEN
 
 OLDEST = 9
-"""The oldest opset whose changes were read one by one."""
+"""The oldest opset whose changes were reviewed one by one."""
 
 RULES = (_lower_inputs, _lower_meaning, _lower_quantized)
 PARTS = _all_parts.PARTS
-"""To import them is to register what they hold, as it is for the rules."""
+"""Modules whose import registers parts; the import of RULES registers the rules."""
 
 
 @graph_pass("downgrade-opset", parity=Parity.CLOSE)
@@ -57,12 +57,12 @@ def downgrade_opset(graph: Graph, *, to: int | None = None, lower_ir_version: bo
 
 
 def _is_too_new(graph: Graph) -> bool:
-    """Return whether the target takes older IR versions only."""
+    """Return whether the target supports only older IR versions."""
     return graph.ir.ir_version > graph.target.ir_version[1]
 
 
 def _check(graph: Graph, to: int) -> None:
-    """Raise UsageError for an opset that no model can be taken down to, or not this one."""
+    """Raise UsageError for an opset to which no model, or not this model, can be downgraded."""
     found = highest(graph)
     if to < OLDEST:
         raise UsageError(f"opset {to} is too old", todo=f"opset {OLDEST} is the oldest supported target")

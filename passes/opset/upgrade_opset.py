@@ -1,4 +1,4 @@
-"""Newer opsets."""
+"""Conversion to newer opsets."""
 
 from surgery import Builder, Graph, Parity, UsageError, graph_pass
 
@@ -7,10 +7,10 @@ from ._blockers import refuse
 from ._shared import upgrade
 
 NEWEST = 28
-"""The last opset whose changes were read one by one, in schema and in text."""
+"""The newest opset whose changes were reviewed one by one, in schema and text."""
 
 ADAPTERS = (_adapters_inputs, _adapters_legacy, _adapters_meaning)
-"""To import them is to register what they hold."""
+"""Modules whose import registers the adapters."""
 
 
 @graph_pass("upgrade-opset", parity=Parity.CLOSE)

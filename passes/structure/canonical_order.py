@@ -1,4 +1,4 @@
-"""One order for the nodes of a model, however they stand in the file."""
+"""A canonical order for the nodes of a model, independent of their order in the file."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -24,14 +24,14 @@ def canonical_order(graph: Graph) -> None:
     """
     walk = _Walk(graph)
     with graph.site() as new:
-        # What stands inside comes after what is around it, and is needed first.
+        # Inner graphs come after the graphs that contain them, and are needed first.
         for scope in reversed(graph.scopes):
             nodes = walk.order(scope)
             new.arrange(scope, nodes, walk.initializers(scope, nodes))
 
 
 class _Walk:
-    """Orders graphs, those inside others first. `captured` holds what each of them reads of those around it."""
+    """Orders graphs, inner graphs first. `captured` holds the values that each graph reads from enclosing graphs."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -58,7 +58,7 @@ class _Walk:
         return [*read, *sorted(held - read.keys(), key=lambda value: value.name)]
 
     def _visit(self, scope: Any, starts: Iterator[Node], done: dict[Node, None]) -> None:
-        """Add nodes to those that are done, each after what it needs."""
+        """Add nodes to `done`, each after the nodes that it needs."""
         seen = set(done)
         stack: list[tuple[Node | None, Iterator[Node]]] = [(None, starts)]
         while stack:
@@ -73,7 +73,7 @@ class _Walk:
                 done[node] = None
 
     def _makers(self, scope: Any, values: Iterable[Value]) -> Iterator[Node]:
-        """Yield the nodes of a graph that make values."""
+        """Yield the nodes of a graph that produce these values."""
         for value in values:
             maker = value.producer
             if maker is not None and maker.scope is scope:

@@ -1,4 +1,4 @@
-"""Inputs that make no difference."""
+"""Inputs without effect."""
 
 from surgery import Graph, Parity, graph_pass
 

@@ -1,4 +1,4 @@
-"""Domains that no operator comes from."""
+"""Imported domains without operators in the model."""
 
 from typing import Any
 

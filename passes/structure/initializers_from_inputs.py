@@ -1,4 +1,4 @@
-"""Weights that a caller may replace."""
+"""Weights that a caller may override."""
 
 from surgery import Graph, Parity, graph_pass
 

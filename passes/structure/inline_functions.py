@@ -1,4 +1,4 @@
-"""Functions of the model put where they are called."""
+"""Model-local functions, inlined where they are called."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -45,7 +45,7 @@ class _Inlining:
         self.owners = {scope: f for f in functions for scope in (f.graph, *f.graph.subgraphs())}
 
     def replace_calls(self, identifier: tuple[str, str, str]) -> None:
-        """Replace the calls of a function, in whose own body that is done already."""
+        """Replace the calls of a function in whose own body all calls are already replaced."""
         function = self.graph.functions[identifier]
         domain, name, _ = identifier
         calls = [call for call in self.graph.nodes(f"{domain}::{name}") if call.identifier == identifier]
@@ -62,7 +62,7 @@ class _Inlining:
                 self.room -= size
 
     def _import(self, call: Node, function: Any, new: Builder) -> None:
-        """Import what the body needs; refuse where another version is imported."""
+        """Import the domains that the body needs; refuse if another version is imported."""
         around = self.graph.imports_of(call.ir)
         needed = {node.domain for node in function.all_nodes() if node.op_identifier() not in self.graph.functions}
         for domain in sorted(needed):
@@ -77,7 +77,7 @@ class _Inlining:
 
 
 def _callees_first(graph: Graph) -> Iterator[tuple[str, str, str]]:
-    """Yield the identifiers of all functions, each after those that it calls."""
+    """Yield the identifiers of all functions, each after the functions that it calls."""
     functions = graph.functions
     done: set[Any] = set()
     for start in functions:

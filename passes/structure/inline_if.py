@@ -26,16 +26,16 @@ def inline_if(graph: Graph) -> None:
         }
     """
     while _round(graph):
-        # Of what stood after an If little was known: shapes that decide the next one may be known now.
+        # Little was known about values after an If; shapes that decide the next If may be known now.
         graph.facts.forget()
 
 
 def _round(graph: Graph) -> bool:
-    """Look at each If once; return whether one went."""
+    """Examine each If once; return whether any was removed."""
     before = sum(not site.skipped for site in graph.sites)
     for node in inside_out(graph, "If"):
         if any(name not in node.attributes for name in _BRANCHES):
-            continue  # no valid If, as the checker says
+            continue  # invalid If, reported by the checker
         with graph.site(node) as new:
             _inline(node, new)
     return sum(not site.skipped for site in graph.sites) > before

@@ -42,10 +42,10 @@ def unroll_loop(graph: Graph, *, max_trips: int = 16, max_nodes: int = 1000) -> 
 
 @dataclass(frozen=True)
 class Iterations:
-    """What a Loop or Scan does: its body `trips` times, which is None when it is not known.
+    """The iterations of a Loop or Scan: its body, `trips` times, which is None if unknown.
 
-    `leading` is the number of outputs of the body that come before those it carries on. `arguments` gives the inputs of
-    an iteration for what is carried. What is collected is joined along `axes`, last to first where `backwards`.
+    `leading` is the number of body outputs before the carried ones. `arguments` returns the inputs of an iteration,
+    given the carried values. Collected values are joined along `axes`, last to first if `backwards`.
     """
 
     body: Any
@@ -121,7 +121,7 @@ def _unroll(node: Node, what: Iterations, new: Builder, max_trips: int, max_node
 
 
 def _trips(node: Node, body: Any) -> int | None:
-    """Return how often a loop runs, None when that is not known."""
+    """Return the number of iterations of a loop; None if it is not known."""
     start = node.input(1)
     if start is not None and known_scalar(start) is False:
         return 0
@@ -136,7 +136,7 @@ def _trips(node: Node, body: Any) -> int | None:
 
 
 def _joined(node: Node, new: Builder, items: list[Value], inner: Value, axis: int) -> Value:
-    """Join what the iterations collect along a new axis."""
+    """Join the collected values of the iterations along a new axis."""
     if not items:
         shape, dtype = inner.static_shape, inner.dtype
         new.require(shape is not None and dtype is not None, "the type of an empty result is not known")
