@@ -11,7 +11,7 @@ from surgery import Graph, Node, Parity, Value, graph_pass
 STANDARD = {"", "ai.onnx", "ai.onnx.ml"}
 SAMPLES = 64
 SMALL = 256
-"""Elements up to which two constants are compared wherever they stand; larger ones are shared beforehand."""
+"""Maximum number of elements of constants that are compared by content; larger equal ones are already shared."""
 
 
 @graph_pass("common-subexpressions", parity=Parity.EXACT)
@@ -41,7 +41,7 @@ def common_subexpressions(graph: Graph) -> None:
 
 @dataclass
 class _Level:
-    """A scope on the way down: the nodes still to look at, and those seen, by what they compute."""
+    """A scope on the path to the current one: the nodes still to visit, and those seen, by what they compute."""
 
     nodes: Iterator[Node]
     seen: dict[Hashable, list[Node]] = field(default_factory=dict)
@@ -54,12 +54,12 @@ def _merge(graph: Graph, scope: Any, operands: dict[Any, Hashable]) -> None:
         if node is None:
             levels.pop()
         elif node.has_subgraphs:
-            # What stands in front of the node is computed before its subgraphs run.
+            # Nodes before this node are computed before its subgraphs run.
             levels.extend(_nodes(graph, subgraph) for subgraph in node.subgraphs)
         elif not node.is_removed:
             key = _key(node, operands)
             alike = [one for level in levels for one in level.seen.get(key, ())]
-            # One that was kept goes when all that read it were copies themselves.
+            # A kept node is removed if all its readers were copies themselves.
             first = next((one for one in alike if not one.is_removed and _same(one, node)), None)
             if first is None:
                 levels[-1].seen.setdefault(key, []).append(node)
@@ -84,7 +84,7 @@ def _replace(graph: Graph, node: Node, first: Node) -> None:
 
 
 def _is_known(graph: Graph, node: Node) -> bool:
-    """Return whether a node calls standard operators only, through functions of the model at any depth."""
+    """Return whether a node calls only standard operators, through functions of the model at any depth."""
     pending, called = [node], set()
     while pending:
         here = pending.pop()
@@ -100,7 +100,7 @@ def _is_known(graph: Graph, node: Node) -> bool:
 
 
 def _key(node: Node, operands: dict[Any, Hashable]) -> Hashable:
-    """Describe what a node computes; of large tensors only a sample is looked at."""
+    """Return a key for the computation of a node; large tensors contribute only a sample."""
     inputs = list(node.ir.inputs)
     while inputs and inputs[-1] is None:
         inputs.pop()
@@ -112,7 +112,7 @@ def _key(node: Node, operands: dict[Any, Hashable]) -> Hashable:
 
 
 def _operand(graph: Any, value: Any, operands: dict[Any, Hashable]) -> Hashable:
-    """Describe what a node reads: a small constant by its bits, anything else by itself."""
+    """Return a key for an operand: the bits of a small constant, or the value itself."""
     if value is None:
         return None
     if value not in operands:
@@ -135,7 +135,7 @@ def _plain(attribute: Any) -> Any:
             return repr([_sample(tensor) for tensor in attribute.value])
         case "INT" | "FLOAT" | "STRING" | "INTS" | "FLOATS" | "STRINGS":
             return f"{attribute.type.name} {attribute.value!r}"
-    # Of what is left, sparse tensors and types, each is like itself only.
+    # The rest, sparse tensors and types, are equal only to themselves.
     return f"{attribute.type.name} {id(attribute.value)}"
 
 
@@ -146,7 +146,7 @@ def _sample(tensor: Any) -> str:
 
 
 def _bytes(tensor: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Return the bytes of a tensor, over the mapped file where it lies in one."""
+    """Return the bytes of a tensor, as a view of the mapped file if it is stored in one."""
     array = np.asarray(tensor.numpy())
     if array.dtype == object:
         return np.frombuffer(repr(array.tolist()).encode(), dtype=np.uint8)

@@ -19,7 +19,7 @@ def drop_dead(graph: Graph) -> None:
         }
     """
     _drop_functions(graph)
-    # Subgraphs before the nodes that hold them, readers before what they read: one site for each loose end.
+    # Subgraphs before the nodes that contain them, and readers before producers: one site for each loose end.
     for node in reversed(graph.nodes()):
         if not node.is_removed and node.outputs and not any(value.is_used for value in node.outputs):
             graph.remove(node)

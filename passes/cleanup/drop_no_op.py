@@ -1,4 +1,4 @@
-"""Operators that give back their input."""
+"""Operators that return their input unchanged."""
 
 import numpy as np
 
@@ -54,7 +54,7 @@ def drop_no_op(graph: Graph) -> None:
 
 
 def _drop_empty(concat: Node, new: Builder) -> None:
-    """Let a Concat read only the inputs that are not empty along its axis; one stays in any case."""
+    """Remove inputs of a Concat that are empty along its axis; at least one input is kept."""
     inputs, axis = concat.inputs, concat.attr("axis", 1)
     shapes = [() if value is None else value.shape or () for value in inputs]
     if not any(0 in shape for shape in shapes):
@@ -74,7 +74,7 @@ def _is_float(value: Value) -> bool:
 
 
 def _keeps_sign(op: str, unit: Value) -> bool:
-    """Return whether a -0.0 stays what it is: of floats, only -0.0 + -0.0 and -0.0 - 0.0 give -0.0."""
+    """Return whether -0.0 is preserved: for floats, only -0.0 + -0.0 and -0.0 - 0.0 give -0.0."""
     array = unit.constant
     if op not in ("Add", "Sub") or array is None or array.dtype.kind in "iu":
         return True

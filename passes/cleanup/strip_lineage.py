@@ -1,4 +1,4 @@
-"""Remove what the file says of where its nodes come from."""
+"""Remove the lineage of nodes and constants from the file."""
 
 from surgery import Graph, Node, Parity, Value, graph_pass
 

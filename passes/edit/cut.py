@@ -1,4 +1,4 @@
-"""Other ends of a model."""
+"""New inputs and outputs of a model at given tensors."""
 
 from surgery import Graph, Parity, TensorNames, UsageError, Value, graph_pass
 
@@ -48,7 +48,7 @@ def cut(graph: Graph, *, inputs: TensorNames | None = None, outputs: TensorNames
 
 
 def _require_use(graph: Graph, starts: list[Value], ends: list[Value]) -> None:
-    """Raise UsageError for a tensor that would be given and got, or given and read by nothing."""
+    """Raise UsageError for a tensor that would be both an input and an output, or an unread input."""
     read = {value for node in main_nodes(graph) for value in graph.reads(node)}
     for value in starts:
         if value in ends:

@@ -1,4 +1,4 @@
-"""What is done to the results of a model, as part of it."""
+"""Postprocessing of results, embedded in the model."""
 
 from typing import Literal
 
@@ -55,7 +55,7 @@ def embed_postprocessing(
         new.drop_output(port)
         for value, called in zip(made, (name, indices)):
             new.add_output(value, called)
-        # The one under the old name is said last: until then this name stands for what it is made of.
+        # The relation under the old name comes last: until then, this name refers to the old output.
         for text, called in [*zip(scores.told(), (name, indices))][::-1]:
             new.relate_output(called, text, scores=port, **scores.constants())
         outputs = [made[0] if value == port else value for value in graph.outputs()]
@@ -65,7 +65,7 @@ def embed_postprocessing(
 
 
 def _place(port: Value, axis: int) -> int:
-    """Return the axis counted from the first."""
+    """Return the axis counted from the first one; UsageError if it is unknown or out of range."""
     if port.dtype is None:
         raise UsageError(f"the output '{port.name}' is not a tensor")
     if port.rank is None:

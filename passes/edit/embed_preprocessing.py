@@ -1,4 +1,4 @@
-"""What is done to an image before the model, as part of it."""
+"""Preprocessing of images, embedded in the model."""
 
 from typing import Any, Literal
 

@@ -1,4 +1,4 @@
-"""A piece of a model as a model of its own."""
+"""A part of a model as a separate model."""
 
 from surgery import Builder, Graph, Node, NodeSelector, Parity, TensorNames, UsageError, Value, graph_pass
 
@@ -50,7 +50,7 @@ def extract(
 
 
 def _boundary(graph: Graph, chosen: list[Node]) -> tuple[list[Value], list[Value]]:
-    """Say where a set of nodes of the main graph begins and ends."""
+    """Return the tensors at which a set of nodes of the main graph begins and ends."""
     made = [value for node in chosen for value in node.outputs if value.name]
     own = {*made}
     read = dict.fromkeys(value for node in chosen for value in graph.reads(node))
@@ -63,7 +63,7 @@ def _boundary(graph: Graph, chosen: list[Node]) -> tuple[list[Value], list[Value
 
 
 def _require_closed(graph: Graph, starts: list[Value], ends: list[Value], piece: list[Node]) -> None:
-    """Raise UsageError unless the piece needs the tensors that it begins at, and no other input of the model."""
+    """Raise UsageError unless the piece needs all tensors in `starts`, and no other input of the model."""
     both = next((value for value in starts if value in ends), None)
     if both is not None:
         raise UsageError(f"'{both.name}' would be both an input and an output", todo="omit it on one side")
@@ -78,7 +78,7 @@ def _require_closed(graph: Graph, starts: list[Value], ends: list[Value], piece:
 
 
 def _keep(graph: Graph, new: Builder, starts: list[Value], ends: list[Value], piece: list[Node]) -> None:
-    """Let the model be the piece, but for inputs that it does not read."""
+    """Reduce the model to the piece, except for inputs that it does not read."""
     inside = set(piece)
     keep_outputs(graph, new, ends)
     for value in starts:
@@ -86,7 +86,7 @@ def _keep(graph: Graph, new: Builder, starts: list[Value], ends: list[Value], pi
             require_type(value)
             new.cut(value)
     for node in main_nodes(graph):
-        # What leads to an output goes with that; the rest is dead.
+        # Nodes that lead to a removed output are removed with it; the others are dead.
         if node not in inside and not any(value.is_used for value in node.outputs):
             new.remove(node)
 

@@ -63,7 +63,7 @@ def import_weights(
 
 
 def _initializers(graph: Graph) -> dict[str, list[Value]]:
-    """List the initializers of all scopes by name, those too that a caller may override."""
+    """List the initializers of all scopes by name, including those that a caller may override."""
     found: dict[str, list[Value]] = defaultdict(list)
     for scope in graph.scopes:
         for value in scope.initializers.values():
@@ -72,7 +72,7 @@ def _initializers(graph: Graph) -> dict[str, list[Value]]:
 
 
 def _require_alike(target: Value, name: str, tensors: Checkpoint, turned: bool) -> None:
-    """Raise UsageError when a tensor of a file does not fit into an initializer."""
+    """Raise UsageError if a tensor of a file does not fit an initializer."""
     entry = tensors.entries[name]
     dims = entry.dims[::-1] if turned else entry.dims
     if (target.dtype, _dims(target)) == (entry.dtype, dims):
@@ -86,7 +86,7 @@ def _require_alike(target: Value, name: str, tensors: Checkpoint, turned: bool) 
 
 
 def _dims(value: Value) -> tuple[int, ...]:
-    """Give the dims of the tensor that an initializer holds."""
+    """Return the dims of the tensor of an initializer."""
     tensor = value.held
     return () if tensor is None else tuple(tensor.shape.numpy())
 

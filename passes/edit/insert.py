@@ -1,4 +1,4 @@
-"""Operators put in between."""
+"""Insertion of operators."""
 
 from typing import Any
 
@@ -127,7 +127,7 @@ def _output(node: Node, index: int) -> Value:
 
 
 def _first_reader(graph: Graph, value: Value) -> Node:
-    """Find where in the main graph an input or a constant is read first."""
+    """Return the first main-graph node that reads an input or a constant, directly or in a subgraph."""
     readers = outermost(graph, value.consumers)
     if not readers:
         raise UsageError(f"nothing reads '{value.name}'", todo="name another tensor")
@@ -135,11 +135,11 @@ def _first_reader(graph: Graph, value: Value) -> Node:
 
 
 def _followers(graph: Graph) -> dict[Node, Node | None]:
-    """Say for each node what stands after it, where something new goes; None for the end of the main graph."""
+    """Map each node to the next one, before which new nodes are inserted; None at the end of the main graph."""
     found: dict[Node, Node | None] = {}
     for scope in graph.scopes:
         nodes = [Node(graph, node) for node in scope]
-        # Only the main graph has an end to add to; elsewhere the nodes are put in order later.
+        # Nodes can be appended only to the main graph; elsewhere the nodes are sorted later.
         found |= dict(zip(nodes, [*nodes[1:], None if scope is graph.main else nodes[-1]])) if nodes else {}
     return found
 
@@ -154,7 +154,7 @@ def _made(
     operands: list[Operand] | None,
     position: int,
 ) -> Value:
-    """Add the operator; `near` is a node in whose scope it stands."""
+    """Add the operator; `near` is a node in its scope."""
     inputs = [_operand(graph, new, value, given) for given in operands or []]
     if not 0 <= position <= len(inputs):
         raise UsageError(f"the tensor cannot be input {position} of {len(inputs) + 1}", todo="correct 'position'")
@@ -165,7 +165,7 @@ def _made(
 
 
 def _operand(graph: Graph, new: Builder, value: Value, given: Operand) -> Value | None:
-    """Make an operand of what the recipe says."""
+    """Return the operand given in the recipe as a value; None for a missing operand."""
     if given is None:
         return None
     if isinstance(given, str):

@@ -1,4 +1,4 @@
-"""Two models as one."""
+"""Two models merged into one."""
 
 from typing import Literal
 
@@ -59,7 +59,7 @@ def merge(
 
 
 def _pairs(graph: Graph, other: Other, connect: dict[str, str | list[str]] | None, mode: str) -> dict[str, Value]:
-    """Say which tensor of this model goes into which input of the other, by the name of that."""
+    """Return the tensor of this model that is connected to each input of the other model, by input name."""
     inputs = other.graph.inputs()
     if connect is None:
         return _matching(graph.outputs(), other.inputs(), other) if mode == "chain" else {}
@@ -80,7 +80,7 @@ def _pairs(graph: Graph, other: Other, connect: dict[str, str | list[str]] | Non
 
 
 def _matching(outputs: list[Value], inputs: list[Value], other: Other) -> dict[str, Value]:
-    """Match outputs with inputs of the same name, or the only one with the only one."""
+    """Match outputs with inputs of the same name, or the only output with the only input."""
     by_name = {value.name: value for value in outputs}
     pairs = {port.name: by_name[port.name] for port in inputs if port.name in by_name}
     if not pairs and len(outputs) == len(inputs) == 1:

@@ -74,7 +74,7 @@ def _outline_named(graph: Graph, pattern: str, name: str, domain: str) -> None:
 
 
 def _outline(graph: Graph, family: Family, name: str, domain: str) -> None:
-    """Define the function of a family, by its first block, and call it in the place of each."""
+    """Define the function of a family from its first block, and replace each block with a call."""
     with graph.site(family.blocks[0][-1]) as new:
         function = new.define_as(domain, name, family.blocks[0], family.reads, family.outputs[0])
         for block, inputs, outputs in zip(family.blocks, family.inputs, family.outputs):

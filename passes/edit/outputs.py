@@ -1,4 +1,4 @@
-"""Which tensors callers get."""
+"""The outputs of a model."""
 
 from surgery import Graph, Parity, TensorNames, UsageError, graph_pass
 

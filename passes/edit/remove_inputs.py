@@ -1,4 +1,4 @@
-"""Inputs that callers are not to give any more."""
+"""Inputs that callers no longer provide."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def remove_inputs(graph: Graph, *, inputs: dict[str, Any] | TensorNames) -> None
 
 
 def _bind(new: Builder, value: Value, given: Any, others: list[Value]) -> None:
-    """Let an input have a value for good."""
+    """Bind an input to a constant value."""
     if value.dtype is None or value.shape is None:
         raise UsageError(f"type or dims of '{value.name}' are not declared, so it can be bound to nothing")
     array, shape = elements(given, value.dtype.numpy()), value.static_shape
@@ -63,12 +63,12 @@ def _bind(new: Builder, value: Value, given: Any, others: list[Value]) -> None:
     whole = np.broadcast_to(array, shape or ()).copy()
     new.drop_input(value, whole)
     if value.is_overridable:
-        # The original has a value of its own, which is not the one to compare with.
+        # The original has its own default value, which is not the one to compare with.
         new.relate_input(value, "bound = Identity(given)", given=whole)
 
 
 def _filled(new: Builder, value: Value, number: np.ndarray[Any, Any], others: list[Value]) -> Value:
-    """Make a tensor of one number with the dims of an input, and say so to verification."""
+    """Build a tensor filled with one number in the dims of an input, and declare the relation for verification."""
     if value.graph.opset < 8:
         todo = "fix the dims with 'set-dims', or run upgrade-opset before this step"
         raise UsageError(f"'{value.name}' has free dims, and nothing fills such a tensor before opset 8", todo=todo)
@@ -91,7 +91,7 @@ def _filled(new: Builder, value: Value, number: np.ndarray[Any, Any], others: li
 
 
 def _with_dim(value: Value, dim: str | None, others: list[Value]) -> tuple[Value, int]:
-    """Find another input that has a dim of the same name, and where."""
+    """Find another input that has a dim of the same name, and the axis."""
     for other in others:
         if dim is not None and dim in (other.shape or ()):
             return other, (other.shape or ()).index(dim)

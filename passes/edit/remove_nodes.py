@@ -1,4 +1,4 @@
-"""Nodes taken out on purpose, and ways around them."""
+"""Nodes removed or bypassed on request."""
 
 from surgery import Builder, Graph, Keeps, Node, NodeSelector, Parity, UsageError, Value, graph_pass
 
@@ -28,7 +28,7 @@ def remove_nodes(
     """
     for node in outer(graph, graph.select(nodes)):
         if node.is_removed:
-            continue  # it went with one that read it
+            continue  # removed together with a node that read it
         with asked(graph, node) as new:
             _short_circuit(node, new, connect)
 
@@ -51,7 +51,7 @@ def _short_circuit(node: Node, new: Builder, connect: dict[int, int] | None) -> 
 
 
 def _ways(node: Node) -> dict[int, int]:
-    """Find the input that takes the place of the first output."""
+    """Find the input that replaces the first output."""
     given = {index: value for index, value in enumerate(node.inputs) if value is not None and not value.is_constant}
     if not given:
         raise UsageError(f"'{node.label}' has no input that could replace it", todo="name it in 'connect'")

@@ -1,4 +1,4 @@
-"""Operators that run as in training, in a model that is there to infer."""
+"""Operators in training mode in a model for inference."""
 
 from surgery import Builder, Graph, Node, Parity, graph_pass
 

@@ -1,4 +1,4 @@
-"""Other names."""
+"""New names for inputs, outputs, tensors, nodes and dims."""
 
 from collections.abc import Iterable
 
@@ -59,7 +59,7 @@ def rename(
 def _new_names(
     graph: Graph, inputs: Renames | None, outputs: Renames | None, tensors: Renames | None
 ) -> dict[str, str]:
-    """Say what tensors are to be called, by their names; those of inputs and outputs must not clash with others."""
+    """Return the new names of tensors, by the old ones; names of inputs and outputs must not clash with others."""
     every = list(_values(graph))
     found: dict[str, str] = {}
     for kind, wishes, values in (
@@ -75,7 +75,7 @@ def _new_names(
 
 
 def _values(graph: Graph) -> Iterable[Value]:
-    """Yield each tensor that has a name, of all scopes."""
+    """Yield each named tensor of all scopes."""
     for scope in graph.scopes:
         made = (value for node in scope for value in node.outputs)
         values = dict.fromkeys([*scope.inputs, *scope.initializers.values(), *made])

@@ -1,4 +1,4 @@
-"""Other operators."""
+"""Replacement of operators."""
 
 from itertools import zip_longest
 from typing import Any
@@ -77,7 +77,7 @@ def replace_op(
 
 
 def _attributes(node: Node, op: str, given: dict[str, Written], renames: Renames) -> dict[str, Any]:
-    """Return what becomes of each attribute, None for one that goes."""
+    """Return the new value of each attribute; None for an attribute to remove."""
     called = renames.of("attribute", node.attributes)
     held = {called.get(key, key): attribute for key, attribute in node.attributes.items()}
     absent = next((key for key, value in given.items() if value is None and key not in held), None)
@@ -112,5 +112,5 @@ def _tensor(graph: Graph, node: Node, name: str | None) -> Value | None:
 
 
 def _used_outputs(node: Node) -> int:
-    """Count the outputs up to the last one that anything reads; the first one stays in any case."""
+    """Return the number of outputs up to the last one that is read, at least one."""
     return max((place for place, value in enumerate(node.outputs, start=1) if value.is_used), default=1)

@@ -1,4 +1,4 @@
-"""Something else in the place of nodes."""
+"""Replacement of nodes by a rule, a model or a function."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -94,7 +94,7 @@ def _apply(rule: RuleText, graph: Graph, *, outdates: bool) -> None:
 
 @dataclass(frozen=True)
 class _Part:
-    """What is put in: the names of its ends, and those that are known with their types; `build` makes its nodes."""
+    """The replacement: names of inputs and outputs, and those with known types; `build` creates its nodes."""
 
     name: str
     inputs: list[str]

@@ -1,4 +1,4 @@
-"""Other element types of inputs and outputs."""
+"""New element types of inputs and outputs."""
 
 from surgery import Graph, Parity, UsageError, Value, data_type, graph_pass
 
@@ -6,7 +6,7 @@ from ._asked import asked
 from ._ports import declared
 
 _NEEDED_OPSET = {"BFLOAT16": 13, "FLOAT8": 19, "INT4": 21, "UINT4": 21, "FLOAT4": 23}
-"""Since which opset a Cast knows a type, by how its name begins; source: the schemas of Cast."""
+"""The first opset in which Cast supports a type, by the start of its name; source: the schemas of Cast."""
 
 
 @graph_pass("set-dtype", parity=Parity.EXACT, changes=("types",))
@@ -39,7 +39,7 @@ def set_dtype(graph: Graph, *, inputs: dict[str, str] | None = None, outputs: di
 
 
 def _take(graph: Graph, port: Value, kind: str) -> None:
-    """Put a Cast after an input."""
+    """Insert a Cast after an input."""
     wanted, known = data_type(kind), port.dtype
     _require_castable(graph, port, kind)
     if port.is_overridable:
@@ -55,7 +55,7 @@ def _take(graph: Graph, port: Value, kind: str) -> None:
 
 
 def _give(graph: Graph, port: Value, kind: str) -> None:
-    """Put a Cast in front of an output."""
+    """Insert a Cast before an output."""
     wanted = data_type(kind)
     _require_castable(graph, port, kind)
     if wanted == port.dtype:

@@ -1,4 +1,4 @@
-"""What a weight holds."""
+"""The elements of a weight."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -70,7 +70,7 @@ def set_initializer(
 
 
 def _same(held: Any, made: Any) -> bool:
-    """Return whether two tensors are the same to the bit."""
+    """Return whether two tensors are bit-identical."""
     alike = (held.dtype, tuple(held.shape)) == (made.dtype, tuple(made.shape))
     return alike and same_bits(held.numpy(), made.numpy())
 
@@ -82,7 +82,7 @@ def _refuse(name: str, what: Literal["dtype", "dims"], has: object, given: objec
 
 
 def _constants(graph: Graph) -> Iterator[Value]:
-    """Yield the initializers of all scopes, those that a caller can override too, and what Constant nodes make."""
+    """Yield the initializers of all scopes, including those that a caller can override, and results of Constants."""
     for scope in graph.scopes:
         yield from (Value(graph, value) for value in scope.initializers.values())
     for node in graph.nodes("Constant"):
@@ -91,7 +91,7 @@ def _constants(graph: Graph) -> Iterator[Value]:
 
 
 def _from_file(graph: Graph, file: FilePath, entry: str | None, name: str) -> Any:
-    """Return a tensor of a file, unread."""
+    """Return a tensor of a file without reading its elements."""
     tensors = graph.read_tensors(file)
     known = list(tensors.entries)
     wanted = entry if entry is not None else (known[0] if len(known) == 1 else name)

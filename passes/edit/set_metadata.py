@@ -1,4 +1,4 @@
-"""What a model says of itself."""
+"""Metadata of a model."""
 
 import json
 from typing import Any
@@ -79,7 +79,7 @@ def _set_fields(graph: Graph, fields: dict[Any, str | int | None], new: Builder)
 
 
 def _check_count(graph: Graph, output: str, names: list[str] | None) -> None:
-    """Raise UsageError when an output is known to have another number of classes than there are labels."""
+    """Raise UsageError if the known number of classes of an output differs from the number of labels."""
     if names is None:
         raise UsageError("labels_of needs labels", todo="give labels or labels_file")
     value = graph.tensors([output], among=graph.outputs(), kind="output of the model")[0]
@@ -90,7 +90,7 @@ def _check_count(graph: Graph, output: str, names: list[str] | None) -> None:
 
 
 def _labels(labels: list[str] | None, file: FilePath | None) -> list[str] | None:
-    """Return the names of the classes, None when none are given."""
+    """Return the names of the classes; None if none are given."""
     if labels is not None and file is not None:
         raise UsageError("give labels or labels_file, not both")
     if file is None:
