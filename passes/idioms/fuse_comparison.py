@@ -1,4 +1,4 @@
-"""Comparisons that are put together from others."""
+"""Comparisons that are composed of others."""
 
 from surgery import Builder, Match, Parity, Value, pattern_pass
 

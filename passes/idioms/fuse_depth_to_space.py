@@ -5,7 +5,7 @@ from surgery import Builder, Match, Parity, Value, pattern_pass
 from ._shared import block_of, require_before_28, require_operator, times
 
 ORDERS = {(0, 3, 4, 1, 5, 2): ("DCR", 1), (0, 1, 4, 2, 5, 3): ("CRD", 2)}
-"""The transposition, with the position of the two block dims in what it reads."""
+"""The mode for each permutation, with the position of the two block dims before the Transpose."""
 
 
 @pattern_pass(

@@ -1,4 +1,4 @@
-"""Gelu by the error function."""
+"""Gelu with the error function."""
 
 from surgery import Builder, Match, Parity, Value, pattern_pass
 

@@ -1,4 +1,4 @@
-"""Gelu by its approximation with tanh."""
+"""Gelu with the tanh approximation."""
 
 from surgery import Builder, Match, Parity, Value, pattern_pass
 

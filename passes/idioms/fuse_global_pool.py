@@ -1,4 +1,4 @@
-"""GlobalAveragePool whose dims of extent 1 go."""
+"""GlobalAveragePool whose dims of size 1 are removed."""
 
 import numpy as np
 

@@ -65,7 +65,7 @@ def fuse_hard_sigmoid(m: Match, new: Builder) -> Value:
 
 
 def _slope(m: Match, x: Value) -> float:
-    """Return what a value is multiplied by."""
+    """Return the factor of a value, which may be given as a divisor."""
     if hasattr(m, "slope"):
         return number(m.slope, x)
     divisor = number(m.divisor, x)

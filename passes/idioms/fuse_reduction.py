@@ -1,4 +1,4 @@
-"""Reductions that transform each element first, or the result last."""
+"""Reductions of transformed elements, or with a transformed result."""
 
 from surgery import Builder, Match, Parity, Value, pattern_pass
 

@@ -1,4 +1,4 @@
-"""Swish, which is SiLU too."""
+"""Swish, also called SiLU."""
 
 from surgery import Builder, Match, Parity, Value, pattern_pass
 

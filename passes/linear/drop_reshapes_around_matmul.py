@@ -39,7 +39,7 @@ def _only_reader(value: Value) -> Node | None:
 
 
 def _require_rows(front: Node, node: Node, back: Node, new: Builder) -> None:
-    """Refuse unless the rows of a stack go through the product and come back in their place."""
+    """Refuse unless the rows of a stack pass through the product and return to their places."""
     stack, result = dims_of(front.required_input(0)), dims_of(back.outputs[0])
     matrix, product = dims_of(front.outputs[0]), dims_of(node.outputs[0])
     if stack is None or result is None or matrix is None or product is None:

@@ -1,4 +1,4 @@
-"""Conv, what is added to it and the activation after it, as FusedConv."""
+"""Conv, the addend and the activation after it, fused into FusedConv."""
 
 import math
 from typing import Literal
@@ -12,7 +12,7 @@ PARAMETERS = {"HardSigmoid": ("alpha", "beta"), "LeakyRelu": ("alpha",)}
 BLOCKED = ("Conv", FUSED, "MaxPool")
 PASSING = ("Add", "Clip", "Relu")
 _DEEPEST = 4
-"""How many nodes are followed to see whether a value comes out of a Conv."""
+"""Maximum number of nodes followed upstream to find a Conv."""
 
 ACTIVATED = """
     c = Conv|com.microsoft::FusedConv(x, w, b?, z?)
@@ -82,7 +82,7 @@ def _require_sum(m: Match, sums: str) -> None:
 
 
 def _is_blocked(value: Value) -> bool:
-    """Return whether ONNX Runtime may hold a value in blocks of channels: a result of a Conv or a MaxPool."""
+    """Return whether ONNX Runtime may store a value in blocks of channels, as results of a Conv or a MaxPool."""
     for _ in range(_DEEPEST):
         producer = value.producer
         if producer is None or producer.op not in (*BLOCKED, *PASSING):

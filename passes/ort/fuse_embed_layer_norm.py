@@ -14,7 +14,7 @@ OPERATOR = "com.microsoft::EmbedLayerNormalization"
 
 @dataclass(frozen=True)
 class Embedding:
-    """What is looked up: words; positions, whose ids are None when they are counted; and segments, if there are."""
+    """The lookups: words, positions, whose ids are not needed if they count up (`counted`), and segments, if any."""
 
     words: Lookup
     positions: Lookup
@@ -122,7 +122,7 @@ def _embedding(total: Value) -> Embedding:
 
 
 def _roles(found: list[Lookup], grid: tuple[int | str | None, ...]) -> Embedding:
-    """Choose who are the words, the positions and the segments: by which ids count, and by their shape."""
+    """Identify the words, the positions and the segments, by ids that count up and by the shapes of the ids."""
     counted = [one for one in found if counts(one.ids, grid[1])]
     rows = [one for one in found if one.ids.shape in ((1, grid[1]), grid[1:])]
     positions = (counted or rows or found[1:2])[0]

@@ -1,4 +1,4 @@
-"""Gemm and the activation after it, as FusedGemm."""
+"""Gemm and the activation after it, fused into FusedGemm."""
 
 from surgery import Builder, Match, Parity, Value, pattern_pass
 
@@ -10,7 +10,7 @@ PARAMETERS = {
     "Selu": ("alpha", "gamma"),
     "ThresholdedRelu": ("alpha",),
 }
-"""The attributes of activations, which FusedGemm wants all, whatever their defaults."""
+"""The attributes of activations; FusedGemm needs all of them, regardless of their defaults."""
 
 
 @pattern_pass(

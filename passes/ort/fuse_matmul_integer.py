@@ -1,4 +1,4 @@
-"""Products of integers and what makes floats of them, as one operator."""
+"""Integer products and their conversion to float, fused into one operator."""
 
 from surgery import Builder, Match, Parity, Refusal, Value, pattern_pass
 
@@ -64,7 +64,7 @@ def _columns(m: Match) -> int:
 
 
 def _scales(m: Match, columns: int) -> tuple[Value, Value]:
-    """Return the scale of the data, which is one number, and that of the weight."""
+    """Return the scale of the data, which is one number, and the scale of the weight."""
     for one, other in ((m.first, m.second), (m.second, m.first)):
         if _is_one(one) and _is_per_column(other, columns) and other.is_constant:
             return one, other
@@ -80,7 +80,7 @@ def _is_per_column(value: Value, columns: int) -> bool:
 
 
 def _is_alone(m: Match, scale: Value) -> bool:
-    """Return whether the data are quantized for this product alone, and all of it is what that gave."""
+    """Return whether the data, their scale and zero point come from a quantization that only this product reads."""
     outputs = m.a.producer.outputs
     if [m.a, scale, m.a_zero] != outputs or m.b.dtype is None:
         return False

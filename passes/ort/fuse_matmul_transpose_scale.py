@@ -1,4 +1,4 @@
-"""Transposes and scales around matrix products, as FusedMatMul."""
+"""Transposes and scales around matrix products, fused into FusedMatMul."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _may_go(node: Node, place: int) -> bool:
 
 
 def _scaled_result(node: Node) -> Node | None:
-    """Return the one node that reads a product, when it may scale it."""
+    """Return the only reader of a product if it may scale it; otherwise None."""
     result = node.outputs[0]
     readers = result.consumers
     if result.is_output or result.reads != 1 or readers[0].op not in ("Mul", "Div"):
@@ -77,7 +77,7 @@ def _flags(factor: Factor) -> tuple[int, int]:
 
 
 def _widest(factor: Factor, node: Node, refused: list[Refusal]) -> Factor:
-    """Return a factor without all that can be taken in, and note why more cannot."""
+    """Return a factor without all nodes that can be absorbed, and record why others cannot."""
     taken: list[Node] = []
     while True:
         try:
@@ -91,7 +91,7 @@ def _widest(factor: Factor, node: Node, refused: list[Refusal]) -> Factor:
 
 
 def _end_of(node: Node, refused: list[Refusal]) -> tuple[Value, float]:
-    """Return what scales of the result give, and by what they scale it."""
+    """Return the scaled result of a product, and the total scale."""
     end, scale = node.outputs[0], 1.0
     reader = _scaled_result(node)
     while reader is not None and reader.scope is node.scope:

@@ -1,4 +1,4 @@
-"""Mixtures of experts, as MoE."""
+"""Mixtures of experts, fused into MoE."""
 
 import numpy as np
 
@@ -121,7 +121,7 @@ def fuse_moe(m: Match, new: Builder) -> Value:
 
 
 def _sizes(m: Match) -> tuple[int, int, int]:
-    """Return the number of experts, their inner width, and the width of rows."""
+    """Return the number of experts, their inner width, and the width of the rows."""
     outer, inner = m.gate_up.static_shape, m.down.static_shape
     if outer is None or inner is None or len(outer) != 3 or len(inner) != 3:
         raise Refusal("the weights of the experts are not matrices of known sizes")

@@ -45,7 +45,7 @@ def _declare(graph: Graph, value: Value) -> None:
 
 
 def _known(graph: Graph, value: Value) -> Dims | None:
-    """Return the dims that inference knows; None in the place of one that it made up a name for."""
+    """Return the dims that inference knows, with None for a dim whose name it invented."""
     shape = value.shape
     if shape is None:
         return None
@@ -53,7 +53,7 @@ def _known(graph: Graph, value: Value) -> Dims | None:
 
 
 def _finer(old: int | str | None, new: int | str | None) -> int | str | None:
-    """Choose between a declared dim and an inferred one: a number, else what is declared, else what is inferred."""
+    """Choose between a declared and an inferred dim: an inferred number, else the declared dim, else the inferred."""
     return new if old is None or isinstance(new, int) else old
 
 

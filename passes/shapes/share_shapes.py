@@ -1,4 +1,4 @@
-"""Shapes that are computed again and again."""
+"""Shapes that are computed repeatedly."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ._sources import Run, find_sources
 from ._targets import COPY, Extent, expand_target, reshape_target
 
 Piece = Run | tuple[int, ...]
-"""A part of a vector: extents of a tensor, or numbers."""
+"""A part of a vector: extents of one tensor, or numbers."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """An input that reads what is known of a shape, and the pieces of it; or the value that it may read as well.
+    """An input that reads a known shape, and the pieces of that shape; or an equal value that it can read instead.
 
-    `place` is where the reader, or the node that holds it, stands in the main graph.
+    `place` is the place of the reader, or of the node that contains it, in the main graph.
     """
 
     node: Node
@@ -72,7 +72,7 @@ def share_shapes(graph: Graph) -> None:
 
 
 class _Sharing:
-    """What reads shapes in the main graph, and which nodes compute them now."""
+    """The readers of shapes in the main graph, and the nodes that compute shapes at present."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -88,7 +88,7 @@ class _Sharing:
         self.demands = sorted(self._demands(), key=lambda demand: demand.place)
 
     def _in_use(self) -> dict[Node, None]:
-        """Return the computing nodes that a reader needs: nothing takes a dead one away, nor what it reads."""
+        """Return the computing nodes that a reader needs; this pass does not remove dead nodes or their inputs."""
         found: set[Node] = set()
         pending = [node for node, _ in self._readers()]
         while pending:
@@ -99,7 +99,7 @@ class _Sharing:
         return {node: None for node in self.computing if node in found}
 
     def _demands(self) -> Iterator[Demand]:
-        """Yield what is read by others than the computing nodes, and by those of them that must stay."""
+        """Yield the inputs of nodes other than the computing ones, and of computing nodes that must stay."""
         pending = self._readers()
         while pending:
             node, place = pending.pop()
@@ -118,7 +118,7 @@ class _Sharing:
                     pending.append((producer, self.places[producer]))
 
     def _readers(self) -> list[tuple[Node, int]]:
-        """List the nodes that need what others compute, with their places; those in subgraphs too."""
+        """List the nodes other than the computing ones, including those in subgraphs, with their places."""
         found = [(node, place) for node, place in self.places.items() if node not in self.computing]
         holders = self.graph.holders()
         for node in self.graph.nodes() if holders else ():
@@ -131,7 +131,7 @@ class _Sharing:
         return found
 
     def _pieces(self, wanted: tuple[Extent, ...], place: int) -> tuple[Piece, ...] | None:
-        """Divide a vector into pieces, as long as can be; None when no tensor has one of the extents."""
+        """Divide a vector into pieces that are as long as possible; None if no tensor has one of the extents."""
         pieces: list[Piece] = []
         while wanted:
             numbers = tuple(takewhile(lambda item: isinstance(item, int), wanted))
@@ -151,7 +151,7 @@ class _Sharing:
 
 
 def _only_computes(node: Node) -> bool:
-    """Return whether all that a node gives are shapes that are known."""
+    """Return whether all results of a node are known shapes that are computed."""
     return all(not value.is_output and not value.is_constant and value.elements is not None for value in node.outputs)
 
 
@@ -160,12 +160,12 @@ def _key(value: Value) -> tuple[object, ...]:
 
 
 def _is_plain(value: Value) -> bool:
-    """Return whether a value is what Shape gives, or one element of it."""
+    """Return whether a value has the form of a result of Shape, or of one element of it."""
     return value.dtype is not None and value.dtype.name == "INT64" and value.rank in (0, 1)
 
 
 def _wanted(node: Node, index: int, value: Value) -> tuple[Extent, ...]:
-    """Return the elements that an input must have, in the shortest way to write them."""
+    """Return the elements that an input must have, in their simplest form."""
     try:
         if index == 1 and node.op == "Reshape" and node.opset >= 5:
             return tuple(reshape_target(node))
@@ -177,7 +177,7 @@ def _wanted(node: Node, index: int, value: Value) -> tuple[Extent, ...]:
 
 
 class _Maker:
-    """Makes the nodes that demands are met with, each once, before the first node that needs it."""
+    """Creates the nodes that satisfy the demands, each once, before the first node that needs it."""
 
     def __init__(self, new: Builder, sharing: _Sharing) -> None:
         self.new = new
@@ -189,7 +189,7 @@ class _Maker:
         self.scalars = Counter(piece.source for piece in scalars if isinstance(piece, Run))
 
     def meet(self, demand: Demand) -> None:
-        """Let an input read what it demands."""
+        """Make an input read the value that it demands."""
         new = self.new.at(self.sharing.nodes[demand.place])
         old = demand.node.required_input(demand.index)
         value = demand.value or self._vector(new, demand)

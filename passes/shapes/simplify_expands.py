@@ -1,4 +1,4 @@
-"""Expands that others do as well, or whose shape is computed."""
+"""Expands that are redundant because readers broadcast, or whose shape is computed."""
 
 import numpy as np
 

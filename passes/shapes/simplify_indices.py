@@ -1,4 +1,4 @@
-"""Indices that name every place in order, and what is asked of them."""
+"""Indices of all positions in order, and comparisons of positions."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def simplify_indices(graph: Graph) -> None:
 
 
 def _takes_all(node: Node, indices: Value) -> bool:
-    """Return whether the indices name every place of what is gathered from, in order."""
+    """Return whether the indices list all positions of the data, in order."""
     shape = node.required_input(0).shape
     if not shape:
         return False
@@ -76,7 +76,7 @@ def _takes_all(node: Node, indices: Value) -> bool:
 
 
 def _names_places(indices: Value, shape: tuple[int | str | None, ...]) -> bool:
-    """Return whether index tuples are the coordinates themselves, in order and of the same extents."""
+    """Return whether index tuples are the coordinates themselves, in order and with the same extents."""
     joined, places = indices.producer, indices.shape
     if joined is None or joined.op != "Concat" or places is None or joined.attr("axis") not in (-1, len(places) - 1):
         return False
@@ -94,7 +94,7 @@ def _names_places(indices: Value, shape: tuple[int | str | None, ...]) -> bool:
 
 
 def _as_reshape(data: Value, result: Value) -> tuple[Value, list[int]] | None:
-    """Find a tensor with the elements of the data that a Reshape by a constant turns into the result."""
+    """Find a tensor with the elements of the data that a Reshape with a constant shape turns into the result."""
     for source in reshaped(data):
         shape = source.shape
         if shape is not None and result.shape is not None and 0 not in shape and 0 not in result.shape:
@@ -109,7 +109,7 @@ def _as_reshape(data: Value, result: Value) -> tuple[Value, list[int]] | None:
 
 
 def _answer(node: Node) -> bool | None:
-    """Decide a comparison between places and a number."""
+    """Return the result of a comparison of positions with a number if it is the same for all; otherwise None."""
     for index, op in ((0, node.op), (1, _SWAPPED[node.op])):
         lowest, limit = smallest(node.required_input(index)), node.required_input(1 - index).elements
         if lowest is None or limit is None or len(limit) != 1 or not isinstance(limit[0], int):

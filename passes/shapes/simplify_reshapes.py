@@ -1,4 +1,4 @@
-"""Reshapes by a shape that is computed."""
+"""Reshapes with a computed shape."""
 
 import numpy as np
 
@@ -41,7 +41,7 @@ def simplify_reshapes(graph: Graph) -> None:
 
 
 def _constant(node: Node, source: Value) -> list[int] | None:
-    """Return the shape by which a Reshape can read a source, if nothing of it needs to be computed."""
+    """Return the shape with which a Reshape can read a source if it is constant; otherwise None."""
     target = reshape_target(node, None if source == node.input(0) else source)
     numbers = [item for item in target if isinstance(item, int)]
     return numbers if len(numbers) == len(target) else None

@@ -1,4 +1,4 @@
-"""The fusions for transformers that come with ONNX Runtime."""
+"""The fusions for transformers that ship with ONNX Runtime."""
 
 from typing import Literal
 

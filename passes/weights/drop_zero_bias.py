@@ -1,4 +1,4 @@
-"""Biases of nothing but zeros."""
+"""Biases that are all zero."""
 
 import numpy as np
 

@@ -1,17 +1,17 @@
-"""Initial states of nothing but zeros."""
+"""Initial states that are all zero."""
 
 import numpy as np
 
 from surgery import Builder, Graph, Node, Parity, Value, graph_pass
 
 STATES = {"GRU": (5,), "LSTM": (5, 6), "RNN": (5,), "com.microsoft::DynamicQuantizeLSTM": (5, 6)}
-"""Recurrent operators, and which of their inputs are initial states."""
+"""Recurrent operators, and the positions of their initial states."""
 
 MOVES = {"Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose"} | {
     "Cast",
     "Unsqueeze",
 }
-"""Operators whose result holds elements of their first input only: zeros when those are zeros."""
+"""Operators whose result holds only elements of their first input, so it is zero if these are."""
 
 Dim = int | str | None
 
@@ -43,7 +43,7 @@ def drop_zero_state(graph: Graph) -> None:
 
 
 def _origins(state: Value) -> list[Value | Node] | None:
-    """List the constants, and the nodes that fill a shape, that all elements of a value come from; None if others."""
+    """List the constants and ConstantOfShape nodes of all elements of a value; None if there are other sources."""
     found: list[Value | Node] = []
     pending = [state]
     while pending:
@@ -72,7 +72,7 @@ def _drop(node: Node, position: int, state: Value, new: Builder) -> None:
 
 
 def _is_zero(origin: Value | Node) -> bool:
-    """Return whether a constant, or what a node fills a shape with, is 0 and not -0.0."""
+    """Return whether a constant, or the number with which a node fills a shape, is 0 and not -0.0."""
     if isinstance(origin, Value):
         array = origin.constant
     else:
@@ -82,12 +82,12 @@ def _is_zero(origin: Value | Node) -> bool:
 
 
 def _wanted(node: Node) -> tuple[Dim, ...]:
-    """Return the shape that the operator asks for: directions, batch and hidden size, the batch first in layout 1."""
+    """Return the required shape of the state: directions, batch and hidden size; the batch comes first in layout 1."""
     data, recurrence = node.required_input(0).shape, node.required_input(2).shape
     batch_first = node.attr("layout", 0) == 1
     batch = data[0 if batch_first else 1] if data is not None and len(data) == 3 else None
     directions = 2 if node.attr("direction", "forward") == "bidirectional" else 1
-    # The matrix of DynamicQuantizeLSTM lies the other way round, and it has no default.
+    # The matrix of DynamicQuantizeLSTM is transposed, and its hidden_size has no default.
     hidden: Dim = node.attr("hidden_size")
     if hidden is None and recurrence is not None and len(recurrence) == 3 and not node.domain:
         hidden = recurrence[2]

@@ -1,4 +1,4 @@
-"""Factors and shifts in front of linear layers."""
+"""Factors and shifts before linear layers."""
 
 from collections import deque
 
@@ -11,7 +11,7 @@ OPERATORS = (*ELEMENTWISE, "BatchNormalization")
 RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 GELU_SINCE = 20
 LONGEST = 4
-"""Factors and shifts in a row that are looked past to tell an idiom."""
+"""Maximum number of consecutive nodes that are stepped over to recognize an idiom."""
 
 
 @graph_pass("fold-affine-before", parity=Parity.CLOSE)
@@ -65,7 +65,7 @@ def _fold(change: Affine, readers: list[Node], keep_gelu: bool, new: Builder) ->
 
 
 def _ends_an_idiom(data: Value) -> bool:
-    """Return whether a value comes from a product or a quotient of computed values, as in Gelu and in RMSNorm."""
+    """Return whether a value comes from a product or a quotient of computed values, as in Gelu and RMSNorm."""
     for _ in range(LONGEST):
         producer = data.producer
         if producer is not None and producer.op in RESHAPES:
@@ -97,7 +97,7 @@ def _is_one_more_than_erf(value: Value) -> bool:
 
 
 def _half_inside(product: Node) -> Affine | None:
-    """Return the multiplication by a number of one side of a Gelu's product."""
+    """Return the multiplication by a number on one side of the product of a Gelu; None if there is none."""
     if product.opset >= GELU_SINCE or len(product.inputs) != 2:
         return None
     for side, other in (product.inputs, product.inputs[::-1]):
@@ -111,7 +111,7 @@ def _half_inside(product: Node) -> Affine | None:
 
 
 def _fold_half(change: Affine, product: Node, new: Builder) -> None:
-    """Let the layers after a product take in a factor of one of its sides."""
+    """Make the layers after a product absorb a factor of one of its sides."""
     side, value = change.node.outputs[0], product.outputs[0]
     readers = value.consumers
     new.require(not value.is_output and not side.is_output, "the value before the layer is an output")

@@ -1,4 +1,4 @@
-"""Hard gates whose scale the layers after them have."""
+"""Hard gates whose scale the layers after them absorb."""
 
 import math
 
@@ -64,7 +64,7 @@ def _fold(clip: Node, product: Node, new: Builder) -> None:
 
 
 def _sides(add: Node) -> tuple[Value | None, Value | None]:
-    """Return what an Add adds a constant number to, and the number."""
+    """Return the value to which an Add adds a constant number, and the number; (None, None) for other Adds."""
     first, second = add.input(0), add.input(1)
     if first is None or second is None or add.opset < 7 or first.is_constant == second.is_constant:
         return None, None

@@ -1,4 +1,4 @@
-"""Factors far after the weights that can hold them."""
+"""Factors far downstream of the weights that can absorb them."""
 
 import numpy as np
 
@@ -37,7 +37,7 @@ def fold_scales(graph: Graph) -> None:
 
 
 def _scaled(node: Node) -> tuple[Value, Value] | None:
-    """Return the value and the scalar constant that a node multiplies or divides it by."""
+    """Return a value and the scalar constant by which a node multiplies or divides it; None for other nodes."""
     first, second = node.input(0), node.input(1)
     if first is None or second is None or node.opset < 7 or first.is_constant == second.is_constant:
         return None
@@ -65,7 +65,7 @@ def _fold(value: Value, constant: Value, node: Node, regions: Regions, new: Buil
 
 
 def _scale(taken: Taken, factor: float, new: Builder) -> None:
-    """Let one input of a node read a constant that carries the factor."""
+    """Make one input of a node read a constant that includes the factor."""
     array = taken.value.constant
     assert array is not None
     scaled = np.array(array)

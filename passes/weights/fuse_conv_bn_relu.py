@@ -9,7 +9,7 @@ from surgery import Builder, Graph, Node, Parity, Refusal, graph_pass
 from ._shared import fold_batch_norm
 
 ACTIVATIONS = ("Clip", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Tanh")
-"""What com.microsoft::FusedConv computes on the CPU (tried with ONNX Runtime 1.31)."""
+"""The activations that com.microsoft::FusedConv computes on the CPU (tested with ONNX Runtime 1.31)."""
 
 
 @graph_pass("fuse-conv-bn-relu", parity=Parity.CLOSE)
@@ -55,7 +55,7 @@ def _producer(node: Node, *ops: str) -> Node | None:
 
 
 def _require_private(conv: Node, reader: Node, new: Builder) -> None:
-    """Refuse when the result of the convolution is seen by anything but the reader."""
+    """Refuse if the result of the convolution is an output, or is read by other nodes than the reader."""
     new.require(conv.scope is reader.scope, "the chain crosses the boundary of a subgraph")
     new.require(not conv.outputs[0].is_output, "the convolution is a graph output")
     new.require(len(conv.outputs[0].consumers) == 1, "the convolution is read by others")
@@ -88,7 +88,7 @@ def _fuse(conv: Node, activation: Node, new: Builder) -> None:
 
 
 def _parameters(activation: Node, new: Builder) -> list[float] | None:
-    """Return the numbers of an activation in the order in which FusedConv takes them."""
+    """Return the numbers of an activation in the order that FusedConv expects."""
     match activation.op:
         case "LeakyRelu":
             return [activation.attr("alpha")]
@@ -103,7 +103,7 @@ def _parameters(activation: Node, new: Builder) -> list[float] | None:
 
 
 def _bound(clip: Node, position: int, name: str, absent: float, new: Builder) -> float:
-    """Return a bound of Clip, an attribute before opset 11; without it the limit of the type holds."""
+    """Return a bound of Clip, which is an attribute before opset 11; `absent` if it is missing."""
     if clip.opset < 11:
         return float(clip.attr(name, absent))
     value = clip.input(position)

@@ -1,4 +1,4 @@
-"""Gemm + Add as one Gemm."""
+"""Gemm + Add fused into one Gemm."""
 
 import numpy as np
 
@@ -51,7 +51,7 @@ def fuse_gemm_add(m: Match, new: Builder) -> Value:
 
 
 def _sum(gemm: Node, bias: Array) -> Array:
-    """Return what a Gemm adds to its product."""
+    """Return the term that a Gemm adds to its product, beta · bias."""
     with np.errstate(all="ignore"):
         return np.asarray(wide(bias) * gemm.attr("beta", 1.0))
 

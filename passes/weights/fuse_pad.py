@@ -1,16 +1,16 @@
-"""Zeros in front of a convolution or a pooling."""
+"""Padding before a convolution or a pooling operator."""
 
 import numpy as np
 
 from surgery import Builder, Graph, Node, Parity, Refusal, Value, graph_pass
 
 CONVOLUTIONS = {"Conv": None, "ConvInteger": 2, "QLinearConv": 2}
-"""The operators that pad with zero, each with the input that says which number stands for zero."""
+"""The operators that pad with zero, each with the position of its zero point."""
 
 POOLS = ("AveragePool", "MaxPool")
 
 NOT_NEGATIVE = {"Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softmax", "Softplus", "Sqrt"}
-"""Operators with results of zero or more."""
+"""Operators whose results are zero or positive."""
 
 
 @graph_pass("fuse-pad", parity=Parity.CLOSE)
@@ -62,7 +62,7 @@ def _fuse(pad: Node, reader: Node, new: Builder) -> None:
 
 
 def _own_padding(reader: Node, new: Builder) -> list[int]:
-    """Return the padding that the reader does already: all starts, then all ends."""
+    """Return the reader's own padding: all starts, then all ends."""
     extents = reader.attr("kernel_shape")
     if extents is None:
         weight = reader.required_input(3 if reader.op == "QLinearConv" else 1)
@@ -76,7 +76,7 @@ def _own_padding(reader: Node, new: Builder) -> list[int]:
 
 
 def _added(pad: Node, spatial: int, new: Builder) -> list[int]:
-    """Return the padding of a Pad in the order of the reader; refuse where the batch or the channels grow."""
+    """Return the padding of a Pad in the order of the reader; refuse if it pads the batch or the channels."""
     amounts = _amounts(pad)
     rank = spatial + 2
     axes = _axes(pad, rank)
@@ -133,7 +133,7 @@ def _require_pool(pad: Node, pool: Node, own: list[int], added: list[int], new: 
     new.require(
         not pool.attr("ceil_mode") and set(pool.attr("dilations", [1])) == {1}, "the windows are not plain ones"
     )
-    # A window of nothing but padding has no average and no maximum; ONNX Runtime does not accept it.
+    # A window that contains only padding has no average and no maximum; ONNX Runtime does not accept it.
     fits = all(mine + more < extent for mine, more, extent in zip(own, added, kernel * 2))
     new.require(fits, "a window could be entirely in the padding")
     if pool.op == "AveragePool":

@@ -15,15 +15,15 @@ ELEMENTWISE = {
     *("Abs", "Clip", "Elu", "Erf", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Relu", "Sigmoid"),
     *("Softplus", "Sqrt", "Tanh", "Add", "Div", "Mul", "Pow", "Sub"),
 }
-"""What activations are made of: operators on single elements, and on pairs of them."""
+"""The operators of activations, on single elements and on pairs of elements."""
 
 LONGEST = 16
-"""Nodes of an activation that are looked at."""
+"""Maximum depth of the nodes of an activation."""
 
 
 @dataclass(frozen=True)
 class Activation:
-    """Elementwise nodes, in order, that compute one value from one other."""
+    """Elementwise nodes, in order, that compute one value from another."""
 
     entry: Value
     nodes: tuple[Node, ...] = ()
@@ -31,14 +31,14 @@ class Activation:
 
 @dataclass(frozen=True)
 class Step:
-    """A layer and the activation that is computed from its result."""
+    """A layer and the activation computed from its result."""
 
     layer: Layer
     activation: Activation
 
     @property
     def channels(self) -> tuple[int, int]:
-        """How many channels come in and go out."""
+        """The numbers of input and output channels."""
         shape = self.layer.weight.static_shape or (0, 0)
         return shape[0], shape[1]
 
@@ -82,7 +82,7 @@ def _to_channels_last(transpose: Node) -> bool:
 
 
 def _move_up(transpose: Node, graph: Graph) -> None:
-    """Move a Transpose in front of the layers that lead to it."""
+    """Move a Transpose before the layers that lead to it."""
     steps = _steps_above(transpose)
     while steps and steps[-1].channels[0] > steps[0].channels[1]:
         steps.pop()
@@ -97,7 +97,7 @@ def _move_up(transpose: Node, graph: Graph) -> None:
 
 
 def _move_down(matmul: Node, graph: Graph) -> None:
-    """Move a Transpose in front of a layer after it."""
+    """Move a Transpose from before a layer to after it."""
     readers = matmul.outputs[0].consumers
     layer = layer_above(readers[0].outputs[0]) if len(readers) == 1 and readers[0].op == "Add" else None
     activation = None if layer is None or layer.node != matmul else _activation(matmul.required_input(0), matmul)
@@ -116,7 +116,7 @@ def _move_down(matmul: Node, graph: Graph) -> None:
 
 
 def _steps_above(transpose: Node) -> list[Step]:
-    """List the layers that lead to a Transpose and to nothing else, the last one first."""
+    """List the layers that lead only to a Transpose, the last one first."""
     steps: list[Step] = []
     value, reader = transpose.required_input(0), transpose
     while (activation := _activation(value, reader)) is not None:
@@ -134,7 +134,7 @@ def _is_matrix(layer: Layer) -> bool:
 
 
 def _activation(value: Value, reader: Node) -> Activation | None:
-    """Find the elementwise nodes that compute what a node reads; None when they start from more than one value."""
+    """Find the elementwise nodes that compute the operand of a node; None if they start from several values."""
     order: list[Node] = []
     entries: dict[Value, None] = {}
     _climb(value, LONGEST, order, entries)
@@ -144,7 +144,7 @@ def _activation(value: Value, reader: Node) -> Activation | None:
 
 
 def _climb(value: Value, longest: int, order: list[Node], entries: dict[Value, None]) -> None:
-    """Put the elementwise nodes above a value in order, and collect the values that they start from."""
+    """List the elementwise nodes upstream of a value in order, and collect the values from which they start."""
     node = value.producer
     if node is None or node.op not in ELEMENTWISE or longest == 0 or layer_above(value) is not None:
         entries[value] = None
@@ -156,7 +156,7 @@ def _climb(value: Value, longest: int, order: list[Node], entries: dict[Value, N
 
 
 def _convolve(layer: Layer, value: Value, rank: int, new: Builder) -> Value:
-    """Make the Conv that computes a layer over axis 1."""
+    """Build the Conv that computes a layer over axis 1."""
     new.require(new.target.computes("Conv", layer.weight.dtype), "runtimes do not compute Conv in this type")
     weight = own_constant(layer.weight, "the weight is not constant")
     ones = [1] * (rank - 2)

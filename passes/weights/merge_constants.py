@@ -10,10 +10,10 @@ from ._layers import ELEMENTWISE, Affine, affine
 from ._shared import SMALL, Array, fit_each
 
 CANCELS = 256
-"""A sum of constants that is smaller than its parts by this factor: x + a - a rounds x, and may be meant to."""
+"""Constants whose sum is smaller than its parts by this factor are kept: x + a - a may round x on purpose."""
 
 STEPPING = {"Cast", "Ceil", "Equal", "Floor", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Round", "Sign"}
-"""Operators that can turn a difference in the last digit into one of a whole step."""
+"""Operators that can turn a difference in the last digit into a whole step."""
 
 
 @graph_pass("merge-constants", parity=Parity.CLOSE)
@@ -55,14 +55,14 @@ def _elementwise(node: Node) -> Affine | None:
 
 
 def _fits(inner: Affine, outer: Affine) -> bool:
-    """Return whether one operator can do what both do."""
+    """Return whether one operator can replace both."""
     factors = all(not step.shifts for step in (inner, outer))
     shifts = all(bool((np.abs(step.factor) == 1).all()) and step.factor.size == 1 for step in (inner, outer))
     return factors or shifts
 
 
 def _merge(inner: Affine, outer: Affine, new: Builder) -> Value:
-    # A factor of one or a shift of zero may still enlarge the result: the constant takes the shape of them all.
+    # A factor of one or a shift of zero may still enlarge the result: the constant gets the broadcast shape of all.
     shape = np.broadcast_shapes(*(array.shape for step in (inner, outer) for array in (step.factor, step.shift)))
     with np.errstate(all="ignore"):
         factor = inner.factor * outer.factor

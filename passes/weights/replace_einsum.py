@@ -1,4 +1,4 @@
-"""Einsum as the operator that it spells."""
+"""Einsum replaced with the operator to which it is equivalent."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import numpy as np
 from surgery import Builder, Graph, Node, Parity, Refusal, Value, graph_pass
 
 FLOATS = frozenset({"FLOAT16", "FLOAT", "DOUBLE"})
-"""ONNX Runtime has an Einsum of bfloat16 on the CPU, and nothing that could stand in its place."""
+"""Types without bfloat16: ONNX Runtime has an Einsum of bfloat16 on the CPU, but no replacements for it."""
 
 TYPES = FLOATS | {"INT32", "INT64", "UINT32", "UINT64"}
-"""The types of MatMul and ReduceSum; Einsum has more."""
+"""The types of MatMul and ReduceSum; Einsum supports more."""
 
 
 @dataclass(frozen=True)
 class Operand:
-    """An input of an Einsum: its labels and, where it can be read in another order, the Transpose in front."""
+    """An input of an Einsum with its labels; `source` is the operand before its Transpose, if any."""
 
     value: Value
     labels: str
 
     def extent(self, label: str) -> int | str | None:
-        """Return how many elements lie along the axis of a label."""
+        """Return the extent of the axis of a label; None if it is not known."""
         shape = self.value.shape
         return None if shape is None or len(shape) != len(self.labels) else shape[self.labels.index(label)]
 
     @property
     def source(self) -> Operand | None:
-        """What stands in front of the Transpose that makes the operand, when nothing else reads that."""
+        """The operand before the Transpose that produces this one, if nothing else reads this one; otherwise None."""
         node = self.value.producer
         if node is None or node.op != "Transpose" or self.value.is_output or self.value.reads > 1:
             return None
@@ -60,7 +60,7 @@ def replace_einsum(graph: Graph) -> None:
 
 
 def _read(node: Node) -> tuple[list[Operand], str]:
-    """Return the operands and the labels of the result; without an arrow those that occur once, in their order."""
+    """Return the operands and the labels of the result: without an arrow, those that occur once, sorted."""
     equation = node.attr("equation").replace(" ", "")
     if "." in equation:
         raise Refusal("the equation leaves axes open")
@@ -109,14 +109,14 @@ def _two(operands: list[Operand], result: str, new: Builder) -> Value:
 
 
 def _product(operands: list[Operand], result: str, new: Builder) -> Value:
-    """Multiply where the axes of each operand are the last ones of the result, in order."""
+    """Build a Mul; refuse unless the axes of each operand are the last axes of the result, in order."""
     fits = all(result.endswith(operand.labels) for operand in operands)
     new.require(fits and result in (operands[0].labels, operands[1].labels), "the axes are not in the order of a Mul")
     return new.node("Mul", operands[0].value, operands[1].value)
 
 
 def _matmul(left: Operand, right: Operand, result: str, summed: str, new: Builder) -> Value | None:
-    """Multiply where the result is the batch, a label of the left and one of the right operand."""
+    """Build a MatMul or Gemm if the result is the batch, a label of the left and one of the right; else None."""
     if len(result) < 2 or result[-2] not in left.labels or result[-1] not in right.labels:
         return None
     batch, row, column = result[:-2], result[-2], result[-1]
