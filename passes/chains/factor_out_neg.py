@@ -20,8 +20,8 @@ def factor_out_neg(graph: Graph) -> None:
 
     Right because the sign of a product is the product of the signs, and that changes no other bit. The signs are a
     constant along the concatenated axis, whose pieces must have known extents. The product with the signs is computed
-    once, which saves one node for each place but the first; a constant c absorbs them. Rotary embeddings are exported
-    in this form, with the same sine in each layer. Values with other consumers stay.
+    once, which saves one node for each product except the first; a constant c absorbs the signs. Rotary embeddings are
+    exported in this form, with the same sine in each layer. Values with other consumers stay.
 
     Example:
         g (float[N,4] a, float[N,4] b, float[4] c) => (float[N,4] y) <int64[2] halves = {2, 2}> {

@@ -32,12 +32,12 @@ Array = np.ndarray[Any, Any]
 def moves_to_gather(graph: Graph) -> None:
     """Turn a chain of Reshape, Transpose, Gather, Slice and Concat of Slices into one Gather of rows.
 
-    Right because each of them hands elements through, and which one goes where is found by sending the numbers of
-    the elements through the chain. When they come out in runs the chain moves rows, and a Gather of those rows does
-    the same. At most the first dim may be symbolic, or a multiple of a symbol: the batch, which every step leaves
-    outermost. So one item of it tells for all. This is how a shifted window is cut out of an image, or neighbouring
-    patches are merged. Chains without a choice of elements are left to merge-layouts; rows of few elements stay, for
-    many small moves are slow; and so does everything that would not take fewer nodes.
+    Right because each of them only passes elements on, and the destination of each element is found by applying the
+    chain to the numbers of the elements. If they come out in runs, the chain moves rows, and a Gather of these rows
+    does the same. At most the first dim may be symbolic, or a multiple of a symbol: it is the batch, which every step
+    leaves outermost, so one batch item is enough. This is how a shifted window is cut out of an image, or neighboring
+    patches are merged. Chains that do not select elements are left to merge-layouts. Rows of few elements stay, because
+    many small moves are slow, and so do chains for which no node would be saved.
 
     Example:
         g (float[N,4,4,16] x) => (float[N,2,2,2,2,16] y)

@@ -9,13 +9,12 @@ from ._turned import push
 def push_transposes(graph: Graph) -> None:
     """Move Transposes out of regions of elementwise operators, Softmax and Concat if that leaves fewer of them.
 
-    Right because such an operator does with each element what it does in whichever order the axes stand; an axis that
-    it names stands elsewhere then. All operators that read one another's values are turned together: a Transpose in
-    front of them goes, one after them that undoes it goes too, and where something else comes in or goes out a
-    Transpose has to be put. That is done only when fewer nodes are left, so that it ends. Small constants are turned
-    themselves. A kernel may compute the last elements of a buffer in another way than those before them, so that the
-    Log of elements in another order can differ in its last bit. Before opset 7 operands are broadcast in another way,
-    and before 13 Softmax joins axes; those stay.
+    Right because such operators compute the same in any order of the axes; an axis that they name gets its new number.
+    All operators that read each other's values are transposed together. A Transpose before them is removed, and so is
+    one after them that undoes it; where other values enter or leave, a Transpose is inserted. This is done only if
+    fewer nodes remain, so the pass terminates. Small constants are transposed directly. A kernel may compute the last
+    elements of a buffer differently from those before, so the Log of elements in another order can differ in its last
+    bit. Before opset 7 operands are broadcast differently, and before opset 13 Softmax joins axes; those nodes stay.
 
     Example:
         g (float[N,3,4,5] x) => (float[N,3,4,5] y) {

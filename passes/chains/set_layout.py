@@ -23,12 +23,12 @@ def set_layout(
 ) -> None:
     """Change the layout of inputs and outputs to channels-last (NHWC) or channels-first (NCHW).
 
-    Right because a Transpose at the port undoes it for the model, and no element is computed. Elementwise operators may
-    be turned, and the kernel of a Log rounds an element by its place in the buffer. Where the port is read
-    or made by a Transpose the two become one, or none where they undo each other, as at the input of a model that was
-    exported from TensorFlow. Elementwise operators between two that cancel are turned. Another Transpose is not put
-    into the model: a Conv is channels first in ONNX, so that one stays at an input in NHWC of a convolutional model,
-    and one at an output that is still an image.
+    Right because a Transpose at the port restores the old layout for the model, and no element is computed. If a
+    Transpose reads or produces the port, the two become one, or none if they cancel, as at the input of a model that
+    was exported from TensorFlow. Elementwise operators between two Transposes that cancel are transposed; this can
+    change the last bit, because the kernel of Log, for example, rounds an element by its place in the buffer. Other
+    Transposes are not moved into the model: a Conv is channels-first in ONNX, so one stays at an NHWC input of a
+    convolutional model, and one at an output that is still an image.
 
     Options:
         layout: the new layout; the ports must have the opposite layout of the same rank.

@@ -46,8 +46,8 @@ def embed_preprocessing(
         antialias: whether to filter when downsampling; since opset 18.
         swap_channels: whether to reverse the channels, from BGR to RGB or back.
         scale: a factor, one number or one per channel of the model; 1/255 is 0.00392156862745098.
-        mean: the mean to subtract then.
-        std: the divisor then.
+        mean: the mean, which is subtracted afterwards.
+        std: the divisor, which is applied last.
 
     Example:
         # options: {dtype: uint8, layout: NHWC, scale: 0.00392156862745098, mean: [0.5, 0.4, 0.3], std: 0.25}

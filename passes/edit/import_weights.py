@@ -28,11 +28,11 @@ def import_weights(
 
     Options:
         file: the file with the tensors.
-        names: names of the model for names of the file, where they differ; globs and regular expressions will do,
+        names: names in the model by names in the file, where they differ; globs and regular expressions are allowed,
             `{'bert.*': '*'}`.
-        transpose: initializers, by name or glob, that hold the transpose of what the file has, as for MatMul a Linear
-            layer of PyTorch.
-        unknown: what to do with tensors of the file that the model has no initializer for.
+        transpose: initializers, by name or glob, that hold the transpose of the tensor in the file, as the weight of
+            a MatMul does for a Linear layer of PyTorch.
+        unknown: what to do with tensors of the file for which the model has no initializer.
     """
     tensors = graph.read_tensors(file)
     told = (names or Renames()).expand(f"tensor in {file.name}", tensors.entries)

@@ -20,20 +20,20 @@ def merge(
     """Merge another model into this one, in sequence or in parallel.
 
     Right because each part computes the same as before; the result is compared with both models, composed
-    independently, on inputs that are legal for both. Weights stay in their files until the result is saved. A function
-    that both have under one name with different bodies gets another name, dims that meet get the name that this model
-    has for them, and metadata of the other model is added where this one has none of that key. Both must import the
-    same opsets.
+    independently, on inputs that are legal for both. Weights stay in their files until the result is saved. If both
+    models have a function of the same name with different bodies, the function of the other model is renamed. Connected
+    dims get the names of this model, and metadata of the other model is added unless this model has the same key. Both
+    must import the same opsets.
 
-    In a chain, outputs of this model go into inputs of the other: those that `connect` names, else those of the same
-    name, else the only one into the only one. They are no longer outputs, unless `keep` names them. In parallel all
-    outputs stay. Inputs of the other model that nothing is connected to are inputs of the result; without a prefix,
-    one that this model has too is one input.
+    In a chain, outputs of this model are connected to inputs of the other: as given by `connect`, else by equal names,
+    else the only output to the only input. They are no longer outputs, unless `keep` names them. In parallel, all
+    outputs stay. Inputs of the other model without a connection become inputs of the result; without a prefix, an input
+    that both models have becomes one input.
 
     Options:
         model: the other model, an .onnx file.
-        connect: inputs of the other model, one or several, by the tensor of this one that goes into them.
-        mode: `chain` puts the other model after this one, `parallel` next to it.
+        connect: one or several inputs of the other model by the tensor of this model that is connected to them.
+        mode: `chain` places the other model after this one, `parallel` alongside it.
         prefix: a prefix for all names of the other model, such as `head/`.
         keep: outputs to keep although they are connected to the other model.
     """

@@ -13,9 +13,9 @@ def outline(
 ) -> None:
     """Replace repeated blocks of nodes by calls of a model-local function.
 
-    Right because a call means what the body of the function says, and the body has the nodes of the blocks: they
-    agree in operators, attributes and wiring. What they read from outside, weights and constants included, become
-    inputs of the function, and what is read outside becomes outputs. `inline-functions` undoes it.
+    Right because a call is defined by the body of the function, and the body consists of the nodes of the blocks, which
+    agree in operators, attributes and wiring. Values that they read from outside, including weights and constants,
+    become inputs of the function, and values that are read outside become outputs. `inline-functions` reverses it.
 
     Blocks are found by the names of their nodes, or else automatically: as the longest consecutive repeats of nodes in
     the order of the file. `canonical-order` helps if the nodes are not in a regular order. Blocks that differ from the
@@ -31,9 +31,9 @@ def outline(
         }
 
     Options:
-        blocks: how the names of the nodes of a block begin, with one `*` that distinguishes the blocks:
+        blocks: the start of the names of the nodes of a block, with one `*` that distinguishes the blocks:
         `encoder/layer.*`.
-        name: the name of the function; a further one has a number after it.
+        name: the name of the function; further functions get a number after it.
         domain: the domain of the functions.
         min_nodes: the minimum number of nodes of a block that is found automatically.
     """

@@ -10,7 +10,7 @@ def set_outputs(graph: Graph, *, outputs: TensorNames) -> None:
     """Set the outputs of the model to exactly these tensors, in this order; remove nodes that are no longer needed.
 
     Right because each output has the value that this tensor has in the model. Inputs stay, even unused ones:
-    `drop-unused-inputs` removes them. An output that is new has the type and the dims that are known of the tensor.
+    `drop-unused-inputs` removes them. A new output has the known type and dims of the tensor.
 
     Options:
         outputs: The tensors, by name or glob.
@@ -30,8 +30,8 @@ def set_outputs(graph: Graph, *, outputs: TensorNames) -> None:
 def add_outputs(graph: Graph, *, outputs: TensorNames) -> None:
     """Add intermediate tensors as outputs, after the existing ones.
 
-    Right because nothing else changes: each new output has the value that this tensor has in the model, with the type
-    and the dims that are known of it. One that is an output already stays where it is.
+    Right because nothing else changes: each new output has the value of this tensor in the model, with its known type
+    and dims. A tensor that already is an output keeps its position.
 
     Options:
         outputs: The tensors, by name or glob.
@@ -54,7 +54,7 @@ def remove_outputs(graph: Graph, *, outputs: TensorNames) -> None:
     Inputs stay, even unused ones: `drop-unused-inputs` removes them.
 
     Options:
-        outputs: Outputs of the model, by name or glob; one has to be left.
+        outputs: Outputs of the model, by name or glob; at least one must remain.
 
     Example:
         # options: {outputs: z}

@@ -14,16 +14,15 @@ from ._elements import elements
 def remove_inputs(graph: Graph, *, inputs: dict[str, Any] | TensorNames) -> None:
     """Remove inputs of the model and replace each by a constant.
 
-    The value is given in the recipe: `inputs: {mask: 1, scale: [0.5, 2]}`. A single number fills the whole tensor;
-    where a dim of that is free, it is taken from another input that has a dim of that name. Inputs that are listed
-    without a value, `inputs: [w]`, are initializers, which keep the value that they have by default, or read by
-    nothing.
+    The value is given in the recipe: `inputs: {mask: 1, scale: [0.5, 2]}`. A single number fills the whole tensor; a
+    free dim of the tensor is taken from another input that has a dim of the same name. Inputs listed without a value,
+    `inputs: [w]`, must either be initializers, which keep their default value, or be unused.
 
-    Right because the model computes what it did for a caller who gave that value: it is compared with the original
-    at that value.
+    Right because the model computes the same as for a caller who passed that value: it is compared with the original at
+    that value.
 
     Options:
-        inputs: The inputs with their values, or inputs that have a value by default, by name or glob.
+        inputs: The inputs with their values, or inputs with a default value, by name or glob.
 
     Example:
         # options: {inputs: {s: 2}}

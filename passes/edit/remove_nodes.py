@@ -12,14 +12,14 @@ def remove_nodes(
 ) -> None:
     """Remove nodes: consumers of their outputs read one of their inputs instead.
 
-    Without `connect` the first output gets the one input that is no constant, or the first of those that fits in type
-    and shape. Another output that is read is an error, and so is an input that surely does not fit; where types or
-    shapes are not known, running the result tells. What only the nodes needed goes too. This changes the results,
-    unless `keeps` declares otherwise.
+    Without `connect`, the first output is replaced by the only input that is not constant, or by the first of several
+    that fits in type and shape. It is an error if another output is read, or if the input is known not to fit; where
+    types or shapes are unknown, running the result shows it. Nodes that only the removed nodes needed are removed too.
+    This changes the results, unless `keeps` declares otherwise.
 
     Options:
         nodes: The nodes.
-        connect: Which input takes the place of which output, {output: input}, each counted from 0.
+        connect: The input that replaces each output, {output: input}, both counted from 0.
         keeps: The promise about the results, which is verified; by default, results are not compared.
 
     Example:
@@ -71,12 +71,12 @@ def _fits(old: Value, new: Value) -> bool:
 def bypass(graph: Graph, *, start: str, end: str, keeps: Keeps = "nothing") -> None:
     """Bypass a part of the model: consumers of the tensor `end` read the tensor `start` instead.
 
-    What lies between the two goes, as far as nothing else needs it. Their types and shapes must agree as far as they
-    are known. This changes the results, unless `keeps` declares otherwise.
+    The nodes between the two are removed unless they are needed elsewhere. The known types and shapes of the tensors
+    must agree. This changes the results, unless `keeps` declares otherwise.
 
     Options:
-        start: The tensor that is read from then on.
-        end: The tensor that was read before; it must not be needed for `start`.
+        start: The tensor that is read instead.
+        end: The tensor that was read before; `start` must not depend on it.
         keeps: The promise about the results, which is verified; by default, results are not compared.
 
     Example:

@@ -7,11 +7,12 @@ from surgery import Builder, Graph, Node, Parity, graph_pass
 def remove_training_mode(graph: Graph) -> None:
     """Switch Dropout and BatchNormalization to inference mode.
 
-    For a model that was exported in training mode by mistake. Dropout trains where `training_mode` is given and not a
-    constant false, since opset 12, and where the attribute `is_test` is 0, before 7. BatchNormalization trains where
-    the attribute `training_mode` is 1, since opset 14, where it has more than one output, from 7, and where `is_test`
-    is 0, before 7. What the model computes is another thing then: a Dropout is random, and statistics of a batch are
-    not the stored ones. Where the running statistics are read, the model trains on purpose, and nothing is changed.
+    For a model that was exported in training mode by mistake. Dropout is in training mode if `training_mode` is given
+    and is not a constant false (since opset 12), or if the attribute `is_test` is 0 (before opset 7).
+    BatchNormalization is in training mode if the attribute `training_mode` is 1 (since opset 14), if it has more than
+    one output (opsets 7 to 13), or if `is_test` is 0 (before opset 7). The results change, because a Dropout is random
+    and the statistics of a batch differ from the stored ones. If the running statistics are read, the model trains on
+    purpose, and the node is not changed.
 
     Example:
         g (float[2,3] x) => (float[2,3] y) <float ratio = {0.5}, bool training = {1}> {

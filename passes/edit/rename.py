@@ -19,15 +19,15 @@ def rename(
 ) -> None:
     r"""Rename inputs, outputs, other tensors, nodes and dims.
 
-    Right because a name is no part of what is computed: whatever refers to it follows, in subgraphs and functions, in
-    annotations for quantization, and in expressions of dims such as `2*sequence`. Names can be swapped, for all new
-    ones hold at the same time. What a node was called in the original stays known as its lineage.
+    Right because names do not affect the computation. All references are updated: in subgraphs and functions, in
+    quantization annotations, and in expressions of dims such as `2*sequence`. Names can be swapped, because all new
+    names apply at the same time. The original name of a node remains in its lineage.
 
-    A new name must be free, or be given up by what has it; two dims do not become one, for that would say that they
-    are equal. An old name that the model does not have is an error, and then nothing is renamed.
+    A new name must be free, or be given up in the same step. Two dims cannot get the same name, because that would
+    declare them equal. An old name that does not exist is an error, and then nothing is renamed.
 
-    Old names may be globs, whose wildcards stand for the same letters in the new name, `{encoder/*: enc/*}`, or after
-    `re:` regular expressions, with their groups in the new name, `{'re:layer(\d+)': 'block\1'}`.
+    Old names may be globs, whose wildcards match the same letters in the new name, `{encoder/*: enc/*}`, or after `re:`
+    regular expressions, with their groups in the new name, `{'re:layer(\d+)': 'block\1'}`.
 
     Example:
         # options: {inputs: {x: pixels}, outputs: {y: logits}, dims: {N: batch}}
@@ -36,8 +36,8 @@ def rename(
     Options:
         inputs: new names of inputs of the model, by the old ones.
         outputs: new names of outputs of the model.
-        tensors: new names of any tensors, weights too, in subgraphs and functions too.
-        nodes: new names of nodes; one that has none is called by what it makes, "Relu -> y".
+        tensors: new names of any tensors, including weights, also in subgraphs and functions.
+        nodes: new names of nodes; a node without a name is identified by its result, "Relu -> y".
         dims: new names of dims, wherever they are declared.
     """
     new_names = _new_names(graph, inputs, outputs, tensors)

@@ -35,11 +35,11 @@ def replace_op(
 ) -> None:
     """Replace the operator of the selected nodes, mapping their attributes and inputs.
 
-    The nodes keep their names and those of what they make. The schema of the operator, or the model-local function of
-    that name, says whether number of inputs, attributes and their types are right; for an operator without a known
-    schema they are taken as given. An attribute that the operator does not have must be dropped by name, so that none
-    is lost unseen. Outputs that the operator does not have may go when nothing reads them. Types and dims that follow
-    are declared anew.
+    The nodes keep their names and the names of their outputs. The number of inputs, the attributes and their types are
+    checked against the schema of the operator or the model-local function of that name; for an operator without a known
+    schema they are accepted as given. An attribute that the operator does not have must be dropped by name, so that
+    none is lost unnoticed. Outputs that the operator does not have are removed if nothing reads them. Dependent types
+    and dims are declared anew.
 
     This changes the results, unless `keeps` declares otherwise.
 
@@ -50,9 +50,9 @@ def replace_op(
     Options:
         nodes: the nodes.
         op: the operator, such as HardSwish or com.microsoft::Gelu.
-        attributes: attributes to add or to set, by the names of the new operator; null drops one.
-        rename_attributes: what attributes of the old operator are called in the new one.
-        inputs: the inputs of the new operator: the number of an old one, from 0 on, the name of a tensor, or null.
+        attributes: attributes to add or to set, by their names in the new operator; null drops one.
+        rename_attributes: the names of attributes of the old operator in the new one.
+        inputs: the inputs of the new operator: the number of an old input, from 0, the name of a tensor, or null.
         keeps: the promise about the results, which is verified; by default, results are not compared.
     """
     domain, _, name = op.rpartition("::")

@@ -36,11 +36,11 @@ def replace_subgraph(
 ) -> None:
     """Replace nodes by the result of a rule, another model, or a function call.
 
-    A rule, as `rules` of a recipe has them, is applied wherever it fits. A file or a function takes the place of all
-    selected nodes at once. What goes into it are tensors of the names of its inputs, or else what the nodes read from
-    outside and is not constant, in the order in which they read it. What comes out takes the place of tensors of the
-    names of its outputs, or else of what is read of the nodes outside, in their order. Types and dims must fit, as far
-    as they are known. Weights of the file stay there until the result is saved.
+    A rule, in the form of `rules` in a recipe, is applied wherever it matches. A file or a function replaces all
+    selected nodes at once. Its inputs are connected to tensors of the same names, or else to the values, except
+    constants, that the nodes read from outside, in reading order. Its outputs replace tensors of the same names, or
+    else the results of the nodes that are read outside, in order. Known types and dims must fit. Weights stay in the
+    file until the result is saved.
 
     This changes the results, unless `keeps` declares otherwise.
 
@@ -49,12 +49,12 @@ def replace_subgraph(
         g (float[2] x) => (float[2] y) { y = Relu(x) }
 
     Options:
-        rule: a mapping with `match` and `emit`, and `where`, `opset`, `domains` and `functions` as rules have them.
-        nodes: the nodes that the file or the function takes the place of.
+        rule: a mapping with `match` and `emit`, and with `where`, `opset`, `domains` and `functions` as in rules.
+        nodes: the nodes that the file or the function replaces.
         file: an .onnx file.
         function: a model-local function, as domain::name.
-        inputs: tensors of the model, by the names of the inputs of the file or function that they go into.
-        outputs: tensors of the model, by the names of the outputs that take their place.
+        inputs: tensors of the model, by the names of the inputs of the file or function to connect them to.
+        outputs: tensors of the model, by the names of the outputs that replace them.
         keeps: the promise about the results, which is verified; by default, results are not compared.
     """
     given = [name for name, option in (("rule", rule), ("file", file), ("function", function)) if option is not None]

@@ -17,9 +17,9 @@ def set_attribute(
 ) -> None:
     """Set or remove an attribute of the selected nodes.
 
-    The schema of the operator, or the model-local function that is called, says whether there is such an attribute
-    and of which type it is; a whole number will do for a float. Where there is no schema, the attribute keeps the type
-    that it has. Types and dims that follow from it are declared anew, those of outputs of the model too.
+    The schema of the operator, or the called model-local function, determines whether the attribute exists and its
+    type; an integer is accepted for a float. Without a schema, the attribute keeps its type. Dependent types and dims
+    are declared anew, including those of model outputs.
 
     This changes the results, unless `keeps` declares otherwise.
 
@@ -28,10 +28,10 @@ def set_attribute(
         g (float[2] x) => (float[2] y) { y = LeakyRelu<alpha = 0.2>(x) }
 
     Options:
-        nodes: the nodes that get it.
+        nodes: the nodes to change.
         name: the attribute.
-        value: a number, a text, or a list of them.
-        remove: take the attribute away, so that the operator's default counts.
+        value: a number, a string, or a list of them.
+        remove: remove the attribute, so that the operator's default applies.
         keeps: the promise about the results, which is verified; by default, results are not compared.
     """
     if remove == (value is not None):

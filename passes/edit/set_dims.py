@@ -17,25 +17,26 @@ def set_dims(
 ) -> None:
     """Fix, free or name dims of inputs and outputs, and update the declared shapes of all values.
 
-    Right because a dim that gets a number or another name gets it wherever it is declared, in expressions such as
-    `2*sequence` too; the nodes stay, and what they compute of shapes can be folded by other passes. Two dims may get
-    one name, which says that they are equal.
+    Right because a dim is fixed or renamed wherever it is declared, also in expressions such as `2*sequence`. The nodes
+    stay; their computations on shapes can be folded by other passes. Two dims may get one name, which declares them
+    equal.
 
-    Where a number becomes a name, or another number, nodes may hold the old one: a model exported for one batch size
-    reshapes to that. The freed dim is followed through the graph. Constant targets of Reshape, Expand and Resize are
-    adapted; constants that repeat the same along the dim, as a class token or the first state of an LSTM, are made as
-    large as it is or are broadcast. A node that needs the old size in another way is an error.
+    If a number becomes a name, or another number, nodes may contain the old one: a model exported for one batch size
+    reshapes to that size. The freed dim is followed through the graph. Constant targets of Reshape, Expand and Resize
+    are adapted. Constants that repeat one slice along the dim, such as a class token or the initial state of an LSTM,
+    are expanded to its size or broadcast. A node that needs the old size in another way is an error.
 
-    `rebatch` is for a batch, whose samples do not meet: then the model is compared at another size too, with what it
-    gave for each part of the batch.
+    `rebatch` is for a batch of independent samples: the model is then also compared at another batch size, with the
+    original run on each part of the batch.
 
-    The dims of an output follow from the inputs: they can be named or fixed where they have a name or none.
+    The dims of an output follow from the inputs: they can be named or fixed if they have a name or are unknown.
 
     Options:
-        dims: by the name of a dim, its size or its new name; by a number, the same for the first dim of each input
-            that has this size.
-        rebatch: the size or the name of the first dim of all inputs that have the same as the first of them.
-        ports: by the name of an input or output, a size or a name for each of its dims; none leaves it.
+        dims: the size or the new name of each dim, by its name; by a number, of the first dim of each input that has
+            this size.
+        rebatch: the size or the name of the batch: the first dim of all inputs whose first dim equals the first
+            input's.
+        ports: a size or a name for each dim of an input or output, by its name; null leaves a dim unchanged.
 
     Example:
         # options: {rebatch: batch}

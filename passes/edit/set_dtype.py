@@ -13,13 +13,13 @@ _NEEDED_OPSET = {"BFLOAT16": 13, "FLOAT8": 19, "INT4": 21, "UINT4": 21, "FLOAT4"
 def set_dtype(graph: Graph, *, inputs: dict[str, str] | None = None, outputs: dict[str, str] | None = None) -> None:
     """Change the element type of inputs and outputs, with a Cast to the type used inside.
 
-    Right because the model computes what it did of the elements that it is given: an int32 has the value that it has
-    as an int64. An output is rounded to the new type where that has fewer digits; what lies beyond its range is what
-    Cast makes of it. Types inside stay as they are.
+    Right because the model computes the same from the converted elements: an int32 has the same value as an int64. An
+    output is rounded to the new type if it has fewer digits; values beyond its range become what Cast defines. Types
+    inside the model do not change.
 
     Options:
-        inputs: the new types, as int32 or float16, by names of inputs or globs.
-        outputs: the new types by names of outputs or globs.
+        inputs: the new types, such as int32 or float16, by input name or glob.
+        outputs: the new types, by output name or glob.
 
     Example:
         # options: {inputs: {ids: int32}, outputs: {y: float16}}

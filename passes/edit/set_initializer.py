@@ -23,9 +23,9 @@ def set_initializer(
 ) -> None:
     """Set the elements of an initializer or a Constant node, inline or from a file.
 
-    They must have the type and the dims that it has, unless you allow others; what follows from them is then declared
-    anew. A file is mapped, not read, and what is needed of it is copied when the model is saved. One number that is
-    written down fills the whole tensor.
+    They must have its type and dims, unless `allow` permits others; dependent types and dims are then declared anew. A
+    file is mapped, not read, and the needed part of it is copied when the model is saved. A single inline number fills
+    the whole tensor.
 
     This changes the results, unless `keeps` declares otherwise.
 
@@ -34,12 +34,12 @@ def set_initializer(
         g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Mul(x, w) }
 
     Options:
-        name: the initializer, in a subgraph too, or the output of a Constant node.
-        value: a number, a text, true or false, or lists of them at any depth.
+        name: the initializer, also in a subgraph, or the output of a Constant node.
+        value: a number, a string, true or false, or lists of them at any depth.
         file: a .npy, .npz or .safetensors file, or the index of shards.
         entry: the name of the tensor in the file; by default that of the initializer, or the only one.
-        allow: what may differ from what the initializer has.
-        dtype: the type for the elements of `value`, such as float16, where another one is allowed.
+        allow: the properties that may differ from those of the initializer.
+        dtype: the type for the elements of `value`, such as float16, if another type is allowed.
         keeps: the promise about the results, which is verified; by default, results are not compared.
     """
     if (value is None) == (file is None):

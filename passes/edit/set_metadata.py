@@ -26,25 +26,25 @@ def set_metadata(
 ) -> None:
     """Set metadata, the producer, a description, class labels, and descriptions of inputs and outputs.
 
-    Right because a runtime reads past them. What is not named stays as it is, and an empty text removes a field.
-    Class labels go into one entry of the metadata, as a JSON list in the order of the classes.
+    Right because runtimes ignore these fields. Fields that are not given stay unchanged, and an empty string removes a
+    field. Class labels are stored in one metadata entry, as a JSON list in the order of the classes.
 
     Example:
         # options: {metadata: {task: classification}, labels: [cat, dog], labels_of: y}
         g (float[N,2] x) => (float[N,2] y) { y = Softmax(x) }
 
     Options:
-        metadata: entries by their keys; null removes one.
+        metadata: entries by key; null removes an entry.
         producer: the tool that made the model.
         producer_version: its version.
         domain: the namespace of the model, as a reversed domain name.
         version: the version of the model.
-        doc: what the model is for.
+        doc: the description of the model.
         labels: the names of the classes.
         labels_file: a file with the names, one on each line, or as JSON: a list, or a mapping from numbers to names.
         labels_key: the key of the entry for the labels.
-        labels_of: the output with the classes in its second axis, or in its only one; there must be as many labels.
-        describe: what inputs and outputs mean, by their names.
+        labels_of: the output with the classes along its second axis, or its only one; there must be as many labels.
+        describe: descriptions of inputs and outputs, by their names.
     """
     names = _labels(labels, labels_file)
     if labels_of is not None:

@@ -30,7 +30,7 @@ def fuse_swish(m: Match, new: Builder) -> Value:
     does not enlarge x. The sigmoid may be written out, as x / (1 + exp(-x)): where the exponential overflows both are
     zero. From opset 25 on ONNX Runtime 1.31 does not run Swish, and the formula stays.
 
-    A target that runs com.microsoft::QuickGelu, which computes the same in one kernel, gets that at every opset.
+    For a target that runs com.microsoft::QuickGelu, which computes the same in one kernel, it is used at every opset.
 
     Example:
         <ir_version: 11, opset_import: ["" : 24]>

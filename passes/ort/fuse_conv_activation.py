@@ -32,19 +32,19 @@ ADDED = """
 def fuse_conv_activation(m: Match, new: Builder, *, sums: Literal["fast", "all", "none"] = "fast") -> Value:
     """Turn a Conv, an Add and the activation after it into com.microsoft::FusedConv.
 
-    Right because FusedConv is a Conv whose kernel adds its fourth input and ends with the activation, in float: Relu,
-    Sigmoid, Tanh, LeakyRelu, HardSigmoid, HardSwish, and Clip with constant bounds, of which one that is missing is
-    infinite (ONNX Runtime 1.32: the same bits). What is added must have the shape of the result, for the kernel does
-    not broadcast it; the sum is rounded in another order.
+    Right because FusedConv is a Conv whose kernel adds its fourth input and applies the activation, in float: Relu,
+    Sigmoid, Tanh, LeakyRelu, HardSigmoid, HardSwish, or Clip with constant bounds, where a missing bound is infinite
+    (ONNX Runtime 1.32: bit-identical). The addend must have the shape of the result, because the kernel does not
+    broadcast it; the sum is rounded in another order.
 
-    At its default level ONNX Runtime brings Convs into blocks of channels (NCHWc) where the CPU gains by it, and takes
-    in a FusedConv as well as a Conv, but one with a sum only where that has a bias and the other addend is in blocks
-    too: then ResNet-50 and MobileNetV2 become the same graph with or without this pass. A FusedConv that is left out
-    of blocks is slower (3 x 3, 64 channels, 56 x 56: 7.6 ms, with blocks 6.7 ms). So an Add is taken in if its other
-    addend comes out of a Conv or a MaxPool, directly or through another sum or activation.
+    At its default level, ONNX Runtime converts Convs to blocks of channels (NCHWc) on CPUs that benefit. It converts a
+    FusedConv like a Conv, but one with a sum only if it has a bias and the other addend is in blocks, too: then
+    ResNet-50 and MobileNetV2 become the same graph with or without this pass. A FusedConv that is not in blocks is
+    slower (3 x 3, 64 channels, 56 x 56: 7.6 ms, with blocks 6.7 ms). So an Add is fused if its other addend comes from
+    a Conv or a MaxPool, directly or through another sum or activation.
 
     Options:
-        sums: Which Adds to take in: those that cost no speed ("fast"), "all" or "none".
+        sums: The Adds to fuse: those that cost no speed ("fast"), "all" or "none".
 
     Example:
         # target: ort-cpu

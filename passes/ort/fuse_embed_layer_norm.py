@@ -30,14 +30,15 @@ class Embedding:
 def fuse_embed_layer_norm(m: Match, new: Builder) -> Value:
     """Fuse the sum of two or three embeddings and the LayerNormalization over it into EmbedLayerNormalization.
 
-    Right because this is the definition of com.microsoft::EmbedLayerNormalization: rows of a table of words, of
-    one of positions and, if there is one, of one of segments, their sum normalized over the last axis. That sum is its
-    third output, which takes the place of the sum where others read it. Positions that count from 0 are those that the
-    operator takes by itself; others are its input, whatever they are computed from. Segments that are all 0 add the
-    first row of their table, which goes into that of the positions. Ids become int32, which the operator takes.
+    Right because this is the definition of com.microsoft::EmbedLayerNormalization: rows of a table of words, of a table
+    of positions and, optionally, of a table of segments are added, and the sum is normalized over the last axis. The
+    sum is the third output of the operator, which replaces the sum for other readers. Positions that count from 0 are
+    the default of the operator; others become its input, however they are computed. Segments that are all 0 add the
+    first row of their table, which is folded into the table of positions. Ids become int32, the type that the operator
+    requires.
 
-    An id below 0, by which Gather counts from the end, is an error in the operator: the model takes fewer inputs then,
-    and no shipped recipe has this pass. Exporters do not make such ids.
+    An id below 0, which counts from the end in Gather, is an error in the operator: the model then accepts fewer
+    inputs, and no shipped recipe has this pass. Exporters do not create such ids.
 
     Example:
         # target: ort-cpu

@@ -24,10 +24,10 @@ PARAMETERS = {
 def fuse_gemm_activation(m: Match, new: Builder) -> Value:
     """Turn a Gemm and the activation that alone reads it into com.microsoft::FusedGemm.
 
-    Right because FusedGemm is a Gemm whose kernel runs the activation's own over the result, with the parameters
-    `activation_alpha`, `activation_beta` and `activation_gamma` (ONNX Runtime 1.32: the same bits with each of the ten
+    Right because FusedGemm is a Gemm whose kernel runs the kernel of the activation on the result, with the parameters
+    `activation_alpha`, `activation_beta` and `activation_gamma` (ONNX Runtime 1.32: bit-identical with each of the ten
     activations). Gelu, HardSwish, Celu and Mish are not among them, and the only type is float. Before opset 7 Gemm
-    broadcasts by an attribute, and before opset 6 activations have other attributes; those stay.
+    broadcasts by an attribute, and before opset 6 activations have other attributes; those nodes stay.
 
     Example:
         # target: ort-cpu

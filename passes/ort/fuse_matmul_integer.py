@@ -18,12 +18,12 @@ FUSED_SCALE = (
 def fuse_matmul_integer(m: Match, new: Builder) -> Value:
     """Turn MatMulInteger, Cast, Mul by the scales and Add into DynamicQuantizeMatMul or MatMulIntegerToFloat.
 
-    Right because com.microsoft::MatMulIntegerToFloat computes the same product of integers, multiplies it by the
-    product of the two scales and adds the bias; DynamicQuantizeMatMul quantizes its first factor before, as
-    DynamicQuantizeLinear does, and is taken where nothing else reads that. The kernels want a scale of the data that is
-    one number; scales and zero points of the weight, which is a matrix, are one number or one for each column, and the
-    bias has one for each column. The scales may be multiplied with each other or one after the other, which rounds
-    once more; both forms are taken, that of `quantize-dynamic` and that of ONNX Runtime's quantizer.
+    Right because com.microsoft::MatMulIntegerToFloat computes the same integer product, multiplies it by the product of
+    the two scales and adds the bias. DynamicQuantizeMatMul first quantizes its first factor as DynamicQuantizeLinear
+    does, and is used if nothing else reads the quantized data. The kernels require a single scale for the data. Scales
+    and zero points of the weight, which is a matrix, are one number or one for each column, and the bias has one for
+    each column. The scales may be multiplied with each other or applied in turn, which rounds once more; both forms are
+    matched, those of `quantize-dynamic` and of ONNX Runtime's quantizer.
 
     Example:
         # target: ort-cpu

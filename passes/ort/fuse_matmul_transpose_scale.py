@@ -11,17 +11,17 @@ from ._factors import FUSED, PRODUCTS, Factor, alpha_of, factor_of, require_batc
 def fuse_matmul_transpose_scale(graph: Graph) -> None:
     """Turn a MatMul with transposed or scaled factors, or a scaled result, into com.microsoft::FusedMatMul.
 
-    Right because FusedMatMul computes alpha · A' · B', where A' is A with the last two axes exchanged (transA), with
-    the first axis moved in front of the last one (transBatchA), or both, the batch first; B' alike. A scale is a Mul or
-    Div by one constant number; scales are multiplied with each other, and the product is rounded once more or less.
-    alpha is a float32, also where the factors are doubles. Other products may read the same Transpose or scale, since
-    they take it in as well. A FusedMatMul takes in what stands around it in the same way.
+    Right because FusedMatMul computes alpha · A' · B', where A' is A with its last two axes swapped (transA), with its
+    first axis moved before the last one (transBatchA), or both, the latter first; likewise for B'. A scale is a Mul or
+    Div by one constant number; scales are multiplied with each other, so the product is rounded once more or less.
+    alpha is a float32, even for double factors. Other products may read the same Transpose or scale, because they can
+    absorb it as well. An existing FusedMatMul absorbs adjacent nodes in the same way.
 
-    What stays: a transposed constant, which fold-constants transposes once; products with a vector, for which the
-    kernel of ONNX Runtime 1.32 ignores transA in one place and not in another; and the scale of a single row, since the
-    kernel for one row has no alpha (measured with 12 heads of 1 by 64 by 512 and no optimizations of the runtime: 155
-    us, MatMul and Mul 73 us; with optimizations ONNX Runtime fuses it itself). Attention and its parts have operators
-    of their own, which have to be fused before.
+    These stay: a transposed constant, which fold-constants transposes once; products with a vector, for which the
+    kernel of ONNX Runtime 1.32 ignores transA in one place and not in another; and the scale of a single row, because
+    the kernel for one row has no alpha (measured with 12 heads of 1 by 64 by 512 and no optimizations of the runtime:
+    155 us, MatMul and Mul 73 us; with optimizations ONNX Runtime fuses it itself). Attention and its parts have their
+    own operators, which must be fused first.
 
     Example:
         # target: ort-cpu

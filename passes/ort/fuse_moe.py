@@ -45,16 +45,16 @@ SWISHES = ("s = Sigmoid(gate)\n h = Mul(gate, s)", "h = Swish(gate)")
 def fuse_moe(m: Match, new: Builder) -> Value:
     """Turn a mixture of experts with gated SiLU layers into com.microsoft::MoE.
 
-    Taken is the form that the experts of transformers 5 (Mixtral, Qwen2-MoE, ...) are exported to: each row is copied
-    for each of its k experts, their weights are gathered, and the results are summed with the weights of the router.
-    MoE reads logits, takes the softmax over all experts, the k largest, divides them by their sum where that is asked
-    for (normalize_routing_weights), and runs each expert once over all rows that chose it, instead of copying its
-    weights for each row. Its activation swiglu is g · sigmoid(alpha · g) · (u + beta), which with alpha = 1, beta = 0
-    and no limit is SiLU(g) · u. The kernel for the CPU wants the rows of g and u by turns (swiglu_fusion = 1), so the
-    weights are put in that order, once.
+    The pass matches the form to which the experts of transformers 5 (Mixtral, Qwen2-MoE, ...) are exported: each row is
+    copied for each of its k experts, their weights are gathered, and the results are summed with the weights of the
+    router. MoE reads logits, computes the softmax over all experts, takes the k largest, divides them by their sum if
+    requested (normalize_routing_weights), and runs each expert once over all rows that chose it, instead of copying its
+    weights for each row. Its activation swiglu is g · sigmoid(alpha · g) · (u + beta), which is SiLU(g) · u for alpha =
+    1, beta = 0 and no limit. The CPU kernel needs the rows of g and u interleaved (swiglu_fusion = 1), so the weights
+    are reordered once.
 
-    Of two experts with the same probability TopK takes the first, and MoE the last one. So the experts stand in reverse
-    order, in the weights and in the logits: where those are a product with a constant, its columns are reversed.
+    Of two experts with the same probability, TopK takes the first and MoE the last. So the order of the experts is
+    reversed, in the weights and in the logits: if these are a product with a constant, its columns are reversed.
 
     Example:
         # target: ort-cpu

@@ -13,15 +13,15 @@ from ._sums import skip_norm
 def fuse_skip_layer_norm(m: Match, new: Builder, *, always: bool = False) -> Value:
     """Fuse the sum of a residual connection and the LayerNormalization over it into SkipLayerNormalization.
 
-    Right because this is the definition of com.microsoft::SkipLayerNormalization: the norm of input + skip +
-    bias over the last axis, and that sum as its fourth output, which takes the place of the sum where others read it.
-    The kernel of ONNX Runtime 1.32 takes two or three dims; the skip has those of the input or, next to three, 1 or no
-    dim of the batch. A bias is one number for each channel, added to either summand or to the sum, in an Add that
-    nothing else reads. A Reshape of the sum that leaves the last axis as it is, for the norm alone, follows it. Of the
-    summands float16 is added in float, and rounded in the fourth output alone.
+    Right because this is the definition of com.microsoft::SkipLayerNormalization: the norm of input + skip + bias over
+    the last axis, with that sum as its fourth output, which replaces the sum for other readers. The kernel of ONNX
+    Runtime 1.32 supports two or three dims; the skip has the dims of the input or, with three dims, a batch dim of 1 or
+    none. A bias is one number for each channel, added to either summand or to the sum, in an Add without other readers.
+    A Reshape of the sum that only the norm reads and that keeps the last axis is moved after the operator. float16
+    summands are added in float; only the fourth output rounds the sum.
 
-    It makes fewer nodes, not less time: that kernel updates mean and variance by each element in turn, with a
-    division. Of [1, 128, 768] it took 1.7 ms in one thread, Add and LayerNormalization 0.15 ms.
+    It saves nodes, not time: that kernel updates mean and variance with each element in turn, with a division. For [1,
+    128, 768] it took 1.7 ms in one thread, Add and LayerNormalization 0.15 ms.
 
     Example:
         # target: ort-cpu
@@ -33,7 +33,7 @@ def fuse_skip_layer_norm(m: Match, new: Builder, *, always: bool = False) -> Val
         }
 
     Options:
-        always: Fuse where the target prefers separate nodes for the sum and the norm too, as ort-cpu does.
+        always: Fuse even if the target prefers separate nodes for the sum and the norm, as ort-cpu does.
     """
     m.require(not any(value.is_used for value in m.root.outputs[1:]), "the mean or the deviation is read too")
     return skip_norm(m, new, "com.microsoft::SkipLayerNormalization", m.shift, always=always)

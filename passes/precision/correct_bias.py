@@ -48,21 +48,22 @@ def correct_bias(
 ) -> None:
     """Adjust biases so that the channels of each Conv and product have the same means as with float weights.
 
-    What rounding or pruning of weights, and rounding of activations, does to a sum of many products has a mean that is
-    not zero, and layers after it add up such shifts (Nagel et al. 2019, Data-Free Quantization Through Weight
-    Equalization and Bias Correction). For each layer the calibration data show the mean of its result, and that of the
-    data it read: with the weights of the reference those give the mean as it should be, borders of a Conv included. The
-    difference is taken from the bias, each layer by itself, so that what was shifted before it is not corrected twice.
+    The errors that rounding or pruning of weights, and rounding of activations, cause in a sum of many products have a
+    nonzero mean, and later layers add up such shifts (Nagel et al. 2019, Data-Free Quantization Through Weight
+    Equalization and Bias Correction). For each layer, the mean of its result and the mean of its data are measured on
+    calibration data. With the weights of the reference, the latter gives the expected mean, including the borders of a
+    Conv. The difference is subtracted from the bias, for each layer separately, so that shifts before it are not
+    corrected twice.
 
     A layer is found by the name of its result, which passes and most other tools keep when they quantize it; the
-    reference is the very model that was quantized, thus the output of `default`, say. A bias of int32 with a scale
-    stays one. Nothing is added where a model has no bias: a product without one, unless its operator takes one.
+    reference must be the model that was quantized, such as the output of `default`. An int32 bias with a scale keeps
+    its form. No bias is added where the model has none, unless the operator has an input for it.
 
-    `quantize-static` does this for the weights that it rounds, by `correct_bias`. What is left to this pass are the
-    activations, and models that `quantize-dynamic`, `quantize-weights`, `prune-weights` or another tool made.
+    `quantize-static` does this for the weights that it rounds, with `correct_bias`. This pass is for the rest:
+    activations, and models produced by `quantize-dynamic`, `quantize-weights`, `prune-weights` or another tool.
 
     Options:
-        reference: The model in floats, an .onnx file.
+        reference: The float model, an .onnx file.
         nodes: The nodes to correct, all by default.
         exclude: Nodes that keep their biases.
     """

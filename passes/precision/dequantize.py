@@ -35,8 +35,8 @@ def dequantize(
     Options:
         nodes: The nodes to convert, all by default.
         exclude: Nodes that stay.
-        saturation: What is kept of the range of integers. `range` clips at both ends, `zero` keeps a Relu where the
-            least integer stands for 0, `none` keeps nothing.
+        saturation: How the range of the integers is preserved. `range` clips at both ends, `zero` keeps a Relu if the
+            smallest integer represents 0, `none` does not clip.
 
     Example:
         g (float[N,4] x) => (float[N,4] y) <float s = {0.5}, uint8 z = {0}> {

@@ -20,9 +20,9 @@ _MOVING = (
 def drop_casts_around_moves(graph: Graph) -> None:
     """Move elements in float16 or bfloat16 where they are cast to float32 before and back after.
 
-    Right because float32 holds each number of the narrower type, and no new number comes in between: what is cast back
-    was cast before, or is a zero or a constant that the narrower type holds. Converters to float16 leave such Casts
-    around each Resize, which counts here when it takes the nearest element. Where ONNX Runtime has no kernel for
+    Right because float32 represents each number of the narrower type, and no new number arises: a number that is cast
+    back was cast before, or is a zero or a constant of the narrower type. Converters to float16 leave such Casts around
+    each Resize, which is included if it takes the nearest element. Where ONNX Runtime has no kernel for
     float16 on the CPU, it casts around the operator itself; for bfloat16 it does not, and the Casts stay.
 
     No shipped recipe has this pass, because ONNX Runtime on the CPU leaves out the rounding to float16 between two

@@ -56,20 +56,20 @@ def equalize_layers(
 ) -> None:
     """Rescale the channels between two layers so that the weights of both have balanced ranges.
 
-    Between a Conv, ConvTranspose, Gemm or MatMul and the ones that read its result, directly or through Identity, Relu,
-    LeakyRelu, PRelu or pooling, each channel can be divided by any s > 0 in the first and multiplied by s in the second
-    layer. With s = sqrt(r1 / r2), r1 and r2 being the largest weights of the channel in both, the ranges are the same
-    (Nagel et al. 2019, Data-Free Quantization Through Weight Equalization and Bias Correction). Along a chain of layers
-    this is repeated until all are even. The results change only by rounding.
+    Between a Conv, ConvTranspose, Gemm or MatMul and the layers that read its result, directly or through Identity,
+    Relu, LeakyRelu, PRelu or pooling, each channel can be divided by any s > 0 in the first layer and multiplied by s
+    in the second. With s = sqrt(r1 / r2), where r1 and r2 are the largest weights of the channel in both, the ranges
+    are equal (Nagel et al. 2019, Data-Free Quantization Through Weight Equalization and Bias Correction). Along a chain
+    of layers, this is repeated until all are balanced. The results change only by rounding.
 
-    Needs no data. Weights that have one scale for the whole tensor lose much less afterwards, above all those of
-    depthwise convolutions, whose channels differ by orders of magnitude. With a scale for each channel there is little
-    to gain. A Clip at 6 stands in the way: networks with ReLU6 are evened out only where no activation is in between.
+    Needs no data. Weights with one scale for the whole tensor lose much less afterwards, especially those of depthwise
+    convolutions, whose channels differ by orders of magnitude. With a scale for each channel there is little to gain. A
+    Clip at 6 blocks the rescaling: in networks with ReLU6, only layers without an activation between them are balanced.
 
     Options:
         nodes: The layers that read the channels, all by default.
-        exclude: Layers that keep the weights by which they read.
-        powers_of_two: Round s to powers of two, with which the results keep every bit unless numbers become denormal.
+        exclude: Layers that read channels and keep their weights.
+        powers_of_two: Round s to powers of two, so that results are bit-identical unless numbers become denormal.
 
     Example:
         g (float[N,2] x) => (float[N,1] y) <float[2,2] w = {100, 1, 50, 2}, float[2,1] v = {0.1, 5}> {

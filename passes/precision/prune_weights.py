@@ -46,20 +46,20 @@ def prune_weights(
 ) -> None:
     """Set the weights of smallest magnitude to zero, or remove whole channels of layers.
 
-    Zeros by themselves make a file compress better, and feed runtimes with sparse kernels: `2:4`, two zeros in each
-    four weights that are summed up, is what GPUs since Ampere compute at twice the rate. ONNX Runtime on a CPU is as
-    fast as before; it is faster with `channels` only, which makes the layers smaller.
+    Zeros make a file compress better, and help runtimes with sparse kernels: GPUs since Ampere compute `2:4`, two zeros
+    in each four weights of a sum, at twice the rate. ONNX Runtime on a CPU is as fast as before; only `channels`, which
+    makes the layers smaller, is faster.
 
-    A channel, the one with the least sum of squares, is taken out of the layer that makes it and of all that reads it:
-    elementwise operators, BatchNormalization, pooling, depthwise convolutions, up to the Conv, MatMul or Gemm that
-    sums over it. Where another operator reads it, such as the Add of a residual connection, or the caller does, its
-    weights and its bias become zero instead.
+    The channels with the smallest sums of squares are removed from the layer that computes them and from all nodes that
+    read them: elementwise operators, BatchNormalization, pooling, depthwise convolutions, up to the Conv, MatMul or
+    Gemm that sums over them. If another operator reads a channel, such as the Add of a residual connection, or the
+    caller does, its weights and its bias become zero instead.
 
-    There is no training: from a sparsity of about 0.2 on, most models need fine-tuning afterwards. Set a budget.
+    Nothing is trained: above a sparsity of about 0.2, most models need fine-tuning afterwards. Set a budget.
 
     Options:
-        sparsity: The share of each weight, or of its channels, that goes; 0.5 for 2:4.
-        pattern: Single weights, two of four along what is summed up, or output channels.
+        sparsity: The share of each weight, or of its channels, to prune; 0.5 for 2:4.
+        pattern: Single weights, two of four along the summed axis, or output channels.
         ops: The operators whose weights are pruned.
         nodes: The nodes whose weights are pruned, all by default.
         exclude: Nodes that keep their weights.

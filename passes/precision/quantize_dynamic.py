@@ -45,17 +45,17 @@ def quantize_dynamic(
 
     Options:
         ops: The operators. PointwiseConv is a Conv that multiplies the channels of each place by a matrix. It becomes a
-            MatMulInteger between two Transposes, which pays off where channels are many. Any other Conv becomes a
-            ConvInteger, several times slower than a Conv in float32: for size, not for speed. Gather holds a table of
-            embeddings in 8 bits with a scale for each row, for size too. Attention is that of com.microsoft, which
-            becomes QAttention. LSTM becomes DynamicQuantizeLSTM of com.microsoft.
+            MatMulInteger between two Transposes, which pays off with many channels. Any other Conv becomes a
+            ConvInteger, several times slower than a Conv in float32: for size, not for speed. Gather stores a table of
+            embeddings in 8 bits with a scale for each row, also for size. Attention is com.microsoft::Attention, which
+            becomes QAttention. LSTM becomes com.microsoft::DynamicQuantizeLSTM.
         nodes: The nodes to quantize, all by default.
         exclude: Nodes that stay in float32.
         weight_type: int8 with the zero point 0, or uint8 with zero points.
         per_channel: One scale per output channel instead of one per weight; not slower.
-        reduce_range: Use 7 bits of the weights, since on x86 CPUs without VNNI sums of two products of uint8 and int8
-            saturate at 16 bits. By default the installed ONNX Runtime is tried, and where it saturates, scales are as
-            large as neighbouring weights need: this loses less, but the result suits such CPUs only if it is made on
+        reduce_range: Use 7 bits of the weights, because on x86 CPUs without VNNI sums of two products of uint8 and int8
+            saturate at 16 bits. By default the installed ONNX Runtime is tested, and if it saturates, scales are as
+            large as neighboring weights need: this loses less, but the result suits such CPUs only if it is created on
             one.
         min_size: The bytes of the smallest weight to quantize.
 

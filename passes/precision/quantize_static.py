@@ -51,9 +51,9 @@ def quantize_static(
         per_channel: One scale per output channel instead of one per weight; not slower.
         symmetric: Place the zero point of activations in the middle of the range, as some accelerators require. A Relu
         then stays.
-        reduce_range: Use 7 bits of the weights, since on x86 CPUs without VNNI sums of two products of uint8 and int8
-            saturate at 16 bits. By default the installed ONNX Runtime is tried, and where it saturates, scales are as
-            large as neighbouring weights need: this loses less, but the result suits such CPUs only if it is made on
+        reduce_range: Use 7 bits of the weights, because on x86 CPUs without VNNI sums of two products of uint8 and int8
+            saturate at 16 bits. By default the installed ONNX Runtime is tested, and if it saturates, scales are as
+            large as neighboring weights need: this loses less, but the result suits such CPUs only if it is created on
             one.
         method: How the range of an activation is chosen. `mse` minimizes the mean squared error of rounding and
             clipping, `minmax` covers all recorded values, `moving` averages the extents over sets of inputs,

@@ -28,41 +28,43 @@ def quantize_weights(
     """Store the constant weights of MatMul, Gemm, Gather, and Conv where asked, in 8, 4 or 2 bits.
 
     A weight w becomes scale · (code - zero point), with a scale, and a zero point unless `symmetric`, for each `block`
-    of weights that are added up in one number of the result; 128 weights of 4 bits take 4.3 bits each with them, 32
-    take 5.1 and are about 1.6 dB more accurate. That makes the file smaller, and pays in time where reading the weights
-    is what takes the time: generating text token by token. For many rows at once the products are about as fast as in
-    float32, those with blocks of 128 a little faster and those with blocks of 32 a little slower; `quantize-dynamic`
-    is faster then.
+    of weights that are summed in one number of the result. Including these, blocks of 128 weights of 4 bits take 4.3
+    bits per weight; blocks of 32 take 5.1 and are about 1.6 dB more accurate. This makes the file smaller, and saves
+    time if reading the weights dominates: generating text token by token. For many rows at once, the products are about
+    as fast as in float32, with blocks of 128 a little faster and with blocks of 32 a little slower; `quantize-dynamic`
+    is then faster.
 
-    `form: matmulnbits` makes com.microsoft MatMulNBits, and GatherBlockQuantized for embeddings, operators of ONNX
-    Runtime that any opset goes with. With `accuracy_level: 4` data are rounded to 8 bits in blocks of their own, which
-    costs little next to 4-bit weights and has by far the fastest kernels; with other levels weights of 8 and 2 bits
-    have none that are as fast as float32. 2-bit weights need blocks of 32, 64 or 128 for theirs. `form: standard` makes
-    DequantizeLinear before the product, which needs opset 21 (25 for 2 bits; 13 for 8 bits in whole columns), and which
-    ONNX Runtime turns into the same MatMulNBits of accuracy level 4, with blocks of 16 to 256, when it optimizes.
-    The budget is measured with the rounding of data, though sites are chosen and later steps compared without it. In
-    this form tables are gathered from in 8 bits only: to dequantize all of one for a few rows takes too long.
+    `form: matmulnbits` creates com.microsoft MatMulNBits, and GatherBlockQuantized for embeddings, operators of ONNX
+    Runtime that work with any opset. With `accuracy_level: 4`, data are rounded to 8 bits in separate blocks, which
+    costs little accuracy compared with 4-bit weights and has by far the fastest kernels; at other levels, weights of 8
+    and 2 bits have no kernels as fast as float32. 2-bit weights need blocks of 32, 64 or 128 for their fast kernels.
+    `form: standard` creates DequantizeLinear before the product, which needs opset 21 (25 for 2 bits; 13 for 8 bits in
+    whole columns), and which ONNX Runtime, when it optimizes, fuses into the same MatMulNBits of accuracy level 4, with
+    blocks of 16 to 256. The budget is measured with the rounding of data, but sites are chosen and later steps compared
+    without it. In this form, tables are gathered only in 8 bits: dequantizing a whole table for a few rows takes too
+    long.
 
-    A weight that several products read is quantized once; a table that is the weight of a product too, once for each.
+    A weight that several products read is quantized once; a table that is also the weight of a product is quantized
+    once for each use.
 
     Options:
         bits: bits of a weight: 8, 4 or 2
-        block: weights in a block: 16, 32, 64, 128 or 256; 0 for whole columns, which MatMulNBits has for powers of two
-            only
-        symmetric: whether zero lies in the middle of the codes in all blocks
+        block: weights per block: 16, 32, 64, 128 or 256; 0 for whole columns, which MatMulNBits supports only for
+            powers of two
+        symmetric: whether the zero point of all blocks is the middle code
         method: "rtn" rounds within the range of each block, and fits the scale to the rounded weights; "hqq" searches
-            for scale and zero point with the least squared error, without data, in the manner of half-quadratic
-            quantization, but with whole zero points, which kernels need to be fast; "gptq" rounds one row of the
-            weight after the other, and lets those that follow make up for the error in what the product computes on
-            calibration data, which have to be like those of use: on others it may lose far more than "hqq"
+            for scale and zero point with the least squared error, without data, like half-quadratic quantization, but
+            with integer zero points, which fast kernels need; "gptq" rounds the rows of the weight one after another,
+            and later rows compensate for the error of the product on calibration data, which must resemble the data
+            in use: on other data it may lose far more than "hqq"
         form: the operators to use
-        accuracy_level: what MatMulNBits may round data to: 4 for int8, 0 or 1 for float32
-        embedding_bits: bits of the tables that rows are gathered from: 8, 4, 2, or 0 to leave them
+        accuracy_level: the type to which MatMulNBits may round data: 4 for int8, 0 or 1 for float32
+        embedding_bits: bits of the tables whose rows are gathered: 8, 4, 2, or 0 not to change them
         conv_bits: 8 to store the weights of Conv and ConvTranspose in 8 bits, with a scale for each output channel, by
-            DequantizeLinear from opset 13 on; 0 leaves them. That makes the file smaller and nothing faster: ONNX
-            Runtime computes the weights in float32, each time
+            DequantizeLinear from opset 13 on; 0 not to change them. This makes the file smaller but nothing faster:
+            ONNX Runtime dequantizes the weights to float32 in each run
         act_order: whether "gptq" begins with the rows of the weight whose data are largest
-        min_elements: weights with fewer elements are left
+        min_elements: weights with fewer elements are not changed
 
     Example:
         # options: {block: 16, min_elements: 64}

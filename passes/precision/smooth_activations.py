@@ -72,7 +72,7 @@ def smooth_activations(
         quantize and the weights harder; 0.5 is good where both are quantized to 8 bits with a scale for each tensor.
         insert: Insert a Mul before the products if no producer can absorb the division, or the activation has other
         consumers. This costs run time.
-        powers_of_two: Round s to powers of two, with which the results keep every bit unless numbers become denormal.
+        powers_of_two: Round s to powers of two, so that results are bit-identical unless numbers become denormal.
 
     Example:
         # calibration: {x: [[100, 1, 0.5, -2]]}

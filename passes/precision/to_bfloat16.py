@@ -21,16 +21,16 @@ def to_bfloat16(
     """Compute in bfloat16, with Casts where float32 is left.
 
     bfloat16 has the range of float32 and 8 bits of precision, so weights take half the bytes and nothing overflows.
-    Operators have it since opset 13, Conv and others only since opset 22. ONNX Runtime on the CPU has kernels for few
-    of them and puts no Casts around the others, so with `runtime: cpu` little changes; a model for other hardware is
-    made with `runtime: any`, and ONNX Runtime on the CPU cannot run that.
+    Operators support it since opset 13, Conv and others only since opset 22. ONNX Runtime on the CPU has kernels for
+    few of them and inserts no Casts around the others, so with `runtime: cpu` little changes. `runtime: any` creates a
+    model for other hardware, which ONNX Runtime on the CPU cannot run.
 
-    A node stays in float32 where its schema or the runtime has no bfloat16, and where it computes with integers
-    (positions, lengths, masks), of which bfloat16 holds those up to 256.
+    A node stays in float32 if its schema or the runtime does not support bfloat16, or if it computes with integers
+    (positions, lengths, masks), which bfloat16 represents exactly only up to 256.
 
-    Nodes in bodies of If, Loop and Scan are converted too. What goes into a body and comes out takes the narrower type
-    where no element changes by that, and a sum over many iterations stays in float32. Calls of a function with the same
-    types share a copy of it that is converted as the model is.
+    Nodes in bodies of If, Loop and Scan are converted too. Values that enter or leave a body take the narrower type if
+    this changes no element; a sum over many iterations stays in float32. Calls of a function with the same types share
+    a copy of it, which is converted like the model.
 
     Options:
         keep_io_types: whether inputs and outputs of the model stay float32

@@ -23,15 +23,14 @@ def to_float16(
     Weights take half the bytes, and hardware with float16 units computes faster. ONNX Runtime on the CPU casts to
     float32 for most operators, so there it saves space only.
 
-    A node stays in float32 where its schema or the runtime has no float16, where a weight overflows or gets lost in
-    denormals, where calibration data drives a value beyond 65,504, or a divisor below the smallest number of float16,
-    and where it computes with integers (positions, lengths, masks), of which float16 holds those up to 2,048.
-    Operators that only move elements take the type of their neighbors, so that each value is cast once in each
-    direction at most.
+    A node stays in float32 if its schema or the runtime does not support float16, if a weight overflows or is lost in
+    denormals, if a value exceeds 65,504 on calibration data or a divisor falls below the smallest float16 number, or if
+    it computes with integers (positions, lengths, masks), which float16 represents exactly only up to 2,048. Operators
+    that only move elements take the type of their neighbors, so that each value is cast at most once in each direction.
 
-    Nodes in bodies of If, Loop and Scan are converted too. What goes into a body and comes out takes the narrower type
-    where no element changes by that, and a sum over many iterations stays in float32. Calls of a function with the same
-    types share a copy of it that is converted as the model is.
+    Nodes in bodies of If, Loop and Scan are converted too. Values that enter or leave a body take the narrower type if
+    this changes no element; a sum over many iterations stays in float32. Calls of a function with the same types share
+    a copy of it, which is converted like the model.
 
     Options:
         keep_io_types: whether inputs and outputs of the model stay float32

@@ -22,8 +22,8 @@ _SWAPPED = {
 def simplify_indices(graph: Graph) -> None:
     """Turn a Gather or GatherND of all positions in order into a Reshape; fold comparisons of positions with numbers.
 
-    Right because the indices are followed from the Range that makes them, through sums and products with extents:
-    if they count 0, 1, 2 ... up to the size of the gathered axis, each element keeps its position. A position is never
+    Right because the indices are followed from the Range that creates them, through sums and products with extents: if
+    they count 0, 1, 2 ... up to the size of the gathered axis, each element keeps its position. A position is never
     negative, so it is at least 0 in every run; the result is written as one element if its consumers broadcast.
 
     Example:

@@ -41,11 +41,11 @@ class Operand:
 def replace_einsum(graph: Graph) -> None:
     """Replace an Einsum by one equivalent MatMul, Gemm, Mul, Transpose or ReduceSum.
 
-    Right because the equation says what is multiplied and which axes are summed: labels in the order of MatMul are a
-    MatMul, also with labels of a batch in front; two matrices in any order are a Gemm; without a sum it is a Mul; for
-    one operand, a permutation is a Transpose and missing labels are a ReduceSum. A preceding Transpose without other
-    consumers is merged. The Einsum stays if another Transpose would be needed, or if ONNX Runtime repeats an operand
-    along the summed axis.
+    Right because the equation defines the products and the summed axes: labels in the order of MatMul are a MatMul,
+    also after labels of a batch; two matrices in any order are a Gemm; without a sum it is a Mul; for one operand, a
+    permutation is a Transpose and missing labels are a ReduceSum. A preceding Transpose without other consumers is
+    merged. The Einsum stays if another Transpose would be needed, or if ONNX Runtime repeats an operand along the
+    summed axis.
 
     Example:
         g (float[B,N,3] x, float[3,2] w) => (float[B,N,2] y) {
