@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,9 @@ class Found:
     accepted: list[Binding] = field(default_factory=list)
     refused: list[tuple[Binding, str]] = field(default_factory=list)
 
+
+_MOST_ELEMENTS = 1 << 27
+"""Maximum number of elements of all inputs together, at sizes that the user did not ask for: 1 GiB in float64."""
 
 _OTHER_DATA, _POINTS_OF_OTHER_DATA = 6, 3
 """Number of other sets of data that are tried if a model rejects everything, and number of points for each."""
@@ -278,9 +282,17 @@ class _Search:
     def _run(self, binding: Binding) -> str | None:
         """Run the original with a binding, and charge the run to the budget."""
         self.probes += 1
+        if self._is_too_large(binding.dims):
+            return f"its inputs have more than {_MOST_ELEMENTS:,} elements; give sizes with --dims"
         message = self.probe(binding)
         self.seconds += PROBE + PROBE_NODE * self.plan.nodes + self.cost(binding)
         return message
+
+    def _is_too_large(self, dims: Mapping[str, int]) -> bool:
+        """Return whether the inputs of dims that nobody asked for take too much memory."""
+        if all(name in self.dims.wishes for name in dims):
+            return False
+        return sum(map(math.prod, self.plan.shapes(dims).values())) > _MOST_ELEMENTS
 
     def _refuse(self, binding: Binding, message: str) -> None:
         self.found.refused.append((binding, message))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from types import SimpleNamespace
+from typing import Any
 
 import onnx
 import pytest
@@ -267,3 +268,16 @@ def test_other_data_is_tried_where_a_model_refuses_the_first(wanted: int, is_fou
     search.search(Plan(model, InputsSpec()), 0, probe, lambda: UNKNOWN, lambda _: TRIVIAL, found)
     assert bool(found.accepted) is is_found and all(binding.seed == wanted for binding in found.accepted)
     assert found.refused[0][0].seed == 0 and len(tried) < search.PROBES
+
+
+@pytest.mark.parametrize("wish", [{}, {"dims": {"N": (700,)}}])
+def test_inputs_that_take_too_much_memory_are_tried_on_request_only(wish: dict[str, Any]) -> None:
+    model = _proto("g (float[N,N,N] x) => (float[N,N,N] y) { y = Relu(x) }")
+    found, tried = search.Found(), []
+
+    def probe(binding: Binding) -> str | None:
+        tried.append(binding.dims["N"])
+        return "no"
+
+    search.search(Plan(model, InputsSpec(**wish)), 0, probe, lambda: UNKNOWN, lambda _: TRIVIAL, found)
+    assert max(tried) == (700 if wish else 224)
