@@ -59,7 +59,7 @@ def run(command: str) -> tuple[int, str]:
         return cli.main(arguments), out.getvalue()
 
 
-@pytest.mark.parametrize("page", sampled(PAGES, 4))
+@pytest.mark.parametrize("page", sampled(PAGES, 6))
 def test_the_page(page: str, tmp_path: Path, short_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "models").symlink_to(short_models)
     monkeypatch.chdir(tmp_path)

@@ -10,6 +10,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
+from support.breadth import sampled
 from surgery.passes.precision import _nbits_blocks as blocks
 from surgery.passes.precision._nbits_gptq import _factor
 
@@ -314,7 +315,7 @@ def test_data_are_recorded_once_however_often_the_pass_runs(monkeypatch: pytest.
 
 @pytest.mark.parametrize("shape", [(4096, 4096), (100, 33), (1, 1), (129, 257)])
 @pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("block", [16, 128, 4096])
+@pytest.mark.parametrize("block", sampled([128, 16, 4096], 3))
 def test_tiles_hold_each_weight_once_and_stay_small(shape: tuple[int, int], turned: bool, block: int) -> None:
     matrix = np.arange(np.prod(shape), dtype=np.float32).reshape(shape[::-1] if turned else shape)
     matrix = matrix.T if turned else matrix

@@ -36,7 +36,10 @@ CLEAN = "  - use: tidy\n  - fold-constants\n  - drop-no-op\n  - fold-constants\n
     ("name", "rules", "mine", "theirs", "by"),
     [
         ("bert-dropout-tiny", NO_DROPOUT, ["remove-dropout"], "drop-dropout", "remove-dropout"),
-        ("resnet-tiny", FOLD_BN, ["fold-bn", "fold-bn-with-bias"], "fuse-conv-bn", "fold-bn"),
+        pytest.param(
+            *("resnet-tiny", FOLD_BN, ["fold-bn", "fold-bn-with-bias"], "fuse-conv-bn", "fold-bn"),
+            marks=pytest.mark.slow,
+        ),
         ("mobilenet-tiny", FOLD_BN, ["fold-bn", "fold-bn-with-bias"], "fuse-conv-bn", "fold-bn-with-bias"),
     ],
 )
