@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery.cli import _output
+from surgery.cli import _output, _places
 
 if TYPE_CHECKING:
     from surgery.frameworks.importing import Imported
@@ -19,16 +19,25 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `import-weights`."""
-    parser.add_argument("model", metavar="MODEL", help="an .onnx file")
+    parser.add_argument("model", metavar="MODEL", type=_places.model, help="an .onnx file")
     parser.add_argument(
         "checkpoints",
         metavar="CHECKPOINT",
+        type=_places.data,
         nargs="+",
         help="a .pt, .pth, .bin, .safetensors, .npz or .gguf file, or the .index.json of shards",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the model to FILE; without it, only report")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=_places.outputs,
+        help="write the model to FILE; without it, only report",
+    )
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
-    parser.add_argument("--map", metavar="FILE", help="a YAML file that maps initializers to tensors")
+    parser.add_argument(
+        "--map", metavar="FILE", type=_places.data, help="a YAML file that maps initializers to tensors"
+    )
     parser.add_argument(
         "--name",
         metavar="INITIALIZER=TENSOR",

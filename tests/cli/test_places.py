@@ -124,6 +124,19 @@ def test_a_model_in_a_zip_is_read(model: Path, capsys: pytest.CaptureFixture[str
     assert json.loads(capsys.readouterr().out)["path"] == url
 
 
+def test_a_checkpoint_at_a_url_is_imported(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stored = storage.load(model)
+    surgery.save(stored.proto, "memory://import/m.onnx", stored.weights)
+    np.savez("w.npz", w=np.full(512, 3, np.float32))
+    with zipfile.ZipFile("weights.zip", "w") as archive:
+        archive.write("w.npz", "w.npz")
+    checkpoint = f"zip://w.npz::{model.parent}/weights.zip"
+    assert cli.main(["import-weights", "memory://import/m.onnx", checkpoint, "-o", "memory://import/out.onnx"]) == 0
+    found = surgery.load("memory://import/out.onnx")
+    (weight,) = storage.resolve(found.proto, found.weights).graph.initializer
+    assert numpy_helper.to_array(weight).tolist() == [3.0] * 512
+
+
 def test_python_takes_urls(model: Path) -> None:
     stored = storage.load(model)
     assert surgery.save(stored.proto, "memory://zoo/m.onnx", stored.weights, layout="external") == []
