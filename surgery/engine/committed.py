@@ -42,9 +42,8 @@ class CommittedModel:
 
     def _read(self) -> State:
         loaded = storage.without_alias(self.stored.proto)
-        self._load(loaded)
+        ring = self._load(loaded)
         self._names = self.graph.reserved = self.graph.names()
-        ring = self.graph.cycle()
         if ring is not None:
             where = str(self.stored.path) if self.stored.path is not None else "the model in memory"
             raise ModelFileError(f"the graph has a cycle: {ring}", where=where, todo="no runtime can run it")
@@ -52,12 +51,14 @@ class CommittedModel:
             loaded = storage.proto_from_ir(self.graph.ir, self.stored.weights)
         return State.of(loaded, loaded.SerializeToString(deterministic=True))
 
-    def _load(self, proto: onnx.ModelProto) -> None:
-        """Build the live graph. `_touched` is set once a pass has worked on it."""
+    def _load(self, proto: onnx.ModelProto) -> str | None:
+        """Build the live graph, and list nodes that form a ring. `_touched` is set once a pass has worked on it."""
         model = storage.ir_from_proto(proto, self.stored.weights)
         self.graph = Graph(model, weights=self.stored.weights, reserved=self._names, target=self.target)
+        ring = self.graph.sort()
         self.graph.settle_order()
         self._touched = False
+        return ring
 
     @property
     def proto(self) -> onnx.ModelProto:

@@ -270,9 +270,18 @@ class Graph(GraphState):
                 imports.setdefault(node.domain, 1)
                 self.ir.opset_imports.setdefault(node.domain, 1)
 
-    def cycle(self) -> str | None:
-        """Find nodes that read each other in a ring, and list them; None where there are none."""
-        return next((ring for scope in self.scopes if not _in_order(scope) and (ring := self._ring(scope))), None)
+    def sort(self) -> str | None:
+        """Bring the nodes of each scope into topological order, which not every file has; list a ring if there is one.
+
+        Inference goes through nodes in order, so that it learns little of a value that is read before it is made.
+        """
+        for scope in self.scopes:
+            if not _in_order(scope):
+                try:
+                    scope.sort()
+                except ValueError:
+                    return self._ring(scope)
+        return None
 
     def _ring(self, scope: ir.Graph) -> str:
         return ", ".join(Node(self, node).label for node in _cycle(scope))

@@ -7,6 +7,7 @@ from onnx import TensorProto, helper
 import surgery
 from surgery.engine import runner
 from surgery.graph import text
+from surgery.recipe import loader
 from surgery.storage import without_alias
 
 BODY = """g (float[n,3,4] x) => (float[n,3,4] y) {
@@ -155,3 +156,16 @@ def test_nothing_to_do_leaves_the_model_as_it_was() -> None:
     result = runner.apply(model, "tidy")
     assert result.ok and {step.status for step in result.steps} == {"unchanged"}
     assert result.proto is result.stored.proto and result.proto.opset_import[0].domain == "ai.onnx"
+
+
+def test_nodes_in_the_wrong_order_are_optimized_as_well() -> None:
+    body = """g (float[n,3,4] x) => (float[n,12] y) <int64[1] zero={0}, int64[1] one={1}, int64[1] last={-1}> {
+        i = Relu(x)  s = Shape(i)  b = Slice(s, zero, one)  m = Concat<axis=0>(b, last)  y = Reshape(i, m) }"""
+    model = parse(body)
+    nodes = list(model.graph.node)
+    del model.graph.node[:]
+    model.graph.node.extend(reversed(nodes))
+    result = runner.apply(model, loader.parse("steps: [simplify-reshapes]"))
+    assert result.ok, [step.message for step in result.steps]
+    assert [node.op_type for node in result.proto.graph.node] == ["Relu", "Reshape"]
+    onnx.checker.check_model(result.proto, full_check=True)

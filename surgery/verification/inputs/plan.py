@@ -29,7 +29,10 @@ from surgery.verification.inputs.spec import InputsSpec, TensorSpec
 if TYPE_CHECKING:
     import onnx
 
-PROFILES = ("legal", "binary", "ones", "twos", "zeros")
+_ALL_THE_SAME = {"ones": 1, "twos": 2, "zeros": 0, "sixteens": 16}
+"""Integers that are all the same: durations have to add up, and windows of many frames take large ones."""
+
+PROFILES = ("legal", "binary", *_ALL_THE_SAME)
 """How integers are chosen: by the rules, and where these fall short, as 0 and 1 mixed or all the same."""
 
 _WITHOUT = ("edges", "coarse", "image")
@@ -267,4 +270,4 @@ def _simplified(domain: Domain, port: InputPort, profile: str) -> Domain:
         return domain
     if profile == "unknown":
         return domain if domain.limited else Domain(choices=(0,))
-    return MASK if profile == "binary" else Domain(choices=({"ones": 1, "twos": 2, "zeros": 0}[profile],))
+    return MASK if profile == "binary" else Domain(choices=(_ALL_THE_SAME[profile],))

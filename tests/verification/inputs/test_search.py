@@ -281,3 +281,19 @@ def test_inputs_that_take_too_much_memory_are_tried_on_request_only(wish: dict[s
 
     search.search(Plan(model, InputsSpec(**wish)), 0, probe, lambda: UNKNOWN, lambda _: TRIVIAL, found)
     assert max(tried) == (700 if wish else 224)
+
+
+def test_lengths_that_are_large_and_alike_are_tried() -> None:
+    """Durations of sounds have to add up, and must be as long as a window of frames."""
+    model = _proto(
+        "g (int64[A] notes, int64[B] sounds) => (int64 y) { a = ReduceSum(notes) b = ReduceSum(sounds) y = Add(a, b) }"
+    )
+    plan, found = Plan(model, InputsSpec()), search.Found()
+
+    def probe(binding: Binding) -> str | None:
+        shapes = plan.shapes(binding.dims)
+        fed = plan.feeds(binding, plan.domains(shapes))
+        return None if fed["notes"].sum() == fed["sounds"].sum() and fed["notes"].min() >= 10 else "too short"
+
+    search.search(plan, 0, probe, lambda: UNKNOWN, lambda _: TRIVIAL, found)
+    assert len(found.accepted) > 1
