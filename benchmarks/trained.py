@@ -82,6 +82,8 @@ class Campaign:
         found = self.known.get((model.name, tool.name))
         if found is None or self.arguments.show:
             return found
+        if found.nodes is not None and found.bytes is None:
+            return None  # a row of a version that did not note the bytes
         key = self.key(model, tool)
         if self.arguments.reuse:
             key["source"] = found.key.get("source", "")
