@@ -1,4 +1,4 @@
-"""Attributes that a user writes down, checked against what the operator says of them."""
+"""Attributes written by a user, checked against the schema of the operator."""
 
 from __future__ import annotations
 
@@ -24,17 +24,16 @@ if TYPE_CHECKING:
     from surgery.graph.values import Node
 
 Written = int | float | str | list[int] | list[float] | list[str]
-"""What a recipe can write for an attribute."""
+"""The types of attribute values in a recipe."""
 
 _Kind = ir.AttributeType
 
 
 def typed_attribute(node: Node, name: str, value: Written | ir.Attr | None, *, op: str | None = None) -> ir.Attr | None:
-    """Return an attribute of the type that its operator asks for; None, to remove it, for a value of None.
+    """Return an attribute of the type that its operator declares; for a value of None, return None to remove it.
 
-    `op` is the operator that is to take the place of the node, if it is not the node's own, and the value may be an
-    attribute that the node has. UsageError when the operator has no such attribute, cannot do without it, or takes
-    another type.
+    `op` is the new operator of the node, if it changes. The value may be an attribute of the node. Raises UsageError
+    if the operator has no such attribute, requires the attribute that is to be removed, or takes another type.
     """
     where, op = f"node '{node.label}'", op or node.op
     held = node.ir.attributes.get(name)
@@ -54,7 +53,7 @@ def typed_attribute(node: Node, name: str, value: Written | ir.Attr | None, *, o
 
 
 def _kept(node: Node, name: str, attribute: ir.Attr, op: str, where: str) -> ir.Attr:
-    """Return an attribute that a node has as one of this name of another operator."""
+    """Return an attribute of a node under this name, checked against another operator."""
     todo = f"drop it by 'attributes: {{{name}: null}}'"
     kind, _ = _declared(node, name, op, where, todo)
     if kind not in (None, attribute.type):
@@ -70,9 +69,9 @@ def _told(kind: ir.AttributeType) -> str:
 
 
 def require_form(node: Node, op: str, inputs: int, outputs: int, attributes: Collection[str]) -> None:
-    """Raise UsageError when an operator cannot take the place of a node with so many inputs, outputs, and attributes.
+    """Raise UsageError if an operator cannot have this many inputs and outputs, or lacks a required attribute.
 
-    What is not known of an operator, of a domain that ONNX does not define, is taken to be right.
+    Operators of domains that ONNX does not define are not checked.
     """
     domain, _, name = op.rpartition("::")
     where = f"node '{node.label}'"
@@ -84,7 +83,7 @@ def require_form(node: Node, op: str, inputs: int, outputs: int, attributes: Col
         return
     if not is_defined(domain):
         return
-    # An opset that the model does not import yet will be the first one.
+    # A domain that the model does not import yet will be imported at version 1.
     version = node.graph.imports_of(node.ir).get(domain, 1)
     schema = schema_at(domain, name, version)
     if schema is None:
@@ -98,7 +97,7 @@ def require_form(node: Node, op: str, inputs: int, outputs: int, attributes: Col
 def _declared(
     node: Node, name: str, op: str, where: str, todo: str | None = None
 ) -> tuple[ir.AttributeType | None, bool]:
-    """Return the type of an attribute, as far as it is known, and whether the operator needs it."""
+    """Return the type of an attribute, None if unknown, and whether the operator requires it."""
     domain, _, op_type = op.rpartition("::")
     overload = node.ir.overload if op == node.op else ""
     function = node.graph.ir.functions.get((domain, op_type, overload))
@@ -128,7 +127,7 @@ def _kind_of(value: Written) -> ir.AttributeType:
 
 
 def _made(name: str, value: Written, kind: ir.AttributeType, where: str) -> ir.Attr:
-    """Make an attribute of a type; UsageError when the value is not of it."""
+    """Make an attribute of a type; raise UsageError if the value does not have this type."""
     wanted = _WORDS.get(kind)
     if wanted is None:
         raise UsageError(f"the attribute '{name}' is a {kind.name.lower()}, which cannot be written here", where=where)
@@ -149,7 +148,7 @@ def _is_int(item: object) -> bool:
 def _is_float(item: object) -> bool:
     if not isinstance(item, float | int) or isinstance(item, bool):
         return False
-    # ONNX stores it in 32 bits.
+    # ONNX stores floats in 32 bits.
     return not math.isfinite(item) or abs(item) <= float(np.finfo(np.float32).max)
 
 

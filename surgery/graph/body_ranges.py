@@ -1,8 +1,8 @@
-"""How large values become in the bodies of If, Loop and Scan, while the model runs on calibration inputs.
+"""Magnitudes of values in the bodies of If, Loop and Scan, measured while the model runs on calibration inputs.
 
-Values of a body cannot be outputs of the model: their shapes may differ from one iteration to the next. So each body
-gives a matrix with two numbers for each value, the largest finite size of its elements and the largest reciprocal of a
-size that is not 0, and the node that holds the body the largest of those over its iterations.
+Values of a body cannot be outputs of the model, because their shapes may differ between iterations. Instead, each body
+outputs a matrix with two numbers per value: the largest finite magnitude of its elements, and the largest reciprocal of
+a nonzero magnitude. The node with the body outputs the maximum of both over its iterations.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
     import onnx
 
 _FIRST_OPSET = 9
-"""The opset from which Where exists, and Scan in the form that it has."""
+"""The first opset with Where, and with Scan in its current form."""
 
 _AXES_ARE_INPUTS = 18
-"""The opset from which ReduceMax has its axes as an input."""
+"""The first opset in which the axes of ReduceMax are an input."""
 
 _TINY = 1e-38
-"""Sizes below this count as 0: the reciprocals of some of them are infinite."""
+"""Magnitudes below this count as 0: some of their reciprocals are infinite."""
 
 _BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
 
 
 @dataclass(frozen=True)
 class _Measured:
-    """A matrix with a row of two numbers for each value that is named."""
+    """The name of a matrix with a row of two numbers for each of the named values."""
 
     matrix: str
     names: tuple[str, ...]
 
 
 class BodyRanges:
-    """Adds to a model what measures float32 values in bodies; `fresh` gives names that nothing else has."""
+    """Adds nodes to a model that measure float32 values in bodies; `fresh` returns unique names."""
 
     def __init__(self, wanted: Collection[str], opset: int, fresh: Callable[[str], str]) -> None:
         self._wanted = frozenset(wanted)
@@ -47,15 +47,15 @@ class BodyRanges:
         self._fresh = fresh
 
     def measure(self, model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, tuple[str, ...]]]:
-        """Return a model whose outputs are matrices alone, and for each of those the values that its rows are of.
+        """Return a model whose only outputs are matrices, and for each matrix the values that its rows describe.
 
-        The model that is given is changed. Values in subgraphs of other operators, or of functions, are left out.
+        The given model is modified. Values in subgraphs of other operators, or in functions, are left out.
         """
         found = self._in_nodes(model.graph) if self._opset >= _FIRST_OPSET else []
         return only(model, [each.matrix for each in found]), {each.matrix: each.names for each in found}
 
     def _in_nodes(self, graph: onnx.GraphProto) -> list[_Measured]:
-        """Let the nodes of a graph hand out what is measured in their bodies."""
+        """Make the measurements of bodies outputs of the nodes of a graph; return the resulting matrices."""
         found = []
         for node in list(graph.node):
             names = _BODIES.get(node.op_type, ()) if node.domain in ("", "ai.onnx") else ()
@@ -67,7 +67,7 @@ class BodyRanges:
         return found
 
     def _in_body(self, body: onnx.GraphProto) -> _Measured:
-        """Measure what is wanted of a body and of those within, as one matrix."""
+        """Measure the wanted values of a body and of the bodies nested in it, as one matrix."""
         nested = self._in_nodes(body)
         made = [value.name for value in body.input] + [name for node in body.node for name in node.output]
         own = [name for name in dict.fromkeys(made) if name in self._wanted]
@@ -76,9 +76,9 @@ class BodyRanges:
         return _Measured(self._add(body, "Concat", rows, axis=0) if rows else "", names)
 
     def _row(self, body: onnx.GraphProto, name: str) -> str:
-        """Measure one value: a matrix of one row."""
+        """Measure one value; return the name of a matrix with one row."""
         size = self._add(body, "Abs", [name])
-        # Neither infinity nor what is no number is less than infinity.
+        # Neither infinity nor NaN is less than infinity.
         finite = self._add(body, "Less", [size, self._constant(body, np.inf)])
         size = self._add(body, "Where", [finite, size, zero := self._constant(body, 0.0)])
         positive = self._add(body, "Greater", [size, self._constant(body, _TINY)])
@@ -87,7 +87,7 @@ class BodyRanges:
         return self._add(body, "Concat", pair, axis=1)
 
     def _largest(self, body: onnx.GraphProto, name: str) -> str:
-        """Return the largest of some sizes, 0 where there are none, as a matrix of one element."""
+        """Return the largest of the magnitudes, or 0 if there are none, as a matrix with one element."""
         flat = self._add(body, "Reshape", [name, self._constant(body, np.array([-1]))])
         some = self._add(body, "Concat", [flat, self._constant(body, np.zeros(1, np.float32))], axis=0)
         largest = self._add(body, "ReduceMax", [some], keepdims=0)
@@ -115,13 +115,13 @@ class BodyRanges:
         for attribute in node.attribute:
             if attribute.name in ("scan_output_axes", "scan_output_directions"):
                 attribute.ints.append(0)
-        # A row of zeros, for where there is no iteration.
+        # A row of zeros in case there are no iterations.
         zeros = self._constant(graph, np.zeros((1, len(every), 2), np.float32))
         most = self._add(graph, "Concat", [made, zeros], axis=0)
         return _Measured(self._over_iterations(graph, most), every)
 
     def _over_iterations(self, graph: onnx.GraphProto, name: str) -> str:
-        """Return the largest along the first axis."""
+        """Return the maximum along the first axis."""
         if self._opset < _AXES_ARE_INPUTS:
             return self._add(graph, "ReduceMax", [name], axes=[0], keepdims=0)
         return self._add(graph, "ReduceMax", [name, self._constant(graph, np.array([0]))], keepdims=0)
@@ -129,7 +129,7 @@ class BodyRanges:
     def _spread(
         self, body: onnx.GraphProto, each: _Measured, every: tuple[str, ...], nothing: np.ndarray[Any, Any]
     ) -> str:
-        """Put the rows of a matrix where they belong among those of all branches, with zeros in between."""
+        """Move the rows of a matrix to their positions among the rows of all branches, with zeros in between."""
         if not each.names:
             return self._constant(body, nothing)
         below = self._add(body, "Concat", [each.matrix, self._constant(body, nothing[:1])], axis=0)
@@ -154,6 +154,6 @@ class BodyRanges:
 
 
 def extremes(matrix: np.ndarray[Any, Any], names: Sequence[str]) -> Iterator[tuple[str, float, float]]:
-    """Yield for each value the largest size of its elements, and the smallest that is not 0, infinite without one."""
+    """Yield for each value the largest magnitude of its elements, and the smallest nonzero one (infinite if none)."""
     for name, (largest, reciprocal) in zip(names, matrix):
         yield name, float(largest), 1.0 / float(reciprocal) if reciprocal > 0 else float("inf")

@@ -411,9 +411,9 @@ class Builder:
     def relate_pieces(self, inputs: Mapping[str, int], outputs: Mapping[str, int], count: int) -> None:
         """Declare that the model computes each part of a batch independently; declare "dims".
 
-        What it gives for inputs cut into `count` pieces of the size that the model before takes is what that gives for
-        each piece, put together. `inputs` and `outputs` are the axes of the batch, by name; all other inputs go into
-        each piece whole.
+        If the inputs are split into `count` pieces of the size that the previous model takes, the outputs are the
+        concatenated outputs of the previous model for these pieces. `inputs` and `outputs` give the batch axis by name;
+        every piece receives all other inputs whole.
         """
         self.edits.pieces.append(Pieces(dict(inputs), dict(outputs), count))
 
@@ -432,7 +432,7 @@ class Builder:
         constants = {key: operand for key, operand in names.items() if isinstance(operand, np.ndarray)}
 
         def settled() -> Relation:
-            """Return it with the final names of new values."""
+            """Return the relation with the final names of new values."""
             operands = {key: _name_of(operand) for key, operand in names.items() if not isinstance(operand, np.ndarray)}
             return Relation(end, _name_of(port), body, operands, constants, inverse)
 

@@ -1,4 +1,4 @@
-"""Commit: the buffered edits of one site, done to the graph as a whole."""
+"""Commit: the buffered edits of one site, applied to the graph atomically."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _PLAIN = (
     *(ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING),
     *(ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS),
 )
-"""Attributes that are compared by what they hold."""
+"""Types of attributes that are compared by value."""
 
 
 class Commit:
-    """Does the edits of one site to a graph. What cannot be done whole is refused before anything is done."""
+    """Applies the edits of one site to a graph. Edits that cannot all be applied are refused before any change."""
 
     def __init__(self, graph: GraphState, edits: Edits) -> None:
         self.graph = graph
@@ -40,7 +40,7 @@ class Commit:
         self.stamps = Stamps(graph, edits)
 
     def run(self) -> tuple[list[str], list[ir.Node]]:
-        """Return the labels of the nodes that went and the nodes that came. Raises `Refusal`."""
+        """Apply the edits; return the labels of the removed nodes, and the added nodes. Raises `Refusal`."""
         edits = self.edits
         self._check(edits)
         self._set_versions(edits)
@@ -55,7 +55,7 @@ class Commit:
         orphans = self._adjust(edits)
         self._rename_changed(edits)
         for old, new, before in edits.replacements:
-            # What is at another place of the site read `old` only because it was there first.
+            # New nodes at other places of the site read `old` only because it existed before; they are redirected too.
             added += self._replace(old, new, places[before])
             orphans.append((old, self.stamps.place(new, before)))
         orphans += self._set_boundaries(edits)
@@ -77,14 +77,14 @@ class Commit:
         return removed, added
 
     def _redeclaration(self, edits: Edits) -> RefreshedDeclarations | None:
-        """Prepare to declare values anew; None where what was made in their place has their types and dims."""
+        """Prepare to refresh outdated declarations; return None if all replacements have the same types and dims."""
         replaced = {old: new for old, new, _ in edits.replacements}
         facts = self.graph.facts
         stale = [value for value in edits.outdated if value not in replaced or not facts.agree(replaced[value], value)]
         return RefreshedDeclarations(self.graph, stale) if stale else None
 
     def _adjust(self, edits: Edits) -> list[tuple[ir.Value, Place]]:
-        """Set inputs, attributes and declarations of nodes that stay; return what lost a reader, and the reader."""
+        """Set inputs, attributes and declarations of nodes; return the values that lost a reader, with that node."""
         orphans = self._set_inputs(edits)
         self._set_operators(edits)
         for value, tensor in edits.contents:
@@ -132,7 +132,7 @@ class Commit:
             self.graph.facts.drop(node)
 
     def _set_boundaries(self, edits: Edits) -> list[tuple[ir.Value, Place]]:
-        """Set outputs of subgraphs, and types of what goes into them and comes out; return what is no output now."""
+        """Set outputs of subgraphs, and the types of their inputs and results; return the former outputs."""
         orphans: list[tuple[ir.Value, Place]] = []
         for scope, index, value, dtype in edits.results:
             old = scope.outputs[index]
@@ -150,7 +150,7 @@ class Commit:
         return orphans
 
     def _rename_changed(self, edits: Edits) -> None:
-        """Rename values that hold something else from now on."""
+        """Rename values whose contents changed."""
         names = {new: old for old, new, _ in edits.replacements}
         for value in dict.fromkeys(edits.changed):
             old = names.get(value)
@@ -160,7 +160,7 @@ class Commit:
                 value.name, old.name = old.name, self.graph.fresh(f"{old.name}_replaced")
 
     def _describe(self, edits: Edits) -> None:
-        """Set what the model says of itself and of its values."""
+        """Set the metadata and descriptive fields of the model, and the doc strings of its values."""
         model = self.graph.ir
         for key, text in edits.metadata.items():
             model.metadata_props.pop(key, None)
@@ -175,15 +175,15 @@ class Commit:
         return self.graph.ir.graph if scope is None else scope
 
     def _set_versions(self, edits: Edits) -> None:
-        """Set the versions that a site asks for."""
+        """Set the opset and IR versions that a site requests."""
         for function, domain, version in edits.opsets:
             imports = self.graph.ir.opset_imports if function is None else function.opset_imports
             imports[domain] = version
             if not version:
                 del imports[domain]
         if self.graph.ir.ir_version < 4 <= edits.ir_version:
-            # Until IR version 4 each initializer had to be listed as an input; from then on, to be listed means
-            # that callers may override it. A constant stays one.
+            # Before IR version 4, each initializer had to be listed as an input; since then, a listed one is
+            # overridable. A constant must remain a constant.
             listed = [value for value in self.graph.ir.graph.inputs if value.is_initializer()]
             for value in listed:
                 self.graph.ir.graph.inputs.remove(value)
@@ -197,7 +197,7 @@ class Commit:
             self.graph.take_in(function)
 
     def _check(self, edits: Edits) -> None:
-        """Refuse what cannot be done as a whole, while nothing is done yet."""
+        """Refuse edits that cannot all be applied, before any change."""
         for function in edits.definitions:
             if function.identifier() in self.graph.ir.functions:
                 raise Refusal(f"the model already has a function {function.domain}::{function.name}")
@@ -212,7 +212,7 @@ class Commit:
         self.ports.check()
 
     def _check_unread(self, edits: Edits) -> None:
-        """Refuse to remove what stays read."""
+        """Refuse to remove values that are still read."""
         leaving = set(edits.removals)
         replaced = {old for old, _, _ in edits.replacements}
 
@@ -239,7 +239,7 @@ class Commit:
         if new.producer() is None and not (new.is_graph_input() or new.is_initializer() or new.const_value):
             return
         producer = old.producer()
-        # Where the types must be the same, nothing needs to be inferred.
+        # Where the types are equal by construction, nothing needs to be inferred.
         handed = producer is not None and producer.op_type in _HANDING_THROUGH and producer.inputs[:1] == (new,)
         same = handed or _are_twins(old, new)
         if not same and before.dtype is not None and after.dtype is not None and before.dtype != after.dtype:
@@ -258,11 +258,11 @@ class Commit:
 
     @staticmethod
     def _may_take_over(old: ir.Value, new: ir.Value) -> bool:
-        """Whether `new` can become the graph output `old`, under its name."""
+        """Return whether `new` can become the graph output `old`, under its name."""
         return new.producer() is not None and new.graph is old.graph and not new.is_graph_output()
 
     def _replace(self, old: ir.Value, new: ir.Value, added: Container[ir.Node]) -> list[ir.Node]:
-        """Redirect the readers of `old`; at an output, rename `new` or stand an Identity in between."""
+        """Redirect the readers of `old`; at a graph output, rename `new` or insert an Identity; return nodes added."""
         extra: list[ir.Node] = []
         readers = [use for use in old.uses() if use.node not in added]
         scope = old.graph
@@ -328,7 +328,7 @@ class Commit:
         return node
 
     def _enter(self, subgraph: ir.Graph, around: ir.Graph) -> None:
-        """Take note of a new subgraph, at any depth, and name what it holds: names outside must not be hidden."""
+        """Register a new subgraph and those nested in it, with unique names: they must not shadow outer names."""
         self.graph.enter(subgraph, around)
         for value in list(values([subgraph])):
             if value.name:
@@ -343,7 +343,7 @@ class Commit:
         value.name = self.graph.fresh(wish)
         if value.const_value is not None:
             value.const_value = self.graph.store(value.const_value)
-        # Until IR version 4 an initializer had to be an input, and those of a body are what its node gives it.
+        # Before IR version 4, an initializer had to be an input, and the inputs of a body are supplied by its node.
         in_body = self.graph.ir.ir_version < 4 and scope is not self.graph.ir.graph
         if in_body or scope in self.graph.function_scopes:
             tensor = value.const_value
@@ -362,7 +362,7 @@ class Commit:
         return removed
 
     def _drop_functions(self, functions: list[ir.Function]) -> list[str]:
-        """Remove functions, which may call each other but must not be called from elsewhere."""
+        """Remove functions and return their names; they may call each other but must not be called from elsewhere."""
         if not functions:
             return []
         leaving = {function.identifier() for function in functions}
@@ -377,9 +377,9 @@ class Commit:
         return ["::".join(part for part in function.identifier() if part) for function in functions]
 
     def _sweep(self, orphans: Iterable[ir.Value], place: Place, *nodes: ir.Node) -> list[str]:
-        """Remove the producers of values that nothing reads, and so on upwards; return their labels.
+        """Remove the producers of unread values, and then their unread inputs, going upstream; return the node labels.
 
-        They give way to what the site makes at `place`.
+        The removed nodes are recorded as replaced by the new nodes of the site at `place`.
         """
         removed: list[str] = []
         stack = list(orphans)
@@ -407,7 +407,7 @@ class Commit:
         return removed
 
     def _detach(self, node: ir.Node) -> None:
-        """Let a node, and the nodes of its subgraphs, read nothing any more."""
+        """Disconnect the inputs of a node and of the nodes of its subgraphs."""
         self.graph.index[node.domain, node.op_type].pop(node, None)
         for index in range(len(node.inputs)):
             node.replace_input_with(index, None)
@@ -416,7 +416,7 @@ class Commit:
                 self._detach(inner)
 
     def _drop(self, value: ir.Value, place: Place) -> None:
-        """Remove an initializer that nothing reads, unless a caller can set it."""
+        """Remove an unread initializer, unless it is overridable."""
         scope = value.graph
         if not value.is_initializer() or scope is None or value.name is None or value.uses() or value.is_graph_output():
             return
@@ -429,12 +429,12 @@ class Commit:
 
 
 def _is_sparse_constant(node: ir.Node) -> bool:
-    """Return whether a node holds a tensor of which only some elements are stored."""
+    """Return whether a node is a Constant with a sparse tensor."""
     return node.op_type == "Constant" and not node.domain and "sparse_value" in node.attributes
 
 
 def _are_twins(one: ir.Value, other: ir.Value) -> bool:
-    """Return whether two values are the same output of the same operator, on the same values but for constants."""
+    """Return whether two values are the same output of the same operator, with inputs equal except for constants."""
     mine, its = one.producer(), other.producer()
     if mine is None or its is None or one.index() != other.index() or mine.op_identifier() != its.op_identifier():
         return False
@@ -459,7 +459,7 @@ def _make_one_type(one: ir.Attr, other: ir.Attr) -> bool:
 
 
 def discard(edits: Edits) -> None:
-    """Let the copies of subgraphs that a site made read nothing, for they will not be part of the graph."""
+    """Disconnect the copies of subgraphs that a site made, because they will not become part of the graph."""
     copies = [attribute for made in edits.nodes if made.like is not None for attribute in made.attributes.values()]
     for node in [node for attribute in copies for graph in nested(bodies(attribute)) for node in graph]:
         for index in range(len(node.inputs)):

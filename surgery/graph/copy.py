@@ -16,10 +16,10 @@ def function_of(
     outputs: Sequence[ir.Value],
     imports: Mapping[str, int],
 ) -> ir.Function:
-    """Return a function whose body are copies of nodes without subgraphs.
+    """Return a function whose body consists of copies of nodes without subgraphs.
 
-    `reads` numbers the input of the function that stands for each value that a node reads and none of them makes, in
-    the order of the nodes and of their inputs.
+    `reads` has the number of the function input for each outside value that a node reads, in the order of the nodes
+    and their inputs.
     """
     copier = Copier({})
     body = [copier.node(node, declared=False) for node in nodes]
@@ -41,7 +41,7 @@ def function_of(
 
 
 def _unique(names: Iterable[str]) -> Iterator[str]:
-    """Yield names, with a number after those that were there before."""
+    """Yield names, with a number appended to repeated ones."""
     seen: set[str] = set()
     for name in names:
         free = next(wish for wish in chain([name], (f"{name}_{n}" for n in count(1))) if wish not in seen)
@@ -50,10 +50,10 @@ def _unique(names: Iterable[str]) -> Iterator[str]:
 
 
 class Copier:
-    """Copies what is in a subgraph or in the body of a function.
+    """Copies the contents of a subgraph or of a function body.
 
-    `values` says what stands for a value of the original, and is extended by what is copied; a value that it does not
-    have is one from outside, and stays. `attributes` are those of the call, for the body of a function.
+    `values` maps values of the original to their replacements, and is extended with each copy; a value that is missing
+    comes from outside, and is kept. `attributes` are those of the call, for a function body.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class Copier:
         self.attributes = attributes
 
     def read(self, value: ir.Value | None) -> ir.Value | None:
-        """Return what stands for a value that is read."""
+        """Return the replacement of a value that is read."""
         return None if value is None else self.values.get(value, value)
 
     def made(self, value: ir.Value, *, declared: bool | None = None) -> ir.Value:
-        """Make what stands for a value that is computed; it has no name yet where it had none."""
-        # What a function declares of its values need not hold in every call.
+        """Make the copy of a computed value, with the same name, if any."""
+        # Declarations within a function may not hold for every call.
         if declared is None:
             declared = self.attributes is None
         copy = ir.Value(name=value.name)
@@ -78,7 +78,7 @@ class Copier:
         return copy
 
     def attributes_of(self, node: ir.Node) -> list[ir.Attr]:
-        """Return the attributes for the copy of a node; a parameter that the call does not give is left out."""
+        """Return the attributes for the copy of a node, without parameters that the call does not set."""
         copies = (self._attribute(name, attribute) for name, attribute in node.attributes.items())
         return [copy for copy in copies if copy is not None]
 
@@ -121,7 +121,7 @@ class Copier:
         )
 
     def node(self, node: ir.Node, *, declared: bool | None = None) -> ir.Node:
-        """Copy a node; `declared` says whether what is declared of its outputs is copied too, see `made`."""
+        """Copy a node; `declared` says whether the declarations of its outputs are copied too, see `made`."""
         inputs = [self.read(value) for value in node.inputs]
         attributes = self.attributes_of(node)
         return ir.Node(

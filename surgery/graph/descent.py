@@ -1,4 +1,4 @@
-"""Descent: which nodes of a model passes made, of which nodes of the original, as the model itself tells."""
+"""Descent: which nodes of a model were made by passes, and from which original nodes, read from its metadata."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PassCount:
-    """How many nodes and constants of a model a pass had a hand in."""
+    """How many nodes and constants of a model a pass contributed to."""
 
     name: str
     nodes: int
@@ -30,7 +30,7 @@ class PassCount:
 
 @dataclass(frozen=True)
 class Descent:
-    """What `surgery inspect --lineage` tells. `found` are the entries asked for: all that have a lineage by default."""
+    """The result of `surgery inspect --lineage`. `found` has the selected entries: by default, all with a lineage."""
 
     path: Path | None
     entries: tuple[Entry, ...]
@@ -48,7 +48,7 @@ class Descent:
 
     @property
     def passes(self) -> tuple[PassCount, ...]:
-        """Count what is found by pass, in the order in which passes are met."""
+        """The number of found nodes and constants per pass, in the order in which the passes first appear."""
         counts: dict[str, list[int]] = {}
         for entry in self.found:
             for name in entry.lineage.passes if entry.lineage is not None else ():
@@ -56,7 +56,7 @@ class Descent:
         return tuple(PassCount(name, *count) for name, count in counts.items())
 
     def named(self, name: str) -> Descent:
-        """Keep what has this name, or makes a value of this name. UsageError when nothing does."""
+        """Keep the entries with this name, or with an output of this name; raise UsageError if there are none."""
         found = [entry for entry in self.entries if name == entry.name or (name and name in entry.outputs)]
         if not found:
             known = [entry.name for entry in self.entries]
@@ -70,9 +70,9 @@ class Descent:
         return replace(self, found=tuple(found))
 
     def descendants(self, name: str) -> Descent:
-        """Keep what comes from the node of the original with this name.
+        """Keep the entries that come from the original node with this name.
 
-        A node of this name that no pass touched is its own descendant.
+        A node of this name without a lineage is its own descendant.
         """
         found = [
             entry
@@ -103,7 +103,7 @@ def _to_json(entry: Entry) -> dict[str, Any]:
 
 
 def descent(model: str | Path | onnx.ModelProto) -> Descent:
-    """Read the lineage in a model file, or in a message in memory."""
+    """Read the lineage from a model file, or from a protobuf message in memory."""
     stored = storage.opened(model)
     everything = tuple(entries(stored.proto))
     return Descent(stored.path, everything, tuple(entry for entry in everything if entry.lineage is not None))

@@ -9,11 +9,11 @@ from surgery.graph.values import Node, Value
 from surgery.shapes.facts import Dim
 
 _SHOWN = 4
-"""That many elements of a constant are shown."""
+"""Maximum number of elements shown of a constant."""
 
 
 def typed(value: Value) -> str:
-    """Write type and dims, such as `float[batch,4]`; `?` stands for what is not known."""
+    """Format type and dims, such as `float[batch,4]`; `?` stands for an unknown type or dim."""
     dtype = value.dtype
     if dtype is None:
         return "?" if value.type is None else str(value.type)
@@ -21,14 +21,14 @@ def typed(value: Value) -> str:
 
 
 def extents(shape: Sequence[Dim] | None) -> str:
-    """Write the dims of a shape; nothing for a scalar, `[?]` when not even the rank is known."""
+    """Format the dims of a shape: empty for a scalar, " of unknown shape" if the rank is unknown."""
     if shape is None:
         return " of unknown shape"
     return f"[{','.join('?' if dim is None else str(dim) for dim in shape)}]" if shape else ""
 
 
 def contents(value: Value) -> str:
-    """Write what a constant holds: `0.5`, `{1, 2}`, `{0.1, 0.2, 0.3, 0.4, …}`; empty for what is not constant."""
+    """Format the elements of a constant: `0.5`, `{1, 2}`, `{0.1, 0.2, 0.3, 0.4, …}`; empty if it is not constant."""
     tensor = value.tensor
     if tensor is None:
         return ""
@@ -40,7 +40,7 @@ def contents(value: Value) -> str:
 
 
 def source(value: Value | None) -> str:
-    """Return what a value is by where it comes from."""
+    """Describe a value by its origin."""
     if value is None:
         return "nothing"
     if value.is_constant:
@@ -54,10 +54,10 @@ def source(value: Value | None) -> str:
 
 
 def named(node: Node) -> str:
-    """Name a node with its operator: `Exp 'n1'`."""
+    """Format the name of a node with its operator: `Exp 'n1'`."""
     return f"{node.op} '{node.label}'" if node.name else f"'{node.label}'"
 
 
 def listed(nodes: Iterable[Node], most: int = 3) -> str:
-    """Name a few nodes, and say how many more there are."""
+    """Format the names of the first nodes, and the number of further ones."""
     return first_few(map(named, nodes), most)

@@ -17,12 +17,12 @@ FIRST_WITH_FUNCTIONS = 8
 
 
 ModelField = Literal["producer_name", "producer_version", "domain", "model_version", "doc_string"]
-"""What a model says of itself besides its metadata."""
+"""Descriptive fields of a model besides its metadata."""
 
 
 @dataclass(frozen=True)
 class NewNode:
-    """A node that does not exist yet; its outputs are values that nothing produces so far."""
+    """A node that does not exist yet; its outputs are values without a producer so far."""
 
     op: str
     domain: str
@@ -32,9 +32,9 @@ class NewNode:
     name: str | None
     before: ir.Node | None = None
     like: ir.Node | None = None
-    """The node that it is a copy of."""
+    """The node that is copied, if any."""
     omitted: frozenset[int] = frozenset()
-    """The positions of optional outputs that it leaves out."""
+    """The positions of omitted optional outputs."""
 
 
 PortEdit = Literal["add input", "drop input", "drop output", "add output", "cut"]
@@ -42,7 +42,7 @@ PortEdit = Literal["add input", "drop input", "drop output", "add output", "cut"
 
 @dataclass
 class Edits:
-    """What a site wants to do, in the order in which it is done."""
+    """The edits of a site, by kind, in the order in which the site made them."""
 
     constants: list[tuple[ir.Value, str, ir.Node | None]] = field(default_factory=list)
     nodes: list[NewNode] = field(default_factory=list)
@@ -82,7 +82,7 @@ class Edits:
 
     @property
     def of_model(self) -> bool:
-        """Whether they concern the inputs and outputs, names, or the order of things, besides nodes and constants."""
+        """Whether any edit concerns inputs, outputs, names or orders, and not only nodes and constants."""
         return any(
             (
                 self.ports,
@@ -100,9 +100,9 @@ class Edits:
         )
 
     def __bool__(self) -> bool:
-        if self.replacements:  # as at most places that a pass changes
+        if self.replacements:  # the case at most sites
             return True
-        # A constant or a function that nothing uses changes nothing.
+        # An unused constant or function changes nothing.
         idle = ("constants", "definitions", "outdated", "claims", "joins")
         return any(edits for kind, edits in vars(self).items() if kind not in idle)
 

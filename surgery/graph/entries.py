@@ -1,4 +1,4 @@
-"""Entries: the nodes of a model with their places, for those that compare models or tell about them."""
+"""Entries: the nodes of a model with their scopes, for comparing and describing models."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     import onnx
 
 CONSTANT = "constant"
-"""What stands for the operator of an initializer."""
+"""The operator name of an initializer entry."""
 GRAPHS = (5, 10)
-"""The types of attributes that hold subgraphs: AttributeProto.GRAPH and GRAPHS."""
+"""The types of attributes with subgraphs: AttributeProto.GRAPH and GRAPHS."""
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
     """A node, or an initializer that a pass made.
 
-    `name` is that of the node, or else what it computes ("Relu -> y"); `scope` is empty for the main graph, and
-    "loop.body" or "local::f" for a subgraph of a node or the body of a function.
+    `name` is the name of the node, or its operator and outputs if it has none ("Relu -> y"). `scope` is empty for the
+    main graph, "loop.body" for a subgraph of a node, and "local::f" for a function body.
     """
 
     op: str
@@ -34,16 +34,16 @@ class Entry:
 
     @property
     def outputs(self) -> list[str]:
-        """The names of the values that it makes; an omitted one is empty."""
+        """The names of the outputs; an omitted one is empty."""
         return [self.name] if self.node is None else list(self.node.output)
 
     @property
     def inputs(self) -> list[str]:
-        """The names of the values that it reads, but for those that its subgraphs read."""
+        """The names of the inputs, without values that only subgraphs read."""
         return [] if self.node is None else list(self.node.input)
 
     def bodies(self) -> Iterator[tuple[str, onnx.GraphProto]]:
-        """Yield the subgraphs of the node, each with the scope that its nodes are in."""
+        """Yield the subgraphs of the node, each after the scope of its nodes."""
         for attribute in self.node.attribute if self.node is not None else ():
             if attribute.type in GRAPHS:
                 graphs = attribute.graphs or [attribute.g]
@@ -52,7 +52,7 @@ class Entry:
                     yield f"{self.scope}{'/' if self.scope else ''}{self.name}.{attribute.name}{index}", graph
 
     def __str__(self) -> str:
-        # A node without a name is called by its operator already.
+        # The name of an unnamed node begins with its operator already.
         return self.name if self.name.startswith(f"{self.op} -> ") else f"{self.op} '{self.name}'"
 
     def to_json(self) -> dict[str, Any]:
@@ -61,14 +61,14 @@ class Entry:
 
 
 def entries(model: onnx.ModelProto) -> Iterator[Entry]:
-    """Yield the nodes of all scopes, each scope in its order, and the initializers that have a lineage."""
+    """Yield the nodes of all scopes, in the order of each scope, and the initializers with a lineage."""
     yield from _of_graph(model.graph, "")
     for function in model.functions:
         yield from _of_nodes(function.node, function_name(function))
 
 
 def function_name(function: onnx.FunctionProto) -> str:
-    """Return the full name of a model-local function, which is the scope of its nodes too."""
+    """Return the full name of a model-local function, which is also the scope of its nodes."""
     overload = f":{function.overload}" if function.overload else ""
     return f"{function.domain}::{function.name}{overload}"
 

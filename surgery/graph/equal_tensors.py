@@ -1,4 +1,4 @@
-"""Find the initializers that hold the same tensor, reading their weights no further than where they differ."""
+"""Find initializers with the same tensor, reading weights only up to their first difference."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from surgery.graph.values import Value
 from surgery.storage import Weights
 
 _PIECE = 1 << 22
-"""Bytes that are compared at a time."""
+"""Number of bytes compared at a time."""
 _SAMPLES = 16
 _SAMPLE_BYTES = 256
 
@@ -48,7 +48,7 @@ def _kind(value: Value) -> Hashable:
 
 
 def _sample(value: Value) -> Hashable:
-    """Return some bytes from all over the tensor."""
+    """Return sample bytes spread over the whole tensor."""
     data = _bytes(value)
     if data.size <= _SAMPLES * _SAMPLE_BYTES:
         return data.tobytes()
@@ -77,11 +77,11 @@ def _digest(item: tuple[Value, _Bytes], piece: slice) -> bytes:
 
 
 def _bytes(value: Value) -> _Bytes:
-    """Return the bytes of a tensor, over the mapped file where it lies in one."""
+    """Return the bytes of a tensor, as a view of the mapped file if it is stored in one."""
     tensor = value.held
     array = np.asarray(tensor.numpy() if tensor is not None else 0)
     if array.dtype == object:
-        # The lengths keep texts apart that are the same when joined.
+        # The lengths distinguish lists of texts that are equal when joined.
         texts = [item if isinstance(item, bytes) else str(item).encode() for item in array.reshape(-1)]
         return np.frombuffer(b"".join(b"%d:%s" % (len(text), text) for text in texts), dtype=np.uint8)
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

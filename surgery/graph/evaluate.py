@@ -1,7 +1,7 @@
-"""Compute values that are the same in every run, with the kernels that the model itself would run.
+"""Compute values that are the same in every run, with the kernels that the model itself would use.
 
-Only the nodes below the wanted values are taken, with their weights where they lie, and run in a worker process:
-a division by zero ends that process and not this one, and a Range of 10^12 elements meets a memory limit.
+Only the nodes upstream of the wanted values are extracted, with their weights left in place, and run in a worker
+process: a division by zero crashes only that process, and a Range of 10^12 elements hits a memory limit.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from surgery.graph.state import GraphState
     from surgery.graph.values import Value
 
-# What verification runs models with, so that a folded value has the very bits that the model would compute.
+# Verification runs models the same way, so a folded value has exactly the bits that the model would compute.
 RUNTIME = "surgery.runtime.sessions:run"
 REFERENCE = "surgery.runtime.reference:run"
 
 TIMEOUT = 60.0
 MEMORY = 2 << 30
 TOGETHER = 64 << 20
-"""Bytes of results, as far as they are known, that are computed in one run and held in memory at a time."""
+"""Maximum bytes of results, where sizes are known, that are computed in one run and kept in memory at a time."""
 
 TOO_LARGE = "the result is too large"
 TOO_MUCH_MEMORY = "computing it takes too much memory"
@@ -47,7 +47,7 @@ _BLAMED = re.compile(r"\bn(\d+)_")
 
 @dataclass(frozen=True)
 class Computed:
-    """The tensor that a value is in every run, or the reason why it is not known."""
+    """The tensor of a value, equal in every run, or the reason why it is unknown."""
 
     tensor: ir.TensorProtocol | None
     reason: str = ""
@@ -61,12 +61,11 @@ def compute(
     timeout: float = TIMEOUT,
     memory: int = MEMORY,
 ) -> list[Computed]:
-    """Compute values that depend on constants only, in ONNX Runtime, else in the reference evaluator of onnx.
+    """Compute values that depend only on constants, in ONNX Runtime, or else in the reference evaluator of onnx.
 
-    `given` has values that are known already. A value with a known size above `max_bytes`, or one that needs a
-    single intermediate result of more than half of `memory`, in bytes, is not computed at all. `timeout`, in
-    seconds, bounds one run. The values must not depend on inputs, on random operators, on control flow or on
-    functions of the model.
+    `given` has values that are already known. A value larger than `max_bytes`, if its size is known, or one that needs
+    an intermediate result larger than half of `memory` (in bytes), is not computed. `timeout`, in seconds, limits each
+    run. The values must not depend on inputs, random operators, control flow or model-local functions.
     """
     known = {
         value.ir: ir.Tensor(content) if isinstance(content, np.ndarray) else content
@@ -98,7 +97,7 @@ def compute(
 
 
 def _batches(sizes: Mapping[ir.Value, int]) -> Iterator[list[ir.Value]]:
-    """Split values into few runs of which each has moderate results."""
+    """Split values into a few runs with results of moderate size."""
     batch: list[ir.Value] = []
     held = 0
     for value, size in sizes.items():
@@ -112,7 +111,7 @@ def _batches(sizes: Mapping[ir.Value, int]) -> Iterator[list[ir.Value]]:
 
 
 def _bytes(value: Value) -> int | None:
-    """Return the size of a tensor as far as shape inference tells it."""
+    """Return the size of a tensor in bytes; None if shape inference does not determine it."""
     if value.dtype is None or value.size is None or value.dtype == ir.DataType.STRING:
         return None
     return int(value.size * value.dtype.itemsize)
@@ -123,7 +122,7 @@ def _is_leaf(value: ir.Value, known: Mapping[ir.Value, ir.TensorProtocol]) -> bo
 
 
 def _cone(values: Sequence[ir.Value], known: Mapping[ir.Value, ir.TensorProtocol]) -> list[ir.Node]:
-    """List the nodes that the values need, each after what it reads."""
+    """List the nodes that the values depend on, each after the producers of its inputs."""
 
     def needed(inputs: Iterable[ir.Value | None]) -> list[ir.Node | None]:
         return [None if value is None or _is_leaf(value, known) else value.producer() for value in inputs]
@@ -132,7 +131,7 @@ def _cone(values: Sequence[ir.Value], known: Mapping[ir.Value, ir.TensorProtocol
 
 
 class _Group:
-    """Values whose operators come from the same opsets: they share a session."""
+    """Values whose operators come from the same opsets, so that they can share a session."""
 
     def __init__(
         self,
@@ -147,7 +146,7 @@ class _Group:
         self.known = known
 
     def run(self, values: list[ir.Value]) -> dict[ir.Value, Computed]:
-        """Compute all in one run; where that fails, without those to blame, or in halves."""
+        """Compute all values in one run; if it fails, retry without those that caused the failure, or in halves."""
         results: dict[ir.Value, Computed] = {}
         pending = [values]
         while pending:
@@ -175,13 +174,13 @@ class _Group:
         return Computed(None, UNSUPPORTED) if found is None else found[batch[0]]
 
     def _dependents(self, batch: list[ir.Value], node: ir.Node) -> list[ir.Value]:
-        """List the values that need a node."""
+        """List the values that depend on a node."""
         return [value for value in batch if node in _cone([value], self.known)]
 
     def _try(
         self, function: str, batch: list[ir.Value], cone: list[ir.Node]
     ) -> tuple[dict[ir.Value, Computed] | None, str, int | None]:
-        """Run once. Returns the results, or a reason and the position of the node to blame, if one is named."""
+        """Run once; return the results, or a reason and the position of the failing node, if the message names one."""
         with ExitStack() as stack:
             weights = stack.enter_context(Weights())
             try:
@@ -199,7 +198,7 @@ class _Group:
         if isinstance(outputs, str):
             reason = TOO_MUCH_MEMORY if "allocate memory" in outputs or "bad_alloc" in outputs else FAILS
             return None, reason, _position(outputs, len(cone))
-        # One by one out of the answer, so that a large result is in memory once.
+        # Results are popped one by one, so that a large result is in memory only once.
         made = [self._computed(outputs.pop(name)) for name in list(outputs)]
         return dict(zip(batch, made)), "", None
 
@@ -212,7 +211,7 @@ class _Group:
         return Computed(self.graph.store(ir.Tensor(np.ascontiguousarray(result).reshape(result.shape))))
 
     def _model(self, batch: list[ir.Value], cone: list[ir.Node]) -> ir.Model:
-        """Copy the nodes into a model of their own, named by position; tensors are shared."""
+        """Copy the nodes into a separate model, with names by position; tensors are shared."""
         copies: dict[ir.Value, ir.Value] = {}
         leaves: list[ir.Value] = []
 
@@ -254,14 +253,14 @@ class _Group:
 
 
 def _position(message: str, count: int) -> int | None:
-    """Return the position of the node that a native message names, if it names one."""
+    """Return the position of the node named in a native error message, if any."""
     found = _BLAMED.search(message)
     position = int(found.group(1)) if found else count
     return position if position < count else None
 
 
 def _ended(error: WorkerError, function: str) -> str:
-    """Give the reason for which a run ended; what is a mistake of our own is raised again."""
+    """Return the reason why a run failed; re-raise errors that are our own bugs."""
     from surgery.workers import OUT_OF_MEMORY, TIMEOUT
 
     if error.signal == OUT_OF_MEMORY:
@@ -270,7 +269,7 @@ def _ended(error: WorkerError, function: str) -> str:
         return TOO_LONG
     if not isinstance(error, WorkerRaised):
         return CRASHES
-    # Both runners return what the runtime says, and raise nothing but their own mistakes.
+    # Both runners return the errors of the runtime, and raise only their own bugs.
     if function == RUNTIME:
         raise error
     return UNSUPPORTED

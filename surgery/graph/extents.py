@@ -1,4 +1,4 @@
-"""Arithmetic on dims, as passes know them from `Value.shape` and `Value.elements`."""
+"""Arithmetic on dims in the form of `Value.shape` and `Value.elements`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from surgery.shapes.facts import Dim
 
 
 def sum_of_dims(first: Dim, second: Dim) -> Dim:
-    """Return the sum of two dims in the form that `Value.shape` and `Value.elements` have; None when it is not known.
+    """Return the sum of two dims in the form of `Value.shape` and `Value.elements`; None if it is unknown.
 
-    Two sums are surely the same number when their forms are equal.
+    Two sums with equal forms are the same number.
     """
     from surgery.shapes.symbols import combine  # it imports sympy
 

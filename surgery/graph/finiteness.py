@@ -1,4 +1,4 @@
-"""Which values are surely finite, as masks often are."""
+"""Which values are provably finite, as masks often are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _COMBINES = {"Add", "Concat", "Max", "Min", "Mul", "Sub"}
 
 
 def is_finite(value: Value) -> bool:
-    """Return whether a value surely holds no infinity: made by selecting and moving from finite constants.
+    """Return whether a value provably contains no infinity: its elements are selected and moved from finite constants.
 
     Sums and products of finite values count as finite.
     """
@@ -34,7 +34,7 @@ def is_finite(value: Value) -> bool:
 
 
 def _above(value: Value) -> list[Value] | None:
-    """List the values that a value takes its elements from; None when infinities may come in."""
+    """List the values whose elements a value takes; None if infinities may arise otherwise."""
     if value.dtype is not None and not value.dtype.is_floating_point():
         return []
     node = value.producer

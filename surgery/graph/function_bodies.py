@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def body_model(graph: GraphState, calls: Sequence[Node]) -> ir.Model:
-    """Return a model whose graph is a copy of the body of the function that nodes call.
+    """Return a model whose graph is a copy of the body of the function that the nodes call.
 
-    It has the types that the operands of the calls have, which must be the same for all, and the attributes of the
-    first one in place of the parameters. A dim that is not the same for all is open. Raises `Refusal` where an
-    operand is omitted, or its type is not known or is another one from call to call.
+    Its inputs have the types of the operands, which must be the same in all calls, and the attributes of the first call
+    replace the parameters. A dim that differs between calls is left unknown. Raises `Refusal` if an operand is omitted,
+    or if its type is unknown or differs between calls.
     """
     function = graph.ir.functions[calls[0].identifier]
     copier = Copier({}, {**function.attributes, **calls[0].attributes})
@@ -41,7 +41,7 @@ def body_model(graph: GraphState, calls: Sequence[Node]) -> ir.Model:
 
 
 def _declare(value: ir.Value, actual: Sequence[Value], least: int) -> None:
-    """Declare of a value what all actual ones have in common."""
+    """Declare the type and the dims of a value that all actual values have in common."""
     kinds = [each.type for each in actual]
     if len(kinds) < least or any(kind is None or kind != kinds[0] for kind in kinds):
         raise Refusal("the types of the operands are unknown, or differ between calls")

@@ -1,4 +1,4 @@
-"""Graph: the editing surface that passes see. With `surgery.graph.commit` the only module that changes a graph.
+"""Graph: the editing surface that passes see. Only this module and `surgery.graph.commit` change a graph.
 
 It handles the details that passes should not care about: fresh names, graph outputs and their names, values captured by
 subgraphs, overridable initializers, removal of dead nodes, and the lineage of new nodes.
@@ -34,24 +34,24 @@ if TYPE_CHECKING:
 
 
 class Selector(Protocol):
-    """What selects nodes, see `surgery.patterns.select`."""
+    """A selector of nodes, see `surgery.patterns.selector`."""
 
     def nodes(self, graph: Graph) -> list[Node]:
-        """List them."""
+        """List the selected nodes."""
 
 
 class Graph(GraphState):
     """A model while passes work on it: the main graph, its subgraphs and the bodies of functions.
 
-    Passes read it through views, `Node` and `Value`, and change it by sites. Its data is in `GraphState`.
+    Passes read it through the views `Node` and `Value`, and change it in sites. Its data is in `GraphState`.
     """
 
     # Reading
 
     def nodes(self, *ops: str) -> list[Node]:
-        """List the nodes of these operators ("Relu", "com.microsoft::Gelu"), all nodes when none is named.
+        """List the nodes of these operators ("Relu", "com.microsoft::Gelu"), or all nodes if none is given.
 
-        The list is taken when called. Iterating over it leaves out the nodes that were removed since.
+        The list is made at the time of the call. Iteration skips nodes that were removed since.
         """
         if not ops:
             return _Nodes(Node(self, node) for scope in self.scopes for node in scope)
@@ -62,11 +62,11 @@ class Graph(GraphState):
         return found
 
     def main_nodes(self) -> list[Node]:
-        """List the nodes of the main graph in their order."""
+        """List the nodes of the main graph in order."""
         return _Nodes(Node(self, node) for node in self.main)
 
     def select(self, selector: Selector) -> list[Node]:
-        """List the nodes that an option of the type `NodeSelector` selects; UsageError when there are none.
+        """List the nodes that an option of the type `NodeSelector` selects; raise UsageError if there are none.
 
         As with `nodes`, iteration skips nodes that were removed since.
         """
@@ -75,9 +75,9 @@ class Graph(GraphState):
     def tensors(
         self, names: Sequence[str], *, among: Sequence[Value] | None = None, kind: str = "tensor of the main graph"
     ) -> list[Value]:
-        """Find tensors of the main graph by their names or globs, in that order; UsageError for one that finds none.
+        """Find tensors of the main graph by names or globs, in that order; raise UsageError for one without a match.
 
-        `among` says which ones come into question, and `kind` what to call those: "output of the model".
+        `among` limits the search to these values, and `kind` is their name in messages: "output of the model".
         """
         known = {value.name: value for value in (self.values() if among is None else among) if value.name}
         found: dict[Value, None] = {}
@@ -97,36 +97,36 @@ class Graph(GraphState):
         return UsageError(what, todo=did_you_mean(name, known) or None)
 
     def values(self) -> list[Value]:
-        """List the values of the main graph: inputs, initializers, what nodes compute."""
+        """List the values of the main graph: inputs, initializers and outputs of nodes."""
         return [Value(self, value) for value in values([self.ir.graph])]
 
     def dim_names(self) -> list[str]:
-        """List the names of dims that are declared anywhere, those within expressions such as `2*n` too."""
+        """List the names of all declared dims, including those within expressions such as `2*n`."""
         return list(dim_names(self.ir))
 
     def reads(self, node: Node) -> list[Value]:
-        """List the values of a node's own scope that it reads, each once; those that its subgraphs capture too."""
+        """List the values of a node's own scope that the node or its subgraphs read, each once."""
         found = dict.fromkeys(reads(node.ir))
         return [Value(self, value) for value in found if value.graph is node.ir.graph]
 
     def above(self, ends: Iterable[Value], stop: Iterable[Value] = ()) -> list[Node]:
-        """List the nodes of the main graph that values are computed by, not looking beyond the values in `stop`."""
+        """List the nodes of the main graph upstream of values, without going beyond the values in `stop`."""
         found = traversal.above(self.ir.graph, [value.ir for value in ends], {value.ir for value in stop})
         return [Node(self, node) for node in self.ir.graph if node in found]
 
     def below(self, starts: Iterable[Value], stop: Iterable[Value] = ()) -> list[Node]:
-        """List the nodes of the main graph that values have an influence on, not looking beyond those in `stop`."""
+        """List the nodes of the main graph downstream of values, without going beyond the values in `stop`."""
         found = traversal.below(self.ir.graph, [value.ir for value in starts], {value.ir for value in stop})
         return [Node(self, node) for node in self.ir.graph if node in found]
 
     def holders(self) -> dict[ir.Graph, Node]:
-        """Return for each subgraph the node that holds it, whose scope is the one around it."""
+        """Return the node of each subgraph; the scope of that node is the enclosing scope."""
         if not self._nested:
             return {}
         return {inner: Node(self, node) for scope in self.scopes for node in scope for inner in subgraphs(node)}
 
     def inputs(self) -> list[Value]:
-        """List the inputs of the model, without the initializers that had to be listed before IR version 4."""
+        """List the inputs of the model, without initializers that had to be listed as inputs before IR version 4."""
         values = [Value(self, value) for value in self.ir.graph.inputs]
         return [value for value in values if not value.is_constant]
 
@@ -140,7 +140,7 @@ class Graph(GraphState):
         return [value for value in found if not value.is_overridable]
 
     def equal_tensors(self, values: Iterable[Value]) -> list[list[Value]]:
-        """Group initializers that hold the same tensor; their weights are read no further than where they differ."""
+        """Group initializers with the same tensor; weights are read only up to their first difference."""
         return equal_tensors(values, self.weights)
 
     def in_function(self, node: Node) -> bool:
@@ -184,25 +184,25 @@ class Graph(GraphState):
     # Editing
 
     def read_tensors(self, path: Path) -> Checkpoint:
-        """List the tensors of a file such as .safetensors, unread; ModelFileError when it is damaged."""
+        """List the tensors of a file such as .safetensors without reading them; raise ModelFileError if damaged."""
         assert self.weights is not None
         return read_checkpoint(path, self.weights)
 
     def recordings(self, values: Sequence[Value]) -> Iterator[Recording]:
-        """Run the current model on the calibration inputs, and yield each value with its arrays.
+        """Run the current model on the calibration inputs, and yield pairs of a value and an array.
 
-        The arrays come one at a time, each set of inputs after the other for as many values as fit in memory together;
-        values that are no tensors, or inputs that are not given, are left out. Raises `UsageError` where there are no
-        inputs or a value is not one of the main graph, `WorkerError` where the model does not run.
+        There is one pair per value and input set; as many values are recorded together as fit in memory. Values that
+        are not tensors, and inputs missing from an input set, are left out. Raises `UsageError` if there are no
+        calibration inputs or a value is not in the main graph, and `WorkerError` if the model does not run.
         """
         return record(self, values, self.calibration)
 
     def body_ranges(self, values: Sequence[Value]) -> dict[Value, tuple[float, float]]:
-        """Return the largest size of the elements of float32 values in bodies, and the smallest that is not 0.
+        """Return the largest magnitude of the elements of float32 values in bodies, and the smallest nonzero one.
 
-        The model runs as is on the calibration inputs; what is not finite does not count. Values of the main
-        graph, of functions and of branches or loops that are never entered with elements are left out or have (0, inf).
-        Of values in several bodies that share a name all are measured together. Raises as `recordings`.
+        The model runs unchanged on the calibration inputs; infinities and NaN do not count. Values of the main graph,
+        of functions, and of branches or loops that are never run with elements are left out or have (0, inf). Values of
+        the same name in several bodies are measured together. Raises the same errors as `recordings`.
         """
         return record_bodies(self, values, self.calibration)
 
@@ -226,10 +226,11 @@ class Graph(GraphState):
 
     @contextmanager
     def follow_up(self, anchor: Node | None = None) -> Iterator[Builder]:
-        """Open an edit that follows from earlier sites and is not a site itself: it has no number and is never skipped.
+        """Open an edit that cleans up after earlier sites and is not a site itself: it has no number, is never skipped.
 
-        It must be right whichever sites were skipped, and keep every bit: two Casts that sites left next to each other
-        and that undo each other. A refusal inside ends it quietly. Nothing happens where no site was applied.
+        It must be valid whichever sites were skipped, and keep results bit-identical. Example: removing two adjacent
+        Casts that sites left and that cancel each other. A refusal inside ends it silently. It is not applied if no
+        site was.
         """
         builder = Builder(self, anchor)
         applied = any(not site.skipped for site in self.sites)
@@ -253,9 +254,9 @@ class Graph(GraphState):
             edit.remove(node)
 
     def finish(self, *, whole: bool = False) -> None:
-        """End the pass: restore topological order where an edit broke it, import the domains that new nodes use.
+        """End the pass: restore topological order where an edit broke it, and import the domains of new nodes.
 
-        With `whole`, scopes are looked at that no site changed: the pass may have edited them through `ir`.
+        With `whole`, scopes without recorded changes are also checked: the pass may have edited them through `ir`.
         """
         changed = {node.graph: None for node in self.changed_nodes if node.graph is not None}
         for scope in scopes(self.ir) if whole else changed:
@@ -320,7 +321,7 @@ def _in_order(scope: ir.Graph) -> bool:
 
 
 def _cycle(scope: ir.Graph) -> list[ir.Node]:
-    """Find nodes of a scope that read each other in a ring, from one back to itself; at most eight of them."""
+    """Return the nodes of a cycle in a scope, beginning and ending with the same node; at most eight of them."""
     waiting = {node: {p for value in reads(node) if (p := value.producer()) and p.graph is scope} for node in scope}
     readers: dict[ir.Node, list[ir.Node]] = defaultdict(list)
     for node, producers in waiting.items():
@@ -336,7 +337,7 @@ def _cycle(scope: ir.Graph) -> list[ir.Node]:
                 ready.append(reader)
     if not waiting:
         return []
-    # Each node that is left waits for another one that is left: going from one to the next ends in a ring.
+    # Each remaining node waits for another remaining node, so following them ends in a cycle.
     path: dict[ir.Node, None] = {}
     node = next(iter(waiting))
     while node not in path:

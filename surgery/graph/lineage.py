@@ -1,20 +1,20 @@
 """Lineage: which passes made a node, and from which nodes of the original model.
 
-It is in the metadata of a node, or of an initializer, under two keys:
+It is stored in the metadata of a node or an initializer, under two keys:
 
     surgery.pass   fuse-conv-bn, fuse-relu     the passes, each once, the latest one last
     surgery.from   ["conv1","bn1",12]          the nodes, as a JSON list; a number: at least so many more
 
-The nodes are those of the original model. What comes from a node that has a lineage itself takes over the origins and
-the passes of that one, so that a chain of passes leads back to where it began. A node without a name is called by
-what it computes, "Relu -> y". A Constant is no origin, for it computes nothing. What is not known is left out: without
-`surgery.from` nothing is said of where a node comes from.
+The nodes are those of the original model. A node made from a node that has a lineage itself inherits the origins and
+passes of that lineage, so a chain of passes leads back to the original model. A node without a name is identified by
+its operator and outputs, "Relu -> y". A Constant is not an origin, because it computes nothing. Unknown facts are left
+out: without `surgery.from`, the origin of a node is unknown.
 
-The names of one list have at most `MOST_LETTERS` letters together, so that the metadata grow with the number of the
-nodes and no faster, however many nodes one pass makes of however many.
+The names of one list have at most `MOST_LETTERS` letters in total, so the metadata grows linearly with the number of
+nodes, however many nodes a pass makes from however many.
 
-ONNX has the fields since IR version 10. The checker and ONNX Runtime read past them in a model of a lower version
-(tried from 3 on), so that no model must be raised for them.
+ONNX has the metadata fields since IR version 10. The checker and ONNX Runtime ignore them in models of lower versions
+(tested from 3 on), so the IR version of a model need not be raised for them.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """The passes that a node went through, in order, and the original nodes that it stands for.
+    """The passes that made a node, in order, and the original nodes that it comes from.
 
-    Next to `origins` there are at least `more` others, which are not listed.
+    Besides `origins` there are at least `more` others, which are not listed.
     """
 
     passes: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Lineage:
     more: int = 0
 
     def write(self, metadata: MutableMapping[str, str]) -> None:
-        """Put it into the metadata of a node or a tensor, in place of what was there."""
+        """Write the lineage to the metadata of a node or a tensor, replacing any previous one."""
         strip(metadata)
         if self.passes:
             metadata[PASS_KEY] = _BETWEEN.join(self.passes)
@@ -60,7 +60,7 @@ def strip(metadata: MutableMapping[str, str]) -> None:
 
 
 def read(metadata: Mapping[str, str]) -> Lineage | None:
-    """Return the lineage that metadata tell, None when they tell none."""
+    """Return the lineage in the metadata, or None."""
     if PASS_KEY not in metadata and FROM_KEY not in metadata:
         return None
     passes = tuple(name for name in metadata.get(PASS_KEY, "").split(_BETWEEN) if name)
@@ -69,7 +69,7 @@ def read(metadata: Mapping[str, str]) -> Lineage | None:
 
 
 def _origins(text: str) -> tuple[tuple[str, ...], int]:
-    """Read a list of origins. Text that somebody else wrote there is taken for the name of one node."""
+    """Read a list of origins. Text in any other format is taken as the name of one node."""
     try:
         items = json.loads(text) if text else []
     except (ValueError, RecursionError):
@@ -81,20 +81,20 @@ def _origins(text: str) -> tuple[tuple[str, ...], int]:
 
 
 def derive(parents: Iterable[Lineage], by: str) -> Lineage:
-    """Return the lineage of what the pass `by` makes of the parents."""
+    """Return the lineage of a node that the pass `by` makes from the parents."""
     known = list(parents)
     passes = dict.fromkeys(name for parent in known for name in parent.passes if name != by)
-    # The first origin of each parent goes before the second of any: it is the one that matters most.
+    # The first origins of all parents precede any second origin, because they matter most.
     turns = zip_longest(*(parent.origins for parent in known))
     names = dict.fromkeys(name for turn in turns for name in turn if name is not None)
-    # Parents may have in common what they do not list, so that only the largest number is certain.
+    # Parents may share unlisted origins, so only the largest number is certain.
     total = max((len(names), *(len(parent.origins) + parent.more for parent in known)))
     listed = _fitting(names)
     return Lineage((*passes, by) if by else tuple(passes), listed, total - len(listed))
 
 
 def _fitting(names: Iterable[str]) -> tuple[str, ...]:
-    """Take as many names, from the first on, as there is room for."""
+    """Return the longest prefix of the names that fits in `MOST_LETTERS` letters."""
     listed = tuple(names)
     room = MOST_LETTERS
     for position, name in enumerate(listed):

@@ -1,4 +1,4 @@
-"""Tensors that a user writes down: numbers, truth values and texts, in lists at any depth."""
+"""Tensors written by a user: numbers, booleans and strings, in lists of any depth."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from surgery.storage.globs import did_you_mean
 
 
 def literal_tensor(value: Any, dtype: ir.DataType, fill: tuple[int, ...] | None = None) -> ir.TensorProtocol:
-    """Return the tensor of a type that holds what is written; one item fills all of `fill`, if that is given.
+    """Return a tensor of a type with the written elements; a single item fills the shape `fill`, if given.
 
-    UsageError for lists of uneven lengths, and for items that the type cannot hold: a fraction for a whole number, a
-    number that is too large. That a float is rounded is no mistake.
+    Raises UsageError for lists of uneven lengths, and for items that the type cannot hold, such as a fraction for an
+    integer, or a number that is too large. Rounding of floats is allowed.
     """
     array = _array(value)
     if fill is not None and array.ndim == 0:
@@ -40,10 +40,10 @@ def literal_tensor(value: Any, dtype: ir.DataType, fill: tuple[int, ...] | None 
 def packed_tensor(
     array: np.ndarray[Any, Any], dtype: ir.DataType | None = None, shape: tuple[int, ...] | None = None
 ) -> ir.TensorProtocol:
-    """Return the tensor of an array, which is not copied.
+    """Return the tensor of an array, without copying it.
 
-    With an element type its bytes are those of a tensor of that type and of `shape`: elements narrower than a byte are
-    packed as ONNX does it, the first in the lowest bits.
+    With `dtype`, the bytes of the array are those of a tensor of that type and of `shape`: elements narrower than a
+    byte are packed as in ONNX, the first one in the lowest bits.
     """
     if dtype is None:
         return ir.Tensor(array)
@@ -54,7 +54,7 @@ def packed_tensor(
 
 
 def unpacked_codes(packed: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
-    """Return the codes of 1, 2, 4 or 8 bits that the bytes of an array hold along its last axis, the lowest first."""
+    """Return the codes of 1, 2, 4 or 8 bits packed in the bytes along the last axis of an array, lowest bits first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     codes = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
     found: np.ndarray[Any, Any] = codes.reshape(*packed.shape[:-1], -1)
@@ -65,7 +65,7 @@ _TYPES = {each.name.lower(): each for each in ir.DataType if each != ir.DataType
 
 
 def data_type(name: str) -> ir.DataType:
-    """Return the element type of a name such as float16 or int4; UsageError suggests a near one."""
+    """Return the element type with a name such as float16 or int4; raise UsageError, with a suggestion, if unknown."""
     if name.lower() not in _TYPES:
         sizes = [other for other in _TYPES if other.rstrip("0123456789") == name.lower()]
         hint = f"give its size: {', '.join(sizes)}" if sizes else did_you_mean(name, _TYPES) or None

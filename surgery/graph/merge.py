@@ -22,16 +22,16 @@ from surgery.storage.scopes import nested, scopes, values
 
 @dataclass(frozen=True)
 class Other:
-    """A model that was read to become part of another one: its file, and a separate graph. It can be used once."""
+    """A model that was read to be merged into another one: its path and its graph. It can be used only once."""
 
     path: Path
     graph: Graph
 
     @classmethod
     def read(cls, graph: Graph, path: Path) -> Other:
-        """Read a model that is to become part of `graph`; its weights stay where they are.
+        """Read a model that is to be merged into `graph`; its weights are not copied.
 
-        ModelFileError when it cannot be read.
+        Raises ModelFileError if it cannot be read.
         """
         assert graph.weights is not None
         stored = storage.load(path)
@@ -40,16 +40,16 @@ class Other:
         return cls(path, Graph(model, weights=graph.weights))
 
     def inputs(self) -> list[Value]:
-        """List the inputs that have no default."""
+        """List the inputs without a default."""
         return [value for value in self.graph.inputs() if not value.ir.is_initializer()]
 
     def join(self, new: Builder, connect: Mapping[str, Value], prefix: str = "") -> tuple[Value, ...]:
-        """Add the model to that of a site, and return its outputs, which are some of the result.
+        """Add the model to the model of a site, and return its outputs, which become outputs of the result.
 
-        `connect` says which value of the model before goes into which input of this one; its further inputs are new
-        ones of the result, and those with a default keep that. All names of it get the prefix. The result is compared
-        with both models, composed. The pass must declare "outputs" and "inputs". UsageError where both models have a
-        value of one name, or import other opsets.
+        `connect` maps inputs of this model to values of the previous model. Other inputs become new inputs of the
+        result, unless they have a default, which they keep. All names of this model get the prefix. Verification
+        compares the result with the composition of both models. The pass must declare "outputs" and "inputs". Raises
+        UsageError if both models have a value of the same name, or import different opsets.
         """
         graph, model = new.graph, self.graph.ir
         self._require_opsets(graph)
@@ -75,10 +75,10 @@ class Other:
         return tuple(new.add_output(value, name) for value, name in zip(made, wanted))
 
     def embed(self, new: Builder, connect: Mapping[str, Value]) -> tuple[Value, ...]:
-        """Add the nodes, weights and functions of the model to a site, and return what its outputs become.
+        """Add the nodes, weights and functions of the model to a site, and return the values of its outputs.
 
-        `connect` says which value goes into which input of this model; a further input keeps its default. UsageError
-        where both models import other opsets.
+        `connect` maps inputs of this model to values; other inputs keep their defaults. Raises UsageError if both
+        models import different opsets.
         """
         model = self.graph.ir
         self._require_opsets(new.graph)
@@ -88,7 +88,7 @@ class Other:
         return new.inline(model.graph, inputs)
 
     def _require_opsets(self, graph: GraphState) -> None:
-        """Raise UsageError where both models import a domain at different versions."""
+        """Raise UsageError if both models import a domain at different versions."""
         mine = graph.ir.opset_imports
         for domain, version in self.graph.ir.opset_imports.items():
             if mine.get(domain, version) != version:
@@ -98,7 +98,7 @@ class Other:
                 )
 
     def _unify_dims(self, graph: GraphState, connect: Mapping[str, Value], prefix: str) -> None:
-        """Rename dims: to what `graph` calls those that they meet, and away from all other names that it has."""
+        """Rename dims: connected ones to their names in `graph`, others to names that it does not use."""
         model = self.graph.ir
         names: dict[str, str] = {}
         for port in model.graph.inputs:
@@ -116,7 +116,7 @@ class Other:
 
 
 def _bring_along(new: Builder, model: ir.Model) -> None:
-    """Give a graph the functions, the opsets and the IR version that the nodes of a model need."""
+    """Add the functions and opset imports that the nodes of a model need, and raise the IR version."""
     graph = new.graph
     for function in model.functions.values():
         if function.identifier() not in graph.ir.functions:
@@ -128,7 +128,7 @@ def _bring_along(new: Builder, model: ir.Model) -> None:
 
 
 def _input(new: Builder, port: Value, given: Value | None) -> Value:
-    """Return what an input of the other model becomes: a value of this one, its default, or an input of this one."""
+    """Return the value of an input of the other model: a value of this model, its default, or a new input."""
     if given is not None:
         return given
     default = port.ir.const_value
@@ -140,7 +140,7 @@ def _input(new: Builder, port: Value, given: Value | None) -> Value:
 
 
 def _keep_functions_apart(graph: GraphState, model: ir.Model, prefix: str) -> None:
-    """Rename functions that this graph has under the same name with another body."""
+    """Rename functions whose name this graph uses for a function with another body."""
     known = graph.ir.functions
     taken = {name for _, name, _ in (*known, *model.functions)}
     renamed: dict[ir.OperatorIdentifier, str] = {}
@@ -164,7 +164,7 @@ def _body(function: ir.Function) -> bytes:
 def _rename_connected(
     model: ir.Model, connect: Mapping[str, Value], own: set[str | None], prefix: str
 ) -> dict[str, Value]:
-    """Rename inputs that take a value of this graph where that graph has such a name: they will be gone."""
+    """Rename connected inputs whose names clash with this graph: they will not exist in the result."""
     taken = {name for name in own if name} | {f"{prefix}{value.name}" for value in model.graph.inputs}
     names: dict[ir.Value, str] = {}
     for port in model.graph.inputs:
@@ -177,7 +177,7 @@ def _rename_connected(
 
 
 def _prefix_names(model: ir.Model, own: set[str | None], prefix: str) -> None:
-    """Put the prefix before all names but those inside functions; UsageError for a value that both models have."""
+    """Prepend the prefix to all names except inside functions; raise UsageError for a value name in both models."""
     inside = list(nested([model.graph]))
     names = {value: f"{prefix}{value.name}" for value in values(inside) if value.name}
     for node in (node for scope in inside for node in scope):

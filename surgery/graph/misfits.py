@@ -1,4 +1,4 @@
-"""What of a model a target does not run, and why: the model as a whole first, then node by node."""
+"""Which parts of a model a target does not run, and why: first the model as a whole, then node by node."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from surgery.targets.support import ANY_RANK, FIRST, MANY, ONNX, Support
 from surgery.targets.target import has_body, version_of
 
 _FIRST = 3
-"""Of nodes with the same reason, that many are named."""
+"""Maximum number of nodes named per reason."""
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why something is not run. `kind` is the rule that it breaks, `op` the operator, and `words` what is wrong.
+    """Why something is not run: `kind` is the rule it violates, `op` the operator, `words` the message.
 
-    `subject` is what the rule is about: the version, the types, the name of an input or attribute.
+    `subject` is the detail that the rule concerns: the version, the types, or the name of an input or attribute.
     """
 
     kind: str
@@ -38,7 +38,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Misfit:
-    """Nodes, or inputs of the model, that are not run for the same reason, and the names of the first of them."""
+    """Nodes, or inputs of the model, that are not run for the same reason, with the names of the first ones."""
 
     reason: Reason
     count: int
@@ -51,10 +51,10 @@ class Misfit:
 
 
 def misfits(graph: Graph, target: Target | None = None) -> list[Misfit]:
-    """List what a target does not run of a model, by reason; the target of the graph when none is given.
+    """List the parts of a model that a target does not run, by reason; by default, the target of the graph.
 
-    What is wrong with the model as a whole comes first, then what most nodes have. `SurgeryError` where the kernels of
-    the installed runtime are needed and cannot be read.
+    Problems of the model as a whole come first, then problems of nodes, the most frequent first. Raises `SurgeryError`
+    if the kernels of the installed runtime are needed and cannot be read.
     """
     target = target or graph.target
     found: dict[Reason, list[str]] = {}
@@ -92,7 +92,7 @@ def _of_model(graph: Graph, target: Target) -> Iterator[tuple[Reason, list[str]]
 
 
 def _dynamic(graph: Graph) -> Iterator[tuple[Reason, list[str]]]:
-    """List the dims of inputs that are not numbers."""
+    """List the dynamic dims of inputs."""
     for value in graph.inputs():
         if value.is_initializer:
             continue
@@ -104,7 +104,7 @@ def _dynamic(graph: Graph) -> Iterator[tuple[Reason, list[str]]]:
 
 
 def _interface(graph: Graph, target: Target) -> Iterator[tuple[Reason, list[str]]]:
-    """List the inputs of element types that are not computed."""
+    """List the inputs with an element type that the target does not support."""
     for value in graph.inputs():
         dtype = _dtype(value)
         if target.types and not value.is_initializer and dtype and dtype not in target.types:
@@ -120,16 +120,16 @@ def _range(pair: tuple[int, int]) -> str:
 
 
 def misfit(graph: Graph, node: Node, target: Target | None = None) -> Reason | None:
-    """Return why a target does not run a node; None when it does, as far as is known."""
+    """Return why a target does not run a node; None if it does, as far as is known."""
     target = target or graph.target
     domain, op = plain_domain(node.ir.domain), node.ir.op_type
     if node.identifier in graph.ir.functions or (op == "Constant" and not domain):
-        return None  # constants are initializers before anything runs, and bodies of functions are looked at
+        return None  # constants become initializers before the run, and function bodies are checked separately
     return _operator(node, domain, op, target) or _operands(graph, node, target)
 
 
 def _operator(node: Node, domain: str, op: str, target: Target) -> Reason | None:
-    """Return the problem with the operator of a node, its version, its types or what is in it."""
+    """Return the problem with the operator of a node, its version, types, operands, attributes or subgraphs."""
     name = key_of(domain, op)
     if (domain, op) in target.excluded:
         return Reason("excluded", name, f"{name} is not run: {target.excluded[domain, op]}")
@@ -153,7 +153,7 @@ def _operator(node: Node, domain: str, op: str, target: Target) -> Reason | None
 
 
 def _restricted(node: Node, name: str, rows: list[Support], target: Target) -> Reason | None:
-    """Return which restriction of the rows for its version a node breaks; None when one of them takes it."""
+    """Return a restriction of the rows for its version that a node violates; None if a row accepts it."""
     typed = [row for row in rows if _takes_types(row, node, target)]
     if not typed:
         listed = ", ".join(sorted({kind for kind in _types(node).values() if kind}))
@@ -163,7 +163,7 @@ def _restricted(node: Node, name: str, rows: list[Support], target: Target) -> R
 
 
 def _broken(node: Node, name: str, row: Support) -> Reason | None:
-    """Return what a row does not take of a node of its types."""
+    """Return the restriction of a row that a node of accepted types violates; None if there is none."""
     return _attributes(node, name, row) or _constants(node, name, row) or _form(node, name, row)
 
 
@@ -183,7 +183,7 @@ def _attributes(node: Node, name: str, row: Support) -> Reason | None:
         try:
             held = node.attr(key)
         except Refusal:
-            continue  # a parameter of the function that the node is in
+            continue  # a parameter of the enclosing function
         if held is not None and not any(_same(held, one) for one in allowed):
             shown = " or ".join(map(str, allowed))
             given = f"{held:.6g}" if isinstance(held, float) else held
@@ -192,7 +192,7 @@ def _attributes(node: Node, name: str, row: Support) -> Reason | None:
 
 
 def _same(held: Any, allowed: Any) -> bool:
-    """Compare a value with one that is taken; a list of the same numbers is written as one of them."""
+    """Compare an attribute with an allowed value; a single allowed value also covers lists that only repeat it."""
     if isinstance(held, list) and not isinstance(allowed, list):
         return all(one == allowed for one in held)
     if isinstance(held, float) and isinstance(allowed, int | float):
@@ -209,12 +209,12 @@ def _constants(node: Node, name: str, row: Support) -> Reason | None:
 
 
 def operand(node: Node, name: str) -> Value | None:
-    """Return the input of a node that its operator calls so; None when there is none."""
+    """Return the input of a node whose parameter has this name; None if there is none."""
     return next((value for parameter, value in _pairs(node, "inputs") if parameter.name == name), None)
 
 
 def _operands(graph: Graph, node: Node, target: Target) -> Reason | None:
-    """Return what the target does not take of the values that a node computes with, whatever its operator is."""
+    """Return the problem with the types, ranks or dims of the operands and outputs of a node, for any operator."""
     name = key_of(plain_domain(node.ir.domain), node.ir.op_type)
     computed = [value for value in node.inputs if value is not None and not value.is_constant]
     for value in (*computed, *(value for value in node.outputs if value.name)):
@@ -228,7 +228,7 @@ def _operands(graph: Graph, node: Node, target: Target) -> Reason | None:
 
 
 def _depends_on_data(graph: Graph, node: Node, name: str) -> Reason | None:
-    """Return that a node makes a dim out of data; dims that follow from those of inputs are told there."""
+    """Return a reason if a node makes dims from data; dims that follow from its inputs are reported at the inputs."""
     made = [value for value in node.outputs if value.name and value.static_shape is None]
     if not made:
         return None
@@ -241,7 +241,7 @@ def _depends_on_data(graph: Graph, node: Node, name: str) -> Reason | None:
 
 
 def _names(value: Value) -> set[str]:
-    """List the names that are in the dims of a value."""
+    """Return the symbol names in the dims of a value."""
     return {name for dim in value.shape or () if isinstance(dim, str) for name in _symbols(dim)}
 
 
@@ -257,7 +257,7 @@ def _symbols(dim: str) -> frozenset[str]:
 
 
 def _takes_types(row: Support, node: Node, target: Target) -> bool:
-    """Return whether a row takes the types of a node, as far as these are known."""
+    """Return whether a row accepts the types of a node, as far as these are known."""
     if FIRST in row.types:
         first = next((_dtype(value) for value in (*node.inputs, *node.outputs) if value is not None), "")
         return not first or _takes(first, row.types[FIRST], target)
@@ -274,7 +274,7 @@ def _takes(actual: str, allowed: Iterable[str], target: Target) -> bool:
 
 
 def _types(node: Node) -> dict[str, str]:
-    """Give the element types of a node by type variable of its operator; empty where nothing is known."""
+    """Return the element type per type variable of the operator of a node; empty if unknown."""
     found: dict[str, str] = {}
     for side in ("inputs", "outputs"):
         for parameter, value in _pairs(node, side):
@@ -283,7 +283,7 @@ def _types(node: Node) -> dict[str, str]:
 
 
 def _pairs(node: Node, side: str) -> Iterator[tuple[Parameter, Value]]:
-    """Yield the operands of a node with the parameter of its operator that each stands for."""
+    """Yield the parameters of the operator of a node with the values given for them."""
     form = form_of(plain_domain(node.ir.domain), node.ir.op_type, node.opset)
     parameters: tuple[Parameter, ...] = () if form is None else getattr(form, side)
     for index, value in enumerate(node.inputs if side == "inputs" else node.outputs):
@@ -293,6 +293,6 @@ def _pairs(node: Node, side: str) -> Iterator[tuple[Parameter, Value]]:
 
 
 def _dtype(value: Value) -> str:
-    """Return the element type of a tensor, empty where it is not known or the value is none."""
+    """Return the element type of a tensor; empty if it is unknown or the value is not a tensor."""
     kind = value.type
     return kind.dtype.name.lower() if isinstance(kind, ir.TensorType) else ""

@@ -14,10 +14,10 @@ from surgery.workers import Worker
 
 
 def narrowing(node: Node, to: ir.DataType, runtime: Runtime = "cpu") -> Narrowing | str:
-    """Return which inputs and outputs of a node that are float32 may be `to` instead, or why none may be.
+    """Return which float32 inputs and outputs of a node may be `to` instead, or the reason why none may.
 
-    Those that are returned change together. `runtime` is "cpu" where a kernel of ONNX Runtime on the CPU must run the
-    node then, "any" where the schema alone decides.
+    They must all change together. `runtime` is "cpu" if ONNX Runtime must have a CPU kernel for the changed node, and
+    "any" if only the schema decides.
     """
     attribute = failing_attribute(node.domain, node.ir.op_type) if runtime == "cpu" else None
     if attribute is not None and node.attr(attribute, "none") != "none":
@@ -37,7 +37,7 @@ def _text(value: Value) -> str:
 
 @cache
 def _tables() -> Tables:
-    """Return what the runtime says of itself, which is read once in a process."""
+    """Return the tables of the runtime, which are read once per process."""
     try:
         with Worker(timeout=60) as worker:
             return Tables.of(*worker.call("surgery.operators.narrowing:listed"))

@@ -1,4 +1,4 @@
-"""Record values of the model that a pass works on, while it runs on calibration inputs."""
+"""Recording of values of the model that a pass works on, while the model runs on calibration inputs."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 Recording = tuple["Value", np.ndarray[Any, Any]]
 
 FIRST_GROUP = 8
-"""So many values are recorded in the first run, which shows how large they are."""
+"""Number of values recorded in the first run, which shows how large they are."""
 
 TOGETHER = 128 << 20
-"""Bytes of values that are recorded in one run, as far as the runs before show."""
+"""Target number of bytes of values recorded in one run, estimated from previous runs."""
 
 
 @dataclass
 class _Group:
-    """The next values to record: as many as fit, judged by those before."""
+    """The next values to record: as many as fit, estimated from previous ones."""
 
     waiting: list[Value]
     size: int = FIRST_GROUP
@@ -47,7 +47,7 @@ class _Group:
 
 
 def record(graph: GraphState, values: Sequence[Value], calibration: Calibration | None) -> Iterator[Recording]:
-    """Run the model as is on each set of inputs, and yield values with the arrays that they held.
+    """Run the unchanged model on each input set, and yield values with their arrays.
 
     See `Graph.recordings`.
     """
@@ -77,7 +77,7 @@ def record(graph: GraphState, values: Sequence[Value], calibration: Calibration 
 def record_bodies(
     graph: GraphState, values: Sequence[Value], calibration: Calibration | None
 ) -> dict[Value, tuple[float, float]]:
-    """Run the model as is on each set of inputs, and measure values in bodies of If, Loop and Scan.
+    """Run the model on each input set, and measure values in bodies of If, Loop and Scan.
 
     See `Graph.body_ranges`.
     """
@@ -104,7 +104,7 @@ def _engine(model: onnx.ModelProto, limits: Limits) -> Engine:
 
 
 def _runs(runner: Engine, model: onnx.ModelProto, feeds: Sequence[Feed]) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
-    """Run a model on one set of inputs after the other; yield the outputs that are tensors."""
+    """Run a model on one input set after another; yield the outputs that are tensors."""
     skeleton = model.SerializeToString()
     known = {value.name for value in model.graph.input}
     for feed in feeds:

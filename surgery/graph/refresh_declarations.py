@@ -1,7 +1,7 @@
-"""What is declared of values, brought up to date where an edit upstream means to change types or dims.
+"""Refresh of the declarations of values after an upstream edit that changes types or dims.
 
-A declaration that inference bears out as much as before the edit stays as it is, with the names that its author chose.
-Any other is written anew, as far as inference knows; those of outputs of the model change the signature with it.
+A declaration is kept, with the names that its author chose, if inference gives the same result as before the edit.
+Any other is replaced by the inferred one, if known; for outputs of the model this changes the signature.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _Known = tuple[ir.TypeProtocol | None, tuple[Dim, ...] | None]
 
 
 class RefreshedDeclarations:
-    """Begun before a site is done: takes away what is declared of values and of all that is computed from them."""
+    """Created before a site is applied: clears the declarations of values and of all values downstream of them."""
 
     def __init__(self, graph: GraphState, starts: Iterable[ir.Value]) -> None:
         self._graph = graph
@@ -30,8 +30,8 @@ class RefreshedDeclarations:
         self._before = {value: self._known(value) for value in self._declared}
 
     def finish(self, replaced: Mapping[ir.Value, ir.Value]) -> None:
-        """Declare anew what is otherwise than before, and all else as it was; `replaced` leads from old to new."""
-        # What takes the place of a value has what is declared of that, and nothing of its own.
+        """Declare changed values as inferred, and restore all other declarations; `replaced` maps old to new values."""
+        # A replacement has the declaration of the value that it replaces, and none of its own.
         new = set(replaced.values())
         held = {value: replaced.get(value, value) for value in self._declared if value not in new}
         declared = {value: self._declared[old] for old, value in held.items()}
@@ -64,7 +64,7 @@ class RefreshedDeclarations:
 
 
 def _below(graph: GraphState, starts: Iterable[ir.Value]) -> dict[ir.Value, None]:
-    """Find what nodes compute from values, these included, out of subgraphs and functions and into them."""
+    """Return values and all values computed from them, also across subgraph and function boundaries."""
     holders = {inner: node for scope in graph.scopes for node in scope for inner in subgraphs(node)}
     owners = {function.graph: function.identifier() for function in graph.ir.functions.values()}
     found: dict[ir.Value, None] = {}
@@ -84,5 +84,5 @@ def _below(graph: GraphState, starts: Iterable[ir.Value]) -> dict[ir.Value, None
             pending += [value for inner in subgraphs(node) for value in inner.inputs]
             function = graph.ir.functions.get(node.op_identifier())
             pending.extend(function.inputs if function is not None else ())
-    # What a caller gives is what it is declared to be, and so is a constant.
+    # Declarations of model inputs and initializers are always valid.
     return {value: None for value in found if not value.is_initializer() and value not in graph.ir.graph.inputs}

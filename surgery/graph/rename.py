@@ -1,7 +1,6 @@
-"""New names for values, nodes and dims of a model, given all at once, so that names can be swapped.
+"""New names for values, nodes and dims of a model, all assigned at once, so that names can be swapped.
 
-What refers to a value by its name alone, and not by the object, is kept up: annotations for quantization, and the order
-in which declarations are in the file.
+Data that refers to a value by name is updated too: quantization annotations, and the order of declarations in the file.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _WORD = re.compile(r"[^\W\d]\w*")
 
 
 def rename_values(model: ir.Model, names: Mapping[ir.Value, str]) -> None:
-    """Give values new names. No other value of their scope may have one of these."""
+    """Give values new names, which no other value of their scope may have."""
     told = {value.name: name for value, name in names.items() if value.name}
     orders = [(scope, list(scope.initializers.values())) for scope in scopes(model)]
     for number, value in enumerate(names):
@@ -43,20 +42,20 @@ def rename_values(model: ir.Model, names: Mapping[ir.Value, str]) -> None:
 
 
 def rename_node(node: ir.Node, name: str, by: str) -> None:
-    """Give a node a new name; what it was called stays known by its lineage, as the work of the pass `by`."""
+    """Give a node a new name; its lineage records the old name, and the pass `by`."""
     before = lineage.read(node.metadata_props) or Lineage(origins=(node.name,) if node.name else ())
     node.name = name
     lineage.derive([before], by).write(node.metadata_props)
 
 
 def dim_names(model: ir.Model) -> dict[str, None]:
-    """List the names of dims that are declared anywhere, those within expressions too."""
+    """List the names of all declared dims, including those within expressions."""
     texts = [dim.value for _, shape in _shapes(model) for dim in shape if isinstance(dim, ir.SymbolicDim) and dim.value]
     return dict.fromkeys(name for text in texts for name in (text, *_WORD.findall(text)))
 
 
 def rename_dims(model: ir.Model, names: Mapping[str, int | str]) -> None:
-    """Give dims new names or sizes wherever they are declared, within expressions such as `2*sequence` too."""
+    """Give dims new names or sizes wherever they are declared, including within expressions such as `2*sequence`."""
 
     def renamed(text: str) -> int | str:
         if text in names:
@@ -72,7 +71,7 @@ def rename_dims(model: ir.Model, names: Mapping[str, int | str]) -> None:
 
 
 def _worked_out(text: str) -> int | str:
-    """Work out an expression in which a name has become a number."""
+    """Simplify an expression in which a name was replaced by a number."""
     from surgery.shapes.symbols import normal  # it imports sympy
 
     return normal(text)

@@ -1,4 +1,4 @@
-"""Inputs and outputs of a model: what a site may do to them, and how that is done."""
+"""Edits of the inputs and outputs of a model: the checks, and how the edits are applied."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SignatureEdits:
-    """Does what one site wants of the inputs and outputs, and of names."""
+    """Applies the edits of one site to inputs, outputs and names."""
 
     def __init__(self, graph: GraphState, edits: Edits) -> None:
         self.graph = graph
@@ -28,10 +28,10 @@ class SignatureEdits:
         self._main = graph.ir.graph
         self._dropped = {value for kind, value in edits.ports if kind.startswith("drop")}
 
-    # While nothing is done yet
+    # Checks, before any change
 
     def check(self) -> None:
-        """Refuse what cannot be done."""
+        """Refuse edits that cannot be applied."""
         edits = self.edits
         bound = {value for value, _ in edits.bindings}
         for change, value in edits.ports:
@@ -49,7 +49,7 @@ class SignatureEdits:
         self._check_names()
 
     def _check_cut(self, value: ir.Value) -> None:
-        """Refuse to put an input where there can be none."""
+        """Refuse to cut at a value that cannot become an input."""
         if value.graph is not self._main or value.is_graph_input():
             raise Refusal(f"{value.name} is not a value of the main graph, or already an input")
         if value.is_graph_output() and value not in self._dropped:
@@ -72,7 +72,7 @@ class SignatureEdits:
         return bool(value._uses) and all(old is not value for old, _, _ in edits.replacements)
 
     def _check_names(self) -> None:
-        """Refuse names for values that others keep; of several values one name may go from each to the next."""
+        """Refuse names that other values keep; several values may exchange their names."""
         edits = self.edits
         added = [
             *edits.output_names.values(),
@@ -91,16 +91,16 @@ class SignatureEdits:
         if len({*wanted}) < len(wanted):
             raise Refusal("two values would have the same name")
 
-    # Doing it
+    # Changes
 
     def change(self) -> list[ir.Value]:
-        """Change the inputs and outputs, and names; return the values that the caller reads no more."""
+        """Change the inputs, outputs and names; return values that may have become unused."""
         edits, graph = self.edits, self.graph
         if not edits.of_model:
             return []
         before = {end: [value.name for value in self._ends(end)] for end in ("inputs", "outputs")}
         if edits.ports or edits.port_types:
-            # What was unknown, because a caller could set it, may be constant by now.
+            # Values that were unknown because a caller could set them may be constant now.
             graph.facts.forget()
         for value, tensor in edits.bindings:
             value.const_value = graph.store(tensor)
@@ -127,7 +127,7 @@ class SignatureEdits:
         return list(self._main.inputs if end == "inputs" else self._main.outputs)
 
     def _drop(self) -> list[ir.Value]:
-        """Take inputs and outputs away, and cut; a name that is wanted for a new one is given up."""
+        """Remove inputs and outputs, and apply cuts; rename a dropped value if a new one takes its name."""
         orphans: list[ir.Value] = []
         for change, value in self.edits.ports:
             match change:
@@ -168,12 +168,12 @@ class SignatureEdits:
         self._main.outputs.append(value)
 
     def _declarable(self, dims: tuple[Dim, ...]) -> list[Dim]:
-        """Leave out the names of dims that only inference made up."""
+        """Return the dims without names that inference made up."""
         known = [None if isinstance(dim, str) and self.graph.facts.is_made_up(dim) else dim for dim in dims]
         return declarable(known)
 
     def _cut(self, value: ir.Value) -> ir.Value:
-        """Put an input of the same name, type and dims in place of a value; return the value."""
+        """Replace a value by an input of the same name, type and dims; return the value."""
         known, name = Value(self.graph, value), value.name or ""
         port = ir.Value(type=known.type, shape=None if known.shape is None else ir.Shape(self._declarable(known.shape)))
         for node, index in list(value.uses()):
@@ -186,7 +186,7 @@ class SignatureEdits:
         return value
 
     def _named(self, value: ir.Value, name: str) -> None:
-        """Give a value the name of an output."""
+        """Rename a value to the name of an output."""
         if value in self.edits.made():
             value.name = name
         else:
@@ -194,7 +194,7 @@ class SignatureEdits:
             self.graph.rename({value: name})
 
     def _order(self, before: Mapping[str, list[str | None]]) -> None:
-        """Put inputs and outputs in order: as asked, or a new one where one of its name was, and else last."""
+        """Sort inputs and outputs: as requested, or else a new one at the position of its namesake, or last."""
         for end, names in before.items():
             ends = self._main.inputs if end == "inputs" else self._main.outputs
             wanted = self.edits.port_orders.get(end)
@@ -209,7 +209,7 @@ class SignatureEdits:
 
 
 def copied(old: str, new: str) -> Relation:
-    """Declare that an output is a value of the model before, under another name."""
+    """Return the relation of an output that is a value of the previous model under another name."""
     return Relation("output", new, "y = Identity(x)", {"x": old})
 
 

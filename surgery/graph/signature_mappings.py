@@ -1,6 +1,7 @@
 """How inputs and outputs of a changed model follow from the previous model, as declared by an edit.
 
-Verification runs the model before with these around it. They are data, so that a pass in a fork can hand them over.
+Verification wraps the previous model with them. They are plain data, so that a pass in a forked process can return
+them.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ End = Literal["input", "output"]
 
 @dataclass(frozen=True)
 class Relation:
-    """How one end of a model follows from ends of another one, as lines of ONNX text; the last line makes it.
+    """How an input or output of one model is computed from another model, as ONNX text whose last line computes it.
 
-    For an "input", `port` is one of the model before, and `body` reads inputs of the changed model; `inverse`, if there
-    is one, makes those from inputs of the model before. For an "output", `port` is one of the changed model, and `body`
-    reads values of the model before. `names` says which tensor an identifier of the text stands for, where that is not
-    its name, and `constants` are arrays that it reads.
+    For an "input", `port` is an input of the previous model, and `body` reads inputs of the changed model; `inverse`,
+    if given, computes these from inputs of the previous model. For an "output", `port` is an output of the changed
+    model, and `body` reads values of the previous model. `names` maps identifiers of the text to tensor names, where
+    they differ, and `constants` has the arrays that it reads.
     """
 
     end: End
@@ -32,10 +33,10 @@ class Relation:
 
 @dataclass(frozen=True)
 class Joined:
-    """Another model that became part of this one.
+    """Another model that was merged into this one.
 
-    `other` is that model without weights, serialized. `connect` says which value of the model before an input of it
-    takes, by the name of that input. `prefix` is before all names that came from it.
+    `other` is that model, serialized without weights. `connect` maps the names of its inputs to the values of the
+    previous model that they receive. `prefix` was prepended to all its names.
     """
 
     other: bytes
@@ -45,9 +46,9 @@ class Joined:
 
 @dataclass(frozen=True)
 class Pieces:
-    """A model that takes another batch: it gives, in one, what the model before gives for each piece of its inputs.
+    """A model with another batch size: its outputs are the concatenated outputs of the previous model for each piece.
 
-    `inputs` and `outputs` are axes by the names of before, and `count` says in how many pieces the comparison cuts.
+    `inputs` and `outputs` are axes by the previous names, and `count` is the number of pieces in the comparison.
     """
 
     inputs: Mapping[str, int]
@@ -59,11 +60,11 @@ SignatureMapping = Relation | Joined | Pieces
 
 
 def pack(accounts: tuple[SignatureMapping, ...]) -> list[dict[str, Any]]:
-    """Return plain data, for another process."""
+    """Return plain data for another process."""
     return [{"kind": type(account).__name__, **vars(account)} for account in accounts]
 
 
 def unpack(packed: list[dict[str, Any]]) -> tuple[SignatureMapping, ...]:
-    """Read what `pack` has given."""
+    """Return the mappings that `pack` packed."""
     kinds: dict[str, type[SignatureMapping]] = {"Relation": Relation, "Joined": Joined, "Pieces": Pieces}
     return tuple(kinds[item["kind"]](**{key: value for key, value in item.items() if key != "kind"}) for item in packed)

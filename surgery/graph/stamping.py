@@ -1,14 +1,15 @@
-"""Stamping: the lineage of what one site makes, collected while the site is done and written when it is.
+"""Stamping: the lineage of the nodes that one site makes, collected while the site is applied and written at its end.
 
-What a site makes at a place comes from the nodes that went away for it: the producers of the values that it replaced,
-and what became dead above them. A node that now reads something else, or has another attribute, comes from itself as
-well. Where nothing went, a new node comes from the node that it was put before.
-Of several new nodes at one place, a Softmax comes from the Softmax that went.
+The origins of the nodes that a site makes at a place are the nodes removed for them: the producers of the replaced
+values, and upstream nodes that became dead. A node with a changed input or attribute is also its own origin. If nothing
+was removed, the origin of a new node is the node before which it was inserted.
 
-Two kinds of nodes are no origins, though they go. A Constant computes nothing. And where nodes compute the data of the
-model, those that compute extents, indices or conditions (int64 and bool), and what only they read, are no more
-than operands: the Shape, Gather and Concat before a Reshape. A constant carries a lineage only where no node does: a
-weight that was folded together with the node that reads it has the lineage of that node.
+If several nodes are made at one place, the origin of a new Softmax is the removed Softmax.
+
+Two kinds of removed nodes are not origins. A Constant computes nothing. And next to nodes that compute the data of the
+model, nodes that compute sizes, indices or conditions (int64 and bool), and nodes that only these read, are mere
+operands: the Shape, Gather and Concat before a Reshape. A constant has a lineage only if no new node at its place has
+one: a weight that was folded together with its reader is covered by the lineage of that node.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ if TYPE_CHECKING:
     from surgery.graph.state import GraphState
 
 Place = ir.Node | None
-"""Where in a site something is made: the node that it is before, or the very node that is edited."""
+"""A place in a site: the node before which something is inserted, or the edited node itself."""
 
 Parent = tuple[str, Lineage]
-"""What a node hands down, after its operator."""
+"""The operator of a node, and the lineage that it passes on."""
 
 _OPERANDS = (ir.DataType.INT64, ir.DataType.BOOL)
 
 
 class Stamps:
-    """What one site makes, and what goes away for it."""
+    """The nodes and constants that one site makes, and those removed for them."""
 
     def __init__(self, graph: GraphState, edits: Edits) -> None:
         self.graph = graph
         self._edited = {node: _label(graph, node) for node, *_ in (*edits.inputs, *edits.attributes, *edits.operators)}
-        # A tensor with a name is elsewhere in the model too.
+        # A tensor with a name is also used elsewhere in the model.
         self._constants = [
             (value, place)
             for value, _, place in edits.constants
@@ -56,16 +57,16 @@ class Stamps:
         self._only = next(iter(self._places)) if len(self._places) == 1 else None
         self._parents: defaultdict[Place, list[Parent]] = defaultdict(list)
         self._operands: defaultdict[Place, list[Parent]] = defaultdict(list)
-        # What the nodes that went had read, and for which place.
+        # The values that removed nodes read, with the place of the new nodes.
         self._read_as_data: dict[ir.Value | None, Place] = {}
         self._read_as_operand: dict[ir.Value | None, Place] = {}
 
     def made(self, node: ir.Node, place: Place, like: ir.Node | None) -> None:
-        """Note a new node; `like` is the one that it is a copy of."""
+        """Record a new node; `like` is the node that it copies, if any."""
         self._made[node] = place, like
 
     def place(self, new: ir.Value, place: Place) -> Place:
-        """Return where in the site a value was made; `place` when it was there before."""
+        """Return the place in the site where a value was made; `place` if the value existed before."""
         producer = new.producer()
         if producer is None:
             return place
@@ -74,10 +75,10 @@ class Stamps:
         return producer if producer in self._edited else place
 
     def gone(self, node: ir.Node, label: str, place: Place) -> None:
-        """Note a node that gives way to what is made at a place; all that is made must be known by now."""
+        """Record a node that is removed for new nodes at a place; all new nodes must have been recorded before."""
         if not (self._made or self._constants or self._edited) or node in self._made or _is_constant(node):
             return
-        # What reads it went before it. What only a Shape reads is an operand too, whatever it computes.
+        # Its readers were removed before it. A node that only a Shape reads is an operand too, whatever it computes.
         is_data = is_operand = False
         for value in node.outputs:
             if value in self._read_as_data:
@@ -92,7 +93,7 @@ class Stamps:
         (self._operands if is_operand else self._parents)[self._only or place].append(_of_node(node, label))
 
     def dropped(self, value: ir.Value, place: Place) -> None:
-        """Note an initializer that gives way; it counts when its lineage is known."""
+        """Record a removed initializer; it counts if it has a lineage."""
         tensor = value.const_value
         known = lineage.read(tensor.metadata_props) if tensor is not None else None
         if known is not None and tensor is not None:
@@ -100,7 +101,7 @@ class Stamps:
             side[self._only or place].append(("", known))
 
     def write(self) -> None:
-        """Write the lineage of all that was made or edited and is still there."""
+        """Write the lineage of all nodes and constants that were made or edited and still exist."""
         if not (self._made or self._edited or self._constants):
             return
         shares = self._shares()
@@ -121,10 +122,10 @@ class Stamps:
                     known.write(tensor.metadata_props)
 
     def _shares(self) -> dict[tuple[Place, str], Lineage]:
-        """Share out what went at a place among the nodes that were made there, by operator.
+        """Distribute the nodes removed at a place as origins among the nodes made there, by operator.
 
-        Where at least as many nodes of an operator went as came, these are those: they come from them alone. What is
-        not taken so goes to the nodes that took nothing, or to all.
+        If at least as many nodes of an operator were removed as made, they are the only origins of the new ones. The
+        remaining removed nodes are the origins of new nodes of other operators, or of all if there are no others.
         """
         made: defaultdict[Place, Counter[str]] = defaultdict(Counter)
         for node, (place, _) in self._made.items():
@@ -145,7 +146,7 @@ class Stamps:
         return self._parents[place] or self._operands[place] or self._of(place)
 
     def _computes_operands(self, node: ir.Node) -> bool:
-        # The type of what an earlier site made may not be known yet.
+        # The types of values made by an earlier site may not be known yet.
         return node.op_type in EXTENTS or all(self._type_of(value) in _OPERANDS for value in node.outputs)
 
     def _type_of(self, value: ir.Value) -> ir.DataType | None:
@@ -160,7 +161,7 @@ class Stamps:
 
 
 def _of_node(node: ir.Node, label: str) -> Parent:
-    """Return what a node hands down: its own lineage, or itself when it is one of the original."""
+    """Return the lineage that a node passes on: its own, or the node itself if it is an original one."""
     return node.op_type, lineage.read(node.metadata_props) or Lineage(origins=(label,))
 
 

@@ -20,7 +20,7 @@ Feed = Mapping[str, Any]
 T = TypeVar("T")
 
 SCRATCH_FROM = 1 << 16
-"""New tensors of at least this many bytes do not stay in memory."""
+"""New tensors of at least this many bytes are moved out of memory."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Refused:
-    """One place where a pass looked and declined."""
+    """A place that a pass examined and refused."""
 
     anchor: str
     reason: str
@@ -44,29 +44,29 @@ class Refused:
 
 @dataclass(frozen=True)
 class Limits:
-    """What native code may take that a pass runs in a worker: seconds, None for no limit, and bytes of memory."""
+    """Limits for native code that a pass runs in a worker: seconds and bytes of memory; None for no limit."""
 
     timeout: float | None = 300.0
     memory: int | None = None
 
 
 class Calibration(Protocol):
-    """Where the inputs come from that passes calibrate with."""
+    """The source of the calibration inputs of passes."""
 
     def feeds(self) -> Sequence[Feed]:
-        """Return the sets of inputs, as arrays by name; `UsageError` where there are none."""
+        """Return the input sets, as arrays by name; raise `UsageError` if there are none."""
 
 
 class GraphState:
     """A model while passes work on it: the main graph, its subgraphs and the bodies of functions.
 
-    `ir` is the `onnx_ir.Model` below. `sites` lists what was applied and `refusals` what was declined, both by
-    the pass that runs; `skip` holds numbers of sites that must not be applied. `renamed` says what the pass calls
-    inputs and outputs of the model now, and `accounts` what it says of how those follow from the model before.
+    `ir` is the underlying `onnx_ir.Model`. `sites` and `refusals` list what the running pass applied and refused;
+    `skip` has the numbers of sites that must not be applied. `renamed` maps names of inputs and outputs before the pass
+    to their current names, and `accounts` has the relations to the previous model that the pass declared.
 
-    `reserved` names are given to nothing new: what a name stood for in the original, it stands forever after.
-    `target` is the runtime that the model is made for, which passes ask what they may produce.
-    `calibration` has inputs to run the model on, and `memory` what passes computed for the model as it was committed.
+    `reserved` names are never given to new values or nodes: a name of the original keeps its meaning in all later
+    models. `target` is the runtime that the model is made for, which limits what passes may produce. `calibration` has
+    inputs to run the model on, and `memory` has results that passes computed for the committed model.
     """
 
     def __init__(
@@ -91,9 +91,9 @@ class GraphState:
         self.refresh()
 
     def begin(self, pass_name: str, skip: frozenset[int] = frozenset()) -> None:
-        """Start the account of another pass.
+        """Start the records of another pass.
 
-        The names that it gives follow from the model alone, not from those that passes before it gave and dropped.
+        The names that it assigns depend only on the model, not on names that earlier passes assigned and dropped.
         """
         self._names: set[str] | None = None
         self._suffixes: dict[str, int] = {}
@@ -106,7 +106,7 @@ class GraphState:
         self.changed_nodes: list[ir.Node] = []
 
     def refresh(self) -> None:
-        """Look at the model afresh, after it was edited through `ir`."""
+        """Rebuild the caches after the model was edited through `ir`."""
         self.index: dict[tuple[str, str], dict[ir.Node, None]]
         self._opsets: dict[ir.Graph, Mapping[str, int]] = {}
         self.function_scopes: set[ir.Graph] = set()
@@ -123,16 +123,16 @@ class GraphState:
         self.list_nodes()
 
     def list_nodes(self) -> None:
-        """Note the nodes of each operator, in the order in which they stand."""
+        """Index the nodes by operator, in graph order."""
         self.index = defaultdict(dict)
         for scope in self.scopes:
             for node in scope:
                 self.index[node.domain, node.op_type][node] = None
 
     def settle_order(self) -> None:
-        """Have nodes, and the readers of values, found in the order in which the nodes stand.
+        """Sort the index of nodes, and the readers of values, by graph order.
 
-        What passes then do follows from the model alone, and not from the edits that made it.
+        The result of passes then depends only on the model, and not on the edits that produced it.
         """
         self.list_nodes()
         rank = {node: number for number, node in enumerate(node for scope in self.scopes for node in scope)}
@@ -142,7 +142,7 @@ class GraphState:
                 value._uses = dict.fromkeys(sorted(value._uses, key=lambda use: (rank.get(use.node, -1), use.idx)))
 
     def take_in(self, function: ir.Function) -> None:
-        """Take note of a new model-local function."""
+        """Register a new model-local function."""
         self._own_opsets(function)
         for node in function.all_nodes():
             self.index[node.domain, node.op_type][node] = None
@@ -155,15 +155,15 @@ class GraphState:
 
     @property
     def opset(self) -> int:
-        """The opset version of the default domain, 0 when it is not imported."""
+        """The opset version of the default domain; 0 if it is not imported."""
         return self.ir.opset_imports.get("", 0)
 
     def opset_of(self, node: ir.Node) -> int:
-        """Return the opset version that the operator of a node is taken from, 0 when it is not imported."""
+        """Return the opset version of the domain of a node; 0 if it is not imported."""
         return self.imports_of(node).get(node.domain, 0)
 
     def imports_of(self, node: ir.Node) -> Mapping[str, int]:
-        """Return the opset imports that hold for a node: those of the model, or of its function."""
+        """Return the opset imports that apply to a node: those of the model, or of its function."""
         graph = node.graph
         return self.ir.opset_imports if graph is None else self._opsets.get(graph, self.ir.opset_imports)
 
@@ -184,14 +184,14 @@ class GraphState:
 
     @property
     def scopes(self) -> list[ir.Graph]:
-        """The main graph, subgraphs at any depth, function bodies."""
+        """The main graph, subgraphs at any depth, and function bodies."""
         if self._nested:
             return list(scopes(self.ir))
-        # To look for subgraphs is to look at every node.
+        # Searching for subgraphs would visit every node.
         return [self.ir.graph, *(function.graph for function in self.ir.functions.values())]
 
     def fresh(self, wish: str) -> str:
-        """Return a name like `wish` that no value and no node of the model has, and that is not reserved."""
+        """Return a name based on `wish` that no value or node of the model has, and that is not reserved."""
         names, name = self._taken(), wish
         while name in names or name in self.reserved:
             self._suffixes[wish] = self._suffixes.get(wish, 0) + 1
@@ -218,11 +218,11 @@ class GraphState:
         return self._names
 
     def forget_names(self) -> None:
-        """Look afresh which names are taken."""
+        """Discard the cache of names that are in use."""
         self._names = None
 
     def rename(self, names: Mapping[ir.Value, str]) -> None:
-        """Rename values, and note what inputs and outputs of the model were called before the pass."""
+        """Rename values, and record the names of inputs and outputs of the model before the pass."""
         main = self.ir.graph
         first = {now: before for before, now in self.renamed.items()}
         ports = {value.name or "": names[value] for value in (*main.inputs, *main.outputs) if value in names}
@@ -232,7 +232,7 @@ class GraphState:
         self.renamed = kept | {first.get(old, old): now for old, now in ports.items()}
 
     def enter(self, subgraph: ir.Graph, around: ir.Graph) -> None:
-        """Take note of a new subgraph of a node that stands in the scope `around`."""
+        """Register a new subgraph of a node in the scope `around`."""
         self._nested = True
         if around in self._opsets:
             self._opsets[subgraph] = self._opsets[around]
@@ -240,7 +240,7 @@ class GraphState:
             self.function_scopes.add(subgraph)
 
     def keeps_lists(self, scope: ir.Graph) -> bool:
-        """Return whether what is declared of values is in an order of its own in the file."""
+        """Return whether the file has the value declarations in an order of its own."""
         residue = residue_of(self._owners().get(scope, scope))
         return residue is not None and residue.has_order
 
@@ -248,7 +248,7 @@ class GraphState:
         return {function.graph: function for function in self.ir.functions.values()}
 
     def arrange(self, orders: Sequence[tuple[ir.Graph, Sequence[ir.Node], Sequence[ir.Value]]]) -> None:
-        """Put nodes and initializers of graphs in order, see `Builder.arrange`."""
+        """Reorder nodes and initializers of graphs, see `Builder.arrange`."""
         owners = self._owners()
         for scope, nodes, initializers in orders:
             scope.extend(nodes)
@@ -261,20 +261,20 @@ class GraphState:
         self.list_nodes()
 
     def adopt(self, model: ir.Model) -> None:
-        """Take another model in place of this one, made from it by other means."""
+        """Replace the model by another one, made from it by other means."""
         self.ir = model
         self.facts = ShapeTable(model)
         self.refresh()
 
     def store(self, tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-        """Move a large new tensor out of memory, into the scratch file of the model, if it has one."""
+        """Move a large new tensor from memory to the scratch file of the model, if there is one; return the tensor."""
         return tensor if self.weights is None else spill_tensor(tensor, self.weights, SCRATCH_FROM)
 
     def remember(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what was made under this key for the committed model, or make it now.
+        """Return the result cached under this key for the committed model, or compute it now.
 
-        It is still known when the pass is run again with other sites skipped. Large tensors, in a tuple too, are moved
-        out of memory.
+        The cache persists when the pass is run again with other sites skipped. Large tensors, also within a tuple, are
+        moved out of memory.
         """
         key = self.pass_name, key
         if key not in self.memory:

@@ -1,6 +1,6 @@
-"""ONNX text: parse it, print it, bring a model to a canonical form, show how two models differ.
+"""ONNX text: parsing, printing, a canonical form of models, and differences between models.
 
-The language is the textual syntax of the ONNX specification (onnx/docs/Syntax.md), read and written by onnx.
+The language is the textual syntax of the ONNX specification (onnx/docs/Syntax.md), parsed and printed by onnx.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class TextError(SurgeryError):
 
 
 def parse(text: str, *, opset: int = DEFAULT_OPSET) -> onnx.ModelProto:
-    """Parse a model, or a bare graph that then gets `opset` and IR version 10. `#` starts a comment."""
+    """Parse a model, or a bare graph, which gets `opset` and IR version 10. Lines that start with `#` are comments."""
     import onnx.parser
 
     body = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
@@ -48,12 +48,12 @@ def parse(text: str, *, opset: int = DEFAULT_OPSET) -> onnx.ModelProto:
 
 
 def parse_nodes(body: str) -> list[onnx.NodeProto]:
-    """Parse lines such as `y = Add(x, c)`, which are no whole graph."""
+    """Parse lines such as `y = Add(x, c)` that do not form a whole graph."""
     return list(parse(f"g () => () {{\n{body}\n}}").graph.node)
 
 
 def print_graph(model: onnx.ModelProto, *, declarations: bool = False) -> str:
-    """Print the main graph as ONNX text that parses back, without node metadata; value infos only when asked for."""
+    """Print the main graph as ONNX text that can be parsed, without node metadata; value infos with `declarations`."""
     import onnx.printer
 
     copy = deepcopy(model)
@@ -89,10 +89,10 @@ def _strip_nodes(nodes: Iterable[onnx.NodeProto], declarations: bool = False) ->
 
 
 def canonical(model: ir.Model) -> str:
-    """Write a model in a form that is the same for two models that differ only in interior names.
+    """Return a text form that is equal for two models that differ only in interior names.
 
-    Nodes come in the order in which the outputs need them, values are numbered in that order, dead nodes come
-    last; names of inputs and outputs stay, and so do those of dims.
+    Nodes come in the order in which the outputs need them, and dead nodes last; values are numbered in that order.
+    Names of inputs, outputs and dims are kept.
     """
     lines = _canonical_imports(model.opset_imports, "")
     lines += _canonical_graph(model.graph, {}, "")
@@ -110,18 +110,18 @@ def _canonical_imports(imports: Mapping[str, int], indent: str) -> list[str]:
 def structural_diff(
     before: ir.Model, after: ir.Model, *, names: tuple[str, str] = ("before", "after"), declared: bool = False
 ) -> str:
-    """Show the lines in which the canonical forms differ, as a unified diff; empty when they are the same.
+    """Return the unified diff of the canonical forms; empty if they are equal.
 
-    With `declared`, the order of the nodes and what is declared of intermediate values count too, by their names.
+    With `declared`, it also covers the order of the nodes and the declarations of intermediate values, by name.
     """
     one, other = (canonical(model) + (declarations(model) if declared else "") for model in (before, after))
     return "".join(difflib.unified_diff(one.splitlines(keepends=True), other.splitlines(keepends=True), *names))
 
 
 def declarations(model: ir.Model) -> str:
-    """List intermediate values with the types and dims that are declared of them, in the order of their nodes.
+    """List intermediate values with their declared types and dims, in the order of their nodes.
 
-    Before them stands what the model says of itself and of its inputs and outputs.
+    They follow the descriptive fields and metadata of the model, and the doc strings of its inputs and outputs.
     """
     made = (value for graph in scopes(model) for node in graph for value in node.outputs if value.name)
     values = [value.name if value.type is None else _typed(value) for value in made]
@@ -172,7 +172,7 @@ def _unused(graph: ir.Graph, names: dict[ir.Value, str]) -> Iterator[ir.Value]:
 
 
 def _needed_order(graph: ir.Graph) -> list[ir.Node]:
-    """Order the nodes as a walk from the outputs through the inputs meets them; dead ones last."""
+    """Order the nodes by a traversal from the outputs through the inputs; dead nodes come last."""
 
     def needed(node: ir.Node) -> list[ir.Node]:
         makers = [value.producer() for value in reads(node)]
@@ -206,6 +206,6 @@ def _tensor(tensor: ir.TensorProtocol | None) -> str:
         return "?"
     head = f"{tensor.dtype.name.lower()}{list(tensor.shape.numpy())}"
     if tensor.size <= _SHOWN_ELEMENTS:
-        # repr of the elements tells 0.0 from -0.0, which equality does not.
+        # The repr of the elements distinguishes 0.0 from -0.0, unlike equality.
         return f"{head} {tensor.numpy().reshape(-1).tolist()!r}"
     return f"{head} sha256:{hashlib.sha256(tensor.tobytes()).hexdigest()[:16]}"

@@ -14,7 +14,7 @@ from surgery.storage.scopes import subgraphs
 
 
 def reads(node: ir.Node) -> Sequence[ir.Value]:
-    """List the values that a node and its subgraphs read (those made inside the subgraphs too)."""
+    """List the values that a node and its subgraphs read, including values produced inside the subgraphs."""
     found = [value for value in node.inputs if value is not None]
     for subgraph in subgraphs(node):
         for inner in subgraph:
@@ -24,7 +24,7 @@ def reads(node: ir.Node) -> Sequence[ir.Value]:
 
 
 def above(scope: ir.Graph, ends: Iterable[ir.Value], stop: Container[ir.Value] = ()) -> dict[ir.Node, None]:
-    """Find the nodes of a scope that values are computed by, not looking beyond the values in `stop`."""
+    """Find the nodes of a scope upstream of values, without going beyond the values in `stop`."""
     found: dict[ir.Node, None] = {}
     pending = list(ends)
     while pending:
@@ -37,7 +37,7 @@ def above(scope: ir.Graph, ends: Iterable[ir.Value], stop: Container[ir.Value] =
 
 
 def below(scope: ir.Graph, starts: Iterable[ir.Value], stop: Container[ir.Value] = ()) -> dict[ir.Node, None]:
-    """Find the nodes of a scope that values have an influence on, not looking beyond the values in `stop`."""
+    """Find the nodes of a scope downstream of values, without going beyond the values in `stop`."""
     readers: dict[ir.Value, list[ir.Node]] = defaultdict(list)
     for node in scope:
         for value in dict.fromkeys(reads(node)):
@@ -54,9 +54,9 @@ def below(scope: ir.Graph, starts: Iterable[ir.Value], stop: Container[ir.Value]
 
 
 def between(scope: ir.Graph, starts: Iterable[ir.Value], ends: Iterable[ir.Value]) -> list[ir.Node]:
-    """List, in order, the nodes on a way from one value to another; without starts all above, without ends all below.
+    """List, in order, the nodes on paths from starts to ends; all upstream without starts, all downstream without ends.
 
-    What is only needed on the way, such as the computation of a shape that does not begin at a start, is not on it.
+    Nodes that only supply operands to a path, such as a shape computation that does not begin at a start, are left out.
     """
     first, last = set(starts), set(ends)
     found = below(scope, first, last - first) if first else dict.fromkeys(scope)
@@ -67,7 +67,7 @@ def between(scope: ir.Graph, starts: Iterable[ir.Value], ends: Iterable[ir.Value
 
 
 def post_order(roots: Iterable[ir.Node | None], needs: Callable[[ir.Node], Iterable[ir.Node | None]]) -> list[ir.Node]:
-    """List nodes and all that they need, each after what it needs; of two that one needs, the last one first."""
+    """List nodes and their dependencies, each after its dependencies, of which the last one is visited first."""
     order: dict[ir.Node, None] = {}
     opened: set[ir.Node] = set()
     for root in roots:

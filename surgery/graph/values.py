@@ -1,6 +1,6 @@
 """Value and Node: read-only views of the onnx-ir objects for passes. `Graph` makes changes.
 
-A view is a pair (graph, object below); two views of the same object are equal.
+A view is a pair (graph, underlying object); two views of the same object are equal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Refusal(Exception):  # noqa: N818 - not an error: a refusal of a pass, with the reason
-    """A rewrite declines to fire; the reason is a fact that the user can ask for."""
+    """A rewrite is refused at a site; the reason is a fact that the user can query."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -34,13 +34,13 @@ class Refusal(Exception):  # noqa: N818 - not an error: a refusal of a pass, wit
 
 _EXACTLY_COMMUTATIVE = traits.COMMUTATIVE - {"Max", "Min"}
 _MOST_VALUES, _DEPTH = 1000, 16
-"""How many values are followed downstream to see where the sign of a zero shows, and how deep upstream."""
+"""Limits of the analysis of signs of zeros: the number of values followed downstream, and the depth upstream."""
 
 _GRAPHS = (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
 
 
 class _View:
-    """Identity of a view: the object below it."""
+    """Base of views, with the identity of the underlying object."""
 
     __slots__ = ("graph", "ir")
 
@@ -55,7 +55,7 @@ class _View:
 
     @property
     def metadata(self) -> MutableMapping[str, str]:
-        """The metadata that is saved with it."""
+        """The metadata that is saved with the object."""
         raise NotImplementedError
 
     @property
@@ -438,8 +438,8 @@ class Node(_View):
 def _shows_sign(value: Value, logarithms: bool = False) -> bool:
     """Return whether a consumer divides by a value, or by a value computed from it that keeps the sign of zeros.
 
-    Graph outputs do not count: 0.0 and -0.0 are equal there. With `logarithms` those count too, which have no sign of a
-    zero, but magnify what is close to it as much.
+    Graph outputs do not count: 0.0 and -0.0 are equal there. With `logarithms`, consumers that take the logarithm count
+    too: they ignore the sign of zeros, but magnify errors of small numbers as much as a division.
     """
     pending, seen = [value], {value}
     while pending and len(seen) < _MOST_VALUES:
@@ -463,7 +463,7 @@ def _divides(reader: Node, value: Value) -> bool:
 
 
 def _is_never_minus_zero(value: Value, depth: int = _DEPTH) -> bool:
-    """Return whether a value surely has no -0.0, since nothing that it is computed from is below 0.0."""
+    """Return whether a value provably contains no -0.0, because it is computed from non-negative values."""
     if value.dtype is not None and not value.dtype.is_floating_point():
         return True
     array = value.constant if value.is_constant else None
@@ -481,7 +481,7 @@ def _is_never_minus_zero(value: Value, depth: int = _DEPTH) -> bool:
         return exponent is not None and bool((exponent % 2 == 0).all())
     if node.op not in ranges.KEEPING_ABOVE:
         return False
-    # The other inputs of what moves elements are shapes and places.
+    # The other inputs of operators that move elements are shapes and indices.
     data = [each for each in node.inputs if each is not None and not _holds_integers(each)]
     return bool(data) and all(_is_never_minus_zero(each, depth - 1) for each in data)
 
