@@ -1,6 +1,6 @@
-"""Patterns in ONNX text: parse, plan, match, rewrite; and rules of recipes, which consist of them.
+"""Patterns in ONNX text: parse, plan, match, rewrite; and rules of recipes, which are built from patterns.
 
-`surgery.patterns.syntax` has the language of patterns, `surgery.patterns.emission` what a rule adds to it.
+`surgery.patterns.syntax` defines the language of patterns, and `surgery.patterns.emission` the language of `emit`.
 """
 
 from surgery.patterns.match import Match

@@ -1,4 +1,4 @@
-"""Build the nodes of a rule in place of a match."""
+"""Build the nodes that a rule emits for a match."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 
 class Construction:
-    """The nodes and constants that stand for one match. Every way out but the last is a `Refusal`.
+    """The nodes and constants that replace one match. Every failure is a `Refusal`.
 
-    `functions` are those that the rule brings, and `versions` those of the domains that it uses.
+    `functions` are the functions of the rule, and `versions` the versions of the domains that it uses.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class Construction:
         self._imports = self.graph.imports_of(match.root.ir)
 
     def require_outside(self) -> None:
-        """Refuse in the body of a function that the rule itself brings: it would call itself."""
+        """Refuse a match in the body of a function of the rule itself: the function would call itself."""
         own = {(function.domain, function.name) for function in self.functions}
         function = self._function()
         if function is not None and (function.domain, function.name) in own:
             raise Refusal("the match is in the function that the rule adds")
 
     def emit(self, statements: Iterable[Statement]) -> Mapping[str, Value | None]:
-        """Build line by line, and give the values by the names that the lines make."""
+        """Build the nodes line by line, and return the values by the names that the lines define."""
         for statement in statements:
             if statement.operator is None:
                 self.made[statement.results[0].name] = self._alone(statement.operands[0])
@@ -80,7 +80,7 @@ class Construction:
         return next((one for one in functions if scope is one.graph or scope in one.graph.subgraphs()), None)
 
     def _import(self, statements: Iterable[Statement]) -> None:
-        """Import the domains at the versions that the rule says, and bring its functions."""
+        """Import the domains at the versions of the rule, and add its functions to the model."""
         used = {statement.operator.domain for statement in statements if statement.operator is not None} - {""}
         function = self._function()
         for domain in sorted(used):
@@ -119,7 +119,7 @@ class Construction:
             self._dtypes[value.ir] = self._output_type(schema, position, inputs, result.name)
 
     def _schema(self, domain: str, op: str, inputs: int, outputs: int, attributes: Collection[str]) -> OpSchema | None:
-        """Find the form of the operator here; refuse where a node as emitted would have none."""
+        """Return the schema of an operator at the opset of the match; refuse if the emitted node would violate it."""
         if not is_defined(domain):
             return None
         version = self._version(domain)
@@ -135,7 +135,7 @@ class Construction:
         return schema
 
     def _operands(self, operands: Iterable[Expression | None]) -> Iterable[Any]:
-        """Yield values, None for what is absent, and what is to become a constant."""
+        """Yield the operands: values, None for absent ones, and contents of new constants."""
         for operand in operands:
             if not isinstance(operand, Name):
                 yield None if operand is None else evaluate(operand, self.match)
@@ -153,7 +153,7 @@ class Construction:
         return found
 
     def _alone(self, operand: Expression | None) -> Value | None:
-        """Give the value that a line without an operator names or describes."""
+        """Return the value of a line without an operator."""
         ((item,),) = (list(self._operands((operand,))),)
         if item is None or isinstance(item, Value):
             return item
@@ -175,7 +175,7 @@ class Construction:
         return {name: value for name, value in found.items() if value is not None}
 
     def _attribute(self, name: str, value: Any, schema: OpSchema | None) -> Any:
-        """Bring a computed attribute to the kind that the operator wants."""
+        """Convert a computed attribute to the type that the operator declares."""
         if isinstance(value, Typed):
             return ir.tensor(_array(value.value, value.dtype))
         if isinstance(value, ir.Attr) or not isinstance(value, int | float | str | list):
@@ -196,7 +196,7 @@ class Construction:
     # Constants
 
     def _constants(self, op: str, operands: list[Any], schema: OpSchema | None) -> list[Value | None]:
-        """Make constants of what is no value yet, in the type that the operator wants at their places."""
+        """Make constants of operands that are not values yet, with the types that the operator requires."""
         inputs: list[Value | None] = []
         for position, item in enumerate(operands):
             if item is None or isinstance(item, Value):
@@ -238,7 +238,7 @@ class Construction:
     ) -> ir.DataType | None:
         old = self.match.bound(name) if name in self.match.output_names else None
         if isinstance(old, Value) and old.dtype is not None:
-            return old.dtype  # whatever takes its place has its type
+            return old.dtype  # a replacement has the same type
         if schema is None or position >= len(schema.outputs):
             return None
         type_str = schema.outputs[position].type_str
@@ -253,7 +253,7 @@ class Construction:
 
 
 def _kind(schema: OpSchema, name: str) -> str:
-    """Return the kind of an attribute, such as "INTS"."""
+    """Return the type of an attribute, such as "INTS"."""
     return str(schema.attributes[name].type).rpartition(".")[2]
 
 
@@ -284,7 +284,7 @@ def _whole(item: Any, name: str) -> int:
 
 
 def _array(value: Any, dtype: ir.DataType) -> np.ndarray[Any, Any]:
-    """Make the constant of an element type; a list has one dim, a number none."""
+    """Make an array of an element type, 1-D for a list and 0-D for a number."""
     items = value if isinstance(value, list) else [value]
     if dtype == ir.DataType.STRING or not all(is_number(item) for item in items):
         raise Refusal(f"{show(value)} cannot become a constant")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Mistake:
-    """One mistake in one text of a rule: `part` is the field, `index` counts the texts of a field from 0."""
+    """One mistake in a text of a rule: `part` is the field, and `index` the number of the text in it, from 0."""
 
     part: str
     index: int
@@ -32,7 +32,7 @@ class Mistake:
 
 
 def mistakes(rule: Rule) -> list[Mistake]:
-    """List the problems of a rule; nothing when it can be called."""
+    """List the problems of a rule; empty if it can be called."""
     found: list[Mistake] = []
     plans = [plan for index, text in enumerate(rule.match) if (plan := _plan(rule, index, text, found)) is not None]
     try:
@@ -54,7 +54,7 @@ def mistakes(rule: Rule) -> list[Mistake]:
 
 
 def _plan(rule: Rule, index: int, text: str, found: list[Mistake]) -> Plan | None:
-    """Compile a pattern, and find its mistakes."""
+    """Compile a pattern, and append its mistakes to `found`; return None if it cannot be compiled."""
     errors = line_errors(text)
     plan = None
     if not errors:
@@ -68,7 +68,7 @@ def _plan(rule: Rule, index: int, text: str, found: list[Mistake]) -> Plan | Non
 
 
 def _condition(names: Mapping[str, Bound], index: int, text: str, found: list[Mistake]) -> set[str]:
-    """Find the problems of a condition; give the names that it makes sure to be there."""
+    """Append the problems of a condition to `found`; return the names that it asserts to be present."""
     try:
         condition = parse_condition(text)
     except PatternError as error:
@@ -82,7 +82,7 @@ def _condition(names: Mapping[str, Bound], index: int, text: str, found: list[Mi
 
 
 def _disagreements(plans: list[Plan]) -> Iterator[Mistake]:
-    """Yield the ways to match that put out other names than the first: one text is emitted for all of them."""
+    """Yield the alternatives whose outputs differ from the first one: the same text is emitted for all."""
     for index, plan in enumerate(plans):
         if {*plan.outputs} != {*plans[0].outputs}:
             outputs = [", ".join(sorted(one.outputs)) for one in (plan, plans[0])]
@@ -91,7 +91,7 @@ def _disagreements(plans: list[Plan]) -> Iterator[Mistake]:
 
 
 def _domain_mistakes(rule: Rule, defined: set[str]) -> Iterator[Mistake]:
-    """Yield the domains with a version that nothing in the rule is of."""
+    """Yield the domains with a declared version that no operator in the rule uses."""
     operators = [statement.operator for statement in rule.statements if statement.operator is not None]
     used = {domain for plan in rule.plans for node in plan.nodes for domain, _ in node.ops}
     used |= defined | {operator.domain for operator in operators}
@@ -103,7 +103,7 @@ def _domain_mistakes(rule: Rule, defined: set[str]) -> Iterator[Mistake]:
 
 
 def _pattern_mistakes(rule: Rule, plan: Plan, text: str) -> Iterator[PatternError]:
-    """Yield the lines that can match no node of the operators they name."""
+    """Yield the mistakes in lines that cannot match any node of their operators."""
     source = text.splitlines()
     values = {name for node in plan.nodes for name in _values(node)}
     for node in plan.nodes:

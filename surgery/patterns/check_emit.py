@@ -51,7 +51,7 @@ class EmissionChecker(NameChecker):
         self.later: set[str] = set()
 
     def statements(self, statements: Iterable[Statement], *, complete: bool) -> None:
-        """Check all lines; only in a complete text can something be missing."""
+        """Check all lines, and for missing lines only if the text is complete."""
         statements = list(statements)
         self.later = {result.name for one in statements for result in one.results}
         for statement in statements:
@@ -77,7 +77,7 @@ class EmissionChecker(NameChecker):
             self.made.setdefault(result.name, (statement.line, result.column))
 
     def _missing(self) -> None:
-        """Complain about lines that nothing reads, or else about outputs that no line makes."""
+        """Report lines whose results are never read, or else outputs that no line defines."""
         lines: dict[int, list[str]] = {}
         for name, (line, _) in self.made.items():
             lines.setdefault(line, []).append(name)
@@ -185,7 +185,7 @@ class EmissionChecker(NameChecker):
                 self.wrong(f"function {operator.name} has no attribute '{setting.name}'", setting.column)
 
     def _foreign(self, statement: Statement, operator: Operator) -> None:
-        """Check what can be checked of an operator without a schema: its constants must say their types."""
+        """Check an operator without a schema: its constants must state their types."""
         near = difflib.get_close_matches(operator.name, [n for d, n in self.functions if d == operator.domain], n=1)
         if near:
             self.wrong(f"no function '{operator.name}' in this rule; did you mean '{near[0]}'?", operator.column)
@@ -207,7 +207,7 @@ class EmissionChecker(NameChecker):
                 self.wrong(f"{schemas[0].name} needs this input, but '{operand.name}' may be absent", operand.column)
 
     def _types(self, statement: Statement, schemas: list[OpSchema]) -> None:
-        """Complain about a constant whose type nothing in its node decides."""
+        """Report constants whose type is not determined by their node."""
         for position, operand in enumerate(statement.operands):
             if operand is None or any(self._decided(schema, position, statement) for schema in schemas):
                 continue

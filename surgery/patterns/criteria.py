@@ -24,10 +24,10 @@ class Criterion(Protocol):
     """One condition on nodes."""
 
     def predicate(self, graph: Graph) -> Predicate:
-        """Look at a graph once, so that each node is then judged in constant time."""
+        """Return the test of a node; it analyses the graph once, so that each node is tested in constant time."""
 
     def absence(self, nodes: Iterable[Node]) -> str:
-        """Report that none of these nodes meets it, with what is nearest."""
+        """Return the message that none of these nodes meets the criterion, with the closest match."""
 
 
 def _names(node: Node) -> tuple[str, ...]:
@@ -48,7 +48,7 @@ def _makers(node: Node) -> tuple[str, ...]:
 
 
 def _origins(node: Node) -> tuple[str, ...]:
-    """Return which nodes of the original it stands for: one that no pass has touched, for itself."""
+    """Return the original nodes that a node comes from: the node itself if it has no lineage."""
     lineage = node.lineage
     return lineage.origins if lineage is not None else (node.label,)
 
@@ -60,12 +60,12 @@ WORDS: Mapping[str, tuple[Callable[[Node], tuple[str, ...]], str]] = {
     "made_by": (_makers, "no node was made by {}"),
     "from": (_origins, "no node comes from {}"),
 }
-"""What the keys with texts look at, and how to say that nothing fits."""
+"""For each key with texts, the function that returns the compared texts, and the message if nothing matches."""
 
 
 @dataclass(frozen=True)
 class HasWord:
-    """A text that belongs to the node fits a glob."""
+    """A text of the node, such as its name, matches a glob."""
 
     key: str
     globs: Globs
@@ -73,7 +73,7 @@ class HasWord:
     def predicate(self, graph: Graph) -> Predicate:
         """See `Criterion`."""
         words = WORDS[self.key][0]
-        # Of operators and passes there are few, and many nodes have the same.
+        # There are few distinct operators and passes, and many nodes share them.
         fit = cache(self.globs.fit)
         return lambda node: any(fit(word) for word in words(node))
 
@@ -82,14 +82,14 @@ class HasWord:
         words, template = WORDS[self.key]
         wanted = self.globs.texts[0]
         known = [word for node in nodes for word in words(node)]
-        # The long form of a standard operator is for those who write it themselves.
+        # The long form of a standard operator is suggested only if the user wrote a long form.
         hint = did_you_mean(wanted, [word for word in known if "::" in wanted or not word.startswith("ai.onnx::")])
         return f"{template.format(self.globs)}{f'; {hint}' if hint else ''}"
 
 
 @dataclass(frozen=True)
 class HasAttribute:
-    """An attribute has a value, by default or written down."""
+    """An attribute has a value, explicitly or by default."""
 
     name: str
     value: Any
@@ -126,7 +126,7 @@ def _same(wanted: Any, actual: Any) -> bool:
 
 @dataclass(frozen=True)
 class FitsPattern:
-    """The node is part of a place where a pattern fits, whatever else reads what the place computes inside."""
+    """The node is part of a match of a pattern, even if interior values of the match are read elsewhere."""
 
     text: str
 
@@ -146,7 +146,7 @@ class FitsPattern:
 
 @dataclass(frozen=True)
 class LiesBetween:
-    """The node lies on a way from some tensors to others, or within one that does."""
+    """The node lies on a path from some tensors to others, or in a subgraph of such a node."""
 
     start: tuple[str, ...]
     end: tuple[str, ...]

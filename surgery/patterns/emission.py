@@ -1,16 +1,16 @@
-"""The language of `emit`: ONNX text in the style of patterns, that says what takes the place of a match.
+"""The language of `emit`: ONNX text in the style of patterns that describes the replacement of a match.
 
-    w2 = Mul(w, {2.0})                      # a constant: its type is that of the other operand
-    k4 = Reshape(k, {-1, 1, dims(w)[1]})    # computed; Reshape wants int64
-    z  = Where(mask, float(0), x)           # a type of one's own; like(x, 0) takes that of x
-    y  = Conv<c...>(x, w2, b?)              # all attributes of the matched node that makes c; b may be absent
-    y  = op(c)<c..., group=1>(x, w2)        # the operator of that node, where the match leaves a choice
-    y  = Concat<axis=a + 1>(xs...)          # an attribute computed, all values of a variadic name
+    w2 = Mul(w, {2.0})                      # a constant with the type of the other operand
+    k4 = Reshape(k, {-1, 1, dims(w)[1]})    # a computed constant; Reshape requires int64
+    z  = Where(mask, float(0), x)           # a constant with an explicit type; like(x, 0) takes the type of x
+    y  = Conv<c...>(x, w2, b?)              # all attributes of the matched node that produces c; b may be absent
+    y  = op(c)<c..., group=1>(x, w2)        # the operator of that node, if the match allows several
+    y  = Concat<axis=a + 1>(xs...)          # a computed attribute; all values of a variadic name
     y  = Clip(x, , 6)                       # an omitted input
     y  = x                                  # no node at all
 
-Names are those of the match, and those that lines above made. Every output of the match is made by one line. What
-is in expressions always speaks of the matched graph.
+Names are those of the match, and those defined by earlier lines. Every output of the match is defined by one line.
+Expressions always refer to the matched graph.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from surgery.patterns.vocabulary import FUNCTIONS, TYPES
 
 @dataclass(frozen=True)
 class Operator:
-    """What to emit: an operator, or with `like` that of the matched node that makes this name."""
+    """The operator to emit; with `like`, the operator of the matched node that produces this name."""
 
     domain: str
     name: str
@@ -35,7 +35,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Setting:
-    """One attribute, or with `spread` all attributes of the matched node that makes that name."""
+    """One attribute, or with `spread` all attributes of the matched node that produces that name."""
 
     name: str
     value: Expression | None
@@ -45,7 +45,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Statement:
-    """One line. Without an operator the result is the one operand itself; an operand of None is omitted."""
+    """One line. Without an operator, the result is the single operand itself; an operand of None is omitted."""
 
     results: tuple[Result, ...]
     operator: Operator | None
@@ -55,7 +55,7 @@ class Statement:
 
 
 def parse_emission(text: str) -> tuple[tuple[Statement, ...], tuple[PatternError, ...]]:
-    """Parse what a rule emits; give the lines that can be read and the mistakes in the others."""
+    """Parse the `emit` text of a rule; return the lines that can be parsed, and the mistakes in the others."""
     found: list[Statement] = []
     mistakes: list[PatternError] = []
     for number, line in lines(text):
@@ -69,7 +69,7 @@ def parse_emission(text: str) -> tuple[tuple[Statement, ...], tuple[PatternError
 
 
 class _EmissionLine(ExpressionLine):
-    """One line of what is emitted."""
+    """One line of an `emit` text."""
 
     def statement(self) -> Statement:
         results = [self._result()]
@@ -91,7 +91,7 @@ class _EmissionLine(ExpressionLine):
         return Statement(tuple(results), operator, operands, settings, self.number)
 
     def _is_call(self) -> bool:
-        """Tell a node from a value: an operator is followed by its domain's mark, attributes or operands."""
+        """Return whether a node follows and not a value: after its name come `::`, `|`, attributes or operands."""
         following = self.tokens[self.next + 1][1] if self.next + 1 < len(self.tokens) else ""
         if self.kind != "name" or following not in ("::", "<", "(", "|"):
             return False

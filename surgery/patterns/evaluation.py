@@ -1,4 +1,4 @@
-"""Compute the expressions of rules in a match; what is not known is a refusal."""
+"""Compute the expressions of rules in a match; an unknown value is a refusal."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _LONGEST_LIST = 4096
 
 @dataclass(frozen=True)
 class Typed:
-    """A constant whose element type is said: `float(0.5)`, `like(x, {0, 1})`."""
+    """A constant with an explicit element type: `float(0.5)`, `like(x, {0, 1})`."""
 
     dtype: ir.DataType
     value: Any
 
 
 def check_condition(condition: Expression, match: Match, reason: str = "") -> None:
-    """Refuse unless the condition holds: for `reason`, or with what it says; and what is there instead."""
+    """Refuse unless the condition holds, with `reason` or the text of the condition, and the actual values."""
     if not _truth(condition, evaluate(condition, match)):
         itself = f"{condition.text} is false"
         facts = ", ".join(fact for fact in dict.fromkeys(_facts(condition, match)) if fact != itself)
@@ -49,7 +49,7 @@ def check_condition(condition: Expression, match: Match, reason: str = "") -> No
 
 @singledispatch
 def evaluate(expression: Expression, match: Match) -> Any:
-    """Compute an expression; `Refusal` when something in it is absent or not known."""
+    """Compute an expression; raise `Refusal` if a part of it is absent or unknown."""
     raise NotImplementedError(type(expression))
 
 
@@ -137,7 +137,7 @@ def _(expression: Binary, match: Match) -> Any:
 
 
 def _decide(expression: Binary, match: Match) -> bool:
-    """Combine two conditions; one of them may decide when the other is not known."""
+    """Combine two conditions; one may decide the result even if the other is unknown."""
     decisive = expression.op == "or"
     unknown: Refusal | None = None
     for side in expression.parts:
@@ -174,7 +174,7 @@ def _same(expression: Binary, left: Any, right: Any) -> bool:
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(_same(expression, *pair) for pair in zip(left, right))
     for value, other in ((left, right), (right, left)):
-        # A dim without a number may still be any number.
+        # A symbolic dim may be any number.
         if value is None or (isinstance(value, Symbol) and value != other):
             raise Refusal(f"{expression.text} is not known: {show(left)} and {show(right)}")
     return bool(left == right)
@@ -204,7 +204,7 @@ def _elementwise(whole: Expression, op: str, left: Any, right: Any) -> list[Any]
 
 
 def _facts(condition: Expression, match: Match) -> Iterator[str]:
-    """Return what is actually there, for a condition that does not hold."""
+    """Yield the actual values in a condition that does not hold."""
     if isinstance(condition, Binary | Unary) and (condition.op in COMPARISONS or condition.op in ("and", "or", "not")):
         for side in condition.parts:
             if condition.op == "and" and _holds(side, match):

@@ -1,13 +1,13 @@
-"""The expressions of rules: conditions, computed attributes, computed constants. A grammar of its own, not code.
+"""The expressions of rules: conditions, computed attributes, computed constants. They have a grammar, and are not code.
 
     rank(x) == 4 and dims(x)[1] % 8 == 0        # and, or, not; == != < <= > >= in; + - * / %
     dtype(x) in {float, float16}                # a list; the names of element types are words
     not present(b) or constant(b)
     p[q]                                        # a bound attribute; a list of indices picks a list
 
-`/` of two whole numbers that divides evenly is whole. Lists add and multiply element by element, with a number too.
-What is not known (a dim without a number, a shape not inferred) makes a condition fail with that as its reason, unless
-the other side of `and` or `or` decides.
+`/` of two integers that divides evenly gives an integer. Arithmetic on lists is elementwise, also between a list and a
+number. An unknown value (a symbolic dim, a shape that was not inferred) makes a condition fail, with that as the
+reason, unless the other side of `and` or `or` decides.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _WORDS = ("and", "or", "not", "in", "true", "false")
 
 @dataclass(frozen=True)
 class Expression:
-    """Anything that has a value in a match. `text` is how it is in the rule, `column` where, from 1."""
+    """Anything with a value in a match. `text` is its source text in the rule, and `column` its position, from 1."""
 
     text: str = field(kw_only=True)
     column: int = field(kw_only=True)
 
     @property
     def parts(self) -> tuple[Expression, ...]:
-        """The expressions directly in it."""
+        """The direct subexpressions."""
         held = [getattr(self, each.name) for each in fields(self)]
         items = [item for part in held for item in (part if isinstance(part, tuple) else (part,))]
         return tuple(item for item in items if isinstance(item, Expression))
@@ -61,7 +61,7 @@ class Constant(Expression):
 
 @dataclass(frozen=True)
 class Name(Expression):
-    """A name of the match; `optional` and `variadic` as it was marked."""
+    """A name of the match, with its marks `optional` and `variadic`."""
 
     name: str
     optional: bool = False
@@ -84,7 +84,7 @@ class Call(Expression):
 
     @property
     def is_typed(self) -> bool:
-        """Whether it makes a constant of a type."""
+        """Whether it makes a constant with an explicit type."""
         return self.function in TYPES or self.function == "like"
 
 
@@ -98,7 +98,7 @@ class Index(Expression):
 
 @dataclass(frozen=True)
 class Unary(Expression):
-    """`not` of a condition, or a number with the other sign."""
+    """The negation of a condition (`not`) or of a number (`-`)."""
 
     op: str
     operand: Expression
@@ -106,7 +106,7 @@ class Unary(Expression):
 
 @dataclass(frozen=True)
 class Binary(Expression):
-    """Two expressions with an operator between them."""
+    """A binary operator with its two operands."""
 
     op: str
     left: Expression
@@ -114,7 +114,7 @@ class Binary(Expression):
 
 
 class ExpressionLine(Line):
-    """A line that holds expressions."""
+    """A line with expressions."""
 
     subject = "rule"
     token = _TOKEN
@@ -126,7 +126,7 @@ class ExpressionLine(Line):
 
     @contextmanager
     def _deeper(self) -> Iterator[None]:
-        """Bound the nesting: reading and computing go down as deep as a text does."""
+        """Limit the nesting depth, because parsing and evaluation recurse as deep as the text is nested."""
         self._depth += 1
         if self._depth > _DEEPEST:
             self.fail(f"nested more than {_DEEPEST} deep")
@@ -139,7 +139,7 @@ class ExpressionLine(Line):
             self.fail(f"more than {_MOST_OPERATIONS} operators on one line; split it")
 
     def condition(self) -> Expression:
-        """Take a condition: comparisons and functions, joined by `and`, `or`, `not`."""
+        """Parse a condition: comparisons and functions, joined by `and`, `or`, `not`."""
         return self._joined("or", lambda: self._joined("and", self._negation))
 
     def _joined(self, word: str, take: Callable[[], Expression]) -> Expression:
@@ -168,7 +168,7 @@ class ExpressionLine(Line):
         return found
 
     def arithmetic(self) -> Expression:
-        """Take a number, a list or whatever is computed, without comparisons."""
+        """Parse a number, a list or an arithmetic expression, without comparisons."""
         return self._operators(("+", "-"), lambda: self._operators(("*", "/", "%"), self._signed))
 
     def _operators(self, ops: tuple[str, ...], take: Callable[[], Expression]) -> Expression:
@@ -223,7 +223,7 @@ class ExpressionLine(Line):
         return Name(name, **self.place(start))
 
     def _literal(self) -> Any:
-        """Take a number, a text or a truth value; None where none of these stands."""
+        """Parse a number, a string or a boolean; return None if the next token is none of these."""
         start = self.next
         if self.kind == "number":
             text = self.take("number", "a number")
@@ -239,14 +239,14 @@ class ExpressionLine(Line):
             return self.condition()
 
     def place(self, start: int) -> dict[str, Any]:
-        """Return where the tokens from `start` to here stand, and what they say."""
+        """Return the text and the column of the tokens from `start` up to the current one."""
         begin = self.tokens[start][2]
         _, last, position = self.tokens[self.next - 1]
         return {"text": self.line[begin : position + len(last)], "column": begin + 1}
 
 
 def parse_condition(text: str) -> Expression:
-    """Parse a condition on one line; PatternError shows the place."""
+    """Parse a condition on one line; raise PatternError, with the position, if it is invalid."""
     line = ExpressionLine(1, text)
     found = line.condition()
     line.end()

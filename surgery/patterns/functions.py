@@ -1,4 +1,4 @@
-"""Model-local functions that a rule brings along, in ONNX text."""
+"""Model-local functions of a rule, in ONNX text."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from surgery.graph.builder import Builder
     from surgery.graph.graph import Graph
 
-# The parser of ONNX reads functions only after a graph; both lines are taken off again in its messages.
+# The parser of onnx accepts functions only after a graph; these two lines are subtracted from the positions it reports.
 _HEAD = '<ir_version: 10, opset_import: ["" : 21]>\nnone () => () {}\n'
 
 
 def parse_functions(text: str) -> tuple[FunctionProto, ...]:
-    """Parse functions, one after the other; PatternError shows the place."""
+    """Parse one function after another; raise PatternError, with the position, for a mistake."""
     import onnx.parser
 
     body = "\n".join("" if line.lstrip().startswith("#") else line for line in text.splitlines())
@@ -46,7 +46,7 @@ def parse_functions(text: str) -> tuple[FunctionProto, ...]:
 
 
 def _missing(function: FunctionProto) -> Iterator[str]:
-    """Yield the names that are read, or put out, and that nothing above makes."""
+    """Yield the inputs of nodes, and the outputs of the function, that no earlier node produces."""
     made = {"", *function.input}
     for node in function.node:
         yield from (name for name in node.input if name not in made)
@@ -75,9 +75,9 @@ def _place_of(what: str, name: str, text: str) -> PatternError:
 
 
 def define(function: FunctionProto, graph: Graph, new: Builder, versions: Mapping[str, int]) -> None:
-    """Let the model have a function; refuse when it has another one of that name.
+    """Add a function to the model; refuse if the model has a different one of that name.
 
-    A header without opsets takes those of the model.
+    A function without opset imports takes those of the model.
     """
     made = ir.serde.deserialize_function(function)
     if not made.opset_imports:

@@ -1,4 +1,4 @@
-"""Match a compiled pattern against the graph, node by node, with backtracking over the order of operands."""
+"""Match a compiled pattern against a graph, node by node, with backtracking over the order of operands."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ Bindings = dict[str, Any]
 
 
 class Match:
-    """One place where a pattern fits. Each name of the pattern is an attribute.
+    """A match of a pattern. Each name of the pattern is an attribute.
 
-    `m.x` is a `Value` (None when it is optional and absent), `m.xs` a list for a variadic input, `m.p` what an
-    attribute bound to `p` holds. `m.node("y")` is the node that makes `y`, `m.root` that of the last line.
+    `m.x` is a `Value` (None if it is optional and absent), `m.xs` is a list for a variadic input, and `m.p` is the
+    value of an attribute bound to `p`. `m.node("y")` is the node that produces `y`, and `m.root` the node of the last
+    line.
     """
 
     def __init__(self, graph: Graph, plan: Plan, bindings: Bindings, nodes: Mapping[int, Node]) -> None:
@@ -40,11 +41,11 @@ class Match:
 
     @property
     def bindings(self) -> Bindings:
-        """What each name of the pattern is bound to."""
+        """The binding of each name of the pattern."""
         return self._bindings
 
     def bound(self, name: str) -> Any:
-        """Return what a name stands for, whatever it is called; None also where the pattern has no such name."""
+        """Return the binding of any name, even one that is not an identifier; None if the pattern has no such name."""
         return self._bindings.get(name)
 
     @property
@@ -59,7 +60,7 @@ class Match:
 
     @property
     def outputs(self) -> list[Value | None]:
-        """The values that the pattern makes and does not read; None for an optional one that is absent."""
+        """The values that the pattern produces and does not read; None for an absent optional one."""
         return [self._bindings[name] for name in self.output_names]
 
     @property
@@ -68,7 +69,7 @@ class Match:
         return self._plan.outputs
 
     def inputs(self) -> Iterator[tuple[str, Value]]:
-        """Yield the values that the pattern reads and does not make, with their names."""
+        """Yield the values that the pattern reads and does not produce, after their names."""
         made = {result.name for pattern in self._plan.nodes for result in pattern.results}
         for name, bound in self._bindings.items():
             if name not in made:
@@ -77,7 +78,7 @@ class Match:
                         yield name, value
 
     def node(self, name: str) -> Node:
-        """Return the node that makes the value of that name."""
+        """Return the node that produces the value of that name."""
         for index, pattern in enumerate(self._plan.nodes):
             if any(result.name == name for result in pattern.results):
                 return self._nodes[index]
@@ -90,7 +91,7 @@ class Match:
 
     @staticmethod
     def broadcasts_to(small: Value, large: Value) -> bool:
-        """Return whether combining the two elementwise surely gives the shape of `large`."""
+        """Return whether an elementwise operation on both provably has the shape of `large`."""
         inner, outer = small.shape, large.shape
         if inner is None or outer is None or len(inner) > len(outer):
             return False
@@ -99,7 +100,7 @@ class Match:
 
 
 def matches(graph: Graph, plan: Plan, anchor: Node) -> Iterator[Match]:
-    """Yield each way in which the pattern fits with its last line at `anchor`, boundaries not yet checked."""
+    """Yield each match of the pattern with its last line at `anchor`; boundaries are not checked yet."""
     for bindings in _fit(plan.nodes[plan.anchor], anchor, {}):
         yield from _extend(graph, plan, 0, bindings, {plan.anchor: anchor})
 
@@ -122,7 +123,7 @@ def _extend(graph: Graph, plan: Plan, step: int, bindings: Bindings, nodes: dict
 
 
 def _fit(pattern: NodePattern, node: Node, bindings: Bindings) -> Iterator[Bindings]:
-    """Yield the bindings under which one concrete node fits one line."""
+    """Yield the bindings under which a node fits one line."""
     if (node.ir.domain, node.ir.op_type) not in pattern.ops:
         return
     bound = dict(bindings)
@@ -136,7 +137,7 @@ def _fit(pattern: NodePattern, node: Node, bindings: Bindings) -> Iterator[Bindi
 
 
 def orders(pattern: NodePattern, node: Node, inputs: list[Value | None]) -> Iterator[list[Value | None]]:
-    """Yield the orders in which the inputs of a node may stand for the operands of a line."""
+    """Yield the orders in which the inputs of a node may match the operands of a line."""
     yield inputs
     swappable = len(inputs) == 2 and len(pattern.operands) == 2 and pattern.operands[0] != pattern.operands[1]
     if swappable and node.ir.domain == "" and node.ir.op_type in traits.COMMUTATIVE and inputs[0] != inputs[1]:
@@ -158,7 +159,7 @@ def _fit_attributes(pattern: NodePattern, node: Node, bound: Bindings) -> bool:
 
 
 def same_attribute(attribute: Attribute, actual: Any) -> bool:
-    """Return whether an attribute holds the value that the pattern asks for."""
+    """Return whether an attribute has the value in the pattern."""
     expected = attribute.value
     if isinstance(expected, tuple):
         return actual is not None and list(expected) == list(actual)
@@ -197,13 +198,13 @@ def _fit_operand(operand: Operand, value: Value | None, bound: Bindings) -> bool
 
 
 def fits_literal(operand: Operand, value: Value | None) -> bool:
-    """Return whether a value is a constant with the elements that the pattern asks for."""
+    """Return whether a value is a constant with the elements in the pattern."""
     tensor = value.tensor if value is not None else None
     if tensor is None or not (tensor.dtype.is_floating_point() or tensor.dtype.is_integer()):
         return False
     if operand.elements is not None:
         return tensor.size == len(operand.elements) and _equals(tensor.numpy(), operand.elements)
-    # Only a small tensor is read: a large one of equal elements is not a constant that an author wrote.
+    # Only small tensors are read: a large tensor of equal elements is not a constant that an author wrote.
     if not 0 < tensor.size <= 4096 or operand.scalar is None:
         return False
     nearly = operand.nearly and tensor.dtype.is_floating_point()
@@ -211,13 +212,13 @@ def fits_literal(operand: Operand, value: Value | None) -> bool:
 
 
 def _is_near(array: np.ndarray[Any, Any], expected: float) -> bool:
-    """Compare up to the rounding errors of computing a number in a few steps in the type of the tensor."""
+    """Compare within the rounding errors of computing a number in a few steps in the type of the tensor."""
     error = 4 * float(ml_dtypes.finfo(array.dtype).eps) * abs(expected)  # type: ignore[no-untyped-call]
     return bool(np.all(np.abs(array.astype(np.float64) - expected) <= error))
 
 
 def _equals(array: np.ndarray[Any, Any], expected: tuple[int | float, ...] | float) -> bool:
-    """Compare in the type of a tensor of floats, so that 0.1 finds the float32 nearest to it."""
+    """Compare in the element type of a float tensor, so that 0.1 matches the nearest float32."""
     try:
         wanted = np.asarray(expected)
         wanted = wanted if array.dtype.kind in "iu" else wanted.astype(array.dtype)

@@ -17,7 +17,7 @@ Kind = Literal["value", "values", "attribute"]
 
 @dataclass(frozen=True)
 class Bound:
-    """What a name of the match stands for. `made` says that a matched node computes it."""
+    """The binding of a name of the match. `made` says that a matched node produces it."""
 
     kind: Kind
     optional: bool
@@ -26,7 +26,7 @@ class Bound:
 
 
 def names_of(plans: list[Plan]) -> dict[str, Bound]:
-    """Return what each name of the match stands for; one that some way to match lacks may be absent."""
+    """Return the binding of each name of the match; a name that is missing in some alternative is optional."""
     tables = [dict(_names_in(plan)) for plan in plans]
     found: dict[str, Bound] = {}
     for table in tables:
@@ -56,7 +56,7 @@ def _names_in(plan: Plan) -> Iterator[tuple[str, Bound]]:
 
 
 def assured(condition: Expression) -> set[str]:
-    """List the names that a condition makes sure to be there."""
+    """Return the names that a condition asserts to be present."""
     if isinstance(condition, Call) and condition.function == "present":
         return {part.name for part in condition.parts if isinstance(part, Name)}
     if getattr(condition, "op", "") == "and":
@@ -77,7 +77,7 @@ class NameChecker:
     errors: list[PatternError] = field(default_factory=list)
 
     def wrong(self, what: str, column: int) -> None:
-        """Note a mistake in the line that is being checked."""
+        """Record a mistake in the current line."""
         source = self.source[self.line - 1]
         self.errors.append(PatternError(what, line=self.line, column=column, source=source, subject="rule"))
 
@@ -88,7 +88,7 @@ class NameChecker:
         self.expression(expression)
 
     def expression(self, expression: Expression) -> None:
-        """Check an expression that is computed."""
+        """Check an expression."""
         if isinstance(expression, Name):
             bound = self.bound(expression)
             if bound is not None and bound.kind != "attribute":
@@ -104,7 +104,7 @@ class NameChecker:
             self.expression(part)
 
     def _compared_types(self, comparison: Binary) -> None:
-        """Note what a type is compared with that is none: such a condition would never hold."""
+        """Report comparisons of a type with a constant that is not a type: such a condition would never hold."""
         sides = comparison.parts
         if any(isinstance(side, Call) and side.function == "dtype" for side in sides):
             for item in (item for side in sides for item in (side.parts if isinstance(side, Listed) else (side,))):
@@ -112,7 +112,7 @@ class NameChecker:
                     self.wrong("a type is written as a word without quotes: float, float16, int64, ...", item.column)
 
     def bound(self, name: Name) -> Bound | None:
-        """Find what a name stands for."""
+        """Return the binding of a name; report a mistake and return None if there is none."""
         found = self.names.get(name.name)
         if found is None:
             near = difflib.get_close_matches(name.name, self.names, n=1)

@@ -1,4 +1,4 @@
-"""RuleText: the option of a pass that is a rule, as the `rules` of a recipe have them."""
+"""RuleText: an option type of passes that is a rule, as in the `rules` of a recipe."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _CONDITION = {"anyOf": [{"type": "string"}, {"type": "object", "additionalProper
 
 
 class RuleText(Rule):
-    """A rule that a step carries along: what to match and what to emit, in ONNX text."""
+    """A rule given in a step: the patterns to match and the nodes to emit, in ONNX text."""
 
     type_name: ClassVar[str] = "rule"
 
     @classmethod
     def read(cls, value: Any) -> RuleText:
-        """Read what a recipe says; ValueError describes the mistake in one line."""
+        """Read the value in a recipe; raise ValueError, with a one-line description, for a mistake."""
         if isinstance(value, RuleText):
             return value
         if not isinstance(value, Mapping) or not {"match", "emit"} <= {*value}:
@@ -49,7 +49,7 @@ class RuleText(Rule):
         return rule
 
     def rewrite(self, graph: Graph, *, outdates: bool) -> None:
-        """Apply it wherever it fits; with `outdates`, types and dims of what takes the place may be others."""
+        """Apply the rule wherever it matches; with `outdates`, types and dims of the replacements may differ."""
 
         def emit(match: Match, new: Builder) -> tuple[Value | None, ...]:
             for value in match.outputs if outdates else ():
@@ -86,7 +86,7 @@ def _texts(key: str, value: Any) -> tuple[str, ...]:
 
 
 def _conditions(value: Any) -> list[tuple[str, str]]:
-    """Read conditions: texts, or mappings of a condition to a reason."""
+    """Read conditions: texts, or mappings from conditions to reasons."""
     found: list[tuple[str, str]] = []
     for item in value if isinstance(value, list | tuple) else [value]:
         pairs = list(item.items()) if isinstance(item, Mapping) else [(item, "")]

@@ -12,9 +12,9 @@ from surgery.patterns.syntax import NodePattern, parse
 
 @dataclass(frozen=True)
 class Step:
-    """Find the concrete node for the pattern node `node` through the value called `via`.
+    """Find the graph node for the pattern node number `node` through the value named `via`.
 
-    Upstream (`consumer_of` false) the node is the producer of that value; downstream it is one of its readers.
+    Upstream (`consumer_of` false), it is the producer of that value; downstream, it is one of its consumers.
     """
 
     node: int
@@ -34,17 +34,17 @@ class Plan:
 
     @property
     def anchor_ops(self) -> tuple[str, ...]:
-        """The operators that a match can start from, as `Graph.nodes` takes them."""
+        """The operators that a match can start from, in the form that `Graph.nodes` takes."""
         return tuple(f"{domain}::{op}" if domain else op for domain, op in self.nodes[self.anchor].ops)
 
     def fits_in(self, present: Container[tuple[str, str]]) -> bool:
-        """Return whether each line finds an operator among those that are present, as pairs of domain and operator."""
+        """Return whether each line has an operator among those present, given as pairs of domain and operator."""
         return all(any(op in present for op in node.ops) for node in self.nodes)
 
 
 @cache
 def compile_pattern(text: str) -> Plan:
-    """Parse and plan a pattern; PatternError when a name is made twice or a node hangs in the air."""
+    """Parse and plan a pattern; raise PatternError if a name is defined twice or a node is disconnected."""
     nodes = parse(text)
     source = text.splitlines()
     producer: dict[str, int] = {}
@@ -86,7 +86,7 @@ def _mistake(what: str, node: NodePattern, column: int, source: list[str]) -> Pa
 
 
 def _walk(nodes: tuple[NodePattern, ...], producer: dict[str, int], anchor: int) -> Iterator[Step]:
-    """Reach each node from the anchor, upstream where possible: a value has one producer but many readers."""
+    """Yield steps that reach each node from the anchor, upstream if possible: a value has a single producer."""
     reached = {anchor}
     known = [*_reads(nodes[anchor]), *(result.name for result in nodes[anchor].results)]
     while True:

@@ -14,18 +14,19 @@ _WILD = re.compile(r"[*?]")
 
 
 class Renames(dict[str, str]):
-    """Old names and new ones, which hold at once: `{a: b, b: a}` swaps two names.
+    """A mapping of old names to new names, applied all at once: `{a: b, b: a}` swaps two names.
 
-    An old name may be a glob, of which the wildcards stand for the same letters in the new name, `{encoder/*: enc/*}`,
-    or after `re:` a regular expression over whole names with its groups in the new one, `{'re:h(.)': 'block\\1'}`.
-    A name that the model has is that name, whatever letters are in it, and goes before what fits by a pattern.
+    An old name may be a glob whose wildcards stand for the same letters in the new name, `{encoder/*: enc/*}`, or,
+    after `re:`, a regular expression for whole names whose groups are used in the new name, `{'re:h(.)': 'block\\1'}`.
+    A key that is a name of the model means exactly that name, whatever characters it contains, and takes precedence
+    over patterns.
     """
 
     type_name: ClassVar[str] = "new names"
 
     @classmethod
     def read(cls, value: Any) -> Renames:
-        """Read what a recipe says; ValueError describes the mistake in one line."""
+        """Read the value in a recipe; raise ValueError, with a one-line description, for a mistake."""
         if not isinstance(value, Mapping) or not all(isinstance(item, str) for pair in value.items() for item in pair):
             raise ValueError(
                 "expected a mapping of old names to new ones; put quotes around names that look like numbers"
@@ -37,16 +38,16 @@ class Renames(dict[str, str]):
         return cls(value)
 
     def of(self, kind: str, known: Iterable[str]) -> dict[str, str]:
-        """Return what things with known names are to be called; UsageError also where two would have one name."""
+        """Return the new names by known name; raise UsageError as `expand` does, or if two names would be equal."""
         names = dict.fromkeys(known)
         found = self.expand(kind, names)
         _check_clashes(kind, found, names)
         return found
 
     def expand(self, kind: str, known: Iterable[str]) -> dict[str, str]:
-        """Find the known names that are meant, each with the new one; UsageError when one of the old is not there.
+        """Return the new names by known name; raise UsageError if an old name or pattern does not match any.
 
-        `kind` says in messages what has these names.
+        `kind` is what messages call the named objects.
         """
         names = dict.fromkeys(known)
         whole = {old: new for old, new in self.items() if old in names}
@@ -76,12 +77,12 @@ class Renames(dict[str, str]):
 def _check(old: str, new: str) -> None:
     """Raise ValueError for a pattern that cannot be used."""
     if not old.startswith(_REGEX):
-        # Without wildcards of its own it is a name, and one that the new name has stands for itself.
+        # Without wildcards, the old name is literal, and so are wildcards in the new name.
         if _WILD.search(old) and len(_WILD.findall(new)) > len(_WILD.findall(old)):
             raise ValueError(f"'{new}' has more wildcards than '{old}', which must fill them")
         return
     try:
-        # An empty alternative lets the expression fit, so that the template is looked at.
+        # An empty alternative makes the expression match, so that the template is checked.
         re.sub(f"{_pattern(old).pattern}|", new, "", count=1)
     except (re.error, IndexError) as error:
         raise ValueError(
@@ -97,7 +98,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def _fitting(text: str, new: str, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield the names that fit a pattern, with what they become."""
+    """Yield the names that match a pattern, with their new names."""
     if not text.startswith(_REGEX) and not _WILD.search(text):
         return
     pattern = _pattern(text)
@@ -109,13 +110,13 @@ def _fitting(text: str, new: str, names: Iterable[str]) -> Iterator[tuple[str, s
 
 
 def _filled(glob: str, letters: Iterable[str]) -> str:
-    """Put letters in place of the wildcards of a glob."""
+    """Replace the wildcards of a glob by letters."""
     parts = iter(letters)
     return _WILD.sub(lambda _: next(parts), glob)
 
 
 def _check_clashes(kind: str, found: Mapping[str, str], names: Mapping[str, None]) -> None:
-    """Raise UsageError, naming both, where two things would have one name."""
+    """Raise UsageError if two objects would have the same name, or one an empty name."""
     holders: dict[str, str] = {}
     for old, new in found.items():
         other = holders.setdefault(new, old)

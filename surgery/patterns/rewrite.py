@@ -1,4 +1,4 @@
-"""Apply a pattern pass at all matches, until none is left: a worklist of anchors, not rounds over the graph."""
+"""Apply a pattern pass at all matches until none is left, with a worklist of anchors instead of repeated sweeps."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from surgery.graph.graph import Graph
 
 _GROWTH = 10
-"""A pass that fires more often than this many times per node of the graph does not end."""
+"""A pass that fires more often than this per node of the graph is considered not to terminate."""
 
 
 def rewrite_any(
     graph: Graph, patterns: Iterable[str], function: Callable[..., Any], options: Mapping[str, Any]
 ) -> None:
-    """Rewrite by each pattern in turn, and again from the first as long as what a later one made may suit it."""
+    """Rewrite by each pattern in turn, and repeat while a pattern after the first was applied."""
     ways = tuple(patterns)
     settled: set[Node] = set()
     again = True
@@ -42,9 +42,9 @@ def rewrite(
     options: Mapping[str, Any],
     settled: set[Node] | None = None,
 ) -> None:
-    """Call `function` for each match of the pattern and put what it returns in place of the pattern's outputs.
+    """Call `function` for each match of the pattern, and replace the outputs of the pattern by the values it returns.
 
-    Anchors in `settled` are left alone; those of sites that must not be applied join them.
+    Anchors in `settled` are skipped; the anchors of skipped sites are added to it.
     """
     settled = set() if settled is None else settled
     plan = compile_pattern(match)
@@ -77,7 +77,7 @@ def rewrite(
 def _apply(
     graph: Graph, plan: Plan, anchor: Node, function: Callable[..., Any], options: Mapping[str, Any]
 ) -> list[Value] | None:
-    """Try the ways in which the pattern fits here; give the inputs of the first one applied, None if none is."""
+    """Try the matches at an anchor; return the inputs of the first one that is applied, or None."""
     for match in matches(graph, plan, anchor):
         inputs = [value for node in match.nodes for value in node.inputs if value is not None]
         if apply_match(graph, plan, match, function, options):
@@ -88,7 +88,7 @@ def _apply(
 def apply_match(
     graph: Graph, plan: Plan, match: Match, function: Callable[..., Any], options: Mapping[str, Any]
 ) -> bool:
-    """Rewrite one match as a site; when that is refused, tell so, and add the reason to the graph's refusals."""
+    """Rewrite one match as a site and return whether it was applied; a refusal is added to the graph's refusals."""
     try:
         _check_boundary(plan, match)
     except Refusal as refusal:
@@ -114,7 +114,7 @@ def _pairs(old: list[Value | None], new: tuple[Value | None, ...]) -> Iterator[t
 
 
 def _check_boundary(plan: Plan, match: Match) -> None:
-    """Refuse when an interior value is visible outside, or the match reaches across a subgraph boundary."""
+    """Refuse if an interior value is visible outside, or if the match crosses a subgraph boundary."""
     nodes = {node.ir for node in match.nodes}
     scope = match.root.ir.graph
     if any(node.graph is not scope for node in nodes):
@@ -151,10 +151,10 @@ def _leads_back(outputs: Iterable[Value], nodes: set[Any]) -> bool:
 
 
 def _neighbours(fresh: list[Node], inputs: list[Value], depth: int, anchors: frozenset[str]) -> Iterator[Node]:
-    """Yield the anchors that a change may have made matchable.
+    """Yield the anchors at which a change may have created a match.
 
-    They are downstream of the new nodes, or of an input that lost a reader; an input that is still read by more
-    nodes than a pattern has cannot be interior to a match.
+    They are downstream of the new nodes, or of an input that lost a reader; an input with more readers than the
+    pattern has nodes cannot be interior to a match.
     """
     frontier = list(fresh)
     frontier += [consumer for value in inputs if len(value.ir.uses()) <= depth for consumer in value.consumers]

@@ -32,11 +32,11 @@ _HOLDS = {
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule, as text. `surgery.patterns.check.mistakes` says what is wrong with it; a right one can be called.
+    """One rule, as text. `surgery.patterns.check.mistakes` lists its mistakes; a valid rule can be called.
 
-    `where` holds pairs of a condition and the reason to refuse with when it fails, which may be empty. `opset` is a
-    comparison such as ">= 13" or empty. `domains` are the versions of the domains that it uses. `functions` is ONNX
-    text of model-local functions.
+    `where` has pairs of a condition and the reason of the refusal if it fails, which may be empty. `opset` is a
+    comparison such as ">= 13", or empty. `domains` has the versions of the domains that the rule uses. `functions` is
+    the ONNX text of model-local functions.
     """
 
     match: tuple[str, ...]
@@ -49,17 +49,17 @@ class Rule:
 
     @cached_property
     def plans(self) -> tuple[Plan, ...]:
-        """The compiled patterns; PatternError when one cannot be read."""
+        """The compiled patterns; PatternError if one is invalid."""
         return tuple(compile_pattern(text) for text in self.match)
 
     @cached_property
     def statements(self) -> tuple[Statement, ...]:
-        """The lines that are emitted."""
+        """The parsed lines of `emit`."""
         return parse_emission(self.emit)[0]
 
     @cached_property
     def conditions(self) -> tuple[tuple[Expression, str], ...]:
-        """The conditions and their reasons; that on the opset comes first."""
+        """The conditions and their reasons; the condition on the opset comes first."""
         opset = ((f"opset() {self.opset}", f"the rule is for opset {self.opset}"),) if self.opset else ()
         return tuple((parse_condition(text), reason) for text, reason in (*opset, *self.where))
 
@@ -70,7 +70,7 @@ class Rule:
 
     @cached_property
     def opsets(self) -> frozenset[int]:
-        """The versions of the default domain that the rule is for."""
+        """The versions of the default domain that the rule supports."""
         known = range(1, newest_opset() + 1)
         if not self.opset:
             return frozenset(known)
@@ -79,7 +79,7 @@ class Rule:
 
     @property
     def opset_words(self) -> str:
-        """How messages speak of the opsets that the rule is for."""
+        """The wording for the supported opsets in messages."""
         return f"where opset {self.opset}" if self.opset else "of any opset"
 
     @cached_property
@@ -90,13 +90,13 @@ class Rule:
         return parse_functions(self.functions) if self.functions else ()
 
     def used_versions(self, domain: str) -> frozenset[int]:
-        """List the versions of a domain that the rule may meet."""
+        """Return the versions of a domain in models that the rule may be applied to."""
         if not domain:
             return self.opsets
         return frozenset({self.versions[domain]}) if domain in self.versions else frozenset(range(1, 100))
 
     def __call__(self, match: Match, new: Builder) -> tuple[Value | None, ...]:
-        """Check the conditions and build what is emitted: one value for each output of the match."""
+        """Check the conditions, build the emitted nodes, and return one value for each output of the match."""
         from surgery.patterns.build import Construction
 
         build = Construction(self.defined, self.versions, match, new)

@@ -1,23 +1,23 @@
 """NodeSelector: an option type of passes that selects nodes.
 
-A node selector is written in one of three ways:
+A node selector has one of three forms:
 
-    encoder/layer.*/attention/*             the nodes of these names; `*` stands for any letters, `?` for one
-    {op: Conv, attribute: {group: 1}}       the nodes for which all of it holds
-    [{op: Relu}, head/*]                    the nodes for which any of it holds
+    encoder/layer.*/attention/*             the nodes with these names; `*` stands for any letters, `?` for one
+    {op: Conv, attribute: {group: 1}}       the nodes that meet all conditions
+    [{op: Relu}, head/*]                    the nodes that match any of the items
 
-A mapping may have these keys, each with a text or a list of texts, any of which may fit:
+A mapping may have these keys, each with a text or a list of texts of which any may match:
 
-    name        the name of a node, or a glob; a node without one is called by what it makes, "Relu -> y"
+    name        the name of a node, or a glob; a node without a name is identified by its outputs, "Relu -> y"
     op          the operator: Conv, com.acme::Foo, or a glob
     domain      the domain of the operator, or a glob; ai.onnx is the default one
-    attribute   names and values of attributes, {axis: 1}; what a node leaves out counts by its default
-    pattern     a pattern in ONNX text: all nodes of each place where it fits
+    attribute   names and values of attributes, {axis: 1}; an unset attribute has its default value
+    pattern     a pattern in ONNX text: all nodes of each match
     made_by     a pass that made or edited the node, or a glob
-    from        the name in the original model of a node that it comes from, or a glob
-    between     {from: [tensors], to: [tensors]}: the nodes on a way from these tensors to those; either may be left out
+    from        the name of an original node that the node comes from, or a glob
+    between     {from: [tensors], to: [tensors]}: the nodes on paths between these tensors; either may be omitted
 
-Nodes of subgraphs and of functions are found too. A selector that selects nothing is an error of its user.
+Nodes of subgraphs and functions are also selected. A selector that selects nothing is a user error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from surgery.graph.values import Node
 
 KEYS = ("name", "op", "domain", "attribute", "pattern", "made_by", "from", "between")
-"""What the mapping of a selector may say."""
+"""The keys of a selector mapping."""
 
 _TEXTS: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 _ENDS = {"type": "object", "properties": {"from": _TEXTS, "to": _TEXTS}, "minProperties": 1}
@@ -57,14 +57,14 @@ _SCHEMA = {"anyOf": [*_ONE["anyOf"], {"type": "array", "items": _ONE, "minItems"
 
 @dataclass(frozen=True)
 class NodeSelector:
-    """Selects nodes of a graph: those that meet all criteria of any of the alternatives."""
+    """Selects the nodes of a graph that meet all criteria of any of the alternatives."""
 
     alternatives: tuple[tuple[Criterion, ...], ...]
     type_name: ClassVar[str] = "node selector"
 
     @classmethod
     def read(cls, value: Any) -> NodeSelector:
-        """Read what a recipe says, see `surgery.patterns.select`; ValueError describes the mistake in one line."""
+        """Read the value in a recipe, see `surgery.patterns.selector`; raise ValueError, in one line, for a mistake."""
         if isinstance(value, NodeSelector):
             return value
         given = value if isinstance(value, list | tuple) else [value]
@@ -73,7 +73,7 @@ class NodeSelector:
         return cls(tuple(tuple(_criteria(item)) for item in given))
 
     def nodes(self, graph: Graph) -> list[Node]:
-        """List the nodes that it selects, in the order of the graph; UsageError when there are none."""
+        """List the selected nodes, in graph order; raise UsageError if there are none."""
         every = graph.nodes()
         ways = [[criterion.predicate(graph) for criterion in criteria] for criteria in self.alternatives]
         found = [node for node in every if any(all(holds(node) for holds in way) for way in ways)]
@@ -82,7 +82,7 @@ class NodeSelector:
         return found
 
     def _absence(self, graph: Graph, nodes: list[Node]) -> str:
-        """Return why nothing was found: the first condition that no node meets, or that none meets all of them."""
+        """Return why nothing was selected: the first condition that no node meets, or that none meets all of them."""
         for criterion in (one for criteria in self.alternatives for one in criteria):
             if not any(map(criterion.predicate(graph), nodes)):
                 return criterion.absence(nodes)

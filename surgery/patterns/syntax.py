@@ -4,15 +4,15 @@
     y, mask? = Dropout(c, ratio?)           # an output that may be absent
     y = Relu|Clip(c, limits...)             # either operator; all remaining inputs
     y = Mul(x, 0.5)                         # a constant whose elements all equal 0.5 (of any shape)
-    y = Div(x, ~1.4142135623730951)         # the same, but for a few rounding errors of its type
-    y = Reshape(x, {0, -1})                 # a constant with just these elements
+    y = Div(x, ~1.4142135623730951)         # the same, up to a few rounding errors of its type
+    y = Reshape(x, {0, -1})                 # a constant with exactly these elements
     y = Transpose<perm=p>(x)                # the attribute is bound to m.p
     y = Softmax<axis=-1>(x)                 # the attribute, or its default, has this value
     y = com.microsoft::FusedMatMul(a, b)    # an operator of another domain
     c = Add(a, b)                           # operands of commutative operators match in either order
 
-A name stands for the same value wherever it occurs. Values that one line makes and another reads are interior:
-they may not be read elsewhere. What no line reads is an output of the pattern, in order of appearance.
+A name stands for the same value wherever it occurs. Values that one line produces and another reads are interior: they
+may not be read elsewhere. Values that no line reads are the outputs of the pattern, in order of appearance.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Operand:
-    """An input in a pattern: a named value, or a constant given by its elements. Columns count from 1."""
+    """An input in a pattern: a named value, or a constant given by its elements. `column` counts from 1."""
 
     name: str | None = None
     optional: bool = False
@@ -68,7 +68,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Attribute:
-    """A condition on an attribute (`value`), or a name for what it holds (`binding`)."""
+    """A condition on an attribute (`value`), or a name for its value (`binding`)."""
 
     name: str
     value: AttributeLiteral | None = None
@@ -86,11 +86,11 @@ class NodePattern:
     attributes: tuple[Attribute, ...]
     line: int
     column: int = 1
-    """Where the operator stands."""
+    """The column of the operator."""
 
 
 def parse(text: str) -> tuple[NodePattern, ...]:
-    """Parse a pattern, one node to a line; PatternError shows the place with a caret."""
+    """Parse a pattern, one node per line; raise PatternError, with the position, for a mistake."""
     nodes = tuple(_node(number, line) for number, line in lines(text))
     if not nodes:
         raise PatternError("the pattern is empty")
@@ -99,12 +99,12 @@ def parse(text: str) -> tuple[NodePattern, ...]:
 
 @cache
 def _node(number: int, line: str) -> NodePattern:
-    """Parse one line; most of a pattern are those of others too, other ways to write the same thing."""
+    """Parse one line; cached, because alternative patterns of a pass share most of their lines."""
     return _PatternLine(number, line).node()
 
 
 def line_errors(text: str) -> list[PatternError]:
-    """List the mistakes of all lines; `parse` stops at the first."""
+    """List the mistakes of all lines; `parse` stops at the first one."""
     found = []
     for number, line in lines(text):
         try:
@@ -115,7 +115,7 @@ def line_errors(text: str) -> list[PatternError]:
 
 
 def lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines that say something, with their numbers from 1."""
+    """Yield the lines that are not empty or comments, after their numbers from 1."""
     for number, line in enumerate(text.splitlines(), start=1):
         if line.split("#")[0].split("//")[0].strip():
             yield number, line
@@ -142,23 +142,23 @@ class Line:
         self.next = 0
 
     def fail(self, what: str, position: int | None = None) -> NoReturn:
-        """Complain about the next token, or the one at a position."""
+        """Raise PatternError at the next token, or at a position."""
         position = self.position if position is None else position
         raise PatternError(what, line=self.number, column=position + 1, source=self.line, subject=self.subject)
 
     @property
     def position(self) -> int:
-        """Where the next token begins, from 0; the end of the line after the last one."""
+        """The position of the next token, from 0; the end of the line after the last token."""
         return self.tokens[self.next][2] if self.next < len(self.tokens) else len(self.line)
 
     @property
     def column(self) -> int:
-        """Where the next token begins, from 1."""
+        """The column of the next token, from 1."""
         return self.position + 1
 
     @property
     def kind(self) -> str:
-        """What the next token is: a number, a name, a string or a mark; empty at the end."""
+        """The kind of the next token: "number", "name", "string" or "mark"; empty at the end."""
         return self.tokens[self.next][0] if self.next < len(self.tokens) else ""
 
     def peek(self) -> str:
@@ -166,19 +166,19 @@ class Line:
         return self.tokens[self.next][1] if self.next < len(self.tokens) else ""
 
     def accept(self, mark: str) -> bool:
-        """Take the next token if it is this one."""
+        """Take the next token if it equals `mark`; return whether it does."""
         if self.peek() != mark:
             return False
         self.next += 1
         return True
 
     def expect(self, mark: str) -> None:
-        """Take this token, which must be next."""
+        """Take the next token, which must equal `mark`."""
         if not self.accept(mark):
             self.fail(f"expected '{mark}'")
 
     def listed(self, closing: str, item: Callable[[], T]) -> tuple[T, ...]:
-        """Take items with commas between them, and the mark at their end."""
+        """Parse items separated by commas, and the closing mark."""
         found: list[T] = []
         while not self.accept(closing):
             if found:
@@ -187,19 +187,19 @@ class Line:
         return tuple(found)
 
     def take(self, kind: str, what: str) -> str:
-        """Take a token of a kind; `what` is what messages call it."""
+        """Take a token of a kind; messages call it `what`."""
         if self.kind != kind:
             self.fail(f"expected {what}")
         self.next += 1
         return self.tokens[self.next - 1][1]
 
     def end(self) -> None:
-        """Check that the line says no more."""
+        """Check that no tokens are left."""
         if self.next < len(self.tokens):
             self.fail("expected the end of the line")
 
     def op(self) -> tuple[str, str]:
-        """Take an operator, as its domain and its name."""
+        """Parse an operator; return its domain and name."""
         name = self.take("name", "an operator")
         if self.accept("::"):
             return name, self.take("name", "an operator")

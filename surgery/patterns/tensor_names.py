@@ -8,16 +8,16 @@ from surgery.patterns.selector import texts
 
 
 class TensorNames(tuple[str, ...]):
-    """Names of tensors, or globs over them, in an order that may matter; `Graph.tensors` finds them.
+    """Names of tensors, or globs, in an order that may matter; `Graph.tensors` finds them.
 
-    One name needs no list.
+    A single name needs no list.
     """
 
     type_name: ClassVar[str] = "tensor names"
 
     @classmethod
     def read(cls, value: Any) -> TensorNames:
-        """Read what a recipe says; ValueError describes the mistake in one line."""
+        """Read the value in a recipe; raise ValueError, with a one-line description, for a mistake."""
         return cls(() if value in ([], ()) else texts("a list of tensors", value))
 
     @classmethod

@@ -1,7 +1,7 @@
-"""What the expressions of rules can ask of a match: a fixed list of functions, and the names of element types.
+"""The vocabulary of expressions in rules: a fixed list of functions, and the names of element types.
 
-A function that does not know gives None; the expression around it then has no value either, see
-`surgery.patterns.expression`. All of them only look: nothing here changes a graph, and no large tensor is read.
+A function returns None if its result is unknown; the enclosing expression is then unknown too, see
+`surgery.patterns.expression`. Functions have no side effects on the graph, and never read large tensors.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from surgery.graph.values import Refusal, Value
 from surgery.patterns.match import Match
 
 MOST_ELEMENTS = 4096
-"""`value` reads no constant with more elements."""
+"""`value` does not read constants with more elements than this."""
 
 _MOST_SHOWN = 16
 
 Kind = Literal["value", "present", "values", "number", "list", "any"]
-"""What a function takes: a value of the graph, any name of the match, a variadic one, or what was computed."""
+"""The kind of an argument: a value of the graph, any name of the match, a variadic name, or a computed item."""
 
 
 class Symbol(str):
-    """The name of a dim without a number, such as "batch": equal to itself, and to an unknown number."""
+    """The name of a symbolic dim, such as "batch": equal to itself, and an unknown number."""
 
 
 class Word(str):
-    """The name of an element type, as it is in a rule."""
+    """The name of an element type in a rule."""
 
 
 @dataclass(frozen=True)
 class Function:
-    """One function of the vocabulary. `takes` has one kind for each argument; `more` says that the last repeats."""
+    """One function of the vocabulary. `takes` has one kind per argument; with `more`, the last one may repeat."""
 
     about: str
     takes: tuple[Kind, ...]
@@ -48,7 +48,7 @@ def _word(dtype: ir.DataType) -> str:
 
 
 TYPES: Mapping[str, ir.DataType] = {_word(dtype): dtype for dtype in ir.DataType if dtype != ir.DataType.UNDEFINED}
-"""The element types by their names in ONNX text."""
+"""The element types by name in ONNX text."""
 
 
 def type_word(dtype: ir.DataType) -> Word:
@@ -92,7 +92,7 @@ def _concat(*parts: Any) -> list[Any]:
 
 
 def _fold(function: Callable[[Iterable[Any]], Any]) -> Callable[..., Any]:
-    """Let a function take a list or several numbers."""
+    """Make a function of a list accept a list or several numbers."""
 
     def compute(*parts: Any) -> Any:
         items = _concat(*parts)
@@ -102,7 +102,7 @@ def _fold(function: Callable[[Iterable[Any]], Any]) -> Callable[..., Any]:
 
 
 def is_number(item: Any) -> bool:
-    """Return whether something can be calculated with."""
+    """Return whether an item is a number."""
     return isinstance(item, int | float)
 
 
@@ -134,11 +134,11 @@ FUNCTIONS: Mapping[str, Function] = {
     "floor": Function("the value rounded down", ("number",), math.floor),
     "sqrt": Function("the square root", ("number",), lambda number: math.sqrt(number) if number >= 0 else None),
 }
-"""The vocabulary. `opset()`, `op(y)` and the types are words of the language itself."""
+"""The vocabulary. `opset()`, `op(y)` and the types are part of the language itself."""
 
 
 def show(item: Any) -> str:
-    """Write a computed thing as a rule would."""
+    """Format a computed item as in a rule."""
     if isinstance(item, list):
         more = ", ..." if len(item) > _MOST_SHOWN else ""
         return "{" + ", ".join(show(part) for part in item[:_MOST_SHOWN]) + more + "}"
@@ -150,10 +150,10 @@ def show(item: Any) -> str:
 
 
 def opset_of(match: Match) -> int:
-    """Give the version of the default domain that holds where the match is."""
+    """Return the version of the default domain at the match."""
     return match.graph.imports_of(match.root.ir).get("", 0)
 
 
 def refuse(text: str) -> Refusal:
-    """Make the refusal for something that has no value here."""
+    """Return the refusal for an expression without a known value."""
     return Refusal(f"{text} is not known")
