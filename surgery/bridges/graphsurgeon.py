@@ -24,13 +24,13 @@ from surgery.operators.subgraphs import graphs
 from surgery.storage import Weights
 
 _OVERRIDABLE_FROM = 4
-"""The IR version from which an initializer that is listed as an input is a default that callers may override."""
+"""The first IR version in which an initializer that is listed as an input is an overridable default."""
 
 
 def run(skeleton: onnx.ModelProto, weights: Weights, call: Callable[[Any], Any]) -> onnx.ModelProto:
-    """Let `call` change the graph, and return what it made of the model.
+    """Let `call` change the graph, and return the resulting model.
 
-    Raises PassError, before anything is called, that names what onnx-graphsurgeon cannot carry.
+    Raises PassError before the call if onnx-graphsurgeon cannot represent the model, naming the feature.
     """
     shown, hidden = _shown(skeleton)
     lender = Lender(skeleton, weights)
@@ -50,7 +50,7 @@ def run(skeleton: onnx.ModelProto, weights: Weights, call: Callable[[Any], Any])
 
 
 def _shown(skeleton: onnx.ModelProto) -> tuple[onnx.ModelProto, frozenset[str]]:
-    """Copy a model without what would be misread, and give the names of the initializers that were taken out."""
+    """Return a copy without features that would be misread or overridable initializers, and the names of the latter."""
     shown = deepcopy(skeleton)
     _hide_types(shown.graph)
     hidden: frozenset[str] = frozenset()
@@ -64,7 +64,7 @@ def _shown(skeleton: onnx.ModelProto) -> tuple[onnx.ModelProto, frozenset[str]]:
 
 
 def _hide_types(graph: onnx.GraphProto) -> None:
-    """Clear, in a graph and its subgraphs, the types of values that would come back as others."""
+    """Clear, in a graph and its subgraphs, the types of values that a round trip would change."""
     for scope in graphs(graph):
         for entry in (*scope.input, *scope.output, *scope.value_info):
             if not _holds(entry):
@@ -88,7 +88,7 @@ def _written(graph: gs.Graph, remains: Remains) -> onnx.ModelProto:
 
 
 def _constants(graph: gs.Graph) -> Iterator[gs.Constant]:
-    """Yield the constants of a graph, its subgraphs and its functions, those in attributes included."""
+    """Yield the constants of a graph, its subgraphs and its functions, including those in attributes."""
     pending: list[Any] = [graph, *graph.functions]
     while pending:
         scope = pending.pop()
@@ -102,7 +102,7 @@ def _constants(graph: gs.Graph) -> Iterator[gs.Constant]:
 
 
 def _difference(one: Any, other: Any, path: str = "") -> str:
-    """Name the first field in which two messages of one type differ."""
+    """Return the path of the first field in which two messages of the same type differ."""
     for field in one.DESCRIPTOR.fields:
         left, right = getattr(one, field.name), getattr(other, field.name)
         if left == right and (field.is_repeated or one.HasField(field.name) == other.HasField(field.name)):
@@ -136,7 +136,7 @@ def _cannot_hold(what: str) -> PassError:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what onnx-graphsurgeon logs of each conversion from the user."""
+    """Suppress the log messages of onnx-graphsurgeon."""
     severity, G_LOGGER.severity = G_LOGGER.severity, G_LOGGER.CRITICAL
     try:
         yield

@@ -1,4 +1,4 @@
-"""The features of the installed tools, queried in a worker: they are not imported in this process."""
+"""The features of the installed tools, queried in a worker, so that the tools are not imported in this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SECONDS = 60
 
 @cache
 def optimizer_passes() -> tuple[str, ...]:
-    """List the passes of the installed onnxoptimizer; nothing when it is not there or cannot be loaded."""
+    """List the passes of the installed onnxoptimizer; empty if it is not installed or cannot be loaded."""
     if not discovery.is_installed(_OPTIMIZER):
         return ()
     try:

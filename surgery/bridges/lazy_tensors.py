@@ -19,14 +19,14 @@ from surgery.storage.weights import array_of
 if TYPE_CHECKING:
     from surgery.storage import Weights
 
-# What numpy has no type for is written here: onnx-graphsurgeon maps two of these types wrongly, and packs none.
+# Types that NumPy lacks are written here: onnx-graphsurgeon maps two of them incorrectly, and packs none.
 _OWN_KINDS = frozenset(
     kind for kind in ir.DataType if kind.name not in ("UNDEFINED", "STRING") and kind.numpy().isbuiltin != 1
 )
 
 
 class Lender:
-    """Lends the tensors of one model. While `inside` holds, what a pass exports by itself gets its data along."""
+    """Lends the tensors of one model. While `inside` is set, tensors that the pass itself exports include data."""
 
     def __init__(self, skeleton: onnx.ModelProto, weights: Weights) -> None:
         self.weights = weights
@@ -35,16 +35,16 @@ class Lender:
         self._lent: dict[int, tuple[Constant, onnx.TensorProto]] = {}
 
     def lend(self, constants: Iterable[Constant]) -> None:
-        """Let the constants of an imported graph read through the mapping of their files."""
+        """Make the constants of an imported graph read from the mapped files."""
         for constant in constants:
             if isinstance(constant._values, LazyValues) and not isinstance(constant._values, SparseValues):
                 self._lent[id(constant)] = constant, constant._values.tensor
                 constant._values = self._values(constant._values.tensor)
-                # It would outlive the data that it speaks of.
+                # It would outlive the data that it describes.
                 constant.data_location = None
 
     def settle(self, constants: Iterable[Constant]) -> None:
-        """Take the data of constants out of memory: back to where it lay, or to the scratch file when it is new."""
+        """Move data of constants out of memory: unchanged data is referenced, and new data goes to the scratch file."""
         for constant in constants:
             array = constant._values
             if isinstance(array, np.ndarray) and array.dtype.kind not in "OSU" and constant._export_dtype is None:
@@ -77,7 +77,7 @@ class Lender:
 
 
 class _Mapped(LazyValues):  # type: ignore[misc]
-    """Values that are in a file."""
+    """Values stored in a file."""
 
     def __init__(self, tensor: onnx.TensorProto, lender: Lender) -> None:
         self._lender = lender
@@ -88,7 +88,7 @@ class _Mapped(LazyValues):  # type: ignore[misc]
 
     @property
     def tensor(self) -> onnx.TensorProto:
-        """The tensor, with its data as long as it would get out of our hands."""
+        """The tensor; with its data while the pass runs, because the pass may export it."""
         if not self._lender.inside:
             return self._stored
         whole = onnx.TensorProto(name=self._stored.name, data_type=self._stored.data_type, dims=self._stored.dims)
@@ -100,7 +100,7 @@ class _Mapped(LazyValues):  # type: ignore[misc]
         self._stored = tensor
 
     def load(self) -> np.ndarray[Any, Any]:
-        """Map the file once more, so that the array can be written to: only what is written takes memory."""
+        """Map the file copy-on-write, so that the array is writable and only modified pages take memory."""
         location, offset, length = storage.external_reference(self._stored)
         start = offset - offset % mmap.ALLOCATIONGRANULARITY
         file = self._lender.weights.source(location).fd
@@ -110,7 +110,7 @@ class _Mapped(LazyValues):  # type: ignore[misc]
 
 
 def _raw(array: np.ndarray[Any, Any], kind: ir.DataType) -> memoryview:
-    """Return the bytes of an array as in `raw_data`, without a copy where it is laid out so already."""
+    """Return the bytes of an array as in `raw_data`, without copying if it has this layout already."""
     if kind in _OWN_KINDS:
         return memoryview(ir.tensor(array).tobytes())
     little = array.astype(array.dtype.newbyteorder("<"), copy=False)

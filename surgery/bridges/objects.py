@@ -1,4 +1,4 @@
-"""Pass objects of other packages: those of onnx-ir, and the rewrite rules of onnxscript."""
+"""Pass objects of other packages: onnx-ir passes and onnxscript rewrite rules."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _CHOICES = "give an onnx_ir.passes.PassBase, or a RewriteRule, RewriteRuleSet or
 
 
 def add_pass(name: str, thing: Any, *, parity: Parity = Parity.CLOSE, changes: Iterable[Change] = ()) -> None:
-    """Make a pass of an object: an `onnx_ir.passes.PassBase`, or a rule, a rule set or a list of rules of onnxscript.
+    """Register an object as a pass: an `onnx_ir.passes.PassBase`, or an onnxscript rule, rule set or list of rules.
 
-    What is said of it comes from the docstring of its class, or of the function that writes its pattern. `changes`
-    says what it means to change of the signature, as with `graph_pass`.
+    The description of the pass is the docstring of the class, or the names of the rules. `changes` declares the
+    intended changes of the signature, as in `graph_pass`.
     """
     function = _function(thing)
     function.__name__ = name.replace("-", "_")
@@ -35,7 +35,7 @@ def add_pass(name: str, thing: Any, *, parity: Parity = Parity.CLOSE, changes: I
 
 
 def _function(thing: Any) -> Callable[..., Any]:
-    """Return a function in one of the APIs that does what the object does. UsageError when it is not a pass."""
+    """Return a function in one of the APIs that applies the object; raise UsageError if it is not a pass."""
     if isinstance(thing, ir.passes.PassBase):
 
         def run(model: ir.Model) -> ir.Model:
@@ -53,7 +53,7 @@ def _function(thing: Any) -> Callable[..., Any]:
 
 
 def _rules(thing: Any) -> list[Any]:
-    """List the rules in an object of onnxscript, which is imported only by those who have such an object."""
+    """List the rules in an onnxscript object, without importing onnxscript."""
     if _is(type(thing), "RewriteRule"):
         return [thing]
     if _is(type(thing), "RewriteRuleSet"):
@@ -72,17 +72,17 @@ def _rules(thing: Any) -> list[Any]:
 
 
 def _is(kind: type, name: str) -> bool:
-    """Return whether a class is, or comes from, one of onnxscript's rewriter."""
+    """Return whether a class is, or derives from, the onnxscript class of this name."""
     return any(base.__name__ == name and base.__module__.startswith("onnxscript.") for base in kind.__mro__)
 
 
 def _doc(thing: Any) -> str:
-    """Return the docstring of an object's class, without sections that mean something else here."""
+    """Return the docstring of an object's class, without sections that have another meaning here."""
     if isinstance(thing, list | tuple) or hasattr(thing, "rules"):
         rules = _rules(thing)
         names = ", ".join(dict.fromkeys(str(rule) for rule in rules))
         return f"Apply rewrite rules of onnxscript: {names}."
-    # A rule that a class makes remembers it by the method that checks its matches.
+    # A rule made by a rule class refers to that class through its bound check method.
     owner = getattr(getattr(thing, "_condition_function", None), "__self__", thing)
     kind = owner if isinstance(owner, type) else type(owner)
     doc = inspect.cleandoc(kind.__dict__.get("__doc__") or "")

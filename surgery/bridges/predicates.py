@@ -1,4 +1,4 @@
-"""Asking a predicate about a model, contained in a fork of this process."""
+"""Evaluation of a predicate on a model, contained in a fork of this process."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def holds(
     timeout: float | None = None,
     memory: int | None = None,
 ) -> bool:
-    """Return the answer of a predicate about a model; `stored` has the weights.
+    """Return the result of a predicate on a model; `stored` has the weights.
 
-    Raises PassError when it raises, or returns no bool, and WorkerError when it crashes or exceeds `timeout` (seconds)
-    or `memory` (bytes).
+    Raises PassError if the predicate raises or does not return a bool, and WorkerError if it crashes or exceeds
+    `timeout` (seconds) or `memory` (bytes).
     """
 
     def ask() -> dict[str, Any]:

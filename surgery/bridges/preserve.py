@@ -23,12 +23,12 @@ from surgery.storage.merging import assign, ordered, wire, without
 _LISTS = ("node", "initializer", "sparse_initializer", "input", "output", "value_info")
 _EMPTY = "surgery.empty"
 _LISTED_BEFORE = 4
-"""The IR version before which each initializer had to be listed as an input."""
+"""The first IR version in which initializers need not be listed as inputs."""
 
 
 @dataclass
 class _Scope:
-    """A graph as it was: its message, the names of the tensors in it, and by these the tensors that stay."""
+    """An original graph: its message, the tensors by name, and the names of all its tensors."""
 
     graph: gs.Graph
     proto: onnx.GraphProto
@@ -38,7 +38,7 @@ class _Scope:
 
 @dataclass
 class _Node:
-    """A node as it was: its message, and its attributes as onnx-graphsurgeon alone would write them."""
+    """An original node: its message, and its attributes as onnx-graphsurgeon alone would write them."""
 
     node: gs.Node
     proto: onnx.NodeProto
@@ -53,9 +53,9 @@ class _Function:
 
 
 class Remains:
-    """Remembers, of each object of a graph, the message in `model` that it came from.
+    """Records, for each object of a graph, the message in `model` that it came from.
 
-    `hidden` holds the names of initializers that the graph was not shown: to it they are inputs without a default.
+    `hidden` has the names of initializers that are hidden from the graph, where they are inputs without a default.
     """
 
     def __init__(self, model: onnx.ModelProto, graph: gs.Graph, hidden: frozenset[str]) -> None:
@@ -102,7 +102,7 @@ class Remains:
             self._nodes[id(node)] = _Node(node, proto, plain)
 
     def recognise(self, graph: gs.Graph) -> None:
-        """Take what another graph holds, a copy perhaps, for what has the same name in the one that was given."""
+        """Match the tensors and nodes of another graph, such as a copy, with the original ones by name."""
         if id(graph) in self._scopes:
             return
         main = self._scopes[id(self._main)]
@@ -119,11 +119,11 @@ class Remains:
             if known is not None and known.proto.op_type == node.op:
                 self._nodes[id(node)] = known
 
-    # Putting back
+    # Restoring
 
     @contextmanager
     def typed(self, graph: gs.Graph) -> Iterator[None]:
-        """Let the lists in attributes that are empty have a type meanwhile: it cannot be told from their elements."""
+        """Give empty lists in attributes a type temporarily, because it cannot be inferred from their elements."""
         bodies = [*_with_subgraphs(graph), *graph.functions]
         held = []
         for node in (node for body in bodies for node in body.nodes):
@@ -139,7 +139,7 @@ class Remains:
                 node.attrs[name] = value
 
     def model(self, made: onnx.ModelProto, graph: gs.Graph) -> onnx.ModelProto:
-        """Return the export of a graph together with all that it does not carry."""
+        """Return the exported model with all features restored that onnx-graphsurgeon cannot represent."""
         result: onnx.ModelProto = without(self._model, "graph", "functions")
         if graph.ir_version is not None and graph.ir_version != result.ir_version:
             result.ir_version = graph.ir_version
@@ -153,7 +153,7 @@ class Remains:
         return result
 
     def _graph(self, made: onnx.GraphProto, graph: gs.Graph, scope: _Scope, outer: frozenset[int]) -> onnx.GraphProto:
-        """Restore what is known of a graph; `outer` are the constants that the graphs around it hold."""
+        """Restore the recorded features of a graph; `outer` has the ids of constants that enclosing graphs contain."""
         result: onnx.GraphProto = without(scope.proto, *_LISTS)
         for name in ("name", "doc_string"):
             if getattr(result, name) != getattr(made, name):
@@ -172,7 +172,7 @@ class Remains:
         return result
 
     def _constants(self, graph: gs.Graph, scope: _Scope, outer: frozenset[int]) -> list[gs.Constant | Any]:
-        """List the constants that a graph holds, in their old order; messages for those that it was not shown."""
+        """List the constants of a graph, in their original order, with messages for those that were hidden from it."""
         local = {id(tensor): tensor for tensor in tensors_of(graph) if isinstance(tensor, gs.Constant)}
         used = {id(tensor) for inner in _with_subgraphs(graph) for tensor in tensors_of(inner)}
         names = {tensor.name for tensor in tensors_of(graph)}
@@ -219,7 +219,7 @@ class Remains:
         if wire(made) == known.plain:
             return known.proto
         result: onnx.FunctionProto = without(made, "node")
-        # Constants of a function are written as nodes in front of its own.
+        # Constants of a function are written as nodes before its own nodes.
         new = len(made.node) - len(function.nodes)
         result.node.extend(made.node[:new])
         for message, node in zip(made.node[new:], function.nodes, strict=True):
@@ -241,7 +241,7 @@ class Remains:
         return result
 
     def _value_infos(self, made: onnx.GraphProto, graph: gs.Graph, scope: _Scope) -> Iterator[onnx.ValueInfoProto]:
-        """Yield the declarations of intermediate values: those that stay, in their order, and new ones."""
+        """Yield the declarations of intermediate values: the remaining original ones, in their order, then new ones."""
         alive = {id(tensor): tensor for tensor in tensors_of(graph)}
         messages = {entry.name: entry for entry in made.value_info}
         done = set()
@@ -258,13 +258,13 @@ class Remains:
                 yield messages[tensor.name]
 
     def _is_unchanged(self, tensor: gs.Tensor) -> bool:
-        """Return whether a tensor came with the model, and has the type and the shape that it had."""
+        """Return whether a tensor comes from the original model, with the same type and shape."""
         known = self._looks.get(id(tensor))
         return known is not None and known[1] == _look(tensor)
 
 
 def tensors_of(graph: gs.Graph | gs.Function) -> Iterator[gs.Tensor]:
-    """Yield each tensor that a graph declares, reads or makes once, in the order of its nodes; omitted ones not."""
+    """Yield each tensor that a graph declares, reads or produces, once, in node order, except omitted ones."""
     seen: set[int] = set()
     pending = [graph.inputs, *(part for node in graph.nodes for part in (node.inputs, node.outputs)), graph.outputs]
     for tensors in pending:
@@ -294,14 +294,14 @@ def _look(tensor: gs.Tensor) -> Any:
 
 
 def _attributes(made: onnx.NodeProto, known: _Node, same: bool) -> list[onnx.AttributeProto]:
-    """List the attributes of a node: those that stay as they came, then new ones."""
+    """List the attributes of a node: the remaining original ones, in their order, then new ones."""
     messages = {attribute.name: attribute for attribute in made.attribute}
     found = []
     for attribute in known.proto.attribute:
         message = messages.pop(attribute.name, None)
         if message is None:
             if same and attribute.name not in known.plain:
-                found.append(attribute)  # of a kind that it was not shown
+                found.append(attribute)  # of a type that onnx-graphsurgeon does not import
         elif wire(message) == known.plain.get(attribute.name):
             found.append(attribute)
         else:
@@ -325,7 +325,7 @@ def _add_constants(graph: onnx.GraphProto, constants: Iterable[Any]) -> None:
 
 
 def _drop_annotations(graph: onnx.GraphProto, scope: _Scope) -> None:
-    """Drop the quantization annotations of tensors that are gone."""
+    """Drop the quantization annotations of removed tensors."""
     names = {entry.name for entry in (*graph.input, *graph.output, *graph.initializer)}
     names.update(name for node in graph.node for name in node.output)
     kept = [e for e in graph.quantization_annotation if e.tensor_name in names or e.tensor_name not in scope.names]
@@ -334,7 +334,7 @@ def _drop_annotations(graph: onnx.GraphProto, scope: _Scope) -> None:
 
 
 def _list_initializers(graph: onnx.GraphProto, before: onnx.GraphProto) -> None:
-    """List each initializer as an input: those that were, where they were, and new ones after."""
+    """List each initializer as an input: original ones at their positions, new ones at the end."""
     entries = {entry.name: entry for entry in graph.input}
     old = {entry.name: entry for entry in before.input}
     listed = [tensor.name for tensor in graph.initializer] + [tensor.values.name for tensor in graph.sparse_initializer]
@@ -351,7 +351,7 @@ def _list_initializers(graph: onnx.GraphProto, before: onnx.GraphProto) -> None:
 
 
 def _import(imports: Any, made: Iterable[onnx.OperatorSetIdProto]) -> None:
-    """Set the versions that a graph says; what it does not speak of stays."""
+    """Set the opset versions of the export, and keep the imports of all other domains."""
     known = {entry.domain: entry for entry in imports}
     for entry in made:
         if entry.domain not in known:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def run(skeleton: onnx.ModelProto, weights: Weights, call: Callable[[Any], Any]) -> onnx.ModelProto:
-    """Let `call` change the message, and return what it made; weights that came back as they were are references."""
+    """Let `call` change the message, and return the result; unchanged weights are references again."""
     model: onnx.ModelProto = call(storage.resolve(skeleton))
     Known(skeleton, weights).restore(model)
     return model

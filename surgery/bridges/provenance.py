@@ -1,6 +1,6 @@
 """The lineage of nodes that a whole-model pass created, found by the names of values.
 
-Such a pass does not report its changes. But new nodes compute the values of the nodes that they replace, because the
+Such a pass does not report its changes. But new nodes compute the values of the nodes that they replace, because their
 consumers are unchanged.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Before:
-    """The nodes of a model as a pass finds them."""
+    """The nodes of a model before a pass."""
 
     def __init__(self, graph: Graph) -> None:
         nodes = {node.label: node for node in graph.nodes()}
@@ -30,7 +30,7 @@ class Before:
         self._reads = {label: [v.name for v in node.ir.inputs if v is not None] for label, node in nodes.items()}
 
     def account(self, graph: Graph) -> Site:
-        """Write the lineage of the nodes that are new, or make what another node made, and tell what came and went."""
+        """Write the lineage of nodes that are new or replace removed ones; return the site with all changes."""
         now = Counter(node.label for node in graph.nodes())
         gone = self._labels - now
         for node in graph.nodes():
@@ -46,7 +46,7 @@ class Before:
         return Site(1, "", tuple(gone.elements()), tuple((now - self._labels).elements()))
 
     def _above(self, labels: list[str], gone: Counter[str]) -> Iterator[Lineage]:
-        """Yield the lineage of nodes, and of those that went and that they needed."""
+        """Yield the lineage of nodes, and of the removed nodes upstream of them."""
         found = dict.fromkeys(labels)
         pending = list(labels)
         while pending:
@@ -59,7 +59,7 @@ class Before:
 
 
 def _lineage(node: ir.Node, label: str) -> Lineage:
-    """Return what a node hands down; a Constant computes nothing, and is no origin."""
+    """Return the lineage that a node passes on; a Constant computes nothing, and is not an origin."""
     known = lineage.read(node.metadata_props)
     if known is not None:
         return known

@@ -1,4 +1,4 @@
-"""Rewrite rules of onnxscript: each application is a site, each match that a rule declines is a refusal.
+"""Rewrite rules of onnxscript: each application is a site, and each match that a rule rejects is a refusal.
 
 The rewriter of onnxscript controls the loop and calls the rules through this module, which keeps the names of new
 initializers unique and removes dead nodes.
@@ -22,7 +22,7 @@ from surgery.storage.scopes import scopes
 
 
 def rule_of(thing: Any) -> RewriteRule:
-    """Return the rule of a `RewriteRuleClassBase`, a class or one made already."""
+    """Return the rule of a `RewriteRuleClassBase` class or instance."""
     if isinstance(thing, type):
         made: RewriteRule = thing.rule()  # type: ignore[attr-defined]
         return made
@@ -39,10 +39,10 @@ def rule_of(thing: Any) -> RewriteRule:
 
 
 def rewrite_all(graph: Graph, rules: Sequence[RewriteRule]) -> None:
-    """Apply rules to a graph, without the sites that are to be skipped."""
+    """Apply rules to a graph, except at the sites to skip."""
     watch = _Watch(graph)
     dead = {value for scope in scopes(graph.ir) for value in _unread(scope)}
-    # The rewriter writes down what it knows of constants, whether a rule applies or not.
+    # The rewriter stores inferred types and contents of constants, even if no rule applies.
     declared = [
         (value, value.type, value.shape, value.const_value)
         for node in graph.nodes("Constant")
@@ -59,7 +59,7 @@ def rewrite_all(graph: Graph, rules: Sequence[RewriteRule]) -> None:
 
 @dataclass
 class _Application:
-    """A rewrite that a rule has handed over. Whether it is applied is seen by where the new nodes stand then."""
+    """A rewrite that a rule returned. Whether it was applied is determined later, by whether its nodes have a graph."""
 
     number: int
     anchor: str
@@ -69,7 +69,7 @@ class _Application:
 
 
 class _Watched(RewriteRule):
-    """A rule that tells a watch what it does, and does what that lets pass."""
+    """A rule that reports its rewrites to a watch, and applies only those that the watch accepts."""
 
     def __init__(self, rule: RewriteRule, watch: _Watch) -> None:
         self.__dict__.update(rule.__dict__)
@@ -79,7 +79,7 @@ class _Watched(RewriteRule):
     def try_rewrite(
         self, model: ir.Model, graph_or_function: Any, node: ir.Node, *, verbose: Any = None, tracer: Any = None
     ) -> Any:
-        """Ask the rule for a rewrite, and undo what it did to the model when that is not to be applied."""
+        """Return the rewrite of the rule; if it must not be applied, undo its changes to the model and return None."""
         holders = (graph_or_function, model.graph)
         imports = [dict(holder.opset_imports) for holder in holders]
         made = self._rule.try_rewrite(model, graph_or_function, node, verbose=verbose, tracer=self._watch)
@@ -95,7 +95,7 @@ class _Watched(RewriteRule):
 
 
 class _Watch(MatchingTracer):
-    """Keeps the account of what rules do to a graph."""
+    """Records what rules do to a graph."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__()
@@ -103,13 +103,13 @@ class _Watch(MatchingTracer):
         self._applications: list[_Application | Site] = []
 
     def log(self, rule: RewriteRule, container: Any, node: ir.Node, match: Any, status: MatchStatus) -> None:
-        """Note why a rule declined a match; the rewriter calls this."""
+        """Record why a rule rejected a match; called by the rewriter."""
         if status in (MatchStatus.CONDITION_FAILED, MatchStatus.REPLACEMENT_FAILED):
             reason = " ".join(str(match.reason).split()) or "it declines"
             self._graph.refusals.append(Refused(self._label(node), f"{rule}: {reason}"))
 
     def take(self, rule: RewriteRule, scope: Any, node: ir.Node, made: Any) -> bool:
-        """Note a rewrite; False when it must not be applied."""
+        """Record a rewrite; return False if it must not be applied."""
         if isinstance(scope, ir.Function) and made.new_initializers:
             reason = f"{rule}: it creates initializers, which a function cannot have"
             self._graph.refusals.append(Refused(self._label(node), reason))
@@ -130,7 +130,7 @@ class _Watch(MatchingTracer):
         return True
 
     def finish(self) -> None:
-        """Write the lineage of what was made, and report the sites."""
+        """Write the lineage of the new nodes, and record the sites."""
         for done in self._applications:
             if isinstance(done, Site):
                 self._graph.sites.append(done)
@@ -154,7 +154,7 @@ def _is_dead(value: ir.Value) -> bool:
 
 
 def _sweep(scope: ir.Graph, dead: set[ir.Value]) -> None:
-    """Remove nodes and initializers that nothing reads any more, but for those that nothing read before."""
+    """Remove nodes and initializers that became unread, but not those that were unread before."""
     for node in reversed(scope):
         if all(_is_dead(value) and value not in dead for value in node.outputs):
             scope.remove(node, safe=True)

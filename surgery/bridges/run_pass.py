@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PassResult:
-    """What a pass made of a graph; `proto` is None where it applied nothing.
+    """The result of a pass; `proto` is None if nothing was applied.
 
-    `live` tells whether the graph itself holds it; otherwise that is as it was. `renamed` says what inputs and outputs
-    are called now, `accounts` how they follow from those before.
+    `live` says whether the graph itself was changed; otherwise it is unchanged. `renamed` maps the previous names of
+    inputs and outputs to the current ones, and `accounts` has the relations to the previous model.
     """
 
     proto: onnx.ModelProto | None
@@ -53,10 +53,10 @@ def run_pass(
     skip: frozenset[int] = frozenset(),
     contained: bool = True,
 ) -> PassResult:
-    """Run a pass over a graph whose weights are stored, without the sites to `skip`.
+    """Run a pass over a graph whose weights are stored, except at the sites to `skip`.
 
-    `timeout` (seconds) and `memory` (bytes) bound a contained pass; with `contained` false every pass runs here, for
-    a debugger. Raises `SurgeryError` when the pass could not do its work, and the graph may then be half changed.
+    `timeout` (seconds) and `memory` (bytes) limit a contained pass; if `contained` is false, every pass runs in this
+    process, for debugging. Raises `SurgeryError` if the pass fails; the graph may then be partially changed.
     """
     graph.skip = skip
     graph.limits = Limits(timeout, memory)
@@ -65,7 +65,7 @@ def run_pass(
     try:
         with _begun(declared, graph):
             _work(declared, options)(graph)
-        # Standard passes edit by sites alone. Any other may have worked on the graph below.
+        # Standard passes edit only in sites. Any other pass may have changed the underlying model.
         untouched = declared.is_standard and all(site.skipped for site in graph.sites)
         proto = None if untouched else _export(graph)
     except SurgeryError:
@@ -84,14 +84,14 @@ def run_pass(
 
 @contextmanager
 def _begun(declared: Pass, graph: Graph) -> Iterator[None]:
-    """Let a pass work on a graph, but for the sites in `graph.skip`, and leave the graph in order."""
+    """Run a pass within the block, except at the sites in `graph.skip`, and restore the order of the graph after it."""
     graph.begin(declared.name, graph.skip)
     yield
     graph.finish(whole=not declared.is_standard)
 
 
 def _work(declared: Pass, options: Mapping[str, Any]) -> Callable[[Graph], object]:
-    """Return what a pass does to a graph, in whatever API it is written."""
+    """Return the function that applies a pass, in any API, to a graph."""
     if declared.match:
         from surgery.patterns import rewrite_any
 
@@ -115,7 +115,7 @@ def _export(graph: Graph) -> onnx.ModelProto:
 
 
 def _tell(declared: Pass, error: Exception) -> str:
-    """Return in one line what an exception means that ended a pass."""
+    """Return a one-line message for an exception that ended a pass."""
     if isinstance(error, SurgeryError):
         return str(error)
     text = " ".join(str(error).split())
@@ -132,7 +132,7 @@ def _transform_in_fork(
     import onnx
 
     assert graph.weights is not None
-    # The fork writes to the file that is open here; one of its own would go with it.
+    # The fork writes to the scratch file opened here; a file of its own would disappear with it.
     graph.weights.open_scratch()
 
     def work() -> dict[str, Any]:

@@ -19,7 +19,7 @@ from surgery.workers import OUT_OF_MEMORY, Worker
 
 @dataclass(frozen=True)
 class _Needs:
-    """What a tool does with large weights: read references, or the values that operators of `readers` read."""
+    """What a tool needs of large weights: it follows references, or needs the values that `readers` read."""
 
     references: bool = True
     readers: frozenset[str] = frozenset()
@@ -32,15 +32,16 @@ _NEEDS = {
     "onnxsim": _Needs(references=False, readers=_READERS | {"Gemm", FOLDING}),
 }
 _MOST_SITES = 1 << 12
-"""Numbers to skip above are of no step of a tool."""
+"""Site numbers above this are never steps of a tool."""
 
 
 def run_tool(graph: Graph, tool: str, /, *, budget: int = 0, **options: Any) -> None:
-    """Let a tool work on the model in a worker, within the limits of the graph, and take over what it made.
+    """Run a tool on the model in a worker, within the limits of the graph, and adopt the result.
 
-    A tool is one site, or one for each step of its own. `options` are those of its function in `tool_calls`; `budget`
-    is how many bytes of weights it may be given by value where it cannot follow references.
-    Raises PassError, with the tool and the stage, when it raises, crashes or runs out of time or memory.
+    A tool is one site, or one site per step of its own. `options` are those of its function in `tool_calls`; `budget`
+    is the maximum number of bytes of weights to pass by value if it cannot follow references.
+
+    Raises PassError, with the tool and the stage, if it raises, crashes or runs out of time or memory.
     """
     needs = _NEEDS.get(tool, _Needs())
     if needs.own_sites:
@@ -67,7 +68,7 @@ def _run(graph: Graph, tool: str, packing: Packing, weights: storage.Weights, op
         for number, (name, skipped, gone, new) in enumerate(answer.get("sites", ()), start=1)
     ]
     if after.SerializeToString(deterministic=True) == before.SerializeToString(deterministic=True):
-        # Of a step that came to nothing in the end there is nothing to tell.
+        # Steps without an effect on the final result are not reported.
         graph.sites += [site for site in sites if site.skipped]
         return
     provenance = Before(graph)

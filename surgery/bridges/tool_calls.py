@@ -1,6 +1,6 @@
-"""The calls of third-party tools. They run in a worker in the root directory, to which references are relative.
+"""Calls of third-party tools. They run in a worker in the root directory, to which references are relative.
 
-Each takes a serialized model and returns one; a tool is imported where it is called, and nowhere else.
+Each takes a serialized model and returns one; a tool is imported only where it is called.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from surgery.storage.leftovers import ScratchFolder
 from surgery.workers import stage
 
 _PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : (\S*/onnxruntime_src/.*?\) (?=[A-Z]))?")
-"""What is before the words of a message of ONNX Runtime: codes, a source file, the signature of a C++ function."""
+"""The prefix of messages of ONNX Runtime: codes, a source file, the signature of a C++ function."""
 
 _LISTED = {"value_ints": np.int64, "value_floats": np.float32}
-"""The attributes with which a Constant lists numbers, and their element types."""
+"""The list attributes of a Constant, and their element types."""
 
 Answer = dict[str, Any]
-"""`model`, serialized; where a tool works in steps of its own also `sites`: name, skipped, nodes gone, nodes new."""
+"""`model`, serialized; for tools with several steps also `sites`: name, skipped, removed nodes, new nodes."""
 
 
 def call(tool: str, model: bytes, options: dict[str, Any]) -> Answer:
-    """Run a tool of this module, by its name."""
+    """Run a tool of this module by name."""
     stage(tool)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -48,11 +48,11 @@ def optimizer_passes() -> dict[str, list[str]]:
 
 
 def _onnxoptimizer(model: bytes, *, passes: list[str] | None, skip: Sequence[int]) -> Answer:
-    """Run one pass after the other, each a separate site, without those to skip."""
+    """Run one pass after another, each as a separate site, and discard the results of those to skip."""
     import onnxoptimizer
 
     chosen = passes if passes is not None else optimizer_passes()["default"]
-    # A pass is held against the model as the tool writes it, not against what writing alone changes.
+    # The effect of a pass is measured against a round trip of the model through the tool.
     state = onnxoptimizer.optimize(onnx.load_model_from_string(model), ["nop"])
     sites: list[list[Any]] = []
     for name in chosen:
@@ -96,7 +96,7 @@ def _graphsurgeon(model: bytes, *, fold_shapes: bool, size_threshold: int | None
 
 
 def _hold_in_tensor(node: onnx.NodeProto) -> None:
-    """Let a Constant that lists numbers hold a tensor: graphsurgeon 0.6.1 takes all lists for doubles."""
+    """Convert the list of a Constant to a tensor, because graphsurgeon 0.6.1 reads all lists as doubles."""
     listed = node.attribute[0] if node.op_type == "Constant" and len(node.attribute) == 1 else None
     if listed is None or listed.ref_attr_name or listed.name not in _LISTED:
         return
@@ -112,7 +112,7 @@ def _converter(model: bytes, *, target: int) -> Answer:
 
 
 def _ort(model: bytes, *, level: str, without: list[str]) -> Answer:
-    """Let a session optimize and write the model; it leaves references where they are, and maps what it reads."""
+    """Optimize and write the model with a session, which keeps references and maps the weights that it reads."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -134,7 +134,7 @@ def _ort(model: bytes, *, level: str, without: list[str]) -> Answer:
 def _ort_transformers(model: bytes, *, model_type: str, num_heads: int, hidden_size: int) -> Answer:
     from onnxruntime.transformers import optimizer
 
-    # Without the runtime's own optimizations, which are a tool of their own here.
+    # The runtime's own optimizations are disabled; they are a separate tool here.
     made = optimizer.optimize_model(
         onnx.load_model_from_string(model), model_type, num_heads, hidden_size, opt_level=0, verbose=False
     )

@@ -1,10 +1,10 @@
 """Prepare a model for a tool: without large weights, and without defaults that tools mistake for constants.
 
-A tensor below `SMALL` bytes goes along. A larger one stays a reference into its file where the tool reads references,
-or does not look. Other tools take all references of one size for the same tensor, and merge them (onnxoptimizer 0.4.2
-and onnxsim 0.8.1 do): to them a large weight of the main graph becomes an input of its type, under its own name, unless
-the tool has use for its values and all of those fit into `budget` bytes. The default of an input that callers may
-override is taken off, for the same reason: most tools fold it as if it were a constant.
+A tensor below `SMALL` bytes is included. A larger one remains a reference into its file if the tool follows references,
+or ignores them. Other tools treat all references of the same size as the same tensor, and merge them (onnxoptimizer
+0.4.2 and onnxsim 0.8.1 do). For these, a large weight of the main graph becomes an input of its type and name, unless
+the tool can use its values and all such weights fit into `budget` bytes. Overridable defaults of inputs are also
+removed, because most tools fold them as if they were constants.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from surgery.storage.merging import assign
 
 SMALL = 1 << 16
 MOST = (1 << 31) - (1 << 20)
-"""A message of protobuf has less than 2 GiB."""
+"""Maximum size of a message in bytes: a protobuf message must be smaller than 2 GiB."""
 
 FOLDING = "every operator of constants"
-"""Stands among the readers for nodes that can be computed beforehand."""
+"""An item of `readers` that stands for all nodes that can be folded."""
 
 _FIRST_WITH_DEFAULTS = 4
-"""Before this IR version each initializer had to be listed as an input, and none was a default."""
+"""Before this IR version, each initializer had to be listed as an input, and none was an overridable default."""
 
 
 @dataclass(frozen=True)
 class Packing:
-    """How to send large weights: as references, or else by value where these operators read them, up to a budget."""
+    """How to send large weights: as references, or by value if these operators read them, up to a budget in bytes."""
 
     references: bool = True
     readers: frozenset[str] = frozenset()
@@ -43,9 +43,9 @@ class Packing:
 
 
 class Packed:
-    """A model as a tool gets it; `unpack` restores into what the tool makes of it what was held back.
+    """A model as it is sent to a tool; `unpack` puts the withheld parts back into the result of the tool.
 
-    `large` names the weights that the tool could have used and does not see, because they are more than `budget`.
+    `large` has the names of weights that the tool could use but does not receive, because they exceed `budget`.
     """
 
     def __init__(self, skeleton: onnx.ModelProto, weights: Weights, packing: Packing) -> None:
@@ -65,13 +65,13 @@ class Packed:
 
     @property
     def data(self) -> bytes:
-        """The model, serialized. PassError when it does not fit into a message."""
+        """The serialized model; PassError if it does not fit into a message."""
         if self.model.ByteSize() > MOST:
             raise PassError("the model has more than 2 GiB without its large weights, which is too large for tools")
         return bytes(self.model.SerializeToString())
 
     def unpack(self, made: onnx.ModelProto) -> None:
-        """Put weights, constants and defaults back, and references in place of weights that came back as sent."""
+        """Put weights, constants and defaults back, and replace unchanged weights by references."""
         Known(self._skeleton, self.weights).restore(made)
         reads = read_names(made.graph)
         unread = self._held.keys() - read_names(self._skeleton.graph)
@@ -84,7 +84,7 @@ class Packed:
         assign(made.graph.node, [*front, *made.graph.node])
 
     def _hold(self, names: Container[str]) -> None:
-        """Take initializers, and Constants by what they make, out of the main graph."""
+        """Remove from the main graph the initializers, and the Constants by output, with these names; keep copies."""
         graph = self.model.graph
         self._held |= {tensor.name: deepcopy(tensor) for tensor in graph.initializer if tensor.name in names}
         self._held |= {name: deepcopy(node) for name, (node, _) in _constants(graph).items() if name in names}
@@ -94,7 +94,7 @@ class Packed:
         assign(graph.node, nodes)
 
     def _replace(self, packing: Packing) -> None:
-        """Let each large weight of the main graph be an input, unless its values are of use and may be sent."""
+        """Replace each large weight of the main graph by an input, unless its values are useful and may be sent."""
         graph = self.model.graph
         large = {tensor.name: tensor for tensor in graph.initializer if _length(tensor) >= SMALL}
         large |= {name: tensor for name, (_, tensor) in _constants(graph).items() if _length(tensor) >= SMALL}
@@ -109,7 +109,7 @@ class Packed:
         graph.input.extend(
             onnx.helper.make_tensor_value_info(name, *of) for name, of in types.items() if name not in self._inputs
         )
-        # What is in subgraphs and functions cannot be an input.
+        # Weights in subgraphs and functions cannot become inputs.
         for tensor in storage.all_tensors(self.model):
             if SMALL <= _length(tensor) <= MOST - self.model.ByteSize():
                 self._inline(tensor)
@@ -122,12 +122,12 @@ class Packed:
 
 
 def read_names(graph: onnx.GraphProto) -> set[str]:
-    """Return the names that nodes read, at any depth, and those of the outputs."""
+    """Return the names that nodes read, at any depth, and the names of the outputs."""
     return {value.name for value in graph.output} | {name for node in graph.node for name in reads(node)}
 
 
 def _useful(graph: onnx.GraphProto, large: Set[str], readers: frozenset[str]) -> set[str]:
-    """Return the weights whose values a tool can use: read by one of these operators, or by what can be folded."""
+    """Return the weights whose values a tool can use: read by one of these operators, or by a foldable node."""
     constant = {tensor.name for tensor in graph.initializer} | _constants(graph).keys() | {""}
     found: set[str] = set()
     for node in graph.node:
@@ -145,5 +145,5 @@ def _is_constant(node: onnx.NodeProto) -> bool:
 
 
 def _length(tensor: onnx.TensorProto) -> int:
-    """Return the bytes of a reference; 0 for a tensor that is none."""
+    """Return the size of a referenced tensor in bytes; 0 for a tensor that is not a reference."""
     return storage.external_reference(tensor).length if storage.is_external(tensor) else 0

@@ -1,9 +1,10 @@
 """Restore features that a tool drops unintentionally, if the objects that they belong to still exist.
 
-A node survives where one of the same operator makes the same outputs. When it also reads the same and has the same
-attributes, up to defaults that are written out, it is the old one again, with all that the tool does not know of. The
-signature is restored where a tool merely loses it (an unused input, the order, the name of a dim); whether the model
-still does what it says is for the engine to judge. What a tool only declares of values is not taken over.
+A node survives if a node with the same operator produces the same outputs. If it also has the same inputs and
+attributes, up to explicit defaults, it is replaced by the original node, with all features that the tool does not know.
+The signature is restored where a tool merely loses it (an unused input, the order, the name of a dim); the engine
+verifies whether the model still matches its signature. New declarations by the tool of unchanged values are not
+adopted.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _LAST_WITHOUT_DEFAULTS = 3
 
 
 def restore(before: onnx.ModelProto, made: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model that a tool made of another one, with what it dropped; both may refer to weights."""
+    """Return the result `made` of a tool with the dropped features of `before`; both may refer to weights."""
     result = deepcopy(before)
     versions = _versions(before)
     result.graph.CopyFrom(made.graph)
@@ -49,7 +50,7 @@ def _domain(name: str) -> str:
 
 
 class _Body:
-    """The nodes of a graph or function, before and after, and what is declared of their values."""
+    """The nodes of a graph or function before and after the tool, and the declarations of their values."""
 
     def __init__(self, before: Any, made: Any, versions: Mapping[str, int]) -> None:
         self.before = before
@@ -60,7 +61,7 @@ class _Body:
         self._tensors = {tensor.name: tensor for tensor in getattr(made, "initializer", ())}
 
     def restore(self) -> None:
-        """Work on `made` in place."""
+        """Restore the features in `made`, in place."""
         for field in ("name", "doc_string"):
             if self.before.HasField(field):
                 setattr(self.made, field, getattr(self.before, field))
@@ -70,7 +71,7 @@ class _Body:
         for node in self.made.node:
             self._node(node)
         if _bag(self.made.node) == _bag(self.before.node):
-            # A tool that sorts has done nothing to a model that is in order.
+            # Only the order of the nodes changed, so the original order is kept.
             assign(self.made.node, self.before.node)
         self._producers = {output: node for node in self.made.node for output in node.output if output}
         self._declarations()
@@ -97,9 +98,9 @@ class _Body:
         return old if old is not None and _operator(old) == _operator(node) else None
 
     def _declarations(self) -> None:
-        """Keep what was declared of a value that a surviving node makes, unless the tool now knows better.
+        """Keep the declarations of outputs of surviving nodes, unless the tool contradicts them.
 
-        Of what a changed node makes, and of what is new, only the tool can say something.
+        For outputs of changed and new nodes, only the declarations of the tool are available.
         """
         declared = {entry.name: entry for entry in self.made.value_info}
         kept = {entry.name: entry for entry in self.before.value_info if self._still(entry, declared.get(entry.name))}
@@ -109,7 +110,7 @@ class _Body:
         assign(self.made.value_info, list(kept.values()))
 
     def _still(self, entry: onnx.ValueInfoProto, now: onnx.ValueInfoProto | None) -> bool:
-        """Return whether a declaration still holds, as far as that can be seen."""
+        """Return whether a declaration still holds, as far as can be determined."""
         was, maker = self._old.get(entry.name), self._producers.get(entry.name)
         if was is None or maker is None:
             tensor = self._tensors.get(entry.name)
@@ -124,7 +125,7 @@ def _dims(entry: onnx.ValueInfoProto) -> list[int]:
 
 
 def _inner(before: onnx.GraphProto, made: onnx.GraphProto) -> None:
-    """Restore what the graph of an attribute has besides its nodes; its inputs and outputs go by position."""
+    """Restore the parts of a subgraph besides its nodes; its inputs and outputs are positional."""
     for field in ("input", "output"):
         old, new = getattr(before, field), getattr(made, field)
         if [value.name for value in old] == [value.name for value in new]:
@@ -141,7 +142,7 @@ def _bag(nodes: Iterable[onnx.NodeProto]) -> Counter[bytes]:
 
 
 def _graphs(node: onnx.NodeProto, old: onnx.NodeProto) -> list[tuple[onnx.GraphProto, onnx.GraphProto]]:
-    """Pair the subgraphs of a node with those that it had."""
+    """Pair the subgraphs of a node with those of the original node."""
     olds = {attribute.name: attribute for attribute in old.attribute}
     pairs = []
     for attribute in node.attribute:
@@ -157,7 +158,7 @@ def _graphs(node: onnx.NodeProto, old: onnx.NodeProto) -> list[tuple[onnx.GraphP
 
 
 def _same(old: onnx.NodeProto, new: onnx.NodeProto, versions: Mapping[str, int]) -> bool:
-    """Return whether two nodes compute the same and differ at most in what tools lose."""
+    """Return whether two nodes are equivalent, and differ at most in features that tools drop."""
     if new.name and new.name != old.name:
         return False
     if _trimmed(old.input) != _trimmed(new.input) or _trimmed(old.output) != _trimmed(new.output):
@@ -178,7 +179,7 @@ def _trimmed(names: Iterable[str]) -> list[str]:
 
 
 def _value(attribute: onnx.AttributeProto) -> tuple[Any, ...]:
-    """Return what an attribute says, in whatever form its tensors are written."""
+    """Return the contents of an attribute, independent of the encoding of its tensors."""
     plain = deepcopy(attribute)
     plain.ClearField("doc_string")
     tensors = [payload(tensor) for tensor in (*([plain.t] if plain.HasField("t") else []), *plain.tensors)]
@@ -188,14 +189,14 @@ def _value(attribute: onnx.AttributeProto) -> tuple[Any, ...]:
 
 
 def payload(tensor: onnx.TensorProto) -> tuple[Any, ...]:
-    """Return the type, the dims and the elements of a tensor, or where they lie; its name does not count."""
+    """Return the type, dims and elements of a tensor, or the reference to its elements, without its name."""
     where = storage.external_reference(tensor) if storage.is_external(tensor) else storage.bytes_of(tensor)
     return tensor.data_type, tuple(tensor.dims), where
 
 
 @cache
 def _defaults(op: str, domain: str, version: int) -> dict[str, tuple[Any, ...]]:
-    """Return the attributes of an operator that have a default: some tools write it down."""
+    """Return the attributes of an operator with a default, which some tools write out."""
     try:
         schema = onnx.defs.get_schema(op, version, domain)
     except onnx.defs.SchemaError:
@@ -213,7 +214,7 @@ def _defaults(op: str, domain: str, version: int) -> dict[str, tuple[Any, ...]]:
 
 
 def _lost_names(before: onnx.GraphProto, made: onnx.GraphProto) -> dict[str, str]:
-    """Return, by what a tool calls them, the names of values whose node kept its own name and operator."""
+    """Return the original names, by the new names, of values whose node kept its name and operator."""
     old_names, new_names = _made_names(before), _made_names(made)
     fixed = {value.name for value in (*made.input, *made.output)}
     olds = _by_name(before)
@@ -236,7 +237,7 @@ def _by_name(graph: onnx.GraphProto) -> dict[str, onnx.NodeProto]:
 
 
 def _made_names(graph: onnx.GraphProto) -> set[str]:
-    """Return the names that stand anywhere in a graph, at any depth."""
+    """Return all names of values in a graph, at any depth."""
     names: set[str] = set()
     for scope in graphs(graph):
         names.update(value.name for value in (*scope.input, *scope.output, *scope.initializer))
@@ -245,7 +246,7 @@ def _made_names(graph: onnx.GraphProto) -> set[str]:
 
 
 def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    """Rename values that no input has, wherever they are made, read or declared, at any depth."""
+    """Rename values that are not inputs wherever they are produced, read or declared, at any depth."""
     for scope in graphs(graph) if names else ():
         for node in scope.node:
             node.input[:] = [names.get(name, name) for name in node.input]
@@ -258,7 +259,7 @@ def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
 
 
 def _ports(before: onnx.ModelProto, made: onnx.ModelProto) -> None:
-    """Restore inputs and outputs. What is new, or has another type, stays, for the engine to see."""
+    """Restore inputs and outputs. New ones, and those with another type, are kept for the engine to check."""
     graph = made.graph
     there = {tensor.name for tensor in graph.initializer}
     hidden = {tensor.name for tensor in before.graph.initializer} if before.ir_version <= 3 else set()
@@ -279,7 +280,7 @@ def _merged(olds: Iterable[Any], news: Iterable[Any], keep: bool) -> list[Any]:
 
 
 def _compatible(old: onnx.TypeProto, new: onnx.TypeProto) -> bool:
-    """Return whether two types can describe the same value: a dim may have a name in one and a size in the other."""
+    """Return whether two types can describe the same value: a dim may be named in one and have a size in the other."""
     kind = old.WhichOneof("value")
     if kind != new.WhichOneof("value") or kind is None:
         return new.WhichOneof("value") is None
@@ -298,7 +299,7 @@ def _compatible(old: onnx.TypeProto, new: onnx.TypeProto) -> bool:
 
 
 def _initializers(before: onnx.GraphProto, made: onnx.GraphProto) -> None:
-    """Restore the order, the form and the names of initializers, and those that are gone and still read."""
+    """Restore the order, encoding and names of initializers, and missing initializers that are still read."""
     _merge_tied(before, made)
     olds = {tensor.name: tensor for tensor in before.initializer}
     news = {tensor.name: tensor for tensor in made.initializer}
@@ -316,7 +317,7 @@ def _initializers(before: onnx.GraphProto, made: onnx.GraphProto) -> None:
 
 
 def _missing(graph: onnx.GraphProto) -> set[str]:
-    """Return what the nodes of a graph read and neither it nor a subgraph makes."""
+    """Return the names that the nodes of a graph read but neither the graph nor a subgraph produces."""
     names = read_names(graph) - {""}
     for scope in graphs(graph):
         names.difference_update(value.name for value in (*scope.input, *scope.initializer))
@@ -325,7 +326,7 @@ def _missing(graph: onnx.GraphProto) -> set[str]:
 
 
 def _merge_tied(before: onnx.GraphProto, made: onnx.GraphProto) -> None:
-    """Let what a tool has written once for each reader of a large weight be one tensor again."""
+    """Merge copies of a large weight that a tool wrote once per reader."""
     olds = {tensor.name for tensor in before.initializer}
     known: dict[Any, str] = {payload(t): t.name for t in reversed(before.initializer) if storage.is_external(t)}
     names: dict[str, str] = {}
@@ -342,7 +343,7 @@ def _merge_tied(before: onnx.GraphProto, made: onnx.GraphProto) -> None:
 
 
 def _list_constants(model: onnx.ModelProto) -> None:
-    """List new initializers as inputs, where the IR version is one that wants it so."""
+    """List new initializers as inputs if the IR version requires it."""
     if model.ir_version > _LAST_WITHOUT_DEFAULTS:
         return
     listed = {value.name for value in model.graph.input}
@@ -357,7 +358,7 @@ def _list_constants(model: onnx.ModelProto) -> None:
 
 
 def _functions(before: onnx.ModelProto, made: onnx.ModelProto, versions: Mapping[str, int]) -> list[onnx.FunctionProto]:
-    """Return the functions of the result: those that a tool lost are back where they are called, or never were."""
+    """Return the functions of the result, with dropped ones restored if they are called, or were never called."""
     news = {function_key(function): deepcopy(function) for function in made.functions}
     olds = {function_key(function): function for function in before.functions}
     was_called = calls(before.graph.node, olds)
@@ -373,7 +374,7 @@ def _functions(before: onnx.ModelProto, made: onnx.ModelProto, versions: Mapping
 
 
 def _imports(before: onnx.ModelProto, made: onnx.ModelProto, result: onnx.ModelProto) -> None:
-    """Import what was imported, in the tool's version, and of other domains those that nodes use."""
+    """Import the original domains at the versions of the tool, and other domains that nodes use."""
     versions, olds = _versions(made), _versions(before)
     used = {_domain(node.domain) for node in nodes(result)}
     for entry in result.opset_import:

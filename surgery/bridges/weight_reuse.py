@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Known:
-    """The large tensors of a model as it was before a pass."""
+    """The large tensors of a model before a pass."""
 
     def __init__(self, skeleton: onnx.ModelProto, weights: Weights) -> None:
         self.weights = weights
@@ -27,12 +27,12 @@ class Known:
                 self._references[tensor.data_type, tuple(tensor.dims)].append(reference)
 
     def find(self, data_type: int, dims: Sequence[int], data: bytes | memoryview) -> Reference | None:
-        """Return where a tensor with these raw bytes lies already, whatever it is called."""
+        """Return the reference to an existing tensor with these raw bytes, whatever its name, or None."""
         candidates = self._references.get((data_type, tuple(dims)), ())
         return next((found for found in candidates if same_bytes(self.weights.view(found), data)), None)
 
     def restore(self, model: onnx.ModelProto) -> None:
-        """Put references in place of the large tensors of a model that are known."""
+        """Replace the known large tensors of a model by references."""
         for tensor in storage.all_tensors(model):
             if tensor.HasField("raw_data"):
                 reference = self.find(tensor.data_type, tensor.dims, tensor.raw_data)

@@ -1,6 +1,6 @@
 """Passes over a whole model: conversion to the API of the pass, and back.
 
-Such a pass is one site. It may decline by raising `Refusal`, and the model is then what it was.
+Such a pass is one site. It may refuse by raising `Refusal`; the model is then unchanged.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from surgery.registry.passes import Pass
 
 Call = Callable[[Any], Any]
-"""The function of a pass with its options, which takes the model and returns the new one or None."""
+"""The function of a pass with bound options, which takes the model and returns a new one or None."""
 
 
 def apply(declared: Pass, graph: Graph, options: Mapping[str, Any]) -> None:
-    """Run a pass over the whole model, as its only site; where that is to be skipped, do nothing."""
+    """Run a pass over the whole model as its only site; do nothing if that site is to be skipped."""
     if 1 in graph.skip:
         graph.sites.append(Site(1, "", (), (), skipped=True))
         return
@@ -52,7 +52,7 @@ def _run(
     weights: storage.Weights,
     options: Mapping[str, Any],
 ) -> ir.Model:
-    """Call the function of a pass with the model as its API has it, and return what it made."""
+    """Call the function of a pass with the model in its API, and return the result."""
 
     def call(given: Any) -> Any:
         returned = declared.function(given, **options)
