@@ -1,6 +1,6 @@
-"""Files, and objects at URLs, to models and back: skeletons, mapped weights, streamed saving.
+"""Reading and writing of models in files and at URLs: skeletons, mapped weights, streamed saving.
 
-Each name is imported on first use, because onnx and onnx-ir take half a second between them.
+Each name is imported on first use, because importing onnx and onnx-ir takes half a second in total.
 """
 
 from __future__ import annotations

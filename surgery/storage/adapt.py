@@ -1,8 +1,8 @@
-"""Make any model importable for onnx_ir.
+"""Make any model importable by onnx_ir.
 
-`onnx_ir.serde` raises on maps, sparse tensors and strings that are not UTF-8, reads attributes without a type
-as nothing, and does not know sparse initializers. Such parts are replaced before the import, in a copy, and
-put into the IR afterwards in their own form.
+`onnx_ir.serde` raises on maps, sparse tensors and strings that are not UTF-8, ignores attributes without a type, and
+does not support sparse initializers. Such parts are replaced by placeholders before the import, in a copy, and stored
+in the IR afterwards in their original form.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Kind = onnx.AttributeProto
 _PLAIN_KINDS: Final = frozenset({_Kind.INT, _Kind.INTS, _Kind.FLOAT, _Kind.FLOATS, _Kind.STRING, _Kind.TENSOR})
 _MARK: Final = "\0surgery\0"
 
-# The type of an attribute that does not say it, by the field that is set
+# The type of an attribute that does not declare one, by the field that is set
 _KIND_OF_FIELD: Final = {
     "f": _Kind.FLOAT,
     "i": _Kind.INT,
@@ -42,14 +42,14 @@ _KIND_OF_FIELD: Final = {
 
 
 class Adapter:
-    """Adapt a model to onnx_ir before the import, and tell what is to take the place of the stand-ins after it."""
+    """Adapts a model to onnx_ir before the import, and provides the replacements of the placeholders after it."""
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[ir.AttributeType, Any]] = {}
         self._sparse: dict[str, onnx.SparseTensorProto] = {}
 
     def before(self, model: onnx.ModelProto) -> None:
-        """Replace, in place, what the import cannot take."""
+        """Replace the parts that cannot be imported, in place."""
         self._graph(model.graph)
         for function in model.functions:
             self._values(function.value_info)
@@ -58,7 +58,7 @@ class Adapter:
                 self._attribute(attribute)
 
     def attribute(self, attribute: ir.Attr) -> ir.Attr | None:
-        """Return the attribute that was held back after this one; None when it is its own."""
+        """Return the attribute that a placeholder stands for; None if the given attribute is not a placeholder."""
         if not self._held or attribute.type != ir.AttributeType.STRING:
             return None
         held = self._held.get(attribute.value)
@@ -67,7 +67,7 @@ class Adapter:
         return ir.Attr(attribute.name, *held, doc_string=attribute.doc_string)
 
     def tensor(self, tensor: ir.TensorProtocol, weights: Weights | None) -> ir.TensorProtocol | None:
-        """Return the sparse tensor after a stand-in, and the mapped one for an external one; None for others."""
+        """Return the sparse tensor of a placeholder, or the mapped tensor of an external one; None for others."""
         if isinstance(tensor, ir.ExternalTensor):
             return stored(tensor, weights)
         if self._sparse:
@@ -79,7 +79,7 @@ class Adapter:
     def _graph(self, graph: onnx.GraphProto) -> None:
         self._values(chain(graph.input, graph.output, graph.value_info))
         for sparse in graph.sparse_initializer:
-            # A stand-in makes the name known in the right scope, with its type and dims.
+            # A placeholder declares the name in the right scope, with its type and dims.
             mark = f"{_MARK}{len(self._sparse)}"
             self._sparse[mark] = deepcopy(sparse)
             graph.initializer.add(
@@ -116,7 +116,7 @@ class Adapter:
 
 
 def _held_back(attribute: onnx.AttributeProto) -> Any | None:
-    """Return the value of an attribute that onnx_ir cannot hold in its own form; None when it can."""
+    """Return the value of an attribute that onnx_ir cannot represent; None if it can."""
     kind = attribute.type
     if kind == _Kind.SPARSE_TENSOR:
         return deepcopy(attribute.sparse_tensor)
@@ -140,7 +140,7 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _holds(proto: onnx.TypeProto, *, top: bool) -> bool:
-    """Return whether onnx_ir can hold a type. Inside another one, it must have an element type."""
+    """Return whether onnx_ir can represent a type. Inside another type, it must have an element type."""
     which = proto.WhichOneof("value")
     if which in ("tensor_type", "sparse_tensor_type"):
         tensor = getattr(proto, which)

@@ -1,4 +1,4 @@
-"""Attach residue: find the parts of a model that the IR lost, and keep them with their objects."""
+"""Attach residue: find the parts of a model that the IR does not represent, and attach them to the IR objects."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _GRAPH_LISTS = (
 
 
 class Attacher:
-    """Compare a model with its plain export, message by message."""
+    """Compares a model with its plain export, message by message."""
 
     def __init__(self, exporter: Exporter) -> None:
         self._exporter = exporter
 
     def model(self, original: onnx.ModelProto, plain: onnx.ModelProto, model: ir.Model) -> None:
-        """Attach everything that the plain export of `model` lacks."""
+        """Attach all parts that are missing in the plain export of `model`."""
         if wire(original) == wire(plain):
             return
         residue = self._graph(original.graph, plain.graph, model.graph)
@@ -68,10 +68,10 @@ class Attacher:
         function.meta[KEY] = residue
 
     def _value_infos(self, original: Any, plain: Any, values: dict[Any, ir.Value], residue: GraphResidue) -> None:
-        """Attach value infos to the values they describe; keep those of unknown names with the graph."""
+        """Attach value infos to the values that they describe, and those with unknown names to the graph."""
 
         def made(value: ir.Value) -> onnx.ValueInfoProto:
-            # The IR gives this value none: keep the entry, and with it the wish to have one.
+            # The IR exports no value info for this value: the entry marks that it needs one.
             entry = onnx.ValueInfoProto()
             self._exporter.value(entry, value, "value_info")
             return entry
@@ -83,7 +83,7 @@ class Attacher:
         self, original: onnx.GraphProto, plain: onnx.GraphProto, values: dict[Any, ir.Value], residue: GraphResidue
     ) -> None:
         def made(value: ir.Value) -> onnx.TensorAnnotation:
-            # The IR takes an annotation without entries for none.
+            # The IR drops an annotation without entries.
             value.meta[QUANTIZATION] = {}
             entry = onnx.TensorAnnotation()
             self._exporter.annotation(entry, value)
@@ -98,7 +98,7 @@ class Attacher:
     def _initializers(
         self, original: onnx.GraphProto, plain: onnx.GraphProto, graph: ir.Graph, residue: GraphResidue
     ) -> None:
-        """Attach to the tensors; of two initializers of one name the last counts, and the others are dropped."""
+        """Attach residue to the tensors; of several initializers with the same name, only the last one is kept."""
         befores = {tensor.name: tensor for tensor in original.initializer}
         for after in plain.initializer:
             tensor = graph.initializers[after.name].const_value
@@ -126,7 +126,7 @@ class Attacher:
 
 
 def _shell(node: onnx.NodeProto, graphs: set[str]) -> onnx.NodeProto:
-    """Return a copy of a node without the contents of the attributes that are graphs."""
+    """Return a copy of a node without the contents of graph attributes."""
     copy = deepcopy(node)
     for attribute in copy.attribute:
         if attribute.name in graphs:
@@ -146,7 +146,7 @@ def _attach_entries(
     afters: dict[str, Any],
     made: Callable[[ir.Value], Any],
 ) -> tuple[list[Any], dict[str, int]]:
-    """Attach what a list says of values; return what is about others, and the places if the order is another now."""
+    """Attach list entries to values; return the entries without a value, and the positions if the order differs."""
     loose = []
     for name, before in befores.items():
         value = values.get(name) if name else None

@@ -1,6 +1,6 @@
-"""Bounds on models: sizes that the rest can handle, and consistent tensors.
+"""Bounds on models: sizes that the tool can handle, and consistent tensors.
 
-A file of a few hundred bytes can ask for gigabytes or for hours. Such files are refused with one line.
+A file of a few hundred bytes can demand gigabytes or hours. Such files are refused with a one-line message.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from surgery.operators.subgraphs import nested
 from surgery.storage.tensors import STRING, all_tensors, is_external, payload_size
 
 MOST_NODES: Final = 500_000
-"""Nodes of a model, those of functions counted for each call: what a graph of 100,000 takes, in time, is a minute."""
+"""Maximum number of nodes, with function bodies counted per call: a graph of 100,000 nodes takes about a minute."""
 
 LONGEST_NAME: Final = 1 << 16
-"""Bytes of the name of a node, a value, an operator or a tensor; those of exporters have at most a few hundred."""
+"""Maximum length of names of nodes, values, operators and tensors; exporters write at most a few hundred bytes."""
 
 _UNHURRIED: Final = 1 << 16
 _COUNT: Final = {
@@ -34,7 +34,7 @@ _TYPES: Final = frozenset(TensorProto.DataType.values()) - {0}
 
 
 def fault(model: ModelProto, size: int) -> tuple[str, str] | None:
-    """Say what is too much or wrong in a skeleton of so many bytes, and what to do about it; None when all is well."""
+    """Return the problem of a skeleton of `size` bytes, and its remedy; None if there is no problem."""
     count = len(model.graph.node)
     if count <= MOST_NODES and model.functions:
         count = _called(model)
@@ -64,7 +64,7 @@ def _called(model: ModelProto) -> int:
     """Count the nodes that a model has when each call of a function is replaced by its body."""
     functions = {(item.domain, item.name): item for item in model.functions}
     counts: dict[tuple[str, str], int] = {}
-    # Not by recursion: functions may call each other as deep as they like.
+    # Iterative instead of recursive: the nesting of function calls is unbounded.
     pending = list(functions)
     waiting: set[tuple[str, str]] = set()
     while pending:
@@ -77,7 +77,7 @@ def _called(model: ModelProto) -> int:
             pending += [inner for inner in missing if inner not in waiting]
         if pending[-1] is key:
             pending.pop()
-            # One that calls itself, however far around, is no valid model: the checker says so.
+            # A function that calls itself, directly or indirectly, is invalid; the checker reports it.
             counts[key] = _sum(functions[key].node, counts)
     return _sum(model.graph.node, counts)
 
@@ -100,7 +100,7 @@ def _names(nodes: Sequence[NodeProto]) -> Iterator[tuple[str, str]]:
 
 
 def _of_tensor(tensor: TensorProto) -> str:
-    """Return why a tensor is not what its type and dims say; empty when it is. Data elsewhere was looked at already."""
+    """Return how a tensor contradicts its type and dims; empty if it is consistent. External data is checked before."""
     kind = tensor.data_type
     if kind not in _TYPES:
         return f"has the unknown element type {kind}"
@@ -121,5 +121,5 @@ def _of_tensor(tensor: TensorProto) -> str:
 
 
 def _field(kind: int) -> str:
-    """Return the field whose entries are the elements of a type; those of other types share entries, or take two."""
+    """Return the field with one entry per element of a type; empty for types with packed or two-part entries."""
     return "int32_data" if kind in _IN_INT32 else _COUNT.get(kind, "uint64_data" if kind == 13 else "")

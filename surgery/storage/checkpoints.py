@@ -1,13 +1,13 @@
-"""Files of named tensors: safetensors, in one file or in shards with an index, and npz. Read and written in a stream.
+"""Files of named tensors: safetensors, in one file or in shards with an index, and npz. Reading and writing stream.
 
-PyTorch checkpoints and GGUF are read only, and no code in them is run.
+PyTorch checkpoints and GGUF are only read, and code in them is never run.
 
-.safetensors                    all types of ONNX but string, complex128 and those below 8 bits
+.safetensors                    all ONNX types except string, complex128 and types below 8 bits
 .safetensors.index.json         the same, in several files
-.npz                            the types that numpy itself has: no bfloat16, no float8, no string
+.npz                            the types of NumPy itself: no bfloat16, no float8, no string
 .npy                            one tensor, of the same types; read only
-.pt, .pth, .bin, .ckpt          what torch.save writes of tensors; read only, also *.bin.index.json
-.gguf                           llama.cpp's format, quantized types as float32; read only, with the package gguf
+.pt, .pth, .bin, .ckpt          tensors written by torch.save; read only, also *.bin.index.json
+.gguf                           the format of llama.cpp, quantized types as float32; read only, with the package gguf
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ FORMATS = (".safetensors", ".npz")
 
 
 def read_checkpoint(path: Path, weights: Weights, *, key: str | None = None) -> Checkpoint:
-    """List the tensors of a file, unread; `weights` keeps the file open for as long as they are used.
+    """List the tensors of a file without reading them; `weights` keeps the file open while they are used.
 
-    `key` is the key of a PyTorch checkpoint under which the weights are, where there are several such dicts.
-    Raises ModelFileError for a file that is missing, damaged or cut short, that would run code, and for what is listed
-    twice; UsageError for a key that is not there.
+    `key` is the key of the weights in a PyTorch checkpoint, if it has several dicts of tensors.
+
+    Raises ModelFileError for a file that is missing, damaged or truncated, that would run code, or that lists a tensor
+    twice, and UsageError for a key that does not exist.
     """
     if not path.is_file():
         what = "this is a directory" if path.is_dir() else "no such file"
@@ -63,10 +64,10 @@ READ = (*_READERS, *torch_files.SUFFIXES, ".safetensors.index.json")
 def write_checkpoint(
     path: Path, tensors: Sequence[Named], weights: Weights, *, shard_size: int | None = None, force: bool = False
 ) -> list[Path]:
-    """Write tensors into a file, or into files of `shard_size` bytes at most with an index; return the files.
+    """Write tensors to a file, or to files of at most `shard_size` bytes with an index; return the files.
 
-    The suffix says which format. Raises UsageError for a type that the format does not have, before anything is
-    written, and OutputError when something cannot be written.
+    The suffix determines the format. Raises UsageError for a type that the format does not support, before anything is
+    written, and OutputError if a file cannot be written.
     """
     if path.suffix == ".safetensors":
         return safetensors.write(path, tensors, weights, shard_size=shard_size, force=force)

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """Pause garbage collection: a third of the time would go into looking at a graph that is being built.
+    """Pause garbage collection, which would take a third of the time that it takes to build a graph.
 
-    It is for a `with` statement or a decorator. What is given back by counting references is so all the time.
+    Use it in a `with` statement or as a decorator. Reference counting still frees memory meanwhile.
     """
     before = gc.isenabled()
     gc.disable()

@@ -14,17 +14,17 @@ _FORMS = {
     "value_string": onnx_ir.AttributeType.STRING,
     "value_strings": onnx_ir.AttributeType.STRINGS,
 }
-"""The attributes that a Constant may have, and their types; in a wrong model `value` may be a sparse tensor."""
+"""The attributes of a Constant, and their types; in an invalid model, `value` may be a sparse tensor."""
 
 
 def constant_tensor(node: onnx_ir.Node) -> onnx_ir.TensorProtocol | None:
-    """Return the tensor that a Constant node gives, whichever attribute holds it; None for a sparse one."""
+    """Return the tensor of a Constant node, from any of its attributes; None for a sparse tensor."""
     attribute = next(iter(node.attributes.values()), None)
     if attribute is None or attribute.is_ref() or _FORMS.get(attribute.name) != attribute.type:
         return None
     match attribute.name:
         case "value":
-            # `as_tensor` checks the protocol member by member, which takes most of the time of some passes.
+            # `as_tensor` checks each member of the protocol, which would dominate the run time of some passes.
             tensor: onnx_ir.TensorProtocol = attribute.value
             return tensor
         case "value_int" | "value_ints":
@@ -40,7 +40,7 @@ def constant_tensor(node: onnx_ir.Node) -> onnx_ir.TensorProtocol | None:
 
 
 def constant_of(value: onnx_ir.Value) -> onnx_ir.TensorProtocol | None:
-    """Return the tensor of an initializer or of what a Constant makes, its elements unread; None for other values."""
+    """Return the tensor of an initializer or a Constant output, without reading its elements; None for other values."""
     if value.is_initializer():
         return value.const_value
     producer = value.producer()

@@ -1,8 +1,8 @@
-"""Files named by their content: `{sha256:12}` in a name stands for so many digits of the digest of what is written.
+"""Files named by their content: `{sha256:12}` in a name stands for 12 digits of the digest of the written content.
 
-The digest of a model in one file is that of the file, as `sha256sum` has it. Where weights are in other files, whose
-names the model holds, it is that of the model as it is with the data called `data`, `data_1`, ..., and of these files
-after it. So the same content has the same name, wherever it is written.
+The digest of a model in one file is the digest of the file, as `sha256sum` computes it. If weights are in other files,
+whose names are part of the model, it covers the model with the data files called `data`, `data_1`, ..., followed by
+these files. So the same content has the same name, wherever it is written.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _PIECE: Final = 8 << 20
 
 
 def neutral_name(number: int) -> str:
-    """Return what a data file is called in the model of which the digest is taken."""
+    """Return the name of a data file in the model when the digest is computed."""
     return f"data_{number}" if number else "data"
 
 
 def is_by_content(path: Path) -> bool:
-    """Return whether a file is to be named by its content. Raises UsageError for a field that is wrong."""
+    """Return whether a file is to be named by its content. Raises UsageError for an invalid field."""
     if _FIELD.search(str(path.parent)):
         raise UsageError(
             f"'{path}': a folder name cannot contain a digest", todo="use {sha256:12} in the name of the file"
@@ -54,7 +54,7 @@ def named(path: Path, digest: str) -> Path:
 
 
 def content_digest(pieces: Iterable[Piece], files: Iterable[DataFile], weights: Weights) -> str:
-    """Return the digest of a model, with neutral names in it, and of its data files. Weights are read in pieces."""
+    """Return the digest of a model with neutral file names, and of its data files. Weights are read in pieces."""
     digest = hashlib.sha256()
     for piece in pieces:
         _add(digest, piece, weights)

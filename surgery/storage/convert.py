@@ -21,18 +21,19 @@ from surgery.storage.skeleton import INLINE_LIMIT
 from surgery.storage.spill import rewrite_tensors, spill_large_tensors
 from surgery.storage.weights import Weights
 
-# What onnx_ir and protobuf raise for models that they cannot hold; SerdeError is a RuntimeError.
+# Exceptions of onnx_ir and protobuf for models that they cannot represent; SerdeError is a RuntimeError.
 _ERRORS: Final = (RuntimeError, ArithmeticError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
 
 
 def ir_from_proto(proto: onnx.ModelProto, weights: Weights | None = None) -> ir.Model:
-    """Return the IR of a skeleton; `proto` stays as it is.
+    """Return the IR of a skeleton; `proto` is not modified.
 
-    Large tensors are external ones that map their file when they are read. What the IR cannot carry is kept
-    in the `meta` of the objects it belongs to, and comes back with `proto_from_ir`. With `weights`, tensors
-    are read through its open files even when one of them was replaced since.
-    Raises ModelFileError with the reason when the graph cannot be held: a name that is made twice, text that
-    is not UTF-8.
+    Large tensors are external tensors that map their file when they are read. Parts that the IR cannot represent are
+    kept in the `meta` of the objects that they belong to, and are restored by `proto_from_ir`. With `weights`, tensors
+    are read through its open files, even if a file was replaced since.
+
+    Raises ModelFileError with the reason if the graph cannot be represented: a name that is produced twice, or text
+    that is not UTF-8.
     """
     copy = deepcopy(proto)
     adapter = Adapter()
@@ -48,9 +49,9 @@ def ir_from_proto(proto: onnx.ModelProto, weights: Weights | None = None) -> ir.
 def proto_from_ir(model: ir.Model, weights: Weights, *, limit: int = INLINE_LIMIT) -> onnx.ModelProto:
     """Return the skeleton of a model, and move its large tensors out of memory.
 
-    Tensors in memory of at least `limit` bytes are written to the scratch file of `weights` and replaced in
-    `model`, so that this happens once to each. Raises OutputError when the disk is full, ModelFileError when
-    the model cannot be written as ONNX.
+    Tensors in memory of at least `limit` bytes are written to the scratch file of `weights` and replaced in `model`, so
+    that each is written only once. Raises OutputError if the disk is full, and ModelFileError if the model cannot be
+    written as ONNX.
     """
     spill_large_tensors(model, weights, limit)
     with _quiet(), collection_paused(), _named_errors("the model cannot be written as ONNX"):
@@ -59,7 +60,7 @@ def proto_from_ir(model: ir.Model, weights: Weights, *, limit: int = INLINE_LIMI
 
 @contextmanager
 def _named_errors(what: str) -> Iterator[None]:
-    """Turn whatever onnx_ir or protobuf raises into a ModelFileError with the reason."""
+    """Convert exceptions of onnx_ir and protobuf to a ModelFileError with the reason."""
     try:
         yield
     except _ERRORS as error:
@@ -67,19 +68,19 @@ def _named_errors(what: str) -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """Return in one line what started a chain of errors."""
+    """Return the message of the first error in a chain, on one line."""
     while error.__cause__ is not None:
         error = error.__cause__
     text = " ".join(str(error).split())[:300]
     if isinstance(error, UnicodeDecodeError) or "'bytes'" in text or "got bytes" in text:
-        # protobuf gives bytes for text that it cannot decode, and onnx_ir wants names to be str.
+        # protobuf returns bytes for text that it cannot decode, and onnx_ir requires names to be str.
         return f"a name or another text in it is not UTF-8 ({text})"
     return text or type(error).__name__
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the warnings of onnx_ir about invalid graphs from stderr: the checker reports them."""
+    """Suppress the warnings of onnx_ir about invalid graphs: the checker reports them."""
     logger = logging.getLogger("onnx_ir.serde")
     before = logger.disabled
     logger.disabled = True

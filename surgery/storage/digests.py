@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from surgery.storage.weights import Weights
 
 STATEMENT_KEY: Final = "surgery.provenance"
-"""The metadata of a model that holds its statement of provenance, which no digest covers."""
+"""The metadata key of the provenance statement of a model, which is excluded from digests."""
 
 _PIECE: Final = 8 << 20
 
@@ -30,10 +30,10 @@ def file_digest(path: Path) -> str:
 
 
 def elements_digest(tensor: onnx.TensorProto, weights: Weights) -> str:
-    """Return the digest of the elements of a tensor, as `raw_data` has them: little-endian, narrow types packed.
+    """Return the digest of the elements of a tensor in the form of `raw_data`: little-endian, narrow types packed.
 
-    It does not depend on which field or file they are stored in. A range of a file is read once. Raises
-    ModelFileError when the file is gone.
+    It does not depend on the field or file in which they are stored. Each range of a file is read only once. Raises
+    ModelFileError if the file no longer exists.
     """
     if not is_external(tensor):
         return hashlib.sha256(_raw(tensor)).hexdigest()
@@ -44,7 +44,7 @@ def elements_digest(tensor: onnx.TensorProto, weights: Weights) -> str:
 
 
 def digest_all(tensors: Iterable[onnx.TensorProto], weights: Weights) -> None:
-    """Find the digests of all external tensors ahead, on all processors. Raises ModelFileError."""
+    """Compute the digests of all external tensors in advance, on all processors. Raises ModelFileError."""
     wanted = {external_reference(tensor) for tensor in tensors if is_external(tensor)} - weights.digests.keys()
     largest_first = sorted(wanted, key=lambda reference: reference.length, reverse=True)
     views = [weights.view(reference) for reference in largest_first]
@@ -60,7 +60,7 @@ def _digest(view: memoryview) -> str:
 
 
 def _raw(tensor: onnx.TensorProto) -> bytes:
-    """Return the elements of a tensor that is in its message."""
+    """Return the elements of a tensor that is stored in its message."""
     if tensor.data_type == STRING or tensor.HasField("raw_data"):
         return bytes_of(tensor)
     from onnx_ir import serde
@@ -68,5 +68,5 @@ def _raw(tensor: onnx.TensorProto) -> bytes:
     try:
         return bytes(serde.deserialize_tensor(tensor).tobytes())
     except (TypeError, ValueError):
-        # A broken tensor, with fewer elements than its dims say, still differs from others.
+        # An invalid tensor, with fewer elements than its dims require, must still differ from others.
         return bytes(tensor.SerializeToString(deterministic=True))

@@ -1,6 +1,7 @@
 """`ai.onnx` as an alias of the default domain.
 
-The specification knows both, and so does ONNX Runtime; onnx's checker, its inference and onnx-ir know the empty one.
+The specification and ONNX Runtime accept both names; the checker and the inference of onnx, and onnx-ir, accept only
+the empty one.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ from surgery.operators.subgraphs import nested
 
 ALIAS: Final = "ai.onnx"
 _WRITTEN: Final = bytes([len(ALIAS)]) + ALIAS.encode()
-"""How a text of just that is serialized."""
+"""The serialized string `ai.onnx`."""
 
 
 def _has_alias(proto: onnx.ModelProto) -> bool:
-    """Return whether a model calls the default domain by its other name, and may call it by none instead."""
+    """Return whether a model uses `ai.onnx` for the default domain, and may use the empty name instead."""
     if _WRITTEN not in proto.SerializeToString():
         return False
     imports: list[Any] = [proto.opset_import, *(function.opset_import for function in proto.functions)]
     versions = [{item.version for item in items if item.domain in ("", ALIAS)} for items in imports]
-    # Two versions of one domain, or functions in it, mean something that nobody but its maker knows.
+    # With two versions of the domain, or functions in it, the meaning is unclear.
     return all(len(found) <= 1 for found in versions) and all(f.domain != ALIAS for f in proto.functions)
 
 
 def without_alias(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model that calls the default domain by its empty name: a copy, if it did not."""
+    """Return the model with the empty name of the default domain: a copy if it used the alias."""
     if not _has_alias(proto):
         return proto
     copy = deepcopy(proto)
@@ -42,7 +43,7 @@ def without_alias(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _merge(imports: Any) -> None:
-    """Rename the import of the default domain, and leave one where both names are imported."""
+    """Rename the import of the default domain, and keep only one if both names are imported."""
     found = [item for item in imports if item.domain in ("", ALIAS)]
     for item in found[1:]:
         imports.remove(item)

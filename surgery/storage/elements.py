@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from surgery.storage.weights import Weights
 
 _PIECE: Final = 1 << 18
-"""Bytes that are compared at a time, so that both pieces stay in the cache."""
+"""Number of bytes compared at a time, so that both pieces stay in the cache."""
 
 
 def bytes_of(tensor: onnx.TensorProto) -> bytes:
-    """Return the elements of a tensor that is in its message, as bytes that only equal elements have."""
+    """Return the elements of a tensor stored in its message, as bytes that are equal only for equal elements."""
     if tensor.data_type == STRING:
         return b"".join(b"%d:%b" % (len(text), text) for text in tensor.string_data)
     if tensor.HasField("raw_data"):
@@ -26,7 +26,7 @@ def bytes_of(tensor: onnx.TensorProto) -> bytes:
     try:
         return bytes(numpy_helper.to_array(tensor).tobytes())
     except (TypeError, ValueError):
-        # A broken tensor, with fewer elements than its dims say, still differs from others.
+        # An invalid tensor, with fewer elements than its dims require, must still differ from others.
         return bytes(tensor.SerializeToString(deterministic=True))
 
 
@@ -44,7 +44,7 @@ def _view(tensor: onnx.TensorProto, weights: Weights) -> bytes | memoryview:
 
 
 def same_bytes(one: bytes | memoryview, other: bytes | memoryview) -> bool:
-    """Compare piece by piece, without a copy of either; a memoryview would compare byte by byte."""
+    """Compare piece by piece, without copying; comparing memoryviews would go byte by byte."""
     if len(one) != len(other):
         return False
     if not len(one):

@@ -1,8 +1,7 @@
-"""Turn an `onnx_ir.Model` into a skeleton, and restore everything that the IR could not represent.
+"""Convert an `onnx_ir.Model` to a skeleton, and restore everything that the IR could not represent.
 
-`onnx_ir.serde` is not used for the structure: it gives every initializer a value info, sorts metadata, drops
-trailing outputs without a name, doubles the metadata of tensors, logs to stderr, and raises on sparse
-attributes.
+`onnx_ir.serde` is not used for the structure: it adds a value info for every initializer, sorts metadata, drops
+trailing outputs without a name, duplicates the metadata of tensors, logs to stderr, and raises on sparse attributes.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from surgery.storage.merging import ordered
 from surgery.storage.residue import KEY, GraphResidue, Residue
 from surgery.storage.tensors import STRING, refer
 
-# In the `meta` of a value that onnx_ir found a quantization annotation for (the key is onnx_ir's)
+# Key in the `meta` of a value with a quantization annotation, defined by onnx_ir
 QUANTIZATION: Final = "quant_parameter_tensor_names"
-# The first IR version whose functions hold value infos
+# The first IR version in which functions have value infos
 _FUNCTION_VALUE_INFO: Final = 10
 
 _Type = ir.AttributeType
@@ -39,7 +38,7 @@ _RAW_MESSAGES: Final = {
 
 
 class Exporter:
-    """Build the messages of one model. Without `restore`, residue is left out."""
+    """Builds the messages of one model. Without `restore`, residue is left out."""
 
     def __init__(self, ir_version: int, *, restore: bool = True) -> None:
         self._restore = restore
@@ -66,7 +65,7 @@ class Exporter:
         """Export a value as graph input, graph output or value info."""
         out.name = value.name or ""
         if value.type is not None:
-            # Without a type there is no place for a shape.
+            # Without a type, a shape cannot be stored.
             _type(out.type, value.type, value.shape)
         _set_text(out, "doc_string", value.doc_string)
         _entries(out.metadata_props, value.metadata_props)
@@ -80,7 +79,7 @@ class Exporter:
 
     def node_shell(self, out: onnx.NodeProto, node: ir.Node) -> None:
         """Export a node without the subgraphs in its attributes."""
-        # Nearly all the time of an export goes into this: no loop over fields, no generator.
+        # Nearly all of the export time is spent here, so there is no loop over fields and no generator.
         out.op_type = node.op_type
         if name := node.name:
             out.name = name
@@ -101,7 +100,7 @@ class Exporter:
         self._odd_parts(out, node)
 
     def _odd_parts(self, out: onnx.NodeProto, node: ir.Node) -> None:
-        """Export what hardly any node has."""
+        """Export the parts that few nodes have."""
         for configuration in node.device_configurations:
             out.device_configurations.append(serde.serialize_node_device_configuration(configuration))
         if self._restore:
@@ -128,7 +127,7 @@ class Exporter:
                 self._attribute(out.attribute_proto.add(), attribute)
 
     def tensor(self, out: onnx.TensorProto, tensor: ir.TensorProtocol) -> None:
-        """Export a tensor. A large one is external by now."""
+        """Export a tensor. Large tensors are already external."""
         if is_a(tensor, serde.TensorProtoTensor):
             out.CopyFrom(tensor.raw)
             if {entry.key: entry.value for entry in out.metadata_props} != tensor.metadata_props:
@@ -219,7 +218,7 @@ class Exporter:
     def _value_infos(self, out: Any, values: Sequence[ir.Value], residue: GraphResidue, known: set[str | None]) -> None:
         """Export the value infos of a graph: those of its own values, and the loose ones.
 
-        A loose one is left out when a value has got its name since: it would describe the wrong thing.
+        A loose one is left out if a value has its name now, because it would describe the wrong value.
         """
         loose = [entry for entry in residue.loose_values if entry.name not in known]
         if not loose:
@@ -283,7 +282,7 @@ class Exporter:
                 residue.restore(out)
 
     def _put_back_role(self, out: Any, value: ir.Value, role: str) -> None:
-        """Merge the residue of a value in one of its roles: its messages differ from role to role."""
+        """Merge the residue of a value in one of its roles, each of which has its own message."""
         if self._restore and value.meta:
             residue = value.meta.get(KEY, {}).get(role)
             if residue is not None:
@@ -295,7 +294,7 @@ class Exporter:
 
 
 def graph_values(graph: ir.Graph, nodes: Iterable[ir.Node] | None = None) -> Iterable[ir.Value]:
-    """Return the values that belong to a graph: inputs, initializers, outputs of `nodes`, by default all; each once."""
+    """Return the values of a graph, each once: inputs, initializers, and outputs of `nodes` (by default, all nodes)."""
     values = dict.fromkeys(graph.inputs)
     values.update(dict.fromkeys(graph.initializers.values()))
     for node in graph if nodes is None else nodes:
@@ -314,9 +313,9 @@ def _function_values(function: ir.Function) -> Iterable[ir.Value]:
 def _split_values(values: Iterable[ir.Value], *, ports: bool) -> tuple[list[ir.Value], list[ir.Value]]:
     """Return the values that get a value info, and those with a quantization annotation.
 
-    A value is marked when the original had a value info for it that the IR alone would not give it. Others get
-    one when there is something to say, and no tensor of an initializer says it; inputs and outputs only where
-    `ports` asks for it, because those of a graph have infos of their own, and those of a function do not.
+    A value is marked if the original had a value info for it that the plain export would lack. Other values get one if
+    there is something to describe that no initializer tensor contains; inputs and outputs only with `ports`, because
+    inputs and outputs of a graph have their own declarations, and those of a function do not.
     """
     described, annotated = [], []
     for value in values:
@@ -334,7 +333,7 @@ def _split_values(values: Iterable[ir.Value], *, ports: bool) -> tuple[list[ir.V
 
 
 def _unnamed(node: ir.Node) -> str:
-    """Refuse an input without a name: it would silently become one that is left out."""
+    """Refuse an input without a name: it would silently become an omitted input."""
     raise ValueError(f"node '{node.name}' ({node.op_type}) uses a value without a name")
 
 
@@ -365,7 +364,7 @@ def _strings(tensor: ir.TensorProtocol) -> list[bytes]:
 
 
 def _messages(out: onnx.AttributeProto, field: str, value: Any) -> None:
-    """Export a type or a sparse tensor, or several: as an IR type where the IR has one, else as it came."""
+    """Export types or sparse tensors: IR types are converted, and other messages are copied unchanged."""
     several = isinstance(value, list | tuple)
     for item in value if several else [value]:
         target = getattr(out, field).add() if several else getattr(out, field)
@@ -378,7 +377,7 @@ def _messages(out: onnx.AttributeProto, field: str, value: Any) -> None:
 
 
 def _type(out: onnx.TypeProto, kind: ir.TypeProtocol, shape: ir.ShapeProtocol | None) -> None:
-    """Export a type; the shape belongs to the tensor at its bottom."""
+    """Export a type; the shape belongs to the innermost tensor type."""
     if kind.denotation:
         out.denotation = kind.denotation
     if isinstance(kind, _TENSOR_TYPES):

@@ -1,4 +1,4 @@
-"""The weights of a model as a file of tensors: safetensors, optionally sharded, or npz, without loading them."""
+"""Export of the weights of a model to a tensor file, safetensors (optionally sharded) or npz, without loading them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written: the files, the number of tensors, and their bytes."""
+    """The result of an export: the files, the number of tensors, and their total bytes."""
 
     files: tuple[Path, ...]
     tensors: int
@@ -38,11 +38,11 @@ def export_weights(
     shard_size: int | None = None,
     force: bool = False,
 ) -> Exported:
-    """Write the initializers of a model, subgraphs included, under their names; `names` are globs that pick some.
+    """Write the initializers of a model, including subgraphs, under their names; `names` are globs that select some.
 
-    The suffix of `path` says the format, .safetensors or .npz; `shard_size` (bytes) divides the first into files with
-    an index. Raises UsageError for a type that the format does not have, a name that two initializers have, and a
-    glob that nothing fits.
+    The suffix of `path` determines the format, .safetensors or .npz; with `shard_size` (bytes), .safetensors is split
+    into files with an index. Raises UsageError for a type that the format does not support, a name that two
+    initializers have, and a glob without matches.
     """
     stored = storage.opened(model)
     tensors = _picked(list(_initializers(stored.proto.graph)), names)

@@ -1,4 +1,4 @@
-"""Atomic writing of files: a reader finds the old one or the new one, never a partial one."""
+"""Atomic writing of files: a reader finds the old file or the new file, never a partial one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _BUFFER: Final = 1 << 22
 _COPY_STEP: Final = 1 << 25
 
-# What the kernel says when it cannot copy between these two files: then the bytes go through memory.
+# Errors of the kernel if it cannot copy between two files; the bytes are then copied through memory.
 _NO_KERNEL_COPY: Final = frozenset(
     {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF, errno.ETXTBSY}
 )
@@ -41,7 +41,7 @@ _REMEDIES: Final = {
 
 @contextmanager
 def output_errors(path: Path) -> Iterator[None]:
-    """Turn a failure of the operating system into an OutputError about `path`."""
+    """Convert an error of the operating system to an OutputError about `path`."""
     try:
         yield
     except OSError as error:
@@ -51,10 +51,10 @@ def output_errors(path: Path) -> Iterator[None]:
 
 
 class NewFile:
-    """A file next to its target under a passing name; `commit` puts it in place, and leaving without removes it.
+    """A temporary file next to its target; `commit` moves it into place, and leaving the block without it removes it.
 
-    Its mode is that of the file it replaces, or of `like`, else what the umask leaves of 0666. What killed processes
-    left in the folder goes away first.
+    Its mode is that of `like`, or of the replaced file, or else 0666 without the umask. Leftovers of killed processes
+    in the folder are removed first.
     """
 
     def __init__(self, target: Path, like: Path | None = None) -> None:
@@ -62,7 +62,7 @@ class NewFile:
         self._path, self._fd = create(target)
         with suppress(FileNotFoundError):
             os.fchmod(self._fd, stat.S_IMODE((like or target).stat().st_mode))
-        self._on_its_way = 0  # the bytes before it are being written to the disk
+        self._on_its_way = 0  # the bytes before this offset are being written to disk
 
     def __enter__(self) -> NewFile:
         return self
@@ -71,7 +71,7 @@ class NewFile:
         self.discard()
 
     def discard(self) -> None:
-        """Remove the file, unless it is in place already."""
+        """Remove the file, unless it was committed."""
         if self._fd >= 0:
             self._path.unlink(missing_ok=True)
             gone(self._path)
@@ -83,7 +83,7 @@ class NewFile:
         return self._fd
 
     def seek(self, offset: int) -> None:
-        """Go on writing at `offset`; bytes that are skipped read as zeros."""
+        """Continue writing at `offset`; skipped bytes read as zeros."""
         self._on_its_way = os.lseek(self._fd, offset, os.SEEK_SET)
 
     def write(self, parts: Iterable[Piece], weights: Weights) -> None:
@@ -103,16 +103,16 @@ class NewFile:
         _write_all(self._fd, small)
 
     def _send(self) -> None:
-        """Let the disk begin with what there is, so that it is not idle until all is copied."""
+        """Start writing the copied bytes to disk, so that the disk is not idle until everything is copied."""
         here = os.lseek(self._fd, 0, os.SEEK_CUR)
         if here - self._on_its_way >= _COPY_STEP:
-            # The advice concerns pages in memory; what is not on disk yet stays there, and is sent.
+            # The advice drops only clean pages from memory; dirty pages are kept, and their writeback starts.
             with suppress(OSError):
                 os.posix_fadvise(self._fd, self._on_its_way, here - self._on_its_way, os.POSIX_FADV_DONTNEED)
             self._on_its_way = here
 
     def stream(self) -> BinaryIO:
-        """Open the file once more, for what writes to a file object."""
+        """Open the file a second time, for writers that need a file object."""
         return os.fdopen(os.dup(self._fd), "wb")
 
     def write_text(self, text: str) -> None:
@@ -124,9 +124,9 @@ class NewFile:
         os.fsync(self._fd)
 
     def commit(self, target: Path) -> None:
-        """Make the bytes durable and let the file take the place of `target`."""
+        """Make the bytes durable, and replace `target` by the file."""
         self.sync()
-        # It stays locked until it has its name. A signal that comes with that finds it noted.
+        # It stays locked until it has its final name, and is recorded before, in case a signal arrives.
         _placed[target] = os.fstat(self._fd).st_ino
         self._path.replace(target)
         gone(self._path)
@@ -140,11 +140,11 @@ class NewFile:
 
 
 _placed: dict[Path, int] = {}
-"""The files that this process puts in place, in their order, with the inode that each has then."""
+"""The files that this process committed, in order, with their inodes."""
 
 
 def written() -> list[Path]:
-    """Return the files that this process has put in place, as far as they are still there."""
+    """Return the files that this process committed and that still exist."""
     found = []
     for path, inode in _placed.items():
         with suppress(OSError):
@@ -154,15 +154,15 @@ def written() -> list[Path]:
 
 
 def write_texts(texts: Mapping[Path, str]) -> None:
-    """Write small text files, each one whole or not at all, and none when one of them cannot be begun.
+    """Write small text files, each completely or not at all, and none if one of them cannot be created.
 
-    Files that exist are replaced.
+    Existing files are replaced.
     """
     write_together({path: partial(NewFile.write_text, text=staging.shown(text)) for path, text in texts.items()})
 
 
 def write_together(contents: Mapping[Path, Callable[[NewFile], None]]) -> None:
-    """Write files, of which none takes its place before all are complete. Raises OutputError."""
+    """Write files; none is moved into place before all are complete. Raises OutputError."""
     with ExitStack() as stack:
         files = {}
         for path, write in contents.items():
@@ -177,10 +177,10 @@ def write_together(contents: Mapping[Path, Callable[[NewFile], None]]) -> None:
 
 
 def copy_range(source: Source, offset: int, length: int, target: int) -> None:
-    """Copy a range of a file to the current position of a new one, in the kernel where that is possible.
+    """Copy a range of a file to the current position of a new file, in the kernel if possible.
 
-    Holes of the source stay holes. Raises ModelFileError when the source is shorter than it was, OSError when the
-    target cannot be written.
+    Holes of the source remain holes. Raises ModelFileError if the source became shorter, and OSError if the target
+    cannot be written.
     """
     begin = os.lseek(target, 0, os.SEEK_CUR)
     if offset + length > os.fstat(source.fd).st_size:
@@ -194,7 +194,7 @@ def copy_range(source: Source, offset: int, length: int, target: int) -> None:
 
 
 def _data_ranges(fd: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Yield the parts of a range that are not holes; all of it where the file system has none."""
+    """Yield the parts of a range that are not holes; the whole range if the file system does not support holes."""
     while start < stop:
         try:
             begin = os.lseek(fd, start, os.SEEK_DATA)
@@ -224,7 +224,7 @@ def _copy_data(source: Source, offset: int, length: int, target: int) -> None:
             in_kernel = False
             continue
         if copied == 0 and in_kernel:
-            # Some file systems answer so instead of saying that they cannot.
+            # Some file systems return 0 instead of an error if they do not support it.
             in_kernel = False
         elif copied == 0:
             raise ModelFileError(
@@ -241,7 +241,7 @@ def _write_all(target: int, data: bytes | bytearray) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in a folder durable, where the file system can."""
+    """Make renames in a folder durable, if the file system supports it."""
     with suppress(OSError):
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -36,6 +36,6 @@ def opened(url: str, doing: str = "read", *, output: bool = False) -> tuple[Abst
 
 
 def _require_package(name: str, url: str) -> None:
-    """Raise UsageError if a file system was made whose package is imported late."""
+    """Raise UsageError if a file system was created whose package is imported lazily and missing."""
     if PACKAGES.get(name) == "aiohttp" and find_spec("aiohttp") is None:
         raise missing(url)

@@ -1,4 +1,4 @@
-"""Recognize files that are not ONNX models, by their first bytes, then by name, with a remedy."""
+"""Recognize files that are not ONNX models, first by their initial bytes, then by name, and suggest a remedy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from surgery.storage.messages import Foreign
 from surgery.storage.text_formats import is_text
 
 HEAD: Final = 1 << 16
-"""Bytes at the start of a file that are looked at."""
+"""Number of bytes examined at the start of a file."""
 
 
 _TORCH: Final = "load it in PyTorch and export it with torch.onnx.export(model, args, 'model.onnx', dynamo=True)"
@@ -56,7 +56,7 @@ FORMATS_OF_OUTPUTS: Final[dict[str, tuple[str, str]]] = {
         ("this format", "name a file that ends in .onnx"),
     ),
 }
-"""Extensions of outputs that would say something else than what is written."""
+"""Extensions of outputs that denote another format than the written one."""
 
 _PACKED: Final = {
     b"\x1f\x8b": ("gzip", "gunzip"),
@@ -64,7 +64,7 @@ _PACKED: Final = {
     b"\xfd7zXZ": ("xz", "unxz"),
     b"\x28\xb5\x2f\xfd": ("zstd", "unzstd"),
 }
-"""The first bytes of packed files, what packs them, and what unpacks them."""
+"""The first bytes of compressed files, with the compressor and the command that decompresses."""
 
 _MARKS: Final = (
     (0, b"version https://git-lfs", _POINTER),
@@ -78,7 +78,7 @@ _MARKS: Final = (
 
 
 def recognized(path: Path, data: memoryview) -> Foreign | None:
-    """Return what a file with these bytes is, which could not be read as a model; None if nothing is known about it."""
+    """Return the format of a file with these bytes that could not be read as a model; None if it is unknown."""
     head = bytes(data[:HEAD])
     for offset, mark, found in _MARKS:
         if head[offset : offset + len(mark)] == mark:
@@ -91,7 +91,7 @@ def recognized(path: Path, data: memoryview) -> Foreign | None:
 
 
 def recognized_folder(path: Path) -> Foreign | None:
-    """Return what a folder is that another format consists of; None for a plain one."""
+    """Return the format of a folder that is a model of another format; None for a plain folder."""
     if (path / "saved_model.pb").is_file():
         return Foreign("a TensorFlow SavedModel", messages.SAVED.todo.replace("FOLDER", str(path)))
     if (path / "Manifest.json").is_file() and path.suffix == ".mlpackage":
@@ -153,7 +153,7 @@ def _inside(names: list[str]) -> str:
 
 
 def _pickled(path: Path, head: bytes) -> Foreign | None:
-    # Protocols 2 to 5 begin with their number and end with a full stop; the old format of torch.save begins with a
+    # Protocols 2 to 5 begin with their number and end with a period; the old format of torch.save begins with a
     # magic number in a pickle.
     if re.match(rb"\x80[\x02-\x05]", head) is None or path.suffix in (".onnx", ""):
         return _PICKLE if re.match(rb"\x80[\x02-\x05](\x95|\x8a\x0a|c|\}|ctorch|\x8c)", head) else None
@@ -167,7 +167,7 @@ def _safetensors(path: Path, head: bytes) -> Foreign | None:
 
 
 def _text(path: Path, head: bytes) -> Foreign | None:
-    """Look at a file that is text."""
+    """Return the format of a text file; None if it is not text."""
     if not is_text(head[:1024]):
         return None
     start = head.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
@@ -227,6 +227,6 @@ _EXTENSIONS: Final = {
 
 
 def _by_name(path: Path) -> Foreign | None:
-    """Go by the extension, where the content says nothing."""
+    """Return the format by the extension, if the content is inconclusive."""
     found = _EXTENSIONS.get(path.suffix.lower())
     return None if found is None else Foreign(f"not an ONNX model, but, judging by its name, {found.what}", found.todo)

@@ -1,7 +1,7 @@
-"""The GGUF format of llama.cpp, read with its own package. Quantized tensors become float32 as that package does it.
+"""The GGUF format of llama.cpp, read with its own package, which also dequantizes quantized tensors to float32.
 
-https://github.com/ggml-org/ggml/blob/master/docs/gguf.md: dims are there from the innermost one outwards, so that
-they are turned round here; the elements lie as in ONNX.
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md: dims are stored from the innermost one outwards, so they are
+reversed here; the elements are in the same order as in ONNX.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _entry(path: Path, tensor: ReaderTensor, source: Source, weights: Weights) -
 
 
 def _dequantized(path: Path, tensor: ReaderTensor, dims: tuple[int, ...], weights: Weights) -> Callable[[], Reference]:
-    """Return where the elements lie: in the scratch file, converted a few rows at a time."""
+    """Return a function that writes the dequantized elements to the scratch file, a few rows at a time."""
 
     def place() -> Reference:
         reference = weights.spill(_rows(path, tensor))

@@ -1,7 +1,7 @@
-"""Names given by users: exact or as globs, with suggestions for unknown ones.
+"""Names given by users, exact or as globs, with suggestions for unknown ones.
 
-In a glob `*` stands for any letters, slashes too, and `?` for one. Brackets stand for themselves, for names such as
-`model[0]/Relu` are common.
+In a glob, `*` stands for any characters, including slashes, and `?` for one character. Brackets are literal, because
+names such as `model[0]/Relu` are common.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WILD = re.compile(r"[*?]")
 
 @dataclass(frozen=True)
 class Globs:
-    """Names and globs, any of which may fit."""
+    """Names and globs, any of which may match."""
 
     texts: tuple[str, ...]
 
@@ -32,7 +32,7 @@ class Globs:
         return re.compile("|".join(wild), re.DOTALL) if wild else None
 
     def fit(self, name: str) -> bool:
-        """Return whether one of them is this name, or fits it."""
+        """Return whether a name or glob matches this name."""
         return name in self._whole or (self._pattern is not None and self._pattern.fullmatch(name) is not None)
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ def _translated(glob: str) -> str:
 
 
 def nearest(text: str, known: Iterable[str]) -> list[str]:
-    """Return the few names that are most like a text: first those that contain it, then those that are spelt alike."""
+    """Return the few names most similar to a text: first those that contain it, then those with similar spelling."""
     names = list(dict.fromkeys(name for name in known if name))
     wanted = _WILD.sub("", text).lower()
     containing = [name for name in names if wanted and wanted in name.lower()][:_MOST_TOLD]
@@ -53,6 +53,6 @@ def nearest(text: str, known: Iterable[str]) -> list[str]:
 
 
 def did_you_mean(text: str, known: Iterable[str]) -> str:
-    """Ask for the nearest names: "did you mean 'x' or 'y'?"; empty where none is near."""
+    """Return a suggestion of the nearest names, "did you mean 'x' or 'y'?"; empty if none is near."""
     near = [f"'{name}'" for name in nearest(text, known)]
     return f"did you mean {' or '.join([', '.join(near[:-1]), near[-1]] if near[1:] else near)}?" if near else ""

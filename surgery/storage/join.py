@@ -1,4 +1,4 @@
-"""Join a skeleton and its weights on the wire: plan the bytes of the model file without reading them."""
+"""Join a skeleton and its weights at the wire level: plan the bytes of the model file without reading them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _PAGE: Final = 4096
 _SMALL_ALIGNMENT: Final = 64
-# From this size on a tensor starts a page, so that it can be mapped on its own.
+# Tensors from this size on start at a page boundary, so that they can be mapped individually.
 _PAGE_FROM: Final = 1 << 20
 
 
@@ -31,7 +31,7 @@ class DataFile:
         self._alignment = alignment
 
     def place(self, reference: Reference) -> Reference:
-        """Return where a range will lie in the file; a range that is asked for twice is stored once."""
+        """Return the location of a range in the planned file; a range requested twice is stored once."""
         if reference not in self.parts:
             alignment = max(_PAGE if reference.length >= _PAGE_FROM else _SMALL_ALIGNMENT, self._alignment)
             self.parts[reference] = -(-self.end // alignment) * alignment
@@ -39,7 +39,7 @@ class DataFile:
         return Reference(self.name, self.parts[reference], reference.length)
 
     def lies_in(self, path: Path, weights: Weights) -> bool:
-        """Return whether the file at this path is the planned one already: each range is where it should."""
+        """Return whether the file at this path already equals the plan: each range is at its planned offset."""
         location = str(path).lstrip("/")
         if not weights.uses(path) or path.stat().st_size != self.end or weights.source(location).changed():
             return False
@@ -47,9 +47,9 @@ class DataFile:
 
 
 class DataFiles:
-    """The plan of all external data: one file, or several of `shard_size` bytes at most, named by their number from 0.
+    """The plan of all external data: one file, or several of at most `shard_size` bytes, named by their number from 0.
 
-    A tensor above that has a separate file.
+    A larger tensor gets a separate file.
     """
 
     def __init__(self, names: Callable[[int], str], shard_size: int | None = None, alignment: int = 1) -> None:
@@ -60,7 +60,7 @@ class DataFiles:
         self._homes: dict[Reference, DataFile] = {}
 
     def place(self, reference: Reference) -> Reference:
-        """Return where a range will lie; a range that is asked for twice is stored once."""
+        """Return the planned location of a range; a range requested twice is stored once."""
         if reference not in self._homes:
             self._homes[reference] = self._with_room(reference.length)
         return self._homes[reference].place(reference)
@@ -72,9 +72,9 @@ class DataFiles:
 
 
 class Joiner(Rewriter):
-    """Put the data of external tensors back, into their message or into data files.
+    """Puts the data of external tensors back, into their messages or into data files.
 
-    `outside` decides for each tensor that may be outside the model file whether it does.
+    `outside` decides, for each tensor that may be outside the model file, whether it goes there.
     """
 
     def __init__(
@@ -95,12 +95,12 @@ class Joiner(Rewriter):
         return self._bytes.find(b"location", start, stop) >= 0
 
     def tensor(self, start: int, stop: int, attached: bool) -> Pieces | None:
-        """Put the data of one tensor where it belongs."""
+        """Return the message of a tensor with its data inside, or with a reference to a data file."""
         tensor = onnx.TensorProto.FromString(self._bytes[start:stop])
         if not is_external(tensor):
             return None
         reference = external_reference(tensor)
-        # The bytes must be there before anything is written.
+        # Check that the bytes exist before anything is written.
         self._weights.view(reference)
         if not attached and self._outside(reference):
             refer(tensor, self._data.place(reference))
@@ -111,7 +111,7 @@ class Joiner(Rewriter):
 
 
 def _inline(tensor: onnx.TensorProto, reference: Reference, encoding: Encoding | None) -> Pieces:
-    """Return a tensor message with its payload inside, encoded as it was, else as raw data."""
+    """Return a tensor message with its payload, in the original encoding if known, or else as raw data."""
     tensor.ClearField("external_data")
     tensor.ClearField("data_location")
     number = RAW_DATA
@@ -119,7 +119,7 @@ def _inline(tensor: onnx.TensorProto, reference: Reference, encoding: Encoding |
     if encoding is not None:
         if encoding.default_location:
             tensor.data_location = onnx.TensorProto.DEFAULT
-        # Typed fields suit their own data types only: the bits may have been given another one since.
+        # Typed fields are valid only for their own data types, and the data type may have changed since.
         if encoding.data_type == tensor.data_type:
             number, wire = encoding.field, encoding.wire
     head, tail = _cut(tensor.SerializeToString(), number)
@@ -135,7 +135,7 @@ def _inline(tensor: onnx.TensorProto, reference: Reference, encoding: Encoding |
 
 
 def _cut(message: bytes, number: int) -> tuple[bytes, bytes]:
-    """Cut a message where a field of this number belongs, in the order that protobuf itself writes."""
+    """Split a message at the position of a field of this number, in the order that protobuf itself writes."""
     for field in fields(message, 0, len(message)):
         if field[0] > number:
             return message[: field[2]], message[field[2] :]

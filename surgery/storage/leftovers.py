@@ -1,12 +1,12 @@
 """Recognize temporary files of killed processes, and remove them on the next write.
 
-Whatever is under a passing name is locked by the process that writes it. The kernel lets go of a lock when the
-process ends, however it ends. So a passing name whose lock is free is a leftover, and one whose lock is held belongs
-to somebody at work. A lock is taken right after the file is made: who finds the file in between takes the lock first,
-removes the file, and its maker sees that and makes another one. Where a file system has no locks, nothing is removed.
+Every file with a temporary name is locked by the process that writes it. The kernel releases a lock when the process
+ends, however it ends. So a temporary file that is not locked is a leftover, and a locked one is in use. The lock is
+taken right after the file is created. If another process finds the file before that, it takes the lock and removes the
+file; the creator detects this and creates another file. On file systems without locks, nothing is removed.
 
-A process that ends in order removes its own: it notes each name before there is anything under it, and until after that
-is gone, so that no signal comes in between.
+A process that ends normally removes its own files: it records each name before creating the file, and until after
+removing it, so that a signal in between does no harm.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ _JOURNAL: Final = ".files"
 _SCRATCH: Final = "surgery-scratch-"
 _SCRATCHES: Final = re.compile(f"{_SCRATCH}[a-z0-9_]{{8}}")
 _LOCK: Final = "surgery.lock"
-_LONGEST: Final = 200  # bytes of the name of a target, so that what is added fits into the 255 of a file's name
+_LONGEST: Final = 200  # maximum bytes of the target name, so that the additions fit into the 255 bytes of a file name
 
 Stamp = list[int]
-"""What a file is known by under whatever name: its inode, its bytes, and when they were written."""
+"""The identity of a file under any name: its inode, size and modification time."""
 
 
 _begun: Final[dict[Path, int]] = {}
-"""What may be under a passing name, with the process that began it."""
+"""Temporary paths that may exist, with the process that created them."""
 
 
 def begin(path: Path) -> Path:
-    """Note what is about to be made, so that it goes away when the process ends."""
+    """Record a path that is about to be created, so that it is removed when the process ends; return it."""
     _begun[path] = os.getpid()
     return path
 
 
 def gone(path: Path) -> None:
-    """Note that it is gone, or in place."""
+    """Record that a temporary path was removed or moved into place."""
     _begun.pop(path, None)
 
 
 @atexit.register
 def _remove_begun() -> None:
-    """Remove what was begun and is still there: an interrupt came before its owner had it, or while it went."""
+    """Remove recorded paths that still exist, because an interrupt came during their creation or removal."""
     for path, owner in list(_begun.items()):
         if owner == os.getpid():
             with suppress(OSError):
@@ -63,7 +63,7 @@ def _remove_begun() -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove what is under a passing name, of what kind it may be."""
+    """Remove a temporary file, journal or folder."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
         return
@@ -74,12 +74,12 @@ def _remove(path: Path) -> None:
 
 
 def passing_name(target: str, suffix: str = ".tmp") -> str:
-    """Return a name that no other file has, for what is to become `target`."""
+    """Return a unique temporary name for a file that will become `target`."""
     return f".{os.fsdecode(os.fsencode(target)[:_LONGEST])}.surgery-{secrets.token_hex(4)}{suffix}"
 
 
 def create(target: Path, suffix: str = ".tmp") -> tuple[Path, int]:
-    """Make a locked file next to its target; return its path and a descriptor. Raises OSError."""
+    """Create a locked file next to its target; return its path and a descriptor. Raises OSError."""
     while True:
         path = begin(target.with_name(passing_name(target.name, suffix)))
         try:
@@ -95,7 +95,7 @@ def create(target: Path, suffix: str = ".tmp") -> tuple[Path, int]:
 
 @contextmanager
 def passing_folder(parent: Path, name: str) -> Iterator[Path]:
-    """Make a locked folder that is gone in the end, with all that was not moved out of it. Raises OSError."""
+    """Create a locked folder that is removed at the end, with everything that was not moved out. Raises OSError."""
     sweep(parent)
     path = begin(parent / passing_name(name))
     fd = -1
@@ -112,7 +112,7 @@ def passing_folder(parent: Path, name: str) -> Iterator[Path]:
 
 
 def _hold(fd: int) -> bool:
-    """Lock a new file for as long as this process has it open; False when somebody has removed it before."""
+    """Lock a new file while this process has it open; return False if another process removed it before."""
     with suppress(OSError):
         fcntl.flock(fd, fcntl.LOCK_EX)
     return os.fstat(fd).st_nlink > 0
@@ -120,7 +120,7 @@ def _hold(fd: int) -> bool:
 
 @contextmanager
 def _abandoned(path: Path) -> Iterator[int | None]:
-    """Open and lock what no living process holds, and give its descriptor; None where one does, or nobody knows."""
+    """Open and lock a path that no living process has locked, and yield its descriptor; None if that is not certain."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -139,13 +139,13 @@ def _abandoned(path: Path) -> Iterator[int | None]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove from a folder what killed processes were writing there."""
+    """Remove the temporary files of killed processes from a folder."""
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries if _PASSING.fullmatch(entry.name)]
     except OSError:
         return
-    # Journals last: what they say depends on nothing that is removed here, but a model in place must be seen whole.
+    # Journals come last: they do not depend on the files removed here, but the current model must be complete.
     for name in sorted(names, key=lambda name: name.endswith(_JOURNAL)):
         path = folder / name
         with suppress(OSError), _abandoned(path) as fd:
@@ -160,10 +160,10 @@ def sweep(folder: Path) -> None:
 
 
 class Journal:
-    """Notes which data files a model on its way to `target` brings along.
+    """Records the data files of a model that is being written to `target`.
 
-    They take their names before the model that needs them takes its own. In the end, or after the process was killed
-    the next time that somebody writes into the folder, those go away that the model in place does not name.
+    Data files are moved into place before the model that refers to them. At the end, or at the next write to the folder
+    if the process was killed, the recorded files are removed that the current model does not refer to.
     """
 
     def __init__(self, target: Path) -> None:
@@ -183,7 +183,7 @@ class Journal:
             os.close(self._fd)
 
     def note(self, name: str, fd: int) -> None:
-        """Note a file that is complete, and about to take its name."""
+        """Record a file that is complete and about to be moved into place."""
         stamp = _stamp(os.fstat(fd))
         lines = _line([name, stamp]) if self._noted else _line(self._target.name) + _line([name, stamp])
         self._noted.append((name, stamp))
@@ -200,9 +200,9 @@ def _stamp(found: os.stat_result) -> Stamp:
 
 
 def _finish(journal: Path, fd: int) -> None:
-    """Remove what a journal notes and no model needs; the journal too, once there is nothing more to remove."""
+    """Remove the recorded files that no model needs, and the journal if none of them is needed."""
     with open(fd, "rb", closefd=False) as file:
-        lines = file.read().split(b"\n")[:-1]  # of a line that was cut off nothing was renamed yet
+        lines = file.read().split(b"\n")[:-1]  # the file of a truncated line was not renamed yet
     try:
         target, *noted = map(json.loads, lines)
         done = _remove_unnamed(journal.with_name(target), noted)
@@ -213,7 +213,7 @@ def _finish(journal: Path, fd: int) -> None:
 
 
 def _remove_unnamed(target: Path, noted: list[tuple[str, Stamp]]) -> bool:
-    """Remove the noted data files that the model in place does not name; return whether it names none of them."""
+    """Remove the recorded data files that the current model does not name; return whether it names none of them."""
     names = [name for name, stamp in noted if _is(target.with_name(name), stamp)]
     needed = [name for name in names if _occurs(target, name)]
     for name in names:
@@ -230,7 +230,7 @@ def _is(path: Path, stamp: Stamp) -> bool:
 
 
 def _occurs(model: Path, name: str) -> bool:
-    """Return whether a name occurs in a file anywhere, which is more than naming a file, and never less."""
+    """Return whether a name occurs anywhere in a file, which is true at least whenever the model refers to the file."""
     try:
         with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return data.find(os.fsencode(name)) >= 0
@@ -241,7 +241,7 @@ def _occurs(model: Path, name: str) -> bool:
 
 
 class ScratchFolder:
-    """A folder for temporary files, locked as long as its process lives; those of killed processes go away first."""
+    """A folder for temporary files, locked while its process lives; folders of killed processes are removed first."""
 
     def __init__(self) -> None:
         _sweep_scratch(Path(tempfile.gettempdir()))
@@ -257,7 +257,7 @@ class ScratchFolder:
             gone(self.path)
 
     def _lock(self) -> bool:
-        """Lock the new folder; False when somebody has removed it before, who took it for a leftover."""
+        """Lock the new folder; return False if another process removed it before, as a leftover."""
         try:
             self._fd = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:
@@ -274,13 +274,13 @@ class ScratchFolder:
         self.remove()
 
     def remove(self) -> None:
-        """Delete the folder with all that is in it."""
+        """Delete the folder with its contents."""
         _remove_scratch(self.path)
         gone(self.path)
         self.release()
 
     def release(self) -> None:
-        """Let go of the lock, and leave the folder: a fork must not delete it under its parent."""
+        """Release the lock without deleting the folder: a fork must not delete the folder of its parent."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -294,11 +294,11 @@ def _sweep_scratch(parent: Path) -> None:
                 if fd is not None:
                     _remove_scratch(folder)
                 elif not (folder / _LOCK).exists():
-                    folder.rmdir()  # which fails where there is anything in it
+                    folder.rmdir()  # fails if the folder is not empty
 
 
 def _remove_scratch(folder: Path) -> None:
-    """Delete a folder, by its lock last: what is left when that is interrupted is known for what it is."""
+    """Delete a folder, its lock last, so that an interrupted deletion leaves a recognizable leftover."""
     with suppress(OSError):
         for path in folder.iterdir():
             if path.is_dir() and not path.is_symlink():

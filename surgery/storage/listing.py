@@ -1,4 +1,4 @@
-"""Which files a URL stands for: one object, those of a glob, or those of a folder."""
+"""The files that a URL stands for: one object, the matches of a glob, or the contents of a folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TIMES: Final = ("LastModified", "last_modified", "Last-Modified", "updated", "m
 
 
 class Entry(NamedTuple):
-    """An object: its URL, its bytes if that is known, and a text that changes when its content does."""
+    """An object: its URL, its size in bytes if known, and a text that changes with its content."""
 
     url: str
     bytes: int | None
@@ -29,9 +29,9 @@ class Entry(NamedTuple):
 def list_files(url: str, suffixes: Sequence[str] = (".onnx",)) -> list[Entry]:
     """Return the objects that a URL stands for, sorted by URL.
 
-    `*`, `**` and `[...]` in the path make it a glob, with `?` too where that does not begin a query. Of a folder these
-    are the objects below it, at any depth, whose names end in one of `suffixes`. Raises ModelFileError for a URL of
-    nothing, and returns an empty list for a glob without matches.
+    `*`, `**` and `[...]` in the path make it a glob, and so does `?` where it does not begin a query. A folder stands
+    for the objects below it, at any depth, whose names end in one of `suffixes`. Raises ModelFileError if the URL does
+    not exist, and returns an empty list for a glob without matches.
     """
     files, path = opened(url)
     with reported(url, "listed"):
@@ -49,7 +49,7 @@ def list_files(url: str, suffixes: Sequence[str] = (".onnx",)) -> list[Entry]:
 
 
 def version(url: str) -> str:
-    """Return a text that changes when the content of an object does. Raises ModelFileError if there is none."""
+    """Return a text that changes with the content of an object. Raises ModelFileError if the object does not exist."""
     files, path = opened(url)
     with reported(url, "read"):
         files.invalidate_cache()
@@ -62,7 +62,7 @@ def _is_glob(url: str) -> bool:
 
 
 def _url(files: AbstractFileSystem, name: str, given: str) -> str:
-    """Return the URL of a name that a file system lists, with what `given` has around the path."""
+    """Return the URL of a listed name, with the user and the chain of `given`."""
     first, *rest = given.split("::")
     if re.match(r"https?://", name):
         return name

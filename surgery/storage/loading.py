@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 def load(path: str | os.PathLike[str], *, limit: int = INLINE_LIMIT) -> StoredModel:
     """Read the skeleton of a model file. Weights are mapped, not read.
 
-    Tensors with a payload of at least `limit` bytes become external references, located relative to the root
-    folder, possibly into the model file itself; smaller ones are inline. By their extension, files are read as
-    protobuf text, JSON or ONNX text; by their first bytes, as a model in ORT format. Of a URL, the model and its
-    external data are copied to a temporary folder, which goes away with the weights.
-    Raises ModelFileError when the file cannot be read, is not a model or is damaged, or when its external
-    data is missing, too short or outside the folder of the model; TransferError when a connection breaks.
+    Tensors with a payload of at least `limit` bytes become external references, relative to the root folder, possibly
+    into the model file itself; smaller ones are inline. The extension selects protobuf text, JSON or ONNX text, and the
+    first bytes the ORT format. For a URL, the model and its external data are copied to a temporary folder, which is
+    removed with the weights.
+
+    Raises ModelFileError if the file cannot be read, is not a model or is damaged, or if its external data is missing,
+    too short or outside the folder of the model, and TransferError if a connection breaks.
     """
     if not isinstance(path, str) or not urls.is_url(path):
         return _load(Path(path), limit)
@@ -40,7 +41,7 @@ def load(path: str | os.PathLike[str], *, limit: int = INLINE_LIMIT) -> StoredMo
 
 
 def opened(model: str | Path | onnx.ModelProto | StoredModel) -> StoredModel:
-    """Read a model file, or take over a model in memory; one that was read already is returned."""
+    """Read a model file, or adopt a model in memory; a model that was already read is returned."""
     if isinstance(model, StoredModel):
         return model
     return load(model) if isinstance(model, str | Path) else from_proto(model)
@@ -74,14 +75,14 @@ def _load_url(url: str, limit: int) -> StoredModel:
 
 
 def fetched(url: str, copies: staging.Staging) -> Path:
-    """Copy a model and its external data, and return the path of the copy; texts that name it show the URL."""
+    """Copy a model and its external data, and return the path of the copy; messages show the URL instead."""
     path = copies.copied(url)
     _fetch_data(path, url)
     return path
 
 
 def _fetch_data(path: Path, url: str) -> None:
-    """Copy the external data of a model next to it, as far as it is to be there; whoever loads it names the rest."""
+    """Copy the external data of a model next to it, if its location is valid; loading reports the other locations."""
     for location in external_locations(path):
         parts = Path(location).parts
         if parts and not Path(location).is_absolute() and ".." not in parts and "\0" not in location:
@@ -91,14 +92,14 @@ def _fetch_data(path: Path, url: str) -> None:
 
 
 def opens_in_runtime(path: Path) -> bool:
-    """Return whether ONNX Runtime opens a model file by its path: protobuf and the ORT format, and no text."""
+    """Return whether ONNX Runtime opens a model file by its path: protobuf and the ORT format, but no text formats."""
     if ort_format.is_ort(path):
         return path.suffix == ort_format.SUFFIX
     return text_formats.of(path) is None or not text_formats.is_text(read_head(path))
 
 
 def external_locations(path: Path) -> list[str]:
-    """Return where a model file says that its external data lies, without looking for it. Raises ModelFileError."""
+    """Return the locations of the external data of a model file, without accessing them. Raises ModelFileError."""
     format_name = text_formats.of(path)
     head = read_head(path)
     if ort_format.marks(head):
@@ -109,7 +110,7 @@ def external_locations(path: Path) -> list[str]:
 
 
 def require_whole(path: Path, what: str) -> None:
-    """Raise ModelFileError if a model needs external data, which `what` does not bring."""
+    """Raise ModelFileError if a model needs external data, which `what` does not include."""
     found = external_locations(path)
     if found:
         raise ModelFileError(

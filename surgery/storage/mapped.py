@@ -1,4 +1,4 @@
-"""Tensors of the IR whose data is in files or in sparse form."""
+"""IR tensors whose data is in files or sparse."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _is_derived: Callable[[Any, Any], bool] = cache(issubclass)
 
 
 def is_a(tensor: object, kind: type[T]) -> TypeGuard[T]:
-    """Return whether a tensor is of a class; `isinstance` is slow with classes that implement a protocol."""
+    """Return whether a tensor is of a class; `isinstance` is slow for classes that implement a protocol."""
     return _is_derived(type(tensor), kind)
 
 
 class StoredTensor(ir.ExternalTensor):
-    """An external tensor that reads through the one mapping that its file has.
+    """An external tensor that reads through the shared mapping of its file.
 
     The base class maps the whole file again for each tensor, and refuses files with several hard links.
     """
@@ -58,11 +58,11 @@ class StoredTensor(ir.ExternalTensor):
 
     @property
     def reference(self) -> Reference:
-        """Where the bytes lie."""
+        """The location of the bytes."""
         return tensor_reference(self)
 
     def view(self) -> memoryview:
-        """Return the raw bytes, mapped and not read. Raises ModelFileError when the file is gone."""
+        """Return the raw bytes, mapped and not read. Raises ModelFileError if the file no longer exists."""
         location, offset, length = self.reference
         source = source_at(location) if self._weights is None else self._weights.source(location)
         return source.view(offset, length)
@@ -90,10 +90,10 @@ class StoredTensor(ir.ExternalTensor):
 
 
 class SparseTensor(ir.LazyTensor):
-    """The value of a sparse initializer; read, it is dense.
+    """The value of a sparse initializer, which is dense when read.
 
-    onnx_ir has no sparse initializers. As an initializer with such a value it has its name, type and dims in
-    the graph, can be renamed, cloned, folded and dropped, and is exported as it came.
+    onnx_ir has no sparse initializers. An initializer with such a value has its name, type and dims in the graph, can
+    be renamed, cloned, folded and dropped, and is exported unchanged.
     """
 
     __slots__ = ("proto",)
@@ -110,7 +110,7 @@ class SparseTensor(ir.LazyTensor):
 
 
 def _dense(proto: onnx.SparseTensorProto, weights: Weights) -> np.ndarray[Any, Any]:
-    """Return the dense array. Indices are flat, [count], or one row for each value, [count, rank]."""
+    """Return the dense array. Indices are flat, [count], or one row per value, [count, rank]."""
     values, indices = weights.read(proto.values), weights.read(proto.indices)
     dense = np.zeros(tuple(proto.dims), values.dtype)
     if indices.ndim == 1:
@@ -121,13 +121,13 @@ def _dense(proto: onnx.SparseTensorProto, weights: Weights) -> np.ndarray[Any, A
 
 
 def tensor_reference(tensor: ir.ExternalTensor) -> Reference:
-    """Return where the data of an external tensor lies, relative to the root folder."""
+    """Return the location of the data of an external tensor, relative to the root folder."""
     length = tensor.nbytes if tensor.length is None else tensor.length
     return Reference(str(tensor.path).lstrip("/"), tensor.offset or 0, length)
 
 
 def stored(tensor: ir.ExternalTensor, weights: Weights | None) -> StoredTensor:
-    """Return the same tensor, mapped."""
+    """Return the same tensor as a `StoredTensor`."""
     new = StoredTensor(
         tensor_reference(tensor),
         tensor.dtype,

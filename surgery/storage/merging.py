@@ -1,8 +1,8 @@
-"""A three-way merge of messages: apply the changes of another form, and keep fields that it cannot represent.
+"""A three-way merge of messages: apply changes made in another representation, and keep what it cannot represent.
 
-Whoever edits a model in a form of their own (onnx-ir, onnx-graphsurgeon, a tool) loses what that form has no place
-for. The *plain* message is what their form makes of the original when nothing was changed. A field that differs
-between it and the current message was changed, and takes the new value; all others take that of the original.
+Editing a model in another representation (onnx-ir, onnx-graphsurgeon, a tool) loses everything that it cannot
+represent. The *plain* message is the result of a round trip of the original without changes. A field that differs
+between it and the current message was changed, and takes the new value; all other fields keep their original values.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 M = TypeVar("M")
 
-# The field that names an item, for repeated fields whose items are distinguished by name
+# The name field of the items of repeated fields whose items are identified by name
 _NAMES: Final = {
     "attribute": "name",
     "attribute_proto": "name",
@@ -25,7 +25,7 @@ _NAMES: Final = {
 
 
 def wire(message: Any) -> bytes:
-    """Serialize a message: equal bytes mean that it is equal to the last unknown field."""
+    """Serialize a message deterministically: equal bytes mean equal messages, including unknown fields."""
     data: bytes = message.SerializePartialToString(deterministic=True)
     return data
 
@@ -39,14 +39,14 @@ def without(message: M, *fields: str) -> M:
 
 
 def assign(field: Any, items: Iterable[Any]) -> None:
-    """Let a repeated field have these items, which may be its own."""
+    """Set the items of a repeated field; they may be items of the field itself."""
     items = [deepcopy(item) for item in items]
     del field[:]
     field.extend(items)
 
 
 def ordered(entries: Sequence[M], order: Mapping[str, int], name: str) -> Iterable[M]:
-    """Sort entries as they were in the original; new ones come last."""
+    """Sort entries in the order of the original; new ones come last."""
     if not order:
         return entries
     last = len(order)
@@ -54,7 +54,7 @@ def ordered(entries: Sequence[M], order: Mapping[str, int], name: str) -> Iterab
 
 
 def merge(original: M, plain: M, current: M) -> M:
-    """Return `original` with every field replaced that differs between `plain` and `current`."""
+    """Return a copy of `original` in which the fields that differ between `plain` and `current` are replaced."""
     result = deepcopy(original)
     for field in original.DESCRIPTOR.fields:  # type: ignore[attr-defined]
         if not _same(field, plain, current):
@@ -63,7 +63,7 @@ def merge(original: M, plain: M, current: M) -> M:
 
 
 def _same(field: Any, a: Any, b: Any) -> bool:
-    """Compare one field of two messages, to the bit of each number."""
+    """Compare one field of two messages bit by bit."""
     if not field.is_repeated and a.HasField(field.name) != b.HasField(field.name):
         return False
     left, right = getattr(a, field.name), getattr(b, field.name)
@@ -74,7 +74,7 @@ def _same(field: Any, a: Any, b: Any) -> bool:
 
 
 def _only(field: Any, message: M) -> M:
-    """Return a message with nothing but one field of another."""
+    """Return a message with only one field of another message."""
     only = type(message)()
     value = getattr(message, field.name)
     if field.is_repeated:
@@ -92,7 +92,7 @@ def _set(field: Any, message: Any, value: Any) -> None:
 
 
 def _take(field: Any, result: Any, original: Any, plain: Any, current: Any) -> None:
-    """Put the current value of a field into the result, merged with the original where both are messages."""
+    """Set a field of the result to the current value, merged with the original if both are messages."""
     name = field.name
     if field.is_repeated:
         items = getattr(current, name)
@@ -110,7 +110,7 @@ def _take(field: Any, result: Any, original: Any, plain: Any, current: Any) -> N
 
 
 def _merge_items(name: str, original: Any, plain: Any, current: Any) -> list[Any]:
-    """Merge repeated messages: by name where they have one, else by position where their number is the same."""
+    """Merge repeated messages: by name if they have names, or else by position if their numbers are equal."""
     key = _NAMES.get(name)
     if key is None:
         if len(original) == len(plain) == len(current):

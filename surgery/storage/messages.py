@@ -1,4 +1,4 @@
-"""Protobuf messages that are not ONNX models, recognized by the fields that they have."""
+"""Protobuf messages that are not ONNX models, recognized by their fields."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from surgery.storage.wire import LENGTH, VARINT, WireError, decode_varint, field
 
 
 class Foreign(NamedTuple):
-    """What a file is, to be read after 'this is', and what to do."""
+    """The format of a file, as a phrase after 'this is', and the remedy."""
 
     what: str
     todo: str
@@ -29,16 +29,16 @@ PADDLE: Final = Foreign("a PaddlePaddle model", "convert its folder with 'paddle
 TENSOR: Final = Foreign("an ONNX tensor, not an ONNX model", "name the model; pass test inputs with --inputs")
 
 _MOST: Final = 10_000
-"""Fields of a message that are looked at."""
+"""Maximum number of fields of a message that are examined."""
 
 _COREML_MODELS: Final = range(200, 4000)
-"""The fields of a Core ML `Model` that hold the model itself, one for each type."""
+"""The fields of a Core ML `Model` with the model itself, one for each type."""
 
 _TENSOR_FIELDS: Final = {(number, LENGTH) for number in (4, 5, 6, 7, 8, 9, 10, 11)}
 
 
 def recognized(data: memoryview) -> Foreign | None:
-    """Return the name of the format of a message, and None for one that is not known."""
+    """Return the format of a message; None if it is unknown."""
     found = _numbers(data, 0, len(data))
     if found is None:
         return None
@@ -56,7 +56,7 @@ def recognized(data: memoryview) -> Foreign | None:
 
 
 def _numbers(data: memoryview, start: int, stop: int) -> list[tuple[int, int]] | None:
-    """Return the numbers and wire types of the fields of a message, and None if it is no message, or empty."""
+    """Return the numbers and wire types of the fields of a message; None if it is empty or not a message."""
     try:
         found = [(number, kind) for number, kind, *_ in islice(fields(data, start, stop), _MOST)]
     except (WireError, IndexError):
@@ -65,13 +65,13 @@ def _numbers(data: memoryview, start: int, stop: int) -> list[tuple[int, int]] |
 
 
 def _spans(data: memoryview, start: int, stop: int, number: int) -> Sequence[tuple[int, int]]:
-    """Return where the messages and texts of a field lie."""
+    """Return the positions of the length-delimited values of a field."""
     found = islice(fields(data, start, stop), _MOST)
     return [(begin, end) for one, kind, _, begin, end in found if one == number and kind == LENGTH]
 
 
 def _graph_or_program(data: memoryview) -> Foreign | None:
-    """Recognize a GraphDef of TensorFlow, whose nodes begin with two texts, and a program of Paddle with its blocks."""
+    """Recognize a TensorFlow GraphDef, whose nodes begin with two strings, and a Paddle program with its blocks."""
     start, stop = _spans(data, 0, len(data), 1)[0]
     inner = _numbers(data, start, stop)
     if inner is None:
@@ -83,7 +83,7 @@ def _graph_or_program(data: memoryview) -> Foreign | None:
 
 
 def _is_saved(data: memoryview) -> bool:
-    """Return whether a message has the version of a SavedModel, which is 1, and a MetaGraphDef after it."""
+    """Return whether a message has version 1, as a SavedModel, followed by a MetaGraphDef."""
     position = next(begin for number, _, _, begin, _ in fields(data, 0, len(data)) if number == 1)
     start, stop = _spans(data, 0, len(data), 2)[0]
     inner = _numbers(data, start, stop)

@@ -19,7 +19,7 @@ DAMAGED = "fetch or write it again"
 
 @dataclass(frozen=True)
 class Named:
-    """A tensor to be written: its name, type and dims, and its bytes or where they lie."""
+    """A tensor to write: its name, type and dims, and its bytes or their location."""
 
     name: str
     dtype: ir.DataType
@@ -28,13 +28,13 @@ class Named:
 
     @property
     def length(self) -> int:
-        """The number of its bytes."""
+        """The number of bytes."""
         return self.data.length if isinstance(self.data, Reference) else len(self.data)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor in a file: its type and dims. `place` says where its raw bytes lie, in the file or copied out of it."""
+    """A tensor in a file: its type and dims. `place` returns the location of its raw bytes, in the file or a copy."""
 
     dtype: ir.DataType
     dims: tuple[int, ...]
@@ -43,9 +43,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The tensors of a file by name, unread.
+    """The tensors of a file by name, not read yet.
 
-    `aliases` names tensors that are the same range of the file as another one: tied weights.
+    `aliases` maps the names of tensors to other tensors with the same range of the file: tied weights.
     """
 
     path: Path
@@ -54,7 +54,7 @@ class Checkpoint:
     aliases: Mapping[str, str] = field(default_factory=dict)
 
     def tensor(self, name: str) -> ir.TensorProtocol:
-        """Return a tensor: mapped, and small ones in memory."""
+        """Return a tensor: small ones in memory, others mapped."""
         entry = self.entries[name]
         reference = entry.place()
         if reference.length >= INLINE_LIMIT:
@@ -65,12 +65,12 @@ class Checkpoint:
 
 
 def require_types(kind: str, tensors: Sequence[Named], known: Mapping[ir.DataType, object], todo: str) -> None:
-    """Raise UsageError for the first tensor of a type that a format does not have."""
+    """Raise UsageError for the first tensor of a type that a format does not support."""
     for tensor in tensors:
         if tensor.dtype not in known:
             raise UsageError(f"{kind} has no type for {tensor.dtype.name.lower()}, which '{tensor.name}' is", todo=todo)
 
 
 def broken(path: Path, what: str) -> ModelFileError:
-    """Return the error for a file that is not whole."""
+    """Return the error for an incomplete or damaged file."""
     return ModelFileError(what, where=str(path), todo=DAMAGED)

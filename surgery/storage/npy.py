@@ -1,4 +1,4 @@
-"""The npy format of numpy: a header, then the elements of one array."""
+"""The npy format of NumPy: a header, then the elements of one array."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUFFIX = ".npy"
 
 
 def read(path: Path, weights: Weights) -> Checkpoint:
-    """Read the header; the one tensor has the name of the file."""
+    """Read the header; the single tensor has the name of the file."""
     try:
         with path.open("rb") as file:
             dims, fortran, dtype = head(path, path.stem, file)
@@ -41,7 +41,7 @@ def read(path: Path, weights: Weights) -> Checkpoint:
 def _turned(
     there: Reference, dims: tuple[int, ...], fortran: bool, dtype: np.dtype[np.generic], weights: Weights
 ) -> Callable[[], Reference]:
-    """Copy elements that are not stored as ONNX wants them: rows first, little-endian."""
+    """Return a function that copies the elements to the ONNX layout: row-major, little-endian."""
 
     def place() -> Reference:
         array = np.frombuffer(weights.view(there), dtype).reshape(dims, order="F" if fortran else "C")

@@ -1,4 +1,4 @@
-"""The npz format of numpy: a zip archive with a .npy file for each tensor."""
+"""The npz format of NumPy: a zip archive with a .npy file for each tensor."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def read(path: Path, weights: Weights) -> Checkpoint:
-    """Read what the archive lists, and the header of each tensor."""
+    """Read the list of the archive, and the header of each tensor."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = Counter(info.filename for info in archive.infolist())
@@ -60,7 +60,7 @@ def _entry(path: Path, archive: zipfile.ZipFile, name: str, weights: Weights) ->
 
 
 def head(path: Path, name: str, file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Read the header of a .npy file: dims, whether columns come first, the type."""
+    """Read the header of a .npy file; return the dims, whether it is column-major, and the type."""
     try:
         version = npy.read_magic(file)
         reader = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
@@ -72,7 +72,7 @@ def head(path: Path, name: str, file: Any) -> tuple[tuple[int, ...], bool, np.dt
 
 
 def _unpacking(path: Path, name: str, weights: Weights) -> Callable[[], Reference]:
-    """Return where data lies: in the scratch file, where it is unpacked to, a chunk at a time."""
+    """Return a function that unpacks a tensor to the scratch file, a chunk at a time."""
 
     def place() -> Reference:
         try:
@@ -94,13 +94,13 @@ def _unpacking(path: Path, name: str, weights: Weights) -> Callable[[], Referenc
 
 
 def _chunks(file: Any, dtype: np.dtype[Any]) -> Iterator[np.ndarray[Any, Any]]:
-    """Read elements, as little-endian ones."""
+    """Yield the elements of a file as little-endian arrays."""
     while chunk := file.read(_CHUNK):
         yield np.frombuffer(chunk, dtype).astype(dtype.newbyteorder("<"), copy=False)
 
 
 def write(path: Path, tensors: Sequence[Named], weights: Weights, *, force: bool = False) -> list[Path]:
-    """Write tensors, not compressed; equal tensors make equal bytes."""
+    """Write tensors without compression; equal tensors give equal bytes."""
     require_types("npz", tensors, DTYPES, "use .safetensors, or exclude it with --names")
     target = check_target(path, force=force)
     spare_input(target, weights)

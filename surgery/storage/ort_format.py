@@ -1,7 +1,7 @@
-"""Models in ORT format, the FlatBuffers that ONNX Runtime reads on devices. Only ONNX Runtime can read them.
+"""Models in ORT format, the FlatBuffers format of ONNX Runtime on devices. Only ONNX Runtime can read them.
 
-It loads one without optimizations, and saves the graph that it has then as ONNX: the operators, attributes and weights
-are those of the file.
+ONNX Runtime loads such a model without optimizations, and saves the resulting graph as ONNX, with the operators,
+attributes and weights of the file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TIMEOUT: Final = 600.0
 
 
 def marks(head: bytes) -> bool:
-    """Return whether the first bytes of a file are those of a model in ORT format."""
+    """Return whether these first bytes of a file belong to a model in ORT format."""
     return head[4:8] == _MARK
 
 
@@ -40,7 +40,7 @@ def is_ort(path: Path) -> bool:
 
 
 def read(path: Path) -> bytes:
-    """Return the model of a file in ORT format as protobuf. Raises ModelFileError if ONNX Runtime does not load it."""
+    """Return the model of a file in ORT format as protobuf. Raises ModelFileError if ONNX Runtime cannot load it."""
     try:
         with Worker(timeout=_TIMEOUT) as worker:
             data: bytes = worker.call(f"{__name__}:convert", path=str(path.absolute()))
@@ -54,7 +54,7 @@ def read(path: Path) -> bytes:
 
 
 def convert(path: str) -> bytes:
-    """Load a file in ORT format, and return its graph as protobuf; in the worker."""
+    """Load a file in ORT format, and return the model as protobuf; runs in the worker."""
     import onnx
     import onnxruntime
 
@@ -73,7 +73,7 @@ def convert(path: str) -> bytes:
 
 
 def _tidy(model: onnx.ModelProto) -> None:
-    """Undo what saving adds: imports of every opset that ONNX Runtime knows, and the version of a model without one."""
+    """Remove additions of ONNX Runtime: imports of all known opsets, and the version of a model without one."""
     from surgery.operators.subgraphs import nodes
 
     used = {node.domain for node in nodes(model)} | {function.domain for function in model.functions} | {""}
@@ -82,5 +82,5 @@ def _tidy(model: onnx.ModelProto) -> None:
     model.opset_import.extend(kept)
     if model.model_version == _NO_VERSION:
         model.ClearField("model_version")
-    # The checker requires a name, and the format has none.
+    # The checker requires a graph name, which the format does not store.
     model.graph.name = model.graph.name or "graph"

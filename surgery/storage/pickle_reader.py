@@ -1,11 +1,11 @@
 """Read the pickles of PyTorch checkpoints without running them.
 
-A pickle is a program. This reader knows the opcodes that build plain values, and keeps everything else as a record of
-what was asked for: no module is imported, and nothing is called. What a real unpickler would import or call is refused
-by name, except for what describes tensors (`torch._utils._rebuild_tensor_v2` and the like) and for plain records that
-people keep next to weights (`argparse.Namespace`, numpy scalars), which are noted and never made.
+A pickle is a program. This reader interprets the opcodes that build plain values, and only records imports and calls:
+no module is imported, and nothing is called. Any name that a real unpickler would import or call is refused, except the
+functions that describe tensors (`torch._utils._rebuild_tensor_v2` and the like), and plain records that are commonly
+stored next to weights (`argparse.Namespace`, NumPy scalars), which are recorded but never constructed.
 
-The opcodes are those of `pickletools`, which splits a pickle into opcodes and arguments and executes nothing.
+The opcodes are those of `pickletools`, which splits a pickle into opcodes and arguments without executing anything.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _MOST_OPCODES: Final = 20_000_000
 
 
 class PickleError(ValueError):
-    """A pickle that is damaged, or does what a file of weights has no need of."""
+    """A pickle that is damaged, or that does more than a weight file needs."""
 
 
 class UnsafePickleError(PickleError):
-    """A pickle that would import or call something."""
+    """A pickle that would import or call something unsafe."""
 
 
 @dataclass(frozen=True)
 class Global:
-    """A name in a module, which is not imported."""
+    """A name in a module, recorded without importing it."""
 
     module: str
     name: str
@@ -40,7 +40,7 @@ class Global:
 
 @dataclass
 class Called:
-    """What a known function would be called with."""
+    """A recorded call of a known function."""
 
     function: Global
     arguments: tuple[Any, ...]
@@ -49,7 +49,7 @@ class Called:
 
 @dataclass(frozen=True)
 class Persistent:
-    """A reference to something outside of the pickle; of checkpoints to a storage."""
+    """A reference to an object outside the pickle; in checkpoints, to a storage."""
 
     value: Any
 
@@ -59,7 +59,7 @@ class _Mark:
 
 
 MAPPINGS: Final = frozenset({"collections.OrderedDict", "collections.defaultdict", "builtins.dict", "__builtin__.dict"})
-"""What becomes a dict here."""
+"""Types that are read as a dict."""
 
 _COLLECTIONS: Final = frozenset(
     f"{module}.{name}"
@@ -77,7 +77,7 @@ _RECORDS: Final = frozenset(
         *("builtins.object", "__builtin__.object", "copy_reg._reconstructor", "collections.deque"),
     }
 )
-"""What describes values that are no weights; they are noted, and never made."""
+"""Names of objects that are not weights; they are recorded but never constructed."""
 
 TENSORS: Final = frozenset(
     {
@@ -89,7 +89,7 @@ TENSORS: Final = frozenset(
         "torch._tensor._rebuild_from_type_v2",
     }
 )
-"""What describes tensors."""
+"""Functions that construct tensors."""
 
 _CALLABLE: Final = TENSORS | MAPPINGS | _COLLECTIONS | _RECORDS
 _STORAGES: Final = frozenset({"UntypedStorage", "TypedStorage", "_UntypedStorage", "_TypedStorage"})
@@ -105,7 +105,7 @@ _TORCH_WORDS: Final = frozenset(
 
 
 def _is_known(found: Global) -> bool:
-    """Return whether a name stands for plain data: it may be named, and never is imported."""
+    """Return whether a name stands for plain data, so that it may occur; it is never imported."""
     if str(found) in _CALLABLE:
         return True
     if found.module in ("torch", "torch.storage", "torch.cuda") and "." not in found.name:
@@ -114,10 +114,10 @@ def _is_known(found: Global) -> bool:
 
 
 def read_pickle(file: BinaryIO) -> Any:
-    """Return what a pickle describes: plain values, dicts, and `Called`, `Global` and `Persistent` for the rest.
+    """Return the contents of a pickle: plain values and dicts, and `Called`, `Global` and `Persistent` for the rest.
 
-    The file is left at the end of the pickle. Raises `UnsafePickleError` for what would import or call anything that
-    does not describe weights, naming it with its arguments, and `PickleError` for what is damaged.
+    The file is left at the end of the pickle. Raises `UnsafePickleError`, with the name and the arguments, for imports
+    and calls that do not describe weights, and `PickleError` for a damaged pickle.
     """
     machine = _Machine()
     try:
@@ -138,7 +138,7 @@ def read_pickle(file: BinaryIO) -> Any:
 
 
 class _Machine:
-    """The stack, the memo, and the names that were met."""
+    """The stack, the memo, and the unknown names that were encountered."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
@@ -147,7 +147,7 @@ class _Machine:
         self.result: Any = None
 
     def finish(self) -> Any:
-        """Return the value; a name that was met and never called would have been imported all the same."""
+        """Return the value; refuse unknown names that were never called, because they would still be imported."""
         for found in self.unknown:
             raise UnsafePickleError(f"it would import {found}")
         return self.result
@@ -178,7 +178,7 @@ class _Machine:
         return found
 
     def call(self, function: Any, arguments: Any, how: str = "call") -> Any:
-        """Note a call of a known function; refuse any other."""
+        """Record a call of a known function; refuse any other call."""
         if not isinstance(function, Global):
             raise UnsafePickleError(f"it would {how} {_short(function)}{_listed(arguments)}")
         if str(function) not in _CALLABLE and not (function.module == "torch.serialization" and _is_known(function)):
@@ -190,7 +190,7 @@ class _Machine:
         return Called(function, arguments)
 
     def build(self, state: Any) -> None:
-        """Note the state that an object is given; one that is not known would run its __setstate__."""
+        """Record the state that a known object is given; refuse others, because __setstate__ would be called."""
         target = self.stack[-1]
         if isinstance(target, Called):
             target.state.append(state)
@@ -218,7 +218,7 @@ class _Machine:
 
 
 def _mapping(function: Global, arguments: tuple[Any, ...]) -> dict[Any, Any]:
-    """Return the dict that a call of dict, OrderedDict or defaultdict makes."""
+    """Return the dict that a call of dict, OrderedDict or defaultdict returns."""
     found: dict[Any, Any] = {}
     given = arguments[1:] if function.name == "defaultdict" else arguments
     for items in given:
@@ -239,7 +239,7 @@ def _listed(arguments: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    """Show a value in a few words; nested ones are not gone into, for they may be nested without end."""
+    """Describe a value briefly; nested values are not shown, because the nesting may be unbounded."""
     if isinstance(value, str | bytes | int | float | bool | type(None)):
         text = repr(value[:_SHOWN] if isinstance(value, str | bytes) else value)
     elif isinstance(value, Called):
@@ -262,7 +262,7 @@ def _memoize(machine: _Machine, _: Any) -> None:
 
 
 def _global(machine: _Machine, argument: Any) -> None:
-    # pickletools joins the two lines by a blank.
+    # pickletools joins the two lines with a space.
     module, _, name = str(argument).partition(" ")
     machine.push(machine.name(module, name))
 
@@ -397,7 +397,7 @@ def _pairs(items: list[Any]) -> dict[Any, Any]:
 
 
 def nested(value: Any) -> Iterator[Any]:
-    """Yield all that a value holds, each object once, however often and however deeply it is referred to."""
+    """Yield a value and everything nested in it; each container is yielded once."""
     seen: set[int] = set()
     waiting = [value]
     while waiting:

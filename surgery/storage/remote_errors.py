@@ -1,4 +1,4 @@
-"""Errors of URLs, as one line with a remedy and without credentials."""
+"""Errors about URLs, as one line with a remedy and without credentials."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PACKAGES: Final = {
     "oss": "ossfs",
     "oci": "ocifs",
 }
-"""The package of each protocol that users of models meet."""
+"""The package of each protocol that is common for models."""
 
 EXTRA: Final = "pip install 'onnx-surgery[remote]'"
 _CREDENTIALS: Final = ("NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError")
@@ -40,7 +40,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def missing(url: str) -> UsageError:
-    """Make the error for a protocol whose package is not installed."""
+    """Return the error for a protocol whose package is not installed."""
     package = PACKAGES.get(protocol(url), "")
     todo = f"{EXTRA} {package}".strip() if package not in ("", "aiohttp") else EXTRA
     what = f"the protocol '{protocol(url)}' needs the package {package or 'fsspec'}, which is not installed"
@@ -49,7 +49,7 @@ def missing(url: str) -> UsageError:
 
 @contextmanager
 def reported(url: str, doing: str, *, output: bool = False) -> Iterator[None]:
-    """Turn whatever fsspec and its packages raise into an error about a URL; `doing` is 'read' or 'written'."""
+    """Convert exceptions of fsspec and its packages to an error about a URL; `doing` is 'read' or 'written'."""
     try:
         yield
     except SurgeryError:
@@ -61,7 +61,7 @@ def reported(url: str, doing: str, *, output: bool = False) -> Iterator[None]:
 
 
 def explained(error: Exception, url: str, doing: str, *, output: bool = False) -> SurgeryError:
-    """Return the error for a failure, by what the caller can do about it: exit code 2, or 3 if it is the network's."""
+    """Return the error for a failure, by its remedy: exit code 2, or 3 for network failures."""
     kind = OutputError if output else ModelFileError
     where = shown(url)
     names = {one.__name__ for one in type(error).__mro__}

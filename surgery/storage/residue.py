@@ -1,9 +1,9 @@
-"""Parts of a model that the IR cannot represent, kept next to it for a lossless round trip.
+"""Parts of a model that the IR cannot represent, kept with it for a lossless round trip.
 
-When a model is imported, it is exported again at once. Wherever that *plain* export differs from the
-original, both messages are attached to the IR object, in its `meta`: they live and die with the object. A
-later export is a three-way merge, see `merging`. So unknown fields, fields that are present but empty, the order
-of metadata and the like survive, and no list of such things must be complete.
+When a model is imported, it is immediately exported again. Wherever this *plain* export differs from the original, both
+messages are attached to the IR object, in its `meta`, so that they are dropped with the object. A later export is a
+three-way merge, see `merging`. So unknown fields, empty but present fields, the order of metadata and the like are
+preserved, without a list of all such features.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEY: Final = "surgery.residue"
 
 
 class Residue:
-    """An original message, and what the IR made of it when nothing had been changed."""
+    """An original message, and its export from the IR before any change."""
 
     __slots__ = ("original", "plain", "plain_bytes")
 
@@ -41,11 +41,11 @@ class Residue:
 
 
 class GraphResidue:
-    """What belongs to a graph or a function as a whole.
+    """The residue of a graph or a function as a whole.
 
-    `shell` is the message without its lists, `model` that of the model around it, because onnx_ir forgets the
-    `meta` of a model when it clones one; the orders name the entries of a list as they were; the loose
-    entries name values that the graph does not have.
+    `shell` is for the message without its lists, and `model` for the enclosing model, because onnx_ir drops the `meta`
+    of a model when cloning it; the orders have the original positions of list entries by name; the loose entries are
+    about values that the graph does not have.
     """
 
     __slots__ = (
@@ -69,16 +69,16 @@ class GraphResidue:
 
     @property
     def has_order(self) -> bool:
-        """Whether lists of the message stood in another order than that of the nodes and of names."""
+        """Whether a list of the message had another order than that of the nodes, or of names for loose entries."""
         return bool(self.value_order or self.annotation_order) or self.loose_values != self._sorted_loose()
 
     def forget_order(self) -> None:
-        """Let the lists stand in the order of the nodes, and what belongs to no value of the graph in that of names."""
+        """Sort the lists in the order of the nodes, and loose entries by name."""
         self.value_order, self.annotation_order = {}, {}
         self.loose_values = self._sorted_loose()
 
     def rename(self, names: Mapping[str, str]) -> None:
-        """Follow values that get other names."""
+        """Apply new names of values."""
         self.value_order = {names.get(name, name): place for name, place in self.value_order.items()}
         self.annotation_order = {names.get(name, name): place for name, place in self.annotation_order.items()}
         for annotation in self.loose_annotations:
@@ -90,6 +90,6 @@ class GraphResidue:
 
 
 def residue_of(owner: ir.Graph | ir.Function) -> GraphResidue | None:
-    """Return what a graph or a function has next to it, None when it was made here."""
+    """Return the residue of a graph or a function; None if it was not imported."""
     found = owner.meta.get(KEY)
     return found if isinstance(found, GraphResidue) else None

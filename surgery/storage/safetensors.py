@@ -1,8 +1,8 @@
-"""The safetensors format: eight bytes with the length of a header, the header in JSON, then the tensors end to end.
+"""The safetensors format: eight bytes with the length of a header, the header in JSON, then the tensors without gaps.
 
-https://huggingface.co/docs/safetensors: offsets count from after the header; the data has no holes; of the header
-the first byte is "{", blanks may follow it, and it has 100 MB at most. Shards are named by an index next to them,
-`model.safetensors.index.json`, as transformers writes it.
+https://huggingface.co/docs/safetensors: offsets count from the end of the header; the data has no gaps; the header
+starts with "{", may be padded with spaces, and has at most 100 MB. Shards are listed in an index next to them,
+`model.safetensors.index.json`, as written by transformers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NAMES: Final = {
     _Type.DOUBLE: "F64",
     _Type.COMPLEX64: "C64",
 }
-"""The types that both have. Those of 4 and 6 bits are packed in another way, or not at all."""
+"""The types in both formats. Types of 4 and 6 bits are packed differently, or not supported."""
 _TYPES: Final = {name: dtype for dtype, name in NAMES.items()}
 _LENGTH: Final = 8
 _LONGEST: Final = 100_000_000
@@ -81,14 +81,14 @@ def _entries(path: Path, source: Source, weights: Weights) -> Iterator[tuple[str
 
 
 def _aligned(reference: Reference, dtype: ir.DataType, weights: Weights) -> Callable[[], Reference]:
-    """Return where data lies: in the file, or in a copy where elements would not begin at multiples of their size."""
+    """Return a function that returns the location of data: in the file, or in a copy if it is not aligned there."""
     if reference.offset % (dtype.bitwidth // 8) == 0:
         return lambda: reference
     return lambda: weights.spill(weights.view(reference))
 
 
 def _header(path: Path, source: Source) -> tuple[dict[str, tuple[ir.DataType, tuple[int, ...], int, int]], int]:
-    """Return what the header says of each tensor, and where the data starts."""
+    """Return the header entry of each tensor, and the start of the data."""
     length = int.from_bytes(source.view(0, min(_LENGTH, source.size)), "little")
     if source.size < _LENGTH or length > min(_LONGEST, source.size - _LENGTH):
         raise broken(path, "it is truncated, or not a safetensors file")
@@ -104,7 +104,7 @@ def _header(path: Path, source: Source) -> tuple[dict[str, tuple[ir.DataType, tu
 
 
 def unique(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a dict of the pairs of a JSON object. Raises ModelFileError when a key is there twice."""
+    """Return the dict of the pairs of a JSON object. Raises ModelFileError if a key occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()
@@ -131,7 +131,7 @@ def _described(path: Path, name: str, entry: Any) -> tuple[ir.DataType, tuple[in
 def write(
     path: Path, tensors: Sequence[Named], weights: Weights, *, shard_size: int | None = None, force: bool = False
 ) -> list[Path]:
-    """Write tensors, largest elements first so that all are aligned; all files are complete before one is in place."""
+    """Write tensors, largest elements first for alignment; no file is moved into place before all are complete."""
     require_types("safetensors", tensors, NAMES, "exclude it with --names")
     ordered = sorted(tensors, key=lambda tensor: (-tensor.dtype.bitwidth, tensor.name))
     shards = _shards(ordered, shard_size)
@@ -155,7 +155,7 @@ def write(
 
 
 def _shards(tensors: Sequence[Named], limit: int | None) -> list[list[Named]]:
-    """Divide tensors, in their order; a tensor above the limit has a separate file."""
+    """Divide tensors into shards, in order; a tensor above the limit gets a separate file."""
     shards: list[list[Named]] = [[]]
     size = 0
     for tensor in tensors:
@@ -168,7 +168,7 @@ def _shards(tensors: Sequence[Named], limit: int | None) -> list[list[Named]]:
 
 
 def _pieces(tensors: Sequence[Named]) -> Iterator[Piece]:
-    """Yield the bytes of a file."""
+    """Yield the parts of a file."""
     header: dict[str, Any] = {_METADATA: {"format": "pt"}}
     end = 0
     for tensor in tensors:

@@ -1,4 +1,4 @@
-"""Save a model: stream its weights from file to file, and put the result in place in one step."""
+"""Save a model: stream its weights from file to file, and move the result into place atomically."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from surgery.storage.wire import Piece, Pieces, Reference
 Layout = Literal["keep", "single", "external"]
 Names = Callable[[int], str]
 
-# Protobuf reads no message of 2 GiB.
+# Protobuf cannot read messages of 2 GiB or more.
 PROTOBUF_LIMIT: Final = 2**31 - 1
-# Smaller tensors stay in the model file also when the others are external, as onnx itself does it.
+# Smaller tensors stay in the model file even if others are external, as in onnx itself.
 EXTERNAL_FROM: Final = 1024
 
 
 @dataclass(frozen=True)
 class External:
-    """The layout `external` in detail.
+    """The details of the layout `external`.
 
-    Tensors of `threshold` bytes and more are in the file `data` next to the model, or in several of `shard_size` bytes
-    at most, of which the further ones are called `data_1`, `data_2`. Each tensor starts at a multiple of `alignment`
-    bytes, or of 64 if that is more, large ones at a page.
+    Tensors of at least `threshold` bytes are in the file `data` next to the model, or in several files of at most
+    `shard_size` bytes, of which the further ones are called `data_1`, `data_2`. Each tensor starts at a multiple of
+    `alignment` bytes, but at least 64; large tensors start at a page boundary.
     """
 
     threshold: int = EXTERNAL_FROM
@@ -54,7 +54,7 @@ class External:
             raise UsageError("an external data file needs at least one byte")
 
     def names(self, target: Path) -> Names:
-        """Return what the data files of a model are called, by their number from 0."""
+        """Return a function from the number of a data file, from 0, to its name."""
         first = self.data or f"{target.name}.data"
         if first == target.name:
             raise UsageError(f"'{first}' is the model itself", todo="name another file for the weights")
@@ -71,13 +71,14 @@ def save(
 ) -> list[Path]:
     """Write a skeleton with its weights to `path`, and return the files written.
 
-    `single` is one file; `external` puts tensors of at least 1,024 bytes into `<name>.data` beside it, or as `External`
-    says; `keep` does as the input was, and goes external where one file would pass 2 GiB. Memory use is constant. The
-    old file stays whole until the new one takes its place, which may also be the model that `weights` come from. Equal
-    models make equal bytes. A name with `{sha256:12}` is completed by the content, see `surgery.storage.content_names`;
-    files that hold this very content stay as they are. The extension selects the format, as for `load`; a text format
-    is refused where it cannot represent all of the model. Of a URL, the files are uploaded, the model last, and none is
-    returned. Raises OutputError, and ModelFileError when weights are gone; TransferError when a connection breaks.
+    `single` is one file; `external` puts tensors of at least 1,024 bytes into `<name>.data` next to it, or as specified
+    by `External`; `keep` has the layout of the input, but is external if one file would exceed 2 GiB. Memory use is
+    constant. An old file is intact until the new one replaces it, even if it is the model that `weights` come from.
+    Equal models give equal bytes. A name with `{sha256:12}` is completed by the content, see
+    `surgery.storage.content_names`; existing files with this content are not written again. The extension selects the
+    format, as in `load`; a text format is refused if it cannot represent the whole model. For a URL, the files are
+    uploaded, the model last, and no files are returned. Raises OutputError, ModelFileError if weights no longer exist,
+    and TransferError if a connection breaks.
     """
     if not isinstance(layout, External) and layout not in ("keep", "single", "external"):
         raise UsageError(f"there is no layout '{layout}'", todo="use keep, single or external")
@@ -117,13 +118,13 @@ def _write(target: Path, names: Names, plan: _Plan, weights: Weights, force: boo
         _check_data_path(target.with_name(file_plan.name), target, weights, force)
     with output_errors(target.with_name(files[0].name)):
         written = _write_all(target, names, plan, weights)
-    # The model that was there may have named files of a run that was killed, and this one does not.
+    # The old model may have referred to files of a killed run that the new model does not need.
     sweep(target.parent)
     return written
 
 
 def _held(target: Path, plan: _Plan, names: Names, weights: Weights) -> list[Path]:
-    """Return the files of a model that are there with the planned content already; none if one of them is not."""
+    """Return the files of a model if all exist with the planned content; otherwise an empty list."""
     pieces, files = plan.make(names)
     planned = {target: content_digest(pieces.parts, (), weights)}
     planned |= {target.with_name(file.name): content_digest((), [file], weights) for file in files}
@@ -132,17 +133,17 @@ def _held(target: Path, plan: _Plan, names: Names, weights: Weights) -> list[Pat
 
 
 def saved_size(proto: onnx.ModelProto, weights: Weights) -> int:
-    """Return the bytes of the files that `save` would write in the layout that there is; no weight is read."""
+    """Return the total size of the files that `save` would write in the current layout, without reading weights."""
     plan = _Plan(_serialize(proto, None), weights, "keep", External(), Path("model.onnx"))
     pieces, files = plan.make(neutral_name)
     return pieces.size + sum(file.end for file in files)
 
 
 def resolve(proto: onnx.ModelProto, weights: Weights | None = None) -> onnx.ModelProto:
-    """Return the whole model in memory, weights included.
+    """Return the whole model in memory, including weights.
 
-    With `weights`, tensors are encoded as they were in their file; without, all are raw data.
-    Raises OutputError past 2 GiB, and ModelFileError when weights are gone.
+    With `weights`, tensors are encoded as in their file; without, all are raw data. Raises OutputError above 2 GiB, and
+    ModelFileError if weights no longer exist.
     """
     weights = weights or Weights()
     skeleton = _serialize(proto, None)
@@ -155,7 +156,7 @@ def resolve(proto: onnx.ModelProto, weights: Weights | None = None) -> onnx.Mode
 
 
 class _Plan:
-    """The bytes to write, for names of the data files; a model is small, so that planning twice is cheap."""
+    """The bytes to write, given names of the data files; a skeleton is small, so planning twice is cheap."""
 
     def __init__(self, skeleton: bytes, weights: Weights, layout: Layout, external: External, target: Path) -> None:
         self._skeleton = skeleton
@@ -185,7 +186,7 @@ class _Plan:
         return pieces, data.files
 
     def digest(self) -> str:
-        """Return the digest of the content, which the names of the files are no part of. Reads the weights."""
+        """Return the digest of the content, independent of the names of the files. Reads the weights."""
         pieces, files = self.make(neutral_name)
         return content_digest(pieces.parts, files, self._weights)
 
@@ -196,7 +197,7 @@ class _Plan:
 
         def outside(reference: Reference) -> bool:
             if layout == "keep":
-                # What was inside the model file stays there, what is new follows the others.
+                # Tensors from inside the model file stay there; new ones are external if the model has external data.
                 return external and reference not in encodings and reference.length >= how.threshold
             return layout == "external" and reference.length >= how.threshold
 
@@ -212,10 +213,10 @@ def _serialize(proto: onnx.ModelProto, target: Path | None) -> bytes:
 
 
 def check_target(path: str | os.PathLike[str], *, force: bool = False) -> Path:
-    """Return the path that `save` would write, after symbolic links, before there is anything to save.
+    """Return the path that `save` would write, with symbolic links resolved; call it before there is anything to save.
 
-    Raises OutputError when its folder is missing or read-only, or when it exists and is no regular file or
-    `force` is off. The path of a URL is only what to call it.
+    Raises OutputError if its folder is missing or read-only, or if the path exists and is not a regular file or `force`
+    is off. The returned path of a URL is only for messages.
     """
     if isinstance(path, str) and urls.is_url(path):
         return _check_url(path, force)
@@ -251,7 +252,7 @@ def _check_url(url: str, force: bool) -> Path:
 
 
 def _check_data_path(path: Path, target: Path, weights: Weights, force: bool) -> None:
-    """Refuse to replace a data file that the caller did not mean to. Raises OutputError."""
+    """Refuse to replace a data file unintentionally. Raises OutputError."""
     if not os.path.lexists(path):
         return
     if not stat.S_ISREG(path.lstat().st_mode):
@@ -265,7 +266,7 @@ def _check_data_path(path: Path, target: Path, weights: Weights, force: bool) ->
 
 
 def spare_input(path: Path, weights: Weights) -> None:
-    """Refuse to write over a data file that the input still needs. Raises OutputError."""
+    """Refuse to overwrite a data file that the input still needs. Raises OutputError."""
     if weights.uses(path):
         raise OutputError(
             f"the file holds weights of the input {weights.origin or 'model'}",
@@ -275,7 +276,7 @@ def spare_input(path: Path, weights: Weights) -> None:
 
 
 def _write_model(target: Path, pieces: Pieces, weights: Weights) -> None:
-    """Write the model file, in the format of its extension, and let it take its place."""
+    """Write the model file, in the format of its extension, and move it into place."""
     format_name = text_formats.of(target)
     parts: list[Piece] = pieces.parts
     if format_name is not None:
@@ -287,29 +288,28 @@ def _write_model(target: Path, pieces: Pieces, weights: Weights) -> None:
 
 
 def _require_format(target: Path) -> None:
-    """Raise OutputError for an extension of a format that is only read, or not at all."""
+    """Raise OutputError for the extension of a format that cannot be written."""
     found = foreign.FORMATS_OF_OUTPUTS.get(target.suffix.lower())
     if found is not None:
         raise OutputError(f"{found[0]} is not written", where=str(target), todo=found[1])
 
 
 def _write_all(target: Path, names: Names, plan: _Plan, weights: Weights) -> list[Path]:
-    """Write the data files and the model that names them.
+    """Write the data files and the model that refers to them.
 
-    Several files cannot be replaced in one step, and the old model may name the very data files that the new one
-    is to use. So a data file that exists is not touched before the model that may need it is gone:
+    Several files cannot be replaced in one step, and the old model may use the same data files as the new one. So an
+    existing data file is not modified before the model that may need it is replaced:
 
-    1. The new data is complete on disk, under names that no file had.
-    2. A model that names it takes the place of the old one. Until here the old files were whole, from here on
-       the new ones are.
-    3. The old data files, which nothing needs any more, are removed, and the new data written once more, under
-       its proper names. (A second hard link would be quicker, and onnx refuses data with more than one.)
-    4. A model with the proper names takes the place of the one of step 2, and the data of step 1 goes away.
+    1. The new data is written completely, under names that no file has.
+    2. A model that refers to it replaces the old one. Before this step the old files are intact, after it the new ones.
+    3. The old data files, which are no longer needed, are removed, and the new data is written again under its final
+       names. (A second hard link would be faster, but onnx refuses data files with several.)
+    4. A model with the final names replaces the one of step 2, and the data of step 1 is removed.
 
-    A process that is killed at any moment leaves a whole model, at worst with files next to it that nothing names:
-    a `Journal` notes them, and the next save in that folder removes them. Should there be no room for step 3, the
-    model of step 2 stays. Where there is no data file yet, steps 1 and 2 use the proper name at once; if all have the
-    right contents already, they are left alone.
+    A process that is killed at any moment leaves an intact model, at worst with unused files next to it: a `Journal`
+    records them, and the next save in that folder removes them. If there is no space for step 3, the model of step 2
+    remains. If there is no old data file, steps 1 and 2 use the final name directly. Data files that already have the
+    right contents are kept.
     """
     pieces, files = plan.make(names)
     paths = [target.with_name(file.name) for file in files]
@@ -317,7 +317,7 @@ def _write_all(target: Path, names: Names, plan: _Plan, weights: Weights) -> lis
         _write_model(target, pieces, weights)
         return [target, *paths]
     first = [_fresh(path) if os.path.lexists(path) else path for path in paths]
-    # On the way out of the journal goes what the model in place does not name, whatever happened.
+    # On exit, the journal removes the files that the current model does not refer to, whatever happened.
     with Journal(target) as journal:
         for file, path, like in zip(files, first, paths):
             _write_data(path, file, weights, journal, like=like)
@@ -337,7 +337,7 @@ def _write_all(target: Path, names: Names, plan: _Plan, weights: Weights) -> lis
 
 
 def _write_data(path: Path, data: DataFile, weights: Weights, journal: Journal, like: Path) -> None:
-    """Write a data file and let it take its place."""
+    """Write a data file and move it into place."""
     with NewFile(path, like=like) as file:
         for reference, offset in data.parts.items():
             file.seek(offset)
@@ -348,7 +348,7 @@ def _write_data(path: Path, data: DataFile, weights: Weights, journal: Journal, 
 
 
 def _fresh(path: Path) -> Path:
-    """Return a name next to `path` that no file has."""
+    """Return a path next to `path` that does not exist."""
     number = 1
     while os.path.lexists(fresh := path.with_name(f"{path.stem}.{number}{path.suffix}")):
         number += 1

@@ -1,4 +1,4 @@
-"""The scopes of a model of onnx-ir: its graph, the subgraphs of nodes, the bodies of functions."""
+"""The scopes of an onnx-ir model: its graph, the subgraphs of nodes, and the bodies of functions."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from onnx import AttributeProto
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-# The numbers of onnx-ir, which is not imported here: it takes longer than it takes to start a run of the original.
+# The numbers of onnx-ir, which is not imported here because its import takes longer than starting a reference run.
 _GRAPH, _GRAPHS = int(AttributeProto.GRAPH), int(AttributeProto.GRAPHS)
 
 
 def scopes(model: ir.Model) -> Iterator[ir.Graph]:
-    """Yield the main graph, its subgraphs at any depth, and the bodies of functions with theirs."""
+    """Yield the main graph and the function bodies, each with its subgraphs at any depth."""
     return nested([model.graph, *(function.graph for function in model.functions.values())])
 
 
 def nested(graphs: Iterable[ir.Graph]) -> Iterator[ir.Graph]:
-    """Yield graphs, each with its subgraphs at any depth after it."""
+    """Yield graphs, each followed by its subgraphs at any depth."""
     pending = [*graphs][::-1]
     while pending:
         scope = pending.pop()
@@ -29,9 +29,9 @@ def nested(graphs: Iterable[ir.Graph]) -> Iterator[ir.Graph]:
 
 
 def subgraphs(node: ir.Node) -> Sequence[ir.Graph]:
-    """List the graphs that the attributes of a node hold."""
+    """List the graphs in the attributes of a node."""
     attributes = node.attributes.data
-    if not attributes:  # asked of every node, over and over
+    if not attributes:  # a fast path, because this is called very often
         return ()
     found: list[ir.Graph] = []
     for attribute in attributes.values():
@@ -49,7 +49,7 @@ def bodies(attribute: ir.Attr) -> list[ir.Graph]:
 
 
 def values(graphs: Iterable[ir.Graph]) -> Iterator[ir.Value]:
-    """Yield each value of the graphs once: inputs, initializers, node outputs."""
+    """Yield each value of the graphs once: inputs, initializers and node outputs."""
     for graph in graphs:
         yield from graph.inputs
         for value in graph.initializers.values():

@@ -1,6 +1,6 @@
-"""Checkpoints in several files, named by an index next to them, as transformers writes it.
+"""Checkpoints in several files, listed in an index next to them, as written by transformers.
 
-`model.safetensors.index.json` and `pytorch_model.bin.index.json` have `weight_map`: the file of each tensor.
+`model.safetensors.index.json` and `pytorch_model.bin.index.json` have a `weight_map` from tensors to files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from surgery.storage.safetensors import unique
 
 
 def read(path: Path, read_shard: Callable[[Path], Checkpoint]) -> Checkpoint:
-    """Read an index and the heads of the files that it names, which lie next to it."""
+    """Read an index and the headers of the files that it lists, which are in the same folder."""
     try:
         places = json.loads(path.read_bytes(), object_pairs_hook=lambda pairs: unique(path, pairs))["weight_map"]
         names = dict.fromkeys(places.values())

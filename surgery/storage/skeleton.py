@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 INLINE_LIMIT: Final = 1024
 
-# The first IR version with opset imports, and a bound that no real one comes near
+# The first IR version with opset imports, and an upper limit far above any real version
 _FIRST_WITH_OPSETS: Final = 3
 _LAST_IR_VERSION: Final = 1000
 _HEAD: Final = 1024
@@ -34,9 +34,9 @@ _AGAIN: Final = "fetch or export it again"
 
 @dataclass
 class StoredModel:
-    """A model as it is in storage: the skeleton, and the weights it refers to.
+    """A model in storage: the skeleton, and the weights that it refers to.
 
-    `path` is None for a model that was in memory. `external` tells that its file used external data.
+    `path` is None for a model from memory. `external` says that its file used external data.
     """
 
     path: Path | None
@@ -45,7 +45,7 @@ class StoredModel:
     external: bool
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the main graph, without subgraphs."""
+        """Return the notebook view: the main graph, without subgraphs."""
         from surgery.pages import notebook, text
 
         graph = self.proto.graph
@@ -62,7 +62,7 @@ class StoredModel:
 
 
 def load_protobuf(path: str | os.PathLike[str], *, limit: int = INLINE_LIMIT) -> StoredModel:
-    """Read the skeleton of a model in protobuf, the format of .onnx files; see `surgery.storage.load`."""
+    """Read the skeleton of a protobuf model, the format of .onnx files; see `surgery.storage.load`."""
     given = Path(path)
     weights = Weights()
     source = open_model(given, weights)
@@ -84,10 +84,9 @@ def load_protobuf(path: str | os.PathLike[str], *, limit: int = INLINE_LIMIT) ->
 def from_proto(
     proto: onnx.ModelProto, base_dir: str | os.PathLike[str] | None = None, *, limit: int = INLINE_LIMIT
 ) -> StoredModel:
-    """Take over a model in memory; large tensors are written to the scratch file.
+    """Adopt a model in memory; large tensors are written to the scratch file.
 
-    External data is looked for in `base_dir`. The given proto stays as it is. Raises ModelFileError as
-    `load` does.
+    External data is searched in `base_dir`. The given proto is not modified. Raises ModelFileError as `load` does.
     """
     try:
         data = proto.SerializeToString()
@@ -98,7 +97,7 @@ def from_proto(
 
 
 def from_converted(data: bytes, path: Path, *, limit: int = INLINE_LIMIT) -> StoredModel:
-    """Take over a model in protobuf that the file `path` holds in another format. Raises ModelFileError."""
+    """Adopt a protobuf model that was converted from the format of the file `path`. Raises ModelFileError."""
     real = path.resolve()
     folders = _Folders(str(path), [path.parent, real.parent], is_file=False)
     stored = _from_bytes(data, folders, limit)
@@ -121,9 +120,9 @@ def _from_bytes(data: bytes, folders: _Folders, limit: int) -> StoredModel:
 
 
 def locations(path: Path) -> list[str]:
-    """Return where a model in protobuf says that its external data lies, without looking for it.
+    """Return the locations of the external data of a protobuf model, without accessing them.
 
-    Raises ModelFileError if it is not a model.
+    Raises ModelFileError if the file is not a model.
     """
     with Weights() as weights:
         source = open_model(path, weights)
@@ -137,9 +136,9 @@ def locations(path: Path) -> list[str]:
 
 
 class _Folders:
-    """Where external data may lie: in the folder of the model, also when the model is reached by a link.
+    """The folders where external data may be: the folder of the model, even if the model is a symbolic link.
 
-    As in ONNX Runtime, that folder is the one the link points to, and the one the link is in.
+    As in ONNX Runtime, both the folder of the link and the folder of its target are allowed.
     """
 
     def __init__(self, model: str, folders: list[Path], *, is_file: bool = True) -> None:
@@ -174,7 +173,7 @@ class _Folders:
         return real
 
     def error(self, what: str, todo: str | None = None) -> ModelFileError:
-        """Make an error about the model."""
+        """Return an error about the model."""
         return ModelFileError(what, where=self.model, todo=todo)
 
 
@@ -216,7 +215,7 @@ def open_model(path: Path, weights: Weights) -> Source:
 def _read(
     data: memoryview, weights: Weights, locate: Callable[[], tuple[str, int]], limit: int, folders: _Folders
 ) -> onnx.ModelProto:
-    """Split, parse and check a model, and find its external data."""
+    """Split, parse and check a model, and resolve its external data."""
     splitter, proto = _parsed(data, weights, locate, limit, folders)
     _find_external_data(proto, weights, splitter.references, max(limit, 1), folders)
     return proto
@@ -245,7 +244,7 @@ def _plain_bytes(parts: list[bytes | memoryview | Reference]) -> list[bytes | me
 
 
 def _implausible(proto: onnx.ModelProto) -> str | None:
-    """Return why a message that protobuf could parse is still no model: it accepts much rubbish."""
+    """Return why a parsed message is not a model (protobuf accepts much invalid input); None if it is plausible."""
     graph = proto.graph
     if not proto.HasField("graph") or not (graph.node or graph.output or graph.input or graph.initializer):
         return "the file contains no graph, so it is not an ONNX model, or it is truncated"
@@ -257,7 +256,7 @@ def _implausible(proto: onnx.ModelProto) -> str | None:
 
 
 def _not_a_model(data: memoryview, folders: _Folders, fault: str) -> ModelFileError:
-    """Make the error for a file that is not a model, and say what it is instead, if that can be recognized."""
+    """Return the error for a file that is not a model, with its actual format, if recognized."""
     found = foreign.recognized(Path(folders.model), data) if folders.is_file else None
     return folders.error(fault, _AGAIN) if found is None else folders.error(f"this is {found.what}", found.todo)
 
@@ -265,7 +264,7 @@ def _not_a_model(data: memoryview, folders: _Folders, fault: str) -> ModelFileEr
 def _find_external_data(
     proto: onnx.ModelProto, weights: Weights, own: set[Reference], limit: int, folders: _Folders
 ) -> None:
-    """Turn the external data of the file itself into checked references, or read it in where it is small."""
+    """Convert the external data that the model declares to checked references, or read it if it is small."""
     sources: dict[str, Source] = {}
     for tensor in all_tensors(proto):
         if not is_external(tensor):

@@ -1,4 +1,4 @@
-"""Move large tensors of the IR out of memory, each to the scratch file once."""
+"""Move large tensors of the IR out of memory, to the scratch file, each only once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from surgery.storage.tensors import PAYLOAD_FIELDS, payload_size
 from surgery.storage.weights import Weights
 from surgery.storage.wire import Reference
 
-# The attributes that hold a tensor, a node that holds one, or text
+# The types of attributes with tensors, subgraphs or text
 _HOLDING: Final = {
     ir.AttributeType.TENSOR,
     ir.AttributeType.TENSORS,
@@ -26,7 +26,7 @@ _HOLDING: Final = {
     ir.AttributeType.GRAPHS,
     ir.AttributeType.STRING,
 }
-# In the `meta` of a tensor that was written to a scratch file
+# Key in the `meta` of a tensor that was written to a scratch file
 _SPILLED: Final = "surgery.spilled"
 
 
@@ -35,10 +35,10 @@ def rewrite_tensors(
     tensor: Callable[[ir.TensorProtocol], ir.TensorProtocol | None],
     attribute: Callable[[ir.Attr], ir.Attr | None] | None = None,
 ) -> None:
-    """Visit all of a model once, and put what the callbacks return in place of what they were given.
+    """Visit a whole model once, and replace tensors and attributes by the results of the callbacks.
 
-    None keeps the thing. Every initializer and every tensor in an attribute is shown to `tensor`, every
-    attribute that holds text to `attribute`.
+    A result of None keeps the object. `tensor` is called for every initializer and every tensor in an attribute, and
+    `attribute` for every string attribute.
     """
     waiting: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
     while waiting:
@@ -73,7 +73,7 @@ def _rewrite_attributes(attributes: Any, tensor: Any, attribute: Any, waiting: l
 
 
 def _rewritten(kind: ir.AttributeType, value: Any, tensor: Any) -> Any:
-    """Return what takes the place of the tensors in an attribute; None where they stay."""
+    """Return the replacement of the tensors in an attribute; None if all are kept."""
     if kind == ir.AttributeType.TENSOR:
         return tensor(value)
     several = [(tensor(item), item) for item in value] if kind == ir.AttributeType.TENSORS else []
@@ -83,7 +83,7 @@ def _rewritten(kind: ir.AttributeType, value: Any, tensor: Any) -> Any:
 
 
 def spill_large_tensors(model: ir.Model, weights: Weights, limit: int) -> None:
-    """Write each large tensor in memory to the scratch file and put a mapped one in its place."""
+    """Write each large tensor in memory to the scratch file, and replace it by a mapped one."""
 
     def spill(tensor: ir.TensorProtocol) -> StoredTensor | None:
         if is_a(tensor, ir.ExternalTensor):
@@ -95,7 +95,7 @@ def spill_large_tensors(model: ir.Model, weights: Weights, limit: int) -> None:
 
 
 def spill_tensor(tensor: ir.TensorProtocol, weights: Weights, limit: int) -> ir.TensorProtocol:
-    """Write a tensor of at least `limit` bytes to the scratch file and return a mapped one; a smaller one stays."""
+    """Write a tensor of at least `limit` bytes to the scratch file and return a mapped one; return others as is."""
     if isinstance(tensor, ir.ExternalTensor | SparseTensor) or not _is_large(tensor, limit):
         return tensor
     return _spilled(tensor, weights) or tensor
@@ -108,9 +108,9 @@ def _is_large(tensor: ir.TensorProtocol, limit: int) -> bool:
 
 
 def _is_large_proto(proto: onnx.TensorProto, limit: int) -> bool:
-    """Judge as loading does: numbers may be shorter on the wire than in memory, and both must be large.
+    """Return whether loading would treat a tensor as large: both on the wire and in memory, which may differ.
 
-    A tensor in an unusual form, which loading leaves as it is, is left here too.
+    A tensor in an unusual form, which loading does not split off, does not count as large here either.
     """
     if proto.ByteSize() < limit or (payload_size(proto.data_type, proto.dims) or 0) < limit:
         return False
@@ -124,7 +124,7 @@ def _is_large_proto(proto: onnx.TensorProto, limit: int) -> bool:
 
 
 def _spilled(tensor: ir.TensorProtocol, weights: Weights) -> StoredTensor | None:
-    """Write a tensor to scratch, once: it may be in several places. None when its size is wrong."""
+    """Write a tensor to scratch, once even if it occurs several times; return None if its size is wrong."""
     meta: dict[str, Any] = getattr(tensor, "meta", {})
     known = meta.get(_SPILLED)
     if known is not None and known[0] is weights:
@@ -150,11 +150,11 @@ def _spilled(tensor: ir.TensorProtocol, weights: Weights) -> StoredTensor | None
 
 
 def _written(tensor: ir.TensorProtocol, weights: Weights) -> Reference:
-    """Write a tensor to scratch, a transposed one in time."""
+    """Write a tensor to scratch; a transposed one may be written later by a worker."""
     view = tensor.raw if isinstance(tensor, ir.Tensor) else None
     if isinstance(view, np.ndarray) and not view.flags.c_contiguous and tensor.dtype.bitwidth >= 8:
-        # A transposed weight: numpy would write it element by element, and a copy of it whole takes memory.
+        # For a transposed weight, NumPy would write element by element, and copying it whole would take memory.
         return weights.spill_moved(view)
-    # A large tensor protocol object need not have `tofile`.
+    # A large tensor protocol object may lack `tofile`.
     data: Any = tensor if hasattr(tensor, "tofile") else tensor.tobytes()
     return weights.spill(data)

@@ -1,4 +1,4 @@
-"""Split a model on the wire: leave each large tensor where it lies, and refer to it."""
+"""Split a model at the wire level: leave each large tensor in place, and refer to it."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ RAW_DATA: Final = 9
 _EXTERNAL_DATA: Final = 13
 _DATA_LOCATION: Final = 14
 
-# The wire type of an element that is not packed, for each field with typed data
+# The wire type of an unpacked element, for each field with typed data
 _ELEMENT_WIRE: Final = {4: FIXED32, 10: FIXED64, 5: VARINT, 7: VARINT, 11: VARINT}
 _FIXED_SIZE: Final = {FIXED32: 4, FIXED64: 8}
 
-# How the elements of a typed field become raw data, for each field and the data types that may use it
+# The element type in raw data, for each typed field and each data type that may use it
 _RAW_ELEMENT: Final[dict[int, dict[int, str]]] = {
     4: {1: "<u4", 14: "<u4"},
     10: {11: "<u8", 15: "<u8"},
@@ -47,7 +47,7 @@ _RAW_ELEMENT: Final[dict[int, dict[int, str]]] = {
     5: {
         6: "<u4",
         **dict.fromkeys((4, 5, 10, 16), "<u2"),
-        # Types of two and four bits stand packed to bytes in int32_data.
+        # Types of two and four bits are packed into bytes in int32_data.
         **dict.fromkeys((2, 3, 9, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26), "u1"),
     },
 }
@@ -56,9 +56,9 @@ _CHUNK: Final = 1 << 20
 
 
 class Run(NamedTuple):
-    """Neighbouring fields of one number: `start` to `stop` with tags, `spans` the packed payloads.
+    """Adjacent fields with the same number: `start` to `stop` includes the tags, `spans` are the packed payloads.
 
-    A run of single elements has no spans.
+    A run of unpacked elements has no spans.
     """
 
     number: int
@@ -68,7 +68,7 @@ class Run(NamedTuple):
 
 
 class Scan:
-    """What a TensorProto says on the wire."""
+    """The facts about a TensorProto, read at the wire level."""
 
     def __init__(self, data: memoryview, start: int, stop: int) -> None:
         self.data_type = 0
@@ -80,7 +80,7 @@ class Scan:
         for field in fields(data, start, stop):
             self._take(data, field)
             if not self.plain:
-                # There may be a million strings to come.
+                # A million strings may follow.
                 break
 
     def _take(self, data: memoryview, field: Field) -> None:
@@ -116,10 +116,10 @@ class Scan:
 
 
 class Splitter(Rewriter):
-    """Replace each large tensor by a reference, and remember in `weights` how it was encoded.
+    """Replaces each large tensor by a reference, and records in `weights` how it was encoded.
 
-    `locate` returns the location of the data and the offset of its first byte there; it is asked once, for
-    the first large tensor. A tensor is large when its payload has at least `limit` bytes.
+    `locate` returns the location of the data and the offset of its first byte there; it is called once, for the first
+    large tensor. A tensor is large if its payload has at least `limit` bytes.
     """
 
     def __init__(
@@ -133,11 +133,11 @@ class Splitter(Rewriter):
         self._place: tuple[str, int] | None = None
 
     def wanted(self, start: int, stop: int) -> bool:
-        """Follow the large messages only."""
+        """Visit only large messages."""
         return stop - start >= self.limit
 
     def tensor(self, start: int, stop: int, attached: bool) -> Pieces | None:
-        """Replace the payload of a tensor, if it is large and in order; else leave it to protobuf."""
+        """Replace the payload of a tensor if it is large and regular; otherwise leave it to protobuf."""
         scan = Scan(self.data, start, stop)
         numbers = {run.number for run in scan.runs}
         if scan.external or not scan.plain or len(numbers) != 1:
@@ -154,7 +154,7 @@ class Splitter(Rewriter):
         return self._referring(scan, start, stop, reference)
 
     def _raw(self, scan: Scan, size: int) -> Reference | None:
-        """Refer to `raw_data`; when the field stands more than once, the last one counts."""
+        """Refer to `raw_data`; if the field is repeated, the last one counts."""
         start, stop = scan.runs[-1].spans[-1]
         if stop - start != size:
             return None
@@ -163,7 +163,7 @@ class Splitter(Rewriter):
         return reference
 
     def _typed(self, scan: Scan, number: int, size: int) -> Reference | None:
-        """Refer to packed floats where they lie; write anything else to the scratch file as raw data."""
+        """Refer to packed floats in place; write other elements to the scratch file as raw data."""
         element = _RAW_ELEMENT[number].get(scan.data_type)
         if element is None:
             return None
@@ -192,7 +192,7 @@ class Splitter(Rewriter):
         return Reference(location, base + start, stop - start)
 
     def _referring(self, scan: Scan, start: int, stop: int, reference: Reference) -> Pieces:
-        """Return the message without its payload and with external data."""
+        """Return the message with its payload replaced by external data."""
         out = Pieces()
         position = start
         for run in scan.runs:
@@ -215,7 +215,7 @@ def _length_field(number: int, payload: bytes) -> bytes:
 
 
 def _count(data: memoryview, run: Run) -> int:
-    """Count the elements of a run. Each number on the wire has one byte below 0x80, its last."""
+    """Count the elements of a run. Only the last byte of each number on the wire is below 0x80."""
     wire = _ELEMENT_WIRE[run.number]
     size = _FIXED_SIZE.get(wire)
     if not run.spans:
@@ -236,7 +236,7 @@ def _count_numbers(data: memoryview, start: int, stop: int) -> int:
 
 
 def _elements(data: memoryview, runs: list[Run], number: int, element: str) -> Iterator[np.ndarray[Any, Any]]:
-    """Yield the elements of a typed field as raw data, a piece at a time. Raises WireError."""
+    """Yield the elements of a typed field as raw data, piece by piece. Raises WireError."""
     size = _FIXED_SIZE.get(_ELEMENT_WIRE[number])
     for run in runs:
         for start, stop in run.spans:
@@ -252,7 +252,7 @@ def _elements(data: memoryview, runs: list[Run], number: int, element: str) -> I
 
 
 def _single_elements(data: memoryview, run: Run, element: str) -> Iterator[np.ndarray[Any, Any]]:
-    """Yield the elements of a run that stand each after its own tag, of one byte. Raises WireError."""
+    """Yield the unpacked elements of a run, each with its own one-byte tag. Raises WireError."""
     wire = _ELEMENT_WIRE[run.number]
     tag = run.number << 3 | wire
     if wire in _FIXED_SIZE:
@@ -274,7 +274,7 @@ def _single_elements(data: memoryview, run: Run, element: str) -> Iterator[np.nd
 
 
 def _numbers(data: memoryview, start: int, stop: int) -> Iterator[np.ndarray[Any, Any]]:
-    """Yield the varints of a range as uint64 arrays, about a mebibyte of wire at a time."""
+    """Yield the varints of a range as uint64 arrays, about a mebibyte of wire data at a time."""
     position = start
     while position < stop:
         chunk = np.frombuffer(data[position : min(position + _CHUNK, stop)], np.uint8)

@@ -1,8 +1,8 @@
-"""Local copies of what URLs and the standard streams hold, in a private folder that goes away in the end.
+"""Local copies of the contents of URLs and standard streams, in a private folder that is removed at the end.
 
-Whatever reads and writes models knows local files only. An input is copied into the folder first. An output is written
-there like any other, and sent to its destination right after: by `publish`, with which everything that writes ends.
-Texts that name a copy are shown with the URL instead, see `shown`.
+All code that reads and writes models handles only local files. An input is copied into the folder first. An output is
+written there like any other file, and then sent to its destination by `publish`, which every writer calls last. In
+messages, the path of a copy is replaced by the URL, see `shown`.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from surgery.errors import OutputError, SurgeryError
 from surgery.storage import transfer, urls
 from surgery.storage.leftovers import ScratchFolder
 
-_LONGEST: Final = 200  # bytes of a name, so that what is added fits into the 255 of a file's name
+_LONGEST: Final = 200  # maximum bytes of a name, so that the additions fit into the 255 bytes of a file name
 _STEP: Final = 1 << 24
 _KEPT: Final = "surgery-kept-"
 
 
 class Destination(Protocol):
-    """Where an output goes."""
+    """The destination of an output."""
 
     name: str
-    """What messages call it."""
+    """The name in messages."""
 
     def send(self, files: Sequence[Path]) -> None:
-        """Send files, the model first, and those with its external data after it."""
+        """Send the files of a model; the first one is the model, and the others are its external data."""
 
     def sibling(self, name: str) -> Destination:
-        """Return where a file of another name goes."""
+        """Return the destination of a file with another name."""
 
 
 class Url:
-    """An object, and others next to it for the files of external data."""
+    """An object at a URL, with other objects next to it for external data files."""
 
     def __init__(self, url: str, *, force: bool = False) -> None:
         self.name = urls.shown(url)
@@ -49,7 +49,7 @@ class Url:
         put_model(files, self._url, force=self._force)
 
     def sibling(self, name: str) -> Url:
-        """Return the object of another name next to this one."""
+        """Return the object with another name next to this one."""
         return Url(urls.sibling(self._url, name), force=self._force)
 
 
@@ -62,7 +62,7 @@ class Stream:
         self._stream = stream
 
     def send(self, files: Sequence[Path]) -> None:
-        """Write the one file there is. Raises OutputError if there is external data."""
+        """Write the single file. Raises OutputError if there is external data."""
         if len(files) > 1:
             what = f"standard output takes one file, but the model has external data in '{files[1].name}'"
             raise OutputError(what, todo="write the weights into the model with --layout single, or name a file")
@@ -81,16 +81,16 @@ class Stream:
 
 
 _names: dict[str, str] = {}
-"""Paths of copies, as text, and what is shown in their place."""
+"""Paths of copies, as text, with the names that are shown instead."""
 
 _destinations: dict[Path, Destination] = {}
-"""The paths that outputs are written to before they are sent."""
+"""The local paths of outputs before they are sent."""
 
 _sent: set[Path] = set()
 
 
 class Staging:
-    """A private folder for copies. It is removed by `close`, when the process ends, or after that was killed."""
+    """A private folder for copies. It is removed by `close`, at the end of the process, or later if that was killed."""
 
     def __init__(self) -> None:
         self._scratch: ScratchFolder | None = None
@@ -115,7 +115,7 @@ class Staging:
             self._scratch = None
 
     def path(self, name: str, shown_as: str) -> Path:
-        """Return a path in a new folder; texts that name it are shown with `shown_as` in its place."""
+        """Return a path in a new folder; messages show `shown_as` instead of the path."""
         if self._scratch is None:
             self._scratch = ScratchFolder()
         folder = self._scratch.path / str(self._count)
@@ -132,7 +132,7 @@ class Staging:
         return path
 
     def output(self, name: str, destination: Destination) -> Path:
-        """Return a path to write to; `publish` sends what is written there to the destination."""
+        """Return a path to write to; `publish` sends the file written there to the destination."""
         path = self.path(name, destination.name)
         _destinations[path] = destination
         return path
@@ -143,9 +143,9 @@ class Staging:
 
 
 def output_path(url: str, copies: Staging, *, force: bool = False) -> Path:
-    """Return the local path to write to for a URL; `publish` uploads what is written there.
+    """Return the local path to write to for a URL; `publish` uploads the file written there.
 
-    Raises OutputError if nothing can be written to the URL, or there is an object and `force` is off.
+    Raises OutputError if the URL is not writable, or if the object exists and `force` is off.
     """
     local = urls.local_path(url)
     if local is not None:
@@ -155,7 +155,7 @@ def output_path(url: str, copies: Staging, *, force: bool = False) -> Path:
 
 
 def shown(text: str, escaped: Callable[[str], str] = str) -> str:
-    """Return a text in which copies are called by what they are copies of."""
+    """Return a text with the paths of copies replaced by the names of their originals."""
     for path, name in _names.items():
         if path in text:
             text = text.replace(path, escaped(name))
@@ -163,12 +163,12 @@ def shown(text: str, escaped: Callable[[str], str] = str) -> str:
 
 
 def is_copy(path: Path) -> bool:
-    """Return whether a path is that of a copy, which goes away."""
+    """Return whether a path belongs to a temporary copy."""
     return str(path) in _names
 
 
 def explained(error: SurgeryError) -> SurgeryError:
-    """Change an error so that it names no copy, and return it."""
+    """Replace the paths of copies in an error, and return it."""
     error.what = shown(error.what)
     error.where = None if error.where is None else shown(error.where)
     error.todo = None if error.todo is None else shown(error.todo)
@@ -176,9 +176,9 @@ def explained(error: SurgeryError) -> SurgeryError:
 
 
 def publish(files: Sequence[Path]) -> None:
-    """Send files that were just written to where they are to go, if that is no local path; the model comes first.
+    """Send files that were just written to their destination, if it is not a local path; the model comes first.
 
-    What cannot be sent is kept in a folder, which the error names. Raises OutputError or TransferError.
+    Files that cannot be sent are kept in a folder, which the error names. Raises OutputError or TransferError.
     """
     destination = _destination(files[0]) if _destinations else None
     if destination is None:
@@ -192,7 +192,7 @@ def publish(files: Sequence[Path]) -> None:
 
 
 def _destination(path: Path) -> Destination | None:
-    """Return where a file goes: one that was staged, or another that was written next to it."""
+    """Return the destination of a staged file, or of another file written next to one."""
     if path in _destinations:
         return _destinations[path]
     staged = (found for other, found in _destinations.items() if other.parent == path.parent)
@@ -201,7 +201,7 @@ def _destination(path: Path) -> Destination | None:
 
 
 def _kept(files: Sequence[Path]) -> Path:
-    """Move files to a folder that stays, and return the path of the first one there."""
+    """Move files to a permanent folder, and return the new path of the first one."""
     folder = Path(tempfile.mkdtemp(prefix=_KEPT))
     for file in files:
         shutil.move(file, folder / file.name)
@@ -209,15 +209,15 @@ def _kept(files: Sequence[Path]) -> Path:
 
 
 def is_pending(path: Path) -> bool:
-    """Return whether a file was written to be sent elsewhere, and was not."""
+    """Return whether a file is staged to be sent, and was not sent yet."""
     return path in _destinations and path not in _sent
 
 
 def put_model(files: Sequence[Path], url: str, *, force: bool = False) -> None:
-    """Upload the files of a model: `files[0]` to `url`, and the others, with its external data, next to it.
+    """Upload the files of a model: `files[0]` to `url`, and the others, its external data, next to it.
 
-    The model comes last, so that whoever finds it finds its weights. Raises OutputError or TransferError; then nothing
-    has changed with s3, gs and memory, and with others there may be data that no model names.
+    The model is uploaded last, so that its weights exist before it does. Raises OutputError or TransferError; in that
+    case nothing has changed for s3, gs and memory, but other protocols may be left with unused data files.
     """
     folder = files[0].parent
     others = [(file, urls.sibling(url, file.relative_to(folder).as_posix())) for file in files[1:]]
@@ -225,6 +225,6 @@ def put_model(files: Sequence[Path], url: str, *, force: bool = False) -> None:
 
 
 def sound_name(name: str) -> str:
-    """Return a name that a file can have."""
+    """Return a valid file name."""
     plain = PurePosixPath(name.replace("\0", "")).name
     return plain if plain not in ("", "..") and len(os.fsencode(plain)) <= _LONGEST else "model.onnx"

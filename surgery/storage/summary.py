@@ -1,4 +1,4 @@
-"""The few numbers that describe a model: nodes, operators, bytes, hash; and how often operators occur in two."""
+"""The main figures of a model: nodes, operators, bytes and hash; and operator counts of two models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Summary:
-    """What `apply` reports of a model before and after. `nodes` counts those of subgraphs and functions too."""
+    """The figures that `apply` reports of a model before and after. `nodes` includes subgraphs and functions."""
 
     path: Path | None
     nodes: int
@@ -28,14 +28,14 @@ class Summary:
 
     @property
     def sha256(self) -> str | None:
-        """The hash of the .onnx file, computed when asked for, because it reads every byte."""
+        """The hash of the .onnx file, computed on demand because it reads every byte."""
         if not self._files:
             return None
         with self._files[0].open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields that the JSON report has, with plain values."""
+        """Return the fields of the JSON report, with plain values."""
         return {
             "path": storage.shown(str(self.path)) if self.path is not None else None,
             "nodes": self.nodes,
@@ -46,7 +46,7 @@ class Summary:
 
 
 def summarize(proto: onnx.ModelProto, files: Iterable[Path] = ()) -> Summary:
-    """Summarize a weightless model; `files` are its .onnx file and, after it, its external data files."""
+    """Summarize a skeleton; `files` are its .onnx file, followed by its external data files."""
     found = tuple(files)
     counts = operators(proto)
     size = sum(path.stat().st_size for path in found) if found else None
@@ -54,12 +54,12 @@ def summarize(proto: onnx.ModelProto, files: Iterable[Path] = ()) -> Summary:
 
 
 def opset(model: onnx.ModelProto) -> int:
-    """Return the opset version of the default domain, 0 when it is not imported."""
+    """Return the opset version of the default domain; 0 if it is not imported."""
     return next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 0)
 
 
 def operators(proto: onnx.ModelProto) -> dict[str, int]:
-    """Count the operators of a model, subgraphs and functions included, most frequent first."""
+    """Count the operators of a model, including subgraphs and functions, most frequent first."""
     found: defaultdict[tuple[str, str], int] = defaultdict(int)
     for node in nodes(proto):
         found[node.domain, node.op_type] += 1
@@ -70,7 +70,7 @@ def operators(proto: onnx.ModelProto) -> dict[str, int]:
 
 
 def data_files(stored: storage.StoredModel) -> list[Path]:
-    """List the files that a model was read from: its own, and its external data. None of a model in memory."""
+    """List the files of a model: its own file, and its external data; empty for a model in memory."""
     if stored.path is None:
         return []
     own = stored.path.resolve()
@@ -84,7 +84,7 @@ def data_files(stored: storage.StoredModel) -> list[Path]:
 
 @dataclass(frozen=True)
 class OperatorCount:
-    """How often an operator occurs on either side."""
+    """The number of occurrences of an operator in two models."""
 
     op: str
     before: int

@@ -1,4 +1,4 @@
-"""Facts about TensorProto: where tensors are in a model, how large they are, where their data lies."""
+"""Facts about TensorProto: the tensors of a model, their sizes, and the locations of their data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAYLOAD_FIELDS: Final = ("raw_data", "float_data", "int32_data", "int64_data", "
 
 _Kind: Final = AttributeProto.AttributeType
 _WITHOUT_TENSORS: Final = {_Kind.INT, _Kind.INTS, _Kind.FLOAT, _Kind.FLOATS, _Kind.STRING, _Kind.STRINGS}
-# Bits of an element of each data type, by its number in TensorProto.DataType
+# Bits per element of each data type, by its number in TensorProto.DataType
 _BITS: Final = {
     **dict.fromkeys((2, 3, 9, 17, 18, 19, 20, 24), 8),
     **dict.fromkeys((4, 5, 10, 16), 16),
@@ -32,7 +32,7 @@ _BITS: Final = {
 
 
 def payload_size(data_type: int, dims: Sequence[int]) -> int | None:
-    """Return the bytes of raw data of a tensor; None for strings, unknown types and negative dims."""
+    """Return the size of the raw data of a tensor in bytes; None for strings, unknown types and negative dims."""
     bits = _BITS.get(data_type)
     if bits is None or any(dim < 0 for dim in dims):
         return None
@@ -40,7 +40,7 @@ def payload_size(data_type: int, dims: Sequence[int]) -> int | None:
 
 
 def payload_bytes(tensor: TensorProto) -> int:
-    """Return the bytes of data in a tensor, wherever they lie; 0 for a type that has no size."""
+    """Return the size of the data of a tensor in bytes, wherever it is stored; 0 if it is unknown."""
     if tensor.data_type == STRING:
         return sum(len(text) for text in tensor.string_data)
     return payload_size(tensor.data_type, tensor.dims) or 0
@@ -52,9 +52,9 @@ def is_external(tensor: TensorProto) -> bool:
 
 
 def external_reference(tensor: TensorProto) -> Reference:
-    """Return where the data of an external tensor lies. Raises ModelFileError when it says nothing useful.
+    """Return the location of the data of an external tensor. Raises ModelFileError if it is invalid.
 
-    Without a length the tensor's own size counts, without an offset 0.
+    The length defaults to the size of the tensor, and the offset to 0.
     """
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location")
@@ -82,7 +82,7 @@ def external_reference(tensor: TensorProto) -> Reference:
 
 
 def refer(tensor: TensorProto, reference: Reference) -> None:
-    """Make a tensor an external one with this reference, and drop what it held."""
+    """Make a tensor external with this reference, and drop its payload."""
     for field in PAYLOAD_FIELDS:
         tensor.ClearField(field)
     tensor.ClearField("external_data")
@@ -102,7 +102,7 @@ def all_tensors(model: ModelProto) -> Iterator[TensorProto]:
 
 
 def weight_bytes(model: ModelProto) -> int:
-    """Return the bytes of all tensors of a model, wherever they lie."""
+    """Return the size of all tensors of a model in bytes, wherever they are stored."""
     return sum(map(payload_bytes, all_tensors(model)))
 
 

@@ -1,6 +1,6 @@
-"""Models as text: protobuf text, JSON and ONNX text, by the extensions that `onnx.load` and `onnx.save` know.
+"""Models as text: protobuf text, JSON and ONNX text, by the extensions of `onnx.load` and `onnx.save`.
 
-The parsers are those of onnx and protobuf. They run in a worker, for a text of a few kilobytes can end a process.
+The parsers are those of onnx and protobuf. They run in a worker, because a text of a few kilobytes can crash a process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FORMATS: Final = {
     **dict.fromkeys((".json", ".onnxjson"), "json"),
     **dict.fromkeys((".onnxtxt", ".onnxtext"), "onnxtxt"),
 }
-"""The format of each extension, under the name that onnx gives it."""
+"""The format of each extension, by its name in onnx."""
 
 _NAMES: Final = {"textproto": "protobuf text", "json": "JSON", "onnxtxt": "ONNX text"}
 _TIMEOUT: Final = 600.0
@@ -29,12 +29,12 @@ _PLACE: Final = 200
 
 
 def of(path: Path) -> str | None:
-    """Return the text format that the extension of a file stands for; None for every other file."""
+    """Return the text format of the extension of a file; None for other extensions."""
     return FORMATS.get(path.suffix.lower())
 
 
 def is_text(head: bytes) -> bool:
-    """Return whether the first bytes of a file are UTF-8 text, perhaps cut in the middle of a letter."""
+    """Return whether the first bytes of a file are UTF-8 text, possibly truncated within a character."""
     try:
         text = head.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -45,7 +45,7 @@ def is_text(head: bytes) -> bool:
 
 
 def read(path: Path, format_name: str) -> bytes:
-    """Return the model in a text file as protobuf. Raises ModelFileError with what the parser finds wrong."""
+    """Return the model in a text file as protobuf. Raises ModelFileError with the message of the parser."""
     try:
         with Worker(timeout=_TIMEOUT) as worker:
             data: bytes = worker.call(f"{__name__}:parse", data=path.read_bytes(), format_name=format_name)
@@ -59,14 +59,14 @@ def read(path: Path, format_name: str) -> bytes:
 
 
 def locations(path: Path, format_name: str) -> list[str]:
-    """Return where a model in a text file says that its external data lies. Raises ModelFileError."""
+    """Return the locations of the external data of a model in a text file. Raises ModelFileError."""
     model = onnx.ModelProto.FromString(read(path, format_name))
     entries = [entry for tensor in all_tensors(model) if is_external(tensor) for entry in tensor.external_data]
     return sorted({entry.value for entry in entries if entry.key == "location"})
 
 
 def written(data: bytes, format_name: str, path: Path) -> bytes:
-    """Return a model in protobuf as text. Raises OutputError if the format cannot represent all of it."""
+    """Return a protobuf model as text. Raises OutputError if the format cannot represent the whole model."""
     try:
         with Worker(timeout=_TIMEOUT) as worker:
             answer = worker.call(f"{__name__}:format_model", data=data, format_name=format_name)
@@ -85,17 +85,17 @@ def written(data: bytes, format_name: str, path: Path) -> bytes:
 
 
 def parse(data: bytes, format_name: str) -> bytes:
-    """Convert text to protobuf; in the worker. Raises ValueError and what the parsers raise."""
+    """Convert text to protobuf; runs in the worker. Raises ValueError and the exceptions of the parsers."""
     from onnx import serialization
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # onnx calls its text format experimental
+        warnings.simplefilter("ignore")  # onnx warns that its text format is experimental
         model = serialization.registry.get(format_name).deserialize_proto(data, onnx.ModelProto())
     return bytes(model.SerializeToString(deterministic=True))
 
 
 def format_model(data: bytes, format_name: str) -> dict[str, Any]:
-    """Convert protobuf to text, read it back, and name the first thing that is lost; in the worker."""
+    """Convert protobuf to text, read it back, and return the first lost field, if any; runs in the worker."""
     from onnx import serialization
 
     model = onnx.ModelProto.FromString(data)
@@ -105,7 +105,7 @@ def format_model(data: bytes, format_name: str) -> dict[str, Any]:
 
 
 def _normal(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Encode all tensors the same way, and leave out the names of tensors in attributes, which mean nothing."""
+    """Encode all tensors in the same way, and drop the names of tensors in attributes, which have no meaning."""
     from onnx import numpy_helper
 
     for tensor in all_tensors(model):
@@ -130,9 +130,9 @@ def _clear_names(message: Any) -> None:
 
 
 def _difference(one: Any, other: Any, where: str = "model") -> str:
-    """Return the first field in which two messages differ, and an empty text if there is none.
+    """Return the first field in which two messages differ, or an empty text.
 
-    A number or text that is absent is the same as one that has its default.
+    An absent number or text equals its default.
     """
     for field in one.DESCRIPTOR.fields:
         mine, theirs = getattr(one, field.name), getattr(other, field.name)
@@ -151,6 +151,6 @@ def _difference(one: Any, other: Any, where: str = "model") -> str:
 
 
 def _first_line(text: str) -> str:
-    """Return a message of a parser on one line."""
+    """Return a parser message on one line, shortened."""
     line = " ".join(text.split())
     return line if len(line) <= _PLACE else f"{line[:_PLACE]}..."

@@ -1,8 +1,8 @@
-"""Files of `torch.save`: a zip archive since PyTorch 1.6, a row of pickles before. Nothing in them is run.
+"""Files of `torch.save`: a zip archive since PyTorch 1.6, a sequence of pickles before. No code in them is run.
 
-An archive has `NAME/data.pkl`, a pickle in which storages stand by keys, and `NAME/data/KEY` for each of them, neither
-compressed. An older file has five pickles (a magic number, the version, sizes of C types, the value, the keys of the
-storages) and then each storage: the number of its elements in 8 bytes, and its elements.
+An archive has `NAME/data.pkl`, a pickle that refers to storages by keys, and `NAME/data/KEY` for each storage, all
+uncompressed. An older file has five pickles (a magic number, the version, sizes of C types, the value, the keys of the
+storages), followed by each storage: the number of its elements in 8 bytes, and its elements.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _ENCRYPTED: Final = 1
 
 
 def read(path: Path, weights: Weights, key: str | None = None) -> Checkpoint:
-    """List the tensors of a file; `key` names the dict with the weights where there are several.
+    """List the tensors of a file; `key` selects the dict with the weights if there are several.
 
-    Raises ModelFileError for a file that is damaged, or would import or call anything, and UsageError for a key that
-    is not there.
+    Raises ModelFileError for a file that is damaged, or that would import or call anything unsafe, and UsageError for a
+    key that does not exist.
     """
     try:
         source = weights.referable(weights.open(path))
@@ -49,7 +49,7 @@ def read(path: Path, weights: Weights, key: str | None = None) -> Checkpoint:
 
 
 class _Archive:
-    """A zip archive, of which the members are in the file as they are."""
+    """A zip archive with uncompressed members."""
 
     def __init__(self, path: Path, source: Source) -> None:
         self.path = path
@@ -70,7 +70,7 @@ class _Archive:
         self.root = self._root()
 
     def _root(self) -> str:
-        """Return the folder of the archive, with its slash."""
+        """Return the root folder in the archive, with a trailing slash."""
         pickles = [name for name in self.members if name == "data.pkl" or name.endswith("/data.pkl")]
         if not pickles:
             what = "it is a zip archive without data.pkl, so it is not a PyTorch checkpoint"
@@ -112,7 +112,7 @@ class _Archive:
         return bytes(self.source.view(place.offset, min(place.length, 64))).strip()
 
     def place(self, name: str) -> Reference:
-        """Return where a member lies. Raises ModelFileError when it is missing, compressed or not in the file."""
+        """Return the location of a member. Raises ModelFileError if it is missing, compressed or outside the file."""
         info = self.members.get(name)
         if info is None:
             raise broken(self.path, f"'{name}' is missing")
@@ -160,9 +160,9 @@ def _no_checkpoint(path: Path) -> ModelFileError:
 
 
 class _OldStorages:
-    """The storages of an old file, which say how many elements they have, and lie in the order of the keys.
+    """The storages of an old file, in the order of the keys, each with its number of elements.
 
-    How large an element is, only the pickle says, in the persistent ids.
+    The element size is only in the persistent ids of the pickle.
     """
 
     def __init__(self, path: Path, source: Source, keys: Any, start: int, value: Any) -> None:
@@ -182,7 +182,7 @@ class _OldStorages:
             start += 8 + length
 
     def find(self, key: str, needed: int) -> StorageData:
-        """Return where a storage lies."""
+        """Return the location of a storage."""
         found = self._places.get(key)
         if found is None or found.length < needed:
             raise broken(self._path, f"storage '{key}' is missing or too short")
@@ -190,7 +190,7 @@ class _OldStorages:
 
 
 def _element_sizes(value: Any) -> dict[str, int]:
-    """Return the bytes of an element of each storage that a value refers to."""
+    """Return the element size in bytes of each storage that a value refers to."""
     found: dict[str, int] = {}
     for one in nested(value):
         if isinstance(one, Persistent) and isinstance(one.value, tuple) and len(one.value) >= 5:

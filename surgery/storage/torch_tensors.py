@@ -1,7 +1,7 @@
-"""Tensors of PyTorch checkpoints: from what a pickle says of them to ranges of a file.
+"""Tensors of PyTorch checkpoints: from their descriptions in a pickle to ranges of a file.
 
-A tensor is a view of a storage: element type, an offset, dims and strides, in elements. One that is contiguous, aligned
-and little-endian is in the file as ONNX wants it; any other is copied to the scratch file when it is asked for.
+A tensor is a view of a storage: an element type, and an offset, dims and strides in elements. A contiguous, aligned,
+little-endian tensor has the ONNX layout in the file; any other is copied to the scratch file on demand.
 """
 
 from __future__ import annotations
@@ -61,28 +61,28 @@ _DTYPES: Final = {
     "float8_e8m0fnu": _Type.FLOAT8E8M0,
 }
 KEYS: Final = ("state_dict", "model_state_dict", "model", "module", "params", "net", "network", "weights")
-"""Where training scripts keep the weights, the first one that is there."""
+"""Keys under which training scripts save the weights; the first one that exists is used."""
 EXPANDED: Final = 64 << 20
-"""Bytes that a tensor may have beyond those of its storage, whose elements it then repeats."""
+"""Maximum bytes of a tensor beyond the size of its storage, if it repeats elements of the storage."""
 _TODO: Final = "do not load it with torch.load either, unless you trust its source"
 _MOST_RANK: Final = 64
 
 
 @dataclass(frozen=True)
 class StorageData:
-    """Where a storage is in a file, in bytes."""
+    """The location of a storage in a file, and whether it is big-endian."""
 
     reference: Reference
     big: bool = False
 
 
 Storages = Callable[[str, int], StorageData]
-"""Finds a storage by its key; the second argument is the bytes that it has to have."""
+"""Finds a storage by its key; the second argument is its minimum size in bytes."""
 
 
 @dataclass(frozen=True)
 class _View:
-    """What a pickle says of a tensor."""
+    """The description of a tensor in a pickle."""
 
     key: str
     dtype: ir.DataType
@@ -90,12 +90,12 @@ class _View:
     dims: tuple[int, ...]
     strides: tuple[int, ...]
     elements: int
-    """The elements of the whole storage, in its own type."""
+    """The number of elements of the whole storage, in its own type."""
     storage_dtype: ir.DataType
 
     @property
     def reach(self) -> int:
-        """The elements of the storage up to the last one that the tensor has."""
+        """The number of elements of the storage up to the last one of the tensor."""
         if not math.prod(self.dims):
             return 0
         return self.start + 1 + sum((dim - 1) * stride for dim, stride in zip(self.dims, self.strides))
@@ -111,10 +111,10 @@ class _View:
 
 
 def checkpoint(path: Path, value: Any, storages: Storages, weights: Weights, key: str | None) -> Checkpoint:
-    """Return the tensors of an unpickled checkpoint, those of nested dicts under the names of all keys, with dots.
+    """Return the tensors of an unpickled checkpoint, those of nested dicts named by all keys joined with dots.
 
-    `key` says which dict has the weights; without it, that is the outermost one with tensors of its own, or the one
-    under a usual name. Raises UsageError where that is not clear, ModelFileError for tensors that cannot be right.
+    `key` selects the dict with the weights; without it, the outermost dict with tensors of its own is used, or the dict
+    under a usual name. Raises UsageError if the choice is ambiguous, and ModelFileError for invalid tensors.
     """
     found, shared = {}, {}
     for name, called in _named(_chosen(path, value, key)).items():
@@ -128,7 +128,7 @@ def checkpoint(path: Path, value: Any, storages: Storages, weights: Weights, key
 
 
 def refusal(path: Path, error: PickleError) -> ModelFileError:
-    """Return the message about a pickle that was refused."""
+    """Return the error for a refused pickle."""
     if isinstance(error, UnsafePickleError):
         todo = _TODO
         if "would make" in str(error) or "would import" in str(error):
@@ -167,7 +167,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _named(value: Any) -> dict[str, Called]:
-    """Return tensors by name; dicts and lists give their keys and positions."""
+    """Return tensors by name, built from the keys of dicts and the positions in lists."""
     found: dict[str, Called] = {}
     on_the_way: set[int] = set()
 
@@ -175,7 +175,7 @@ def _named(value: Any) -> dict[str, Called]:
         if _is_tensor(here):
             found[name or "tensor"] = here
         elif isinstance(here, dict | list | tuple) and id(here) not in on_the_way:
-            # Each container is entered once: references to references may be without end.
+            # Each container is visited once, because references may be cyclic.
             on_the_way.add(id(here))
             items = here.items() if isinstance(here, dict) else enumerate(here)
             for key, item in items:
@@ -189,14 +189,14 @@ def _named(value: Any) -> dict[str, Called]:
 
 
 def _aliases(shared: Mapping[str, Any]) -> dict[str, str]:
-    """Return the names of tensors that are the same elements as an earlier one, with the name of that."""
+    """Return the names of tensors with the same elements as an earlier tensor, mapped to the earlier name."""
     first: dict[Any, str] = {}
     found = {name: first.setdefault(place, name) for name, place in shared.items()}
     return {name: other for name, other in found.items() if name != other}
 
 
 def _view(path: Path, name: str, called: Called) -> _View | None:
-    """Read the arguments of a call that makes a tensor; None for one without elements of its own (meta, nested)."""
+    """Read the arguments of a call that constructs a tensor; raise ModelFileError for tensors that are not dense."""
     function, arguments = called.function.name, called.arguments
     try:
         if function in ("_rebuild_parameter", "_rebuild_parameter_with_state"):
@@ -233,7 +233,7 @@ def _strided(arguments: tuple[Any, ...], typed: bool) -> _View:
 
 
 def _storage(found: Any) -> tuple[str, ir.DataType, int]:
-    """Read ("storage", torch.FloatStorage, key, device, elements), to which old files add the part of a storage."""
+    """Read ("storage", torch.FloatStorage, key, device, elements); old files append the view of the storage."""
     if not isinstance(found, Persistent) or not isinstance(found.value, tuple) or found.value[0] != "storage":
         raise PickleError("its elements are not in a storage of the file")
     _, kind, key, _, elements, *_ = found.value
@@ -255,7 +255,7 @@ def _entry(path: Path, name: str, view: _View, storages: Storages, weights: Weig
 
 
 def _place(view: _View, data: StorageData, length: int, weights: Weights) -> Reference:
-    """Return where the elements lie, in order and aligned: in the file, else copied."""
+    """Return the location of the elements in ONNX layout, aligned: in the file, or else in a copy."""
     size = view.dtype.bitwidth // 8
     there = Reference(data.reference.location, data.reference.offset + view.start * size, length)
     swapped = data.big and size > 1

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PAUSES: Final = (0.5, 2.0)
-"""Seconds before the second attempt and the third, after a connection broke."""
+"""Seconds before the second and the third attempt, after a connection broke."""
 
 _DEFERRING: Final = ("s3", "s3a", "gs", "gcs", "memory")
-"""Protocols with files that are uploaded first, and appear when they are committed."""
+"""Protocols whose files are uploaded first, and appear when they are committed."""
 
 _READ_ONLY: Final = ("http", "https", "zip", "tar", "libarchive", "github", "gist", "git", "data", "reference")
 _STEP: Final = 1 << 22
 
 
 def exists(url: str, *, output: bool = False) -> bool:
-    """Return whether there is an object. Raises SurgeryError if that cannot be found out."""
+    """Return whether an object exists. Raises SurgeryError if that cannot be determined."""
     files, path = opened(url, output=output)
     with reported(url, "reached", output=output):
         files.invalidate_cache()
@@ -38,9 +38,9 @@ def exists(url: str, *, output: bool = False) -> bool:
 
 
 def fetch(url: str, target: Path) -> None:
-    """Copy an object to a local file, which is there whole afterwards, or not at all.
+    """Copy an object to a local file, which is then complete, or does not exist.
 
-    A broken connection is tried again. Raises ModelFileError if there is no such object or it may not be read, and
+    Retries after a broken connection. Raises ModelFileError if the object does not exist or may not be read, and
     TransferError if the connection breaks each time.
     """
     files, path = opened(url)
@@ -58,7 +58,7 @@ def fetch(url: str, target: Path) -> None:
 
 
 def _require_size(files: AbstractFileSystem, path: str, part: Path, url: str) -> None:
-    """Raise TransferError if fewer or more bytes arrived than there are; http compares them itself."""
+    """Raise TransferError if the number of received bytes differs from the object size; http checks it itself."""
     if protocol(url) in ("http", "https"):
         return
     size = files.info(path).get("size")
@@ -73,7 +73,7 @@ def check_writable(url: str, *, force: bool = False) -> None:
     try:
         found = exists(url, output=True)
     except OutputError as error:
-        # Who may write need not be allowed to read.
+        # Write permission does not imply read permission.
         if not force or not isinstance(error.__cause__, PermissionError):
             raise
         found = False
@@ -87,10 +87,11 @@ def _require_writing(url: str) -> None:
 
 
 def put(contents: Sequence[tuple[Path, str]], *, force: bool = False) -> None:
-    """Upload files, in this order: the file that names the others comes last.
+    """Upload files in this order; the file that refers to the others must come last.
 
-    Each object appears whole, or not at all. With s3, gs and memory all are uploaded before the first appears, so that
-    a connection that breaks changes nothing. The URLs have the same protocol. Raises OutputError and TransferError.
+    Each object appears completely, or not at all. With s3, gs and memory, all are uploaded before the first one
+    appears, so that a broken connection changes nothing. The URLs have the same protocol. Raises OutputError and
+    TransferError.
     """
     for _, url in contents:
         check_writable(url, force=force)
@@ -106,7 +107,7 @@ def put(contents: Sequence[tuple[Path, str]], *, force: bool = False) -> None:
 
 
 def _put_together(contents: Sequence[tuple[Path, str]]) -> None:
-    """Upload files that appear one after the other when all are complete."""
+    """Upload files that appear one after another when all are complete."""
     files, _ = opened(contents[0][1], "written", output=True)
     last = contents[-1][1]
     with reported(last, "written", output=True), files.transaction:
@@ -118,7 +119,7 @@ def _put_together(contents: Sequence[tuple[Path, str]]) -> None:
 
 
 def _again(call: Callable[[], T]) -> T:
-    """Call, and call again after a pause when a connection broke."""
+    """Return the result of a call, which is repeated after a pause if a connection broke."""
     for pause in _PAUSES:
         try:
             return call()

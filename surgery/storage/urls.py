@@ -1,4 +1,4 @@
-"""URLs as text: what is one, the URL next to another, and what of it may be shown.
+"""URLs as text: recognition, URLs of siblings, and the parts that may be shown.
 
 A URL is `protocol://path`, or a chain of fsspec: in `zip://bert/model.onnx::s3://bucket/models.zip` the part before
 `::` is a path inside the object after it.
@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 from urllib.parse import quote, unquote
 
-# Two letters at least, so that a drive of Windows is no protocol.
+# At least two letters, so that a Windows drive is not a protocol.
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::[A-Za-z])")
 _WITHIN_TEXT: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://[^\s'\"<>)\]}]+")
 _CHAIN: Final = "::"
@@ -24,7 +24,7 @@ def is_url(text: object) -> bool:
 
 
 def local_path(url: str) -> Path | None:
-    """Return the path of a `file://` URL, and None for every other."""
+    """Return the path of a `file://` URL; None for other URLs."""
     if _CHAIN in url or protocol(url) not in ("file", "local"):
         return None
     return Path(unquote(url.partition("://")[2]))
@@ -36,12 +36,12 @@ def protocol(url: str) -> str:
 
 
 def shown(url: str) -> str:
-    """Return a URL as it may be shown: without user, password, query and fragment, which may be credentials."""
+    """Return a URL without user, password, query and fragment, which may contain credentials."""
     return _CHAIN.join(_plain(part) for part in url.split(_CHAIN))
 
 
 def scrubbed(text: str) -> str:
-    """Return a message of another package on one line, in which each URL is as `shown` returns it."""
+    """Return a message of another package on one line, with each URL as returned by `shown`."""
     return _WITHIN_TEXT.sub(lambda found: shown(found[0]), " ".join(text.split()))
 
 
@@ -68,7 +68,7 @@ def sibling(url: str, location: str) -> str:
 
 
 def _path(part: str) -> tuple[str, str, str]:
-    """Split one part of a chain into what precedes its path, the path, and the query, which only http has."""
+    """Split a part of a chain into the prefix of its path, the path, and the query, which only http has."""
     head, mark, rest = part.partition("://")
     if head.lower() not in _WEB:
         return f"{head}{mark}", rest, ""
@@ -82,6 +82,6 @@ def _plain(part: str) -> str:
         return part
     place, slash, path = re.split(r"[?#]", rest, maxsplit=1)[0].partition("/")
     if head.lower() not in _WEB:
-        # A key of an object may contain these characters; credentials follow a question mark only.
+        # An object key may contain these characters; credentials only follow a question mark.
         path = rest.partition("/")[2].partition("?")[0]
     return f"{head}{mark}{place.rpartition('@')[2]}{slash}{path}"

@@ -1,4 +1,4 @@
-"""Tensor data outside the skeleton: mapped files, and a scratch file for data that is new."""
+"""Tensor data outside the skeleton: mapped files, and a scratch file for new data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from onnx import TensorProto
 
 _ALIGNMENT: Final = 64
-# Element types that ml_dtypes holds one to a byte and ONNX packs closer.
+# Element types that ml_dtypes stores in one byte each and ONNX packs more densely.
 _PACKED: Final = frozenset({"int2", "uint2", "int4", "uint4", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"})
 
 
@@ -43,11 +43,11 @@ Data = Chunk | Writes | Iterable[Chunk]
 
 
 class Encoding(NamedTuple):
-    """How a tensor was inside its model file.
+    """How a tensor was encoded inside its model file.
 
-    `field` is the field of TensorProto that held the payload. `wire` are the ranges of that field with tag
-    and length; without any, the field is one tag and length around the tensor's own reference.
-    `default_location` tells that the file says `data_location: DEFAULT` in so many words.
+    `field` is the field of TensorProto with the payload. `wire` has the ranges of that field with tag and length; if it
+    is empty, the field is one tag and length followed by the tensor's own reference. `default_location` says that the
+    file has an explicit `data_location: DEFAULT`.
     """
 
     data_type: int
@@ -57,7 +57,7 @@ class Encoding(NamedTuple):
 
 
 class Source:
-    """A file held open and mapped, whatever happens to its path meanwhile."""
+    """A file that is kept open and mapped, even if its path changes meanwhile."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -71,18 +71,18 @@ class Source:
 
     @property
     def size(self) -> int:
-        """Bytes in the file now."""
+        """The current size of the file in bytes."""
         return os.fstat(self._fd).st_size
 
     @property
     def fd(self) -> int:
-        """The descriptor, when all is written."""
+        """The descriptor, after waiting for pending writes."""
         self._wait()
         return self._fd
 
     @property
     def mapped(self) -> Mapped:
-        """What is mapped so far."""
+        """The part that is mapped so far."""
         return Mapped(str(self.path), (self.opened.st_dev, self.opened.st_ino), self._mapped)
 
     def _wait(self, start: int = 0, stop: float = math.inf) -> None:
@@ -91,7 +91,7 @@ class Source:
                 self.writing.wait(start, stop)
 
     def view(self, offset: int, length: int) -> memoryview:
-        """Return a read-only view of a range, mapped and not read. Raises ModelFileError past the end."""
+        """Return a read-only view of a range, mapped and not read. Raises ModelFileError beyond the end."""
         stop = offset + length
         self._wait(offset, stop)
         if stop > len(self._mapped) and self.size:
@@ -107,7 +107,7 @@ class Source:
 
     @contextmanager
     def in_small_bites(self) -> Iterator[None]:
-        """Keep the kernel from reading ahead, while a few bytes here and there are all that is wanted."""
+        """Disable readahead of the kernel while only a few scattered bytes are read."""
         here = self._map
         if here is not None:
             here.madvise(mmap.MADV_RANDOM)
@@ -118,7 +118,7 @@ class Source:
                 here.madvise(mmap.MADV_NORMAL)
 
     def changed(self) -> bool:
-        """Return whether the path no longer leads to the bytes that were opened."""
+        """Return whether the path no longer refers to the bytes that were opened."""
         try:
             now = self.path.stat()
         except OSError:
@@ -132,7 +132,7 @@ class Source:
         )
 
 
-# The open files of every `Weights`, by location, so that a skeleton alone is enough to read its tensors.
+# The open files of every `Weights`, by location, so that the tensors of a skeleton can be read without its `Weights`.
 _open_sources: weakref.WeakValueDictionary[str, Source] = weakref.WeakValueDictionary()
 
 
@@ -149,7 +149,7 @@ def source_at(location: str) -> Source:
 
 
 class _WholeFile(io.FileIO):
-    """An unbuffered file that writes all it is given: the kernel takes 2 GiB at most in one call."""
+    """An unbuffered file that writes all of its data: the kernel accepts at most 2 GiB per call."""
 
     def write(self, data: Any, /) -> int:
         """Write all bytes."""
@@ -161,14 +161,14 @@ class _WholeFile(io.FileIO):
 
 
 class Scratch:
-    """A folder with a file that only grows. It goes away with its owner."""
+    """A folder with a file that only grows. It is removed with its owner."""
 
     def __init__(self) -> None:
         made = ScratchFolder()
         self.folder = made.path
         path = self.folder / "weights.bin"
         self._file = _WholeFile(path, "xb")
-        # A forked worker inherits this object, and must not delete the folder under its parent.
+        # A forked worker inherits this object, and must not delete the folder of its parent.
         self.owner = os.getpid()
         self.close: Callable[[], object] = weakref.finalize(self, _remove_folder, made, self._file, self.owner)
         self.source = Source(path)
@@ -183,14 +183,14 @@ class Scratch:
         try:
             _write(file, data)
         except BaseException:
-            # The room is given back, and the next attempt starts at the same place.
+            # Release the space, so that the next attempt starts at the same offset.
             file.seek(start)
             file.truncate()
             raise
         return Reference(self.source.location, start, file.tell() - start)
 
     def append_moved(self, moved: Moved, view: np.ndarray[Any, Any]) -> Reference:
-        """Make room for the elements of a view at the next aligned offset, and let a worker write them."""
+        """Reserve space for the elements of a view at the next aligned offset, and let a worker write them."""
         start = -(-self._file.tell() // _ALIGNMENT) * _ALIGNMENT
         self._file.truncate(start + moved.length)
         self._file.seek(start + moved.length)
@@ -214,9 +214,8 @@ class Scratch:
 class Weights:
     """The tensor data of one model: its own files, mapped, and a scratch file created on first use.
 
-    `external` tells that the model came with external data; `encodings` how each tensor that was inside
-    the model file was encoded there, so that saving reproduces it. `digests` are those that are known, by range: no
-    range is written twice.
+    `external` says that the model had external data; `encodings` has the encoding of each tensor that was inside the
+    model file, so that saving reproduces it. `digests` has the known digests by range: no range is written twice.
     """
 
     def __init__(self) -> None:
@@ -226,7 +225,7 @@ class Weights:
         self.digests: dict[Reference, str] = {}
         self._sources: dict[str, Source] = {}
         self._scratch: Scratch | None = None
-        self._adopted: list[Weights] = []  # a scratch file goes with its owner
+        self._adopted: list[Weights] = []  # keeps their scratch files alive
 
     def __enter__(self) -> Weights:
         return self
@@ -242,10 +241,10 @@ class Weights:
         return source
 
     def referable(self, source: Source) -> Source:
-        """Return the file that a skeleton may name in place of `source`.
+        """Return the file that a skeleton may refer to instead of `source`.
 
-        Usually the same one. A file with several hard links is refused by onnx's checker, and a path that is
-        not UTF-8 fits no protobuf: such a file is copied to the scratch folder.
+        Usually it is the same. The checker of onnx refuses a file with several hard links, and protobuf cannot
+        represent a path that is not UTF-8: such a file is copied to the scratch folder.
         """
         try:
             source.location.encode("utf-8")
@@ -269,7 +268,7 @@ class Weights:
 
     @contextmanager
     def in_small_bites(self) -> Iterator[None]:
-        """Keep the kernel from reading ahead in any file, see `Source.in_small_bites`."""
+        """Disable readahead in all files, see `Source.in_small_bites`."""
         with ExitStack() as files:
             for source in self._sources.values():
                 files.enter_context(source.in_small_bites())
@@ -280,12 +279,12 @@ class Weights:
         return [source for source in self._sources.values() if not self.is_scratch(source.location)]
 
     def is_scratch(self, location: str) -> bool:
-        """Return whether this is a scratch file: of this model, or of one that became part of it."""
+        """Return whether this is a scratch file of this model, or of a model merged into it."""
         owners = (self, *self._adopted)
         return any(one._scratch is not None and one._scratch.source.location == location for one in owners)
 
     def uses(self, path: Path) -> bool:
-        """Return whether tensor data is in the file at this path."""
+        """Return whether the file at this path has tensor data of the model."""
         return str(path.resolve()).lstrip("/") in self._sources
 
     def view(self, reference: Reference) -> memoryview:
@@ -293,32 +292,32 @@ class Weights:
         return self.source(reference.location).view(reference.offset, reference.length)
 
     def spill(self, data: Data) -> Reference:
-        """Write data to the scratch file and return where it lies, aligned to 64 bytes.
+        """Write data to the scratch file and return its location, aligned to 64 bytes.
 
-        Arrays are written in little-endian order, types narrower than a byte packed as in `raw_data`.
-        Raises OutputError when the disk is full.
+        Arrays are written in little-endian order, with types narrower than a byte packed as in `raw_data`. Raises
+        OutputError if the disk is full.
         """
         with _scratch_errors():
             return self.open_scratch().append(data)
 
     def spill_moved(self, view: np.ndarray[Any, Any]) -> Reference:
-        """Write an array whose elements are in another order, as `spill` does; perhaps not at once.
+        """Write an array whose elements are in another order in memory, as `spill` does, but possibly later.
 
-        One that is a view over a file of the model is written while this process continues: who reads it, waits for it.
+        A view over a file of the model is written while this process continues; reading it waits for the write.
         """
         moved = Moved.of(view, [source.mapped for source in self._sources.values()])
         with _scratch_errors():
             scratch = self.open_scratch()
-            # A fork has no worker of its own, and does not outlive its call.
+            # A fork has no worker of its own, and ends with its call.
             if moved is None or scratch.owner != os.getpid():
                 return scratch.append(rows_of(view))
             return scratch.append_moved(moved, view)
 
     def read(self, tensor: TensorProto) -> np.ndarray[Any, Any]:
-        """Return the value of a tensor, with types of ml_dtypes where numpy has none.
+        """Return the value of a tensor, with ml_dtypes types where NumPy has none.
 
-        An external tensor is mapped, read-only and not copied, unless its elements are packed.
-        Raises ModelFileError when its file is gone or too short.
+        An external tensor is mapped read-only without copying, unless its elements are packed. Raises ModelFileError if
+        its file no longer exists or is too short.
         """
         if not is_external(tensor):
             from onnx_ir import serde
@@ -328,19 +327,19 @@ class Weights:
         return array_of(self.view(reference), tensor.data_type, tuple(tensor.dims))
 
     def adopt(self, other: Weights) -> None:
-        """Keep the files of another model open too, whose tensors become some of this one."""
+        """Keep the files of another model open too, because its tensors become part of this one."""
         self._sources.update(other._sources)
         self.encodings.update(other.encodings)
         self._adopted.append(other)
 
     def check(self) -> None:
-        """Raise ModelFileError when a file of the model was changed or replaced since it was opened."""
+        """Raise ModelFileError if a file of the model was changed or replaced since it was opened."""
         for source in self._sources.values():
             if (self._scratch is None or source.path.parent != self._scratch.folder) and source.changed():
                 raise ModelFileError("the file changed while it was in use", where=str(source.path), todo="start again")
 
     def close(self) -> None:
-        """Let go of the files and delete the scratch file."""
+        """Release the files and delete the scratch file."""
         self._sources.clear()
         self._adopted.clear()
         if self._scratch is not None:
@@ -350,7 +349,7 @@ class Weights:
             self._scratch = None
 
     def open_scratch(self) -> Scratch:
-        """Return the scratch file, created when there is none yet."""
+        """Return the scratch file, created on first use."""
         if self._scratch is None:
             self._scratch = Scratch()
             self._sources[self._scratch.source.location] = self._scratch.source
@@ -358,7 +357,7 @@ class Weights:
 
 
 def array_of(view: memoryview, data_type: int, dims: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """Return raw little-endian bytes as an array of an ONNX data type; packed types are unpacked."""
+    """Return raw little-endian bytes as an array of an ONNX data type, with packed types unpacked."""
     import onnx_ir
 
     dtype = onnx_ir.DataType(data_type)
@@ -369,7 +368,7 @@ def array_of(view: memoryview, data_type: int, dims: tuple[int, ...]) -> np.ndar
 
 
 def _write(file: BinaryIO, data: Data) -> None:
-    """Write one piece of data, in small steps where it comes in small steps."""
+    """Write data; an iterable is written chunk by chunk."""
     if isinstance(data, np.ndarray):
         file.write(_raw(data))
     elif isinstance(data, bytes | bytearray | memoryview):
@@ -382,7 +381,7 @@ def _write(file: BinaryIO, data: Data) -> None:
 
 
 def _raw(array: np.ndarray[Any, Any]) -> memoryview | bytes:
-    """Return the bytes of an array as in `raw_data`, without a copy where it is laid out so already."""
+    """Return the bytes of an array as in `raw_data`, without copying if it has this layout already."""
     if array.dtype.name in _PACKED:
         import onnx_ir
 
@@ -394,7 +393,7 @@ def _raw(array: np.ndarray[Any, Any]) -> memoryview | bytes:
 
 @contextmanager
 def _scratch_errors() -> Iterator[None]:
-    """Turn a failure to write scratch data into an OutputError."""
+    """Convert a failure to write scratch data to an OutputError."""
     try:
         yield
     except OSError as error:

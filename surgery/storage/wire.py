@@ -1,7 +1,8 @@
-"""The protobuf wire format, as far as splitting and joining a model needs it.
+"""The protobuf wire format, as far as it is needed for splitting and joining models.
 
-A model file is a tree of length-delimited fields. `Rewriter` walks only those branches that can hold a
-tensor, and copies everything else unread, so that its cost follows the number of large messages.
+A model file is a tree of length-delimited fields. `Rewriter` walks only the branches that can contain a tensor, and
+copies everything else unread, so that its cost grows with the number of large messages.
+
 Source: the encoding page of the Protocol Buffers documentation, and the field numbers of onnx-ml.proto.
 """
 
@@ -21,11 +22,11 @@ GROUP: Final = 3
 END_GROUP: Final = 4
 FIXED32: Final = 5
 
-# Groups nest by recursion here; protobuf itself reads 100 levels of messages and no more.
+# Groups are read recursively here; protobuf itself reads at most 100 levels of messages.
 _MAX_GROUPS: Final = 100
 _MAX_VARINT: Final = 10
 
-# Values up to this length, such as the modes of a tree, are passed over in runs.
+# Values up to this length, such as the modes of a tree ensemble, are skipped in runs.
 _SHORT: Final = 31
 
 
@@ -37,14 +38,14 @@ class WireError(Exception):
 
 
 class Reference(NamedTuple):
-    """A range of bytes in a file; `location` is the absolute path without its leading slash."""
+    """A range of bytes in a file; `location` is the absolute path without the leading slash."""
 
     location: str
     offset: int
     length: int
 
 
-# One field on the wire: number, wire type, start of the tag, start of the value, the position after it
+# One field on the wire: number, wire type, start of the tag, start of the value, end of the value
 Field = tuple[int, int, int, int, int]
 
 
@@ -81,10 +82,10 @@ _CHILDREN: Final[dict[Kind, dict[int, Kind]]] = {
 # The default value of an attribute of a function
 _CHILDREN[Kind.DEFAULT] = _CHILDREN[Kind.ATTRIBUTE]
 
-# Below these, readers of ONNX files do not look for external data: such tensors are attached to the file.
+# Inside these, readers of ONNX files do not support external data: such tensors must be in the model file.
 _ATTACHING: Final = frozenset({Kind.SPARSE, Kind.TRAINING, Kind.DEFAULT})
 
-# Fields that hold at most one tensor. If one stands twice, protobuf merges the two, field by field.
+# Fields with at most one tensor. If such a field occurs twice, protobuf merges the two, field by field.
 _SINGLE: Final[dict[Kind, frozenset[int]]] = {
     Kind.ATTRIBUTE: frozenset({5, 22}),
     Kind.DEFAULT: frozenset({5, 22}),
@@ -115,13 +116,13 @@ class Pieces:
             self.size += reference.length
 
     def extend(self, other: Pieces) -> None:
-        """Append all of another sequence."""
+        """Append another sequence."""
         self.parts.extend(other.parts)
         self.size += other.size
 
 
 def encode_varint(value: int) -> bytes:
-    """Encode a number that is not negative."""
+    """Encode a non-negative number."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -149,10 +150,10 @@ def decode_varint(data: memoryview | bytes, position: int, stop: int) -> tuple[i
 
 
 def fields(data: memoryview | bytes, start: int, stop: int, wanted: Container[int] | None = None) -> Iterator[Field]:
-    """Yield the fields of the message in `data[start:stop]`; raise WireError where it is not one.
+    """Yield the fields of the message in `data[start:stop]`; raise WireError if it is not a message.
 
-    With the numbers that are `wanted`, runs of one other field are passed over, but for their first: an attribute
-    may hold millions of numbers.
+    With `wanted` numbers, runs of any other field are skipped after their first field, because an attribute may have
+    millions of numbers.
     """
     position, before = start, -1
     while position < stop:
@@ -183,7 +184,7 @@ def fields(data: memoryview | bytes, start: int, stop: int, wanted: Container[in
 
 
 def _past_run(data: memoryview | bytes, position: int, stop: int, tag: int) -> int:
-    """Return the position after a run of fields with the tag, as far as they are short and whole."""
+    """Return the position after a run of short, complete fields with this tag."""
     run = _run(tag)
     found = run.match(data, position, stop) if run is not None else None
     return position if found is None else found.end()
@@ -191,7 +192,7 @@ def _past_run(data: memoryview | bytes, position: int, stop: int, tag: int) -> i
 
 @functools.cache
 def _run(tag: int) -> re.Pattern[bytes] | None:
-    """Compile what matches fields with a tag of one byte: it keeps no place to go back to, so that runs may be long."""
+    """Compile a pattern for fields with a one-byte tag; it does not backtrack, so that runs may be long."""
     short = b"|".join(re.escape(bytes([length])) + b".{%d}" % length for length in range(_SHORT + 1))
     values = {VARINT: rb"[\x80-\xff]{0,9}+[\x00-\x7f]", FIXED32: b".{4}", FIXED64: b".{8}", LENGTH: b"(?:%s)" % short}
     value = values.get(tag & 7) if tag < 0x80 else None
@@ -229,20 +230,20 @@ def _skip_group(data: memoryview | bytes, number: int, position: int, stop: int,
 
 
 class Rewriter(ABC):
-    """Walk a model on the wire and replace some of its tensors."""
+    """Walks a model at the wire level and replaces some of its tensors."""
 
     def __init__(self, data: memoryview | bytes) -> None:
         self.data = memoryview(data)
 
     @abstractmethod
     def wanted(self, start: int, stop: int) -> bool:
-        """Return whether the message in this range is worth a look; else it is copied unread."""
+        """Return whether to visit the message in this range; otherwise it is copied unread."""
 
     @abstractmethod
     def tensor(self, start: int, stop: int, attached: bool) -> Pieces | None:
-        """Return what takes the place of the TensorProto in this range, None to keep it.
+        """Return the replacement of the TensorProto in this range; None to keep it.
 
-        `attached` tells that the tensor is where readers expect its data inside the model file.
+        `attached` says that readers expect the data of this tensor inside the model file.
         """
 
     def rewrite(self) -> Pieces:
@@ -254,7 +255,7 @@ class Rewriter(ABC):
         return changed
 
     def _message(self, start: int, stop: int, kind: Kind, attached: bool) -> Pieces | None:
-        """Rewrite one message; None when nothing in it changes."""
+        """Rewrite one message; return None if nothing in it changes."""
         children, single = _CHILDREN[kind], _SINGLE.get(kind, _NONE)
         attached = attached or kind in _ATTACHING
         seen: set[int] = set()
@@ -266,7 +267,7 @@ class Rewriter(ABC):
                 continue
             if number in single:
                 if number in seen:
-                    # The parts of a merged message cannot be rewritten one by one: leave it whole.
+                    # The parts of a merged message cannot be rewritten one by one, so it is left unchanged.
                     return None
                 seen.add(number)
             if not self.wanted(payload, end):

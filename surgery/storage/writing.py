@@ -1,8 +1,8 @@
-"""Weights in another order, written to the scratch file by a worker process while this one continues.
+"""Weights in another element order, written to the scratch file by a worker process while this process continues.
 
-A transposed weight is a view over a mapped file. To turn it takes as long as to copy it, in which a pass can do
-something else: only who reads it has to wait. That is whoever looks at that part of the scratch file (`Source`), each
-call of a worker with a model that names the file, and each fork of this process.
+A transposed weight is a view over a mapped file. Transposing it takes as long as copying it; meanwhile a pass can
+continue, and only readers have to wait: accesses to that part of the scratch file (`Source`), calls of a worker with a
+model that refers to the file, and forks of this process.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from surgery.workers import Worker, before_call
 
 Array = np.ndarray[Any, Any]
 
-_ROWS: Final = 64  # read at once by a transposition, so that a page is not read for one element
+_ROWS: Final = 64  # rows read at once by a transposition, so that a page is not read for a single element
 _FEWEST_ROWS: Final = 16  # of float32 they fill a cache line
-_BUFFER: Final = 4 << 20  # bytes of rows that are read at once, while they are more than the fewest
-_GAP: Final = 16  # elements between columns that are read at once: a power of two apart, they would share a cache line
+_BUFFER: Final = 4 << 20  # maximum bytes of the rows that are read at once, if they are more than the fewest
+_GAP: Final = 16  # elements between buffered columns: a power of two apart, they would share a cache line
 _SIZES: Final = (1, 2, 4, 8)  # bytes of an element
-_LEAST: Final = 1 << 20  # bytes: below, to tell a worker is not worth it
+_LEAST: Final = 1 << 20  # bytes; calling a worker does not pay off below
 
 
 def rows_of(view: Array) -> Iterator[Array]:
-    """Yield an array in the order of its elements, some rows at a time, which hold until the next are asked for."""
+    """Yield an array in element order, some rows at a time; each block is valid until the next one is requested."""
     return _turned(view) if view.T.flags.c_contiguous else _in_rows(view)
 
 
@@ -45,9 +45,9 @@ def _in_rows(view: Array) -> Iterator[Array]:
 
 
 def _turned(view: Array) -> Iterator[Array]:
-    """Yield some rows at a time of an array whose columns are in memory one after the other.
+    """Yield some rows at a time of an array that is column-major in memory.
 
-    They are copied as they lie, and turned where the cache holds them: that takes a third of the time.
+    They are copied in memory order first, and transposed in the cache, which takes a third of the time.
     """
     count = max(_FEWEST_ROWS, min(_ROWS, _BUFFER // (math.prod(view.shape[1:]) * view.itemsize or 1)))
     columns = np.empty((*view.shape[:0:-1], count + _GAP), view.dtype).T
@@ -61,7 +61,7 @@ def _turned(view: Array) -> Iterator[Array]:
 
 
 class Mapped(NamedTuple):
-    """A mapped file: its path, its device and inode there, and its bytes."""
+    """A mapped file: its path, its device and inode, and its bytes."""
 
     path: str
     inode: tuple[int, int]
@@ -69,7 +69,7 @@ class Mapped(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Elements in a file, in the order that they are to have: `strides` as numpy has them, `size` bytes each."""
+    """Elements in a file, in the wanted order: `strides` as in NumPy, `size` in bytes per element."""
 
     path: str
     inode: tuple[int, int]
@@ -85,7 +85,7 @@ class Moved(NamedTuple):
 
     @classmethod
     def of(cls, view: Array, files: Iterable[Mapped]) -> Moved | None:
-        """Find the elements of an array in one of these mapped files; None where it is not worth a worker's while."""
+        """Find the elements of an array in one of these mapped files; return None if a worker does not pay off."""
         if view.nbytes < _LEAST or view.itemsize not in _SIZES or min(view.strides) < 0 or sys.byteorder != "little":
             return None
         first = view.__array_interface__["data"][0]
@@ -99,7 +99,7 @@ class Moved(NamedTuple):
 
 
 class Writing:
-    """What is still to be written to a file, in the order in which it was asked for."""
+    """The pending writes to a file, in the order of the requests."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -110,7 +110,7 @@ class Writing:
         _everything.add(self)
 
     def begin(self, moved: Moved, view: Array, at: int) -> None:
-        """Write elements, which are those of a view, at an offset of the file, later."""
+        """Schedule writing the elements of a view at an offset of the file."""
         with self._changed:
             self._jobs.append((at, at + moved.length, moved, view))
             if self._thread is None:
@@ -118,7 +118,7 @@ class Writing:
                 self._thread.start()
 
     def wait(self, start: int = 0, stop: float = math.inf) -> None:
-        """Wait until a range of the file is there. Raises what kept something from being written, OSError mostly."""
+        """Wait until a range of the file is written. Raises the error of a failed write, usually OSError."""
         if self._jobs:
             with self._changed:
                 self._changed.wait_for(lambda: not any(low < stop and start < high for low, high, *_ in self._jobs))
@@ -126,12 +126,12 @@ class Writing:
             raise self._error
 
     def wait_for_use(self, arguments: object) -> None:
-        """Wait for everything, if it is about a model that names the file."""
+        """Wait for all pending writes if the arguments mention the file."""
         if self._jobs and _names(arguments, self._path.lstrip("/").encode()):
             self.wait()
 
     def stop(self) -> None:
-        """Leave out what was not begun: nobody wants the file any more."""
+        """Cancel writes that have not started, because the file is no longer needed."""
         with self._changed:
             while len(self._jobs) > 1:
                 self._jobs.pop()
@@ -149,7 +149,7 @@ class Writing:
                     if calls:
                         worker.call("surgery.storage.writing:write", **moved._asdict(), target=self._path, at=at)
                 except WorkerError:
-                    calls = False  # what it could not do is done here, or fails here
+                    calls = False  # the write is repeated in this process, or fails here
                 try:
                     if not calls:
                         _pour(view, self._path, at)
@@ -163,13 +163,13 @@ class Writing:
 def write(
     path: str, inode: list[int], offset: int, size: int, shape: list[int], strides: list[int], target: str, at: int
 ) -> None:
-    """Write elements of one file to another that exists, see `Moved`. Raises OSError, also for another file there."""
+    """Write elements of one file to another existing file, see `Moved`. Raises OSError, also if a file was replaced."""
     view: Array = np.ndarray(tuple(shape), f"u{size}", _mapped(path, *inode), offset, tuple(strides))
     _pour(view, target, at)
 
 
 def _pour(view: Array, target: str, at: int) -> None:
-    """Write the elements of an array at an offset of a file that exists. Raises OSError."""
+    """Write the elements of an array at an offset of an existing file. Raises OSError."""
     file = os.open(target, os.O_WRONLY | os.O_CLOEXEC)
     try:
         for rows in rows_of(view):
@@ -183,7 +183,7 @@ def _pour(view: Array, target: str, at: int) -> None:
 
 @lru_cache(1)
 def _mapped(path: str, device: int, number: int) -> mmap.mmap:
-    with open(path, "rb") as file:  # noqa: PTH123 - not worth a path for each weight
+    with open(path, "rb") as file:  # noqa: PTH123 - avoid a Path object for each weight
         found = os.fstat(file.fileno())
         if (found.st_dev, found.st_ino) != (device, number):
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
@@ -191,7 +191,7 @@ def _mapped(path: str, device: int, number: int) -> mmap.mmap:
 
 
 def _names(what: object, text: bytes) -> bool:
-    """Return whether a text is in the arguments of a call."""
+    """Return whether the arguments of a call contain a text."""
     if isinstance(what, dict):
         return any(_names(item, text) for item in what.values())
     if isinstance(what, list | tuple):
@@ -210,7 +210,7 @@ def _wait_for_use(arguments: object) -> None:
 
 
 def _wait_for_all() -> None:
-    """Wait before a fork, whose child has no thread to wait for. What fails is told to who reads it."""
+    """Wait before a fork, because the child has no writing thread. Failures are reported to readers."""
     for writing in list(_everything):
         with suppress(Exception):
             writing.wait()
