@@ -1,7 +1,7 @@
-"""What the operators of ONNX Runtime's own domain accept in their integer inputs.
+"""Legal contents of integer inputs of the operators of ONNX Runtime's own domain.
 
-Source: the schemas of `com.microsoft`, docs/ContribOperators.md of ONNX Runtime. Those of attention say which positions
-count: as a mask of 0 and 1, as lengths, or as ends and starts.
+Source: the schemas of `com.microsoft`, docs/ContribOperators.md of ONNX Runtime. Some inputs of attention operators say
+which positions count: as a mask of 0 and 1, as lengths, or as ends and starts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _rows(table: int, axis: int = 0) -> Rule:
 
 
 def _padding(use: Use) -> Domain | None:
-    """Return which keys count: a mask; lengths; ends followed by starts; or lengths followed by offsets."""
+    """Return the selection of keys that count: a mask; lengths; ends then starts; or lengths then offsets."""
     mine, query = use.shape(), use.shape(0)
     if mine is None or len(mine) != 1:
         return MASK
@@ -58,11 +58,11 @@ _PAST = {
     "MultiHeadAttention": 6,
     "QAttention": 8,
 }
-"""Which input holds past keys; their length is the last dim but one."""
+"""The input with past keys; their length is the second-to-last dim."""
 
 
 def _keys(use: Use, query: Shape) -> int:
-    """Return how many keys there are: the new ones, and the past ones unless their buffer has room for more."""
+    """Return the number of keys: the new ones, plus the past ones unless past and present share a buffer."""
     key = use.shape(1) if use.node.op_type == "MultiHeadAttention" else None
     new = query[1] if not key else key[2] if len(key) == 4 else key[1]
     past = use.shape(_PAST[use.node.op_type])
@@ -71,10 +71,10 @@ def _keys(use: Use, query: Shape) -> int:
 
 
 def _lengths(use: Use) -> tuple[int, int] | None:
-    """Return how many positions GroupQueryAttention is given, and how many it knows from before.
+    """Return the number of new positions of GroupQueryAttention, and of past positions.
 
-    A buffer for past and present that stays as long as it is holds the new ones too, and no more positions are legal
-    than the tables of angles have rows.
+    If past and present have the same length, the buffer includes the new positions. The total number of positions is
+    limited by the rows of the tables of angles.
     """
     query, past = use.shape(0), use.shape(3)
     if not query or len(query) != 3 or (use.has(3) and (past is None or len(past) != 4)):
@@ -89,15 +89,15 @@ def _lengths(use: Use) -> tuple[int, int] | None:
 
 
 def _total_length(use: Use) -> list[int] | None:
-    """Return the positions of the longest sequence, old and new."""
+    """Return the number of positions of the longest sequence, past and new."""
     lengths = _lengths(use)
     return None if lengths is None else [sum(lengths)]
 
 
 def _last_positions(use: Use) -> Domain | None:
-    """Return the number of each sequence's last position; the first sequence is the longest.
+    """Return the index of the last position of each sequence; the first sequence is the longest.
 
-    Without a past, or with one new position only, the others may be shorter.
+    Without a past, or with only one new position, the others may be shorter.
     """
     lengths = _lengths(use)
     if lengths is None:
@@ -114,9 +114,9 @@ def _last_positions(use: Use) -> Domain | None:
 
 
 def _masked_lengths(use: Use) -> Domain | None:
-    """Return masks whose sums are the lengths of sequences that are padded on the right; the first one is the longest.
+    """Return masks whose row sums are the lengths of right-padded sequences; the first one is the longest.
 
-    The last position of a sequence is then the sum of its row, less one.
+    The last position of a sequence is then the sum of its row minus one.
     """
     lengths = _lengths(use)
     if lengths is None:
@@ -133,7 +133,7 @@ def _masked_lengths(use: Use) -> Domain | None:
 
 
 def _grouped_positions(use: Use) -> Domain | None:
-    """Return positions within the tables of angles; of a prompt the kernel reads the first one and counts on."""
+    """Return positions within the tables of angles; for a prompt, the kernel reads the first one and counts up."""
     lengths, table = _lengths(use), use.shape(7)
     if lengths is None or not table:
         return None
@@ -149,7 +149,7 @@ def _grouped_positions(use: Use) -> Domain | None:
 
 
 def _rotary_positions(use: Use) -> Domain | None:
-    """Return positions within the tables of cosines and sines, or the position of the first of a sequence."""
+    """Return positions within the tables of cosines and sines, or only the first position of a sequence."""
     mine, data, table = use.shape(), use.shape(0), use.shape(2)
     if not data or not table:
         return None
@@ -164,13 +164,13 @@ def _gathered(use: Use) -> Domain | None:
 
 
 def _past_length(use: Use) -> Domain | None:
-    """Return how much of a buffer for past and present is filled."""
+    """Return the filled length of a buffer for past and present."""
     query, past = use.shape(0), use.shape(_PAST[use.node.op_type])
     return Domain(0, past[-2] - query[1]) if query and past and past[-2] >= query[1] else None
 
 
 def _suffix(use: Use) -> Domain | None:
-    """Return where the source continues: what is predicted from there is one longer than the rest of the source."""
+    """Return the position at which the prediction starts: it is one longer than the rest of the source."""
     source, predicted = use.shape(0), use.shape(3)
     if not source:
         return None
@@ -181,13 +181,13 @@ def _suffix(use: Use) -> Domain | None:
 
 
 def _blocks(use: Use) -> Domain | None:
-    """Return the blocks that the rows of a packed matrix are divided into."""
+    """Return the indices of the blocks of rows of a packed matrix."""
     rows, size = int(use.attr("K", 0)), int(use.attr("block_size", 1))
     return Domain(0, max(0, -(-rows // size) - 1))
 
 
 def _prefix_sums(use: Use) -> Domain | None:
-    """Return where each of several sequences begins that lie one after the other, and where the last one ends."""
+    """Return the start of each of several concatenated sequences, and the end of the last one."""
     data = use.shape(0)
     if not data:
         return None
@@ -230,7 +230,7 @@ _SCALED = {
 }
 
 _MODULI = Domain(2, 97)
-"""What hashes are taken modulo of."""
+"""The moduli of hashes."""
 
 RULES: dict[tuple[str, int], Rule] = {
     **{(op, index): lambda use: SCALE for op, indices in _SCALED.items() for index in indices},
@@ -271,10 +271,10 @@ RULES: dict[tuple[str, int], Rule] = {
     ("VarlenNGramHashMapping", 3): _prefix_sums,
     ("WordConvEmbedding", 0): _rows(3),
 }
-"""As `legal_inputs.RULES`, without the domain."""
+"""Like `legal_inputs.RULES`, without the domain."""
 
 SUMS: dict[tuple[str, int], Rule] = {("GroupQueryAttention", 5): _masked_lengths}
-"""What is legal in a mask whose sums over the last axis arrive at an input."""
+"""The legal contents of a mask whose sums over the last axis reach an input."""
 
 ANY: dict[str, tuple[int, ...]] = {
     "BifurcationDetector": (0, 1, 3),
@@ -312,8 +312,8 @@ ANY: dict[str, tuple[int, ...]] = {
     "VarlenCausalConvWithState": (5,),
     "VarlenNGramHashMapping": (0, 1, 4, 5, 6, 7, 8, 9),
 }
-"""Integers and texts that may be anything: data, weights, zero points, words, numbers that the kernel cuts to size; and
-scales that are weights."""
+"""Inputs with arbitrary integers or texts: data, weights, zero points, words, and numbers that the kernel reduces to a
+range; also scales that are weights."""
 
 DEPENDENT: dict[str, tuple[int, ...]] = {
     "BeamSearch": (1, 2, 3, 4, 7, 8, 9, 10, 11),
@@ -323,5 +323,5 @@ DEPENDENT: dict[str, tuple[int, ...]] = {
     "SparseAttention": (5, 6, 7, 8),
     "WhisperBeamSearch": (1, 2, 3, 4, 7, 8, 9, 10, 11, 12, 13),
 }
-"""Inputs that must fit what others hold, or a model inside the operator: what is drawn may be refused, and must be
-given then."""
+"""Inputs that must be consistent with other inputs, or with a model inside the operator. Drawn inputs may be rejected;
+the user must then supply them."""

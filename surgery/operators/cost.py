@@ -1,7 +1,7 @@
-"""What one run of a model costs, estimated from its graph and shapes, and what else takes time in verification.
+"""The cost of one run of a model, estimated from its graph and shapes, and of other steps of verification.
 
-How many sets of inputs are made follows from this, and must be the same on every machine and however busy it is: time
-is not measured. The estimate is in seconds of one present-day core, right to a factor of about three.
+The number of generated input sets depends on this estimate, and must be the same on every machine under any load, so
+time is not measured. The estimate is in seconds on one present-day core, accurate to a factor of about three.
 
 Needs a row in `_PRODUCTS` for each operator with multiply-accumulates in `operations`, unless it is in `_FEW_PRODUCTS`.
 """
@@ -16,55 +16,55 @@ from surgery.operators.operations import has_products
 from surgery.operators.use import Index, Use, View
 
 _PER_NODE, _PER_PRODUCT, _PER_ELEMENT, _PER_BYTE = 2.5e-6, 5e-11, 1e-9, 3e-10
-"""Seconds for a node, a multiplication within a sum of products, an element of a result, a byte of weights."""
+"""Seconds per node, per multiplication within a sum of products, per result element, and per byte of weights."""
 
 _PER_NODE_OF_SESSION = 6e-5
-"""Seconds that ONNX Runtime takes for a node when it makes a session, without optimizations."""
+"""Seconds per node for creating an ONNX Runtime session without optimizations."""
 
 PROBE, PROBE_NODE = 0.02, 3e-4
-"""Seconds to try a point of the search, and for each node of the model: shapes are inferred anew."""
+"""Seconds to try a point of the search, and additional seconds per node, because shapes are inferred again."""
 
 INFERRED_NODE, INFERRED_NODE_BY_ONNX = 4e-4, 1e-4
-"""Seconds that surgery's inference, and onnx's, takes for a node."""
+"""Seconds per node for shape inference by surgery, and by onnx."""
 
 REGION, REGION_TWIN, REGION_ELEMENT, REGION_NODE = 1e-2, 1e-4, 2.5e-8, 1.5e-4
-"""Seconds to compare a region, one that computes what another one does, an element that it is given, and to find the
-regions for a node of the model."""
+"""Seconds to compare a region, to compare a region equal to another one, per input element, and per node of the model
+for finding the regions."""
 
 _TURNS = 8
-"""How often the body of a loop is taken to run."""
+"""Assumed number of iterations of a loop."""
 
 _UNKNOWN = 256
-"""Elements of a value of which nothing is known."""
+"""Assumed number of elements of an unknown value."""
 
 _FEW = 16
-"""Elements of a shape, and of what is most often cut out of something larger."""
+"""Assumed number of elements of a shape, and of a typical slice."""
 
 _LENGTH = 64
-"""Terms of a sum, or positions, of which nothing is known."""
+"""Assumed number of terms of a sum, or of positions, if unknown."""
 
 
 def estimate(view: View, weights: int, inputs: Iterable[str]) -> float:
-    """Return the seconds that one run takes with the shapes of a view; `weights` in bytes.
+    """Return the estimated seconds of one run with the shapes of a view; `weights` is in bytes.
 
-    Inputs that no node reads must be made all the same.
+    Inputs that no node reads count too, because they must be generated.
     """
     given = sum(math.prod(view.shapes.get(name, ())) for name in inputs)
     return reading(weights) + _PER_ELEMENT * given + _Estimate(view).seconds()
 
 
 def reading(weights: int) -> float:
-    """Return the seconds that one run takes for so many bytes of weights."""
+    """Return the estimated seconds of one run for reading this many bytes of weights."""
     return weights * _PER_BYTE
 
 
 def opening(index: Index) -> float:
-    """Return the seconds that it takes to make a session of a model."""
+    """Return the estimated seconds for creating a session of a model."""
     return _PER_NODE_OF_SESSION * len(index.nodes)
 
 
 class _Estimate:
-    """A walk over the nodes; what shape inference did not find out is guessed from the operands."""
+    """A walk over the nodes; shapes that inference does not know are guessed from the operands."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -72,7 +72,7 @@ class _Estimate:
         index = view.index
         elements = {shape: math.prod(shape) for shape in set(view.shapes.values())}
         known = {name: elements[shape] for name, shape in view.shapes.items()}
-        # What is guessed is not larger than what is known.
+        # Guessed sizes are limited by the largest known size.
         self.most = max((size for name, size in known.items() if name not in index.constants), default=_UNKNOWN)
         self.known = {name: math.prod(tensor.dims) for name, tensor in index.constants.items()} | known
 
@@ -92,26 +92,26 @@ class _Estimate:
         return total
 
     def guess(self, op: str, use: Use) -> tuple[int, int]:
-        """Return how many products make an element of the result, and how many elements it may have."""
+        """Return the number of products per result element, and a guess of the number of result elements."""
         if op in _PRODUCTS:
             return _PRODUCTS[op](self, use)
         return 0, _RESULTS.get(op, _Estimate.largest)(self, use)
 
     def size(self, use: Use, index: int = 0) -> int:
-        """Return how many elements an operand has."""
+        """Return the number of elements of an operand."""
         if not use.has(index):
             return 0
         shape = use.shape(index)
         return self.guessed.get(use.node.input[index], _UNKNOWN) if shape is None else math.prod(shape)
 
     def largest(self, use: Use) -> int:
-        """Return the most elements of an operand that is no constant."""
+        """Return the number of elements of the largest operand that is not constant."""
         names, constants = use.node.input, self.view.index.constants
         return max((self.size(use, place) for place, name in enumerate(names) if name not in constants), default=1)
 
 
 def _matmul(walk: _Estimate, use: Use) -> tuple[int, int]:
-    """Each element of the result is a sum over the last dim of the first operand."""
+    """Count a sum over the last dim of the first operand for each result element."""
     first, second = use.shape(0), use.shape(1)
     length = first[-1] if first else second[-2] if second and len(second) > 1 else _LENGTH
     if use.node.op_type == "Gemm" and first and use.attr("transA", 0):
@@ -121,7 +121,7 @@ def _matmul(walk: _Estimate, use: Use) -> tuple[int, int]:
 
 
 def _convolution(walk: _Estimate, use: Use) -> tuple[int, int]:
-    """Each element of the result is a sum over a kernel."""
+    """Count a sum over the kernel for each result element."""
     kernel = use.shape(3 if use.node.op_type == "QLinearConv" else 1)
     if not kernel or len(kernel) < 3:
         return 9 * _LENGTH, walk.largest(use)
@@ -133,7 +133,7 @@ def _convolution(walk: _Estimate, use: Use) -> tuple[int, int]:
 
 
 def _recurrent(walk: _Estimate, use: Use) -> tuple[int, int]:
-    """Each step multiplies by both matrices; counted as if it were per element of the result."""
+    """Count the multiplications by both matrices in each step, per result element."""
     hidden, data = int(use.attr("hidden_size", _LENGTH)), use.shape(0)
     width = data[-1] if data else _LENGTH
     gates = {"LSTM": 4, "GRU": 3}.get(use.node.op_type, 1)
@@ -141,7 +141,7 @@ def _recurrent(walk: _Estimate, use: Use) -> tuple[int, int]:
 
 
 def _attention(walk: _Estimate, use: Use) -> tuple[int, int]:
-    """Each position of the query meets each of the keys, in the scores and in their product with the values."""
+    """Count the products of each query position with all keys, in the scores and in the product with the values."""
     key = use.shape(1) if use.has(1) else use.shape(0)
     past = use.shape(4) or use.shape(3)
     length = key[-2] if key and len(key) > 1 else _LENGTH
@@ -159,7 +159,7 @@ def _gather(walk: _Estimate, use: Use) -> int:
 
 
 def _part(walk: _Estimate, use: Use) -> int:
-    """One of the parts that a tensor is split into, of three in a sequence."""
+    """Return the size of one part of a split tensor; a sequence is assumed to have three parts."""
     return walk.size(use) // (3 if use.node.op_type == "SequenceAt" else max(1, len(use.node.output)))
 
 
@@ -176,7 +176,7 @@ _PRODUCTS: dict[str, Callable[[_Estimate, Use], tuple[int, int]]] = {
     **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention"), _attention),
     "Einsum": _einsum,
 }
-"""How many products make an element of the result, and how many elements it has when shape inference does not know."""
+"""The number of products per result element, and the number of result elements if shape inference does not know it."""
 
 _FEW_PRODUCTS = frozenset(
     {
@@ -192,11 +192,11 @@ _FEW_PRODUCTS = frozenset(
         "SkipSimplifiedLayerNormalization",
     }
 )
-"""Operators with multiply-accumulates that are taken for elementwise: few of them make an element, or they are rare."""
+"""Operators with multiply-accumulates that are treated as elementwise: with few products per element, or rare."""
 
 
 def without_row(schema: Schema) -> Iterator[str]:
-    """Report that an operator has sums of products which the estimate does not know."""
+    """Report an operator with sums of products that the estimate does not cover."""
     if has_products(schema.key) and schema.name not in _PRODUCTS.keys() | _FEW_PRODUCTS:
         yield "sums of products"
 
@@ -206,4 +206,4 @@ _RESULTS: dict[str, Callable[[_Estimate, Use], int]] = {
     **dict.fromkeys(("Split", "SequenceAt"), _part),
     **dict.fromkeys(("Gather", "GatherElements"), _gather),
 }
-"""How many elements the result of other operators has, when it is not as large as the largest operand."""
+"""The number of result elements of other operators, if it differs from that of the largest operand."""

@@ -1,8 +1,8 @@
-"""Kinds of data: what the elements of an input look like, within what is legal.
+"""Kinds of data: the distributions of the elements of an input, within its legal range.
 
-No single distribution separates all wrong models from right ones. A bound that a rewrite has moved shows only on values
-between the old place and the new one, an exchanged comparison only on equal values, a changed epsilon only on small
-ones, a dropped activation only beyond its knee.
+No single distribution distinguishes all wrong models from right ones. A changed bound shows only on values between the
+old and the new bound, an exchanged comparison only on equal values, a changed epsilon only on small values, and a
+dropped activation only beyond its knee.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from surgery.operators.dtypes import Array, greatest, limits
 
 ORDINARY = ("normal", "edges", "wide", "image", "coarse", "small", "near")
 """Kinds of data. "normal" is Gaussian; "edges" mixes in zeros of both signs, ±1, ±6, tiny and large values, and the
-ends of ranges; "wide" spans five orders of magnitude; "image" is in [0, 1); "coarse" has few whole numbers, so
-that many are equal; "small" is around the size at which an epsilon matters; "near" lies close by the constants that
-the graph compares with, on both sides. Next to these, "special" has NaN and infinities, for outputs that nothing
-else moves."""
+ends of ranges; "wide" spans five orders of magnitude; "image" is in [0, 1); "coarse" has few distinct integers, so
+that many values are equal; "small" is around the magnitude at which an epsilon matters; "near" is close to the
+constants that the graph compares with, on both sides. In addition, "special" has NaN and infinities, for outputs that
+no other data changes."""
 
 _EDGES = np.array([100.0, 0.0, 1.0, -1.0, 0.5, -100.0, -0.0, 2.0, -2.0, -0.5, 6.0, -6.0, 3.0, -3.0, 1e-6, 1e-30, -1e-6])
 _DEALT = 5
-"""By how many places each seed continues in them, for tensors too small to leave it to chance."""
+"""The shift in `_EDGES` per seed, for tensors that are too small for random choice."""
 
 _MEETING = (1.0, -1.0, 3.0, 0.5)
-"""Where the inputs of a model without marks come near each other, in turn by the seed."""
+"""The value near which the inputs of a model without marks are drawn, selected by the seed."""
 
 _SMALL = (1e-3, 1e-4, 1e-2, 1e-5)
 _RELATIVE = np.array([0.5, 0.1, 0.01, 1e-3, 0.0])
-"""How far "near" goes from a mark, relative to it, or absolutely for a mark at zero."""
+"""Maximum distances of "near" from a mark, relative to it, or absolute for a mark at zero."""
 
 Marks = tuple[float, ...]
 
@@ -37,7 +37,7 @@ Marks = tuple[float, ...]
 def floats(
     character: str, rng: np.random.Generator, shape: tuple[int, ...], marks: Marks, sizes: Marks, seed: int
 ) -> Array:
-    """Draw reals without bounds. `marks` are values that the graph compares with, `sizes` what counts as small."""
+    """Draw reals without bounds. `marks` are values that the graph compares with, `sizes` the magnitudes of "small"."""
     values = rng.standard_normal(shape)
     match character:
         case "image":
@@ -58,31 +58,32 @@ def floats(
             values = np.where(rng.random(shape) < 0.3, odd, values)
             values.reshape(-1)[:2] = [np.nan, np.inf][: values.size]
             return values
-    # A few exact zeros, for everything that treats them apart.
+    # A few exact zeros, for operators that treat them specially.
     return np.where(rng.random(shape) < 0.02, 0.0, values)
 
 
 def _mixed_with_edges(values: Array, rng: np.random.Generator, marks: Marks, seed: int) -> Array:
-    """Put values at which operators change their course among others."""
+    """Mix values at which operators change their behavior into others."""
     shape = values.shape
     mixed = np.where(rng.random(shape) < 0.5, rng.choice(_EDGES, shape), values)
     if mixed.size < 2 * _EDGES.size:
         mixed = np.resize(np.roll(_EDGES, -seed * _DEALT), shape)
     if marks:
         mixed = np.where(rng.random(shape) < 0.3, _near(marks, rng, shape), mixed)
-    # Whatever the dice say: only a negative zero shows the difference of x and x + 0.
+    # Always include a negative zero, because only it shows the difference between x and x + 0.
     if mixed.size > 1:
         mixed.reshape(-1)[rng.integers(mixed.size)] = -0.0
     if seed % 4 == 3 and mixed.ndim > 1 and mixed.shape[-2] > 1:
-        # A row of nothing: what is divided by its length, its sum or its spread.
+        # A row of zeros, for divisions by its norm, sum or variance.
         mixed[..., 0, :] = 0.0
     return mixed
 
 
 def _repeated(values: Array, seed: int) -> Array:
-    """Make the last slice along an axis equal to the first, with two seeds of three, each along another axis.
+    """Make the last slice along an axis equal to the first, for two of three seeds, each along another axis.
 
-    They hold what is largest and smallest along it, in turn: which of two equal elements is found first shows there.
+    They alternate between the largest and the smallest values along it, which shows which of two equal extremes is
+    found first.
     """
     axis = seed % 3
     if axis < 2 and axis < values.ndim and values.shape[axis] > 2:
@@ -110,7 +111,7 @@ def bounded(
     ends: tuple[float, float],
     marks: Marks,
 ) -> Array:
-    """Draw reals between two ends, both included."""
+    """Draw reals between two bounds, both included."""
     low, high = ends
     shares = rng.random(shape)
     match character:
@@ -129,7 +130,7 @@ def bounded(
 
 
 def clipped(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Convert reals to a dtype, the finite ones to finite ones."""
+    """Convert reals to a dtype, keeping finite numbers finite."""
     top = greatest(dtype)
     with np.errstate(over="ignore", under="ignore"):
         finite = np.clip(values, -top, top)
@@ -149,7 +150,7 @@ def integers(
     marks: Marks,
     seed: int,
 ) -> Array:
-    """Draw integers between two ends, both included; where an end is missing the character says how far to go."""
+    """Draw integers between two bounds, both included; the kind of data determines a missing bound."""
     least, most = limits(dtype)
     reach = _REACH.get(character, 10)
     low = ends[0] if ends[0] is not None else max(0 if character == "image" else -reach, least)

@@ -1,4 +1,4 @@
-"""What may be in an input, and how arrays are drawn from it."""
+"""The legal contents of an input, and drawing of arrays from them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Drawer = Callable[[np.random.Generator, tuple[int, ...]], Array]
 class Domain:
     """The legal elements of an input: an interval (both ends included), a choice, or a whole array by `draw`.
 
-    `mask` asks for a 1 in each row, so that no row is masked out whole. `marks` are elements at
-    which what the graph computes changes its course, and `sizes` magnitudes below which it does; they say nothing of
-    what is legal. `also` are integers that are legal next to the others.
+    `mask` requires a 1 in each row, so that no row is masked out completely. `marks` are elements at which the
+    computation of the graph changes its behavior, and `sizes` are magnitudes below which it does; they do not limit the
+    legal elements. `also` are additional legal integers.
     """
 
     low: float | None = None
@@ -37,11 +37,11 @@ class Domain:
 
     @property
     def limited(self) -> bool:
-        """Whether something is known of what is legal."""
+        """Whether the legal elements are restricted."""
         return any(item is not None for item in (self.low, self.high, self.choices, self.draw))
 
     def meet(self, other: Domain) -> Domain:
-        """Return what is legal for both; when nothing is, the first one wins."""
+        """Return the elements that are legal for both; if there are none, those of the first one."""
         if self.draw is not None or other.draw is not None:
             return self if self.draw is not None else other
         if self.choices is not None or other.choices is not None:
@@ -70,7 +70,7 @@ UNIT = Domain(low=0.0, high=1.0)
 
 
 def generator(seed: int, name: str, character: str) -> np.random.Generator:
-    """Return the random numbers of one input: its own, whatever other inputs the model has."""
+    """Return the random generator of one input, independent of other inputs of the model."""
     return np.random.default_rng([seed, zlib.crc32(name.encode()), zlib.crc32(character.encode())])
 
 
@@ -123,7 +123,7 @@ def _choose(
     array = np.empty(shape, dtype=object)
     array.reshape(-1)[:] = [choices[i] for i in picks.reshape(-1)]
     result: Array = array if dtype.kind == "O" else array.astype("f8" if is_float(dtype) else "i8").astype(dtype)
-    # Where a row has one position, 0 masks it out: not in ordinary data.
+    # In a row with a single position, 0 would mask it out, which "normal" data must not do.
     if domain.mask and result.ndim and (result.shape[-1] > 1 or (result.size and character == "normal")):
         spared = rng.integers(0, result.shape[-1], (*result.shape[:-1], 1))
         np.put_along_axis(result, spared, choices[-1], axis=-1)

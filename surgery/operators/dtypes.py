@@ -1,4 +1,4 @@
-"""The element types of ONNX in numpy, and the bytes of those that numpy does not have."""
+"""The element types of ONNX in NumPy, and the bytes of types that NumPy does not have."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ONNX_TYPES: dict[int, np.dtype[Any]] = {
     25: np.dtype(ml_dtypes.uint2),
     26: np.dtype(ml_dtypes.int2),
 }
-"""The element types, by their number in `TensorProto.DataType`, that ONNX Runtime does not exchange as numpy arrays."""
+"""The element types that ONNX Runtime does not exchange as NumPy arrays, by their number in `TensorProto.DataType`."""
 
 _NAMES = {
     "bfloat16": 16,
@@ -62,13 +62,13 @@ _BITS_OF = {ONNX_TYPES[number]: bits for number, bits in _BITS.items()}
 
 
 def type_of_name(name: str) -> int:
-    """Return the number of an element type as ONNX Runtime spells it; 0 for the types that numpy has."""
+    """Return the number of an element type by its name in ONNX Runtime; 0 for types that NumPy has."""
     return _NAMES.get(name, 0)
 
 
 @cache
 def dtype_of(number: int) -> np.dtype[Any] | None:
-    """Return the numpy dtype of an element type of ONNX, None when there is none."""
+    """Return the NumPy dtype of an ONNX element type; None if there is none."""
     name = _NUMPY_TYPES.get(number)
     return np.dtype(name) if name is not None else ONNX_TYPES.get(number)
 
@@ -89,23 +89,23 @@ def smallest(dtype: np.dtype[Any]) -> float:
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
-    """Return whether elements are real floating-point numbers, those of ml_dtypes included."""
+    """Return whether elements are real floating-point numbers, including those of ml_dtypes."""
     return dtype.kind == "f" or (dtype in _FLOATS)
 
 
 def is_integer(dtype: np.dtype[Any]) -> bool:
-    """Return whether elements are integers, those of 4 and 2 bits included."""
+    """Return whether elements are integers, including those of 4 and 2 bits."""
     return dtype.kind in "iu" or dtype in _SMALL_INTEGERS
 
 
 def limits(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """Return the least and the greatest integer of a dtype."""
+    """Return the smallest and the largest integer of a dtype."""
     found: Any = _INFO.iinfo(dtype)
     return int(found.min), int(found.max)
 
 
 def pack_nibbles(array: Array) -> Array:
-    """Give the bytes of an array as a runtime stores them: 4- and 2-bit elements share a byte, the first one lowest."""
+    """Return the bytes of an array as stored in a runtime: 4- and 2-bit elements share a byte, lowest bits first."""
     bits = _BITS_OF.get(array.dtype)
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     if bits is None:
@@ -119,7 +119,7 @@ def pack_nibbles(array: Array) -> Array:
 
 
 def unpack_nibbles(raw: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    """Undo `pack_nibbles`."""
+    """Return the array of bytes packed by `pack_nibbles`."""
     bits = _BITS_OF.get(dtype)
     if bits is None:
         return raw.view(dtype).reshape(shape)
@@ -138,10 +138,10 @@ _FLOATS = frozenset(ONNX_TYPES[number] for number in (16, 17, 18, 19, 20, 23, 24
 
 
 def spread(value: Any, kind: str = "") -> Any:
-    """Give a value of a runtime with its maps as plain arrays: [keys, values], in the order of the keys.
+    """Return a value of a runtime with its maps as plain arrays: [keys, values], sorted by key.
 
-    `kind` is its type as ONNX Runtime writes it, "seq(map(int64,tensor(float)))": a map of a runtime has Python's own
-    numbers, of which the types are known from there only.
+    `kind` is its type in the notation of ONNX Runtime, "seq(map(int64,tensor(float)))", because a map of a runtime has
+    Python numbers, whose element types are known only from it.
     """
     if isinstance(value, list):
         return [spread(item, kind) for item in value]

@@ -1,6 +1,6 @@
-"""What versions of an operator changed without a trace in their schemas: inputs, outputs, attributes and types alike.
+"""Changes of operator versions that are invisible in their schemas: inputs, outputs, attributes and types are the same.
 
-Needs a row for each version whose schema is that of the version before: in `CHANGED_MEANING`, or in `SAME_MEANING`.
+Needs a row for each version with the same schema as the version before: in `CHANGED_MEANING`, or in `SAME_MEANING`.
 Source: the texts of the versions in the ONNX specification.
 """
 
@@ -20,7 +20,7 @@ class Result(Protocol):
 
     @property
     def is_used(self) -> bool:
-        """Whether anything reads it."""
+        """Whether it has a reader."""
 
 
 class Operand(Protocol):
@@ -28,7 +28,7 @@ class Operand(Protocol):
 
     @property
     def shape(self) -> Sequence[int | str | None] | None:
-        """Its dims, as far as they are known."""
+        """Its dims, if known."""
 
     @property
     def dtype(self) -> Any:
@@ -36,11 +36,11 @@ class Operand(Protocol):
 
     @property
     def constant(self) -> Any:
-        """Its elements, None when it is no constant."""
+        """Its elements; None if it is not constant."""
 
 
 class Call(Protocol):
-    """A node, as far as it matters whether a change concerns it."""
+    """The parts of a node that determine whether a change concerns it."""
 
     @property
     def inputs(self) -> Sequence[Operand | None]:
@@ -54,12 +54,12 @@ class Call(Protocol):
         """Return an attribute."""
 
     def has_attr(self, name: str) -> bool:
-        """Return whether an attribute is given."""
+        """Return whether an attribute is set."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """What was different before a version, and which nodes that concerns: all of them, unless it is said."""
+    """A difference before a version, and the nodes that it concerns; by default, all of them."""
 
     reason: str
     concerns: Callable[[Call], bool] = lambda node: True
@@ -110,7 +110,7 @@ CHANGED_MEANING: dict[tuple[str, int], Change] = {
     ("RoiAlign", 16): Change("before, coordinates were not shifted by half a pixel"),
     ("Slice", 11): Change("an axis could not be negative before", _counts_back),
 }
-"""Changes that the schemas do not show, by the version that has them."""
+"""Changes that are invisible in the schemas, by the version that introduced them."""
 
 SAME_MEANING = frozenset(
     {
@@ -131,21 +131,21 @@ SAME_MEANING = frozenset(
         ("Scan", 11),
     }
 )
-"""Versions that only say better what they mean, or from which inference knows more."""
+"""Versions that only clarify the specification, or improve inference."""
 
 COUNTS_BACK = 11
-"""The opset from which an axis that is an attribute may be negative, counted from the end."""
+"""The first opset in which an axis attribute may be negative, counted from the end."""
 
 WITHOUT_EFFECT = {
     ("*", "consumed_inputs"): "a hint to reuse memory",
     ("BatchNormalization", "spatial"): "1 by default, which is the behavior of later versions",
     ("Dropout", "ratio"): "without effect outside of training",
 }
-"""Attributes of older versions with a default, that a node of a newer version may go without."""
+"""Attributes of older versions with a default that a node of a newer version may lack."""
 
 
 def without_row(schema: Schema) -> Iterator[str]:
-    """Yield the versions up to a form of an operator whose schema shows no change from the version before."""
+    """Yield the versions up to a schema that show no change from the version before and have no row."""
     forms = [Schema.of(form) for form in history(schema.domain, schema.name, schema.since) if not form.deprecated]
     for old, new in pairwise(forms):
         key = schema.key, new.since

@@ -1,4 +1,4 @@
-"""The form of an operator at one opset, as the schemas of onnx and of ONNX Runtime have it."""
+"""The schema of an operator at one opset, from onnx or ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _FLOATS = frozenset({"tensor(float)", "tensor(double)", "tensor(float16)", "tens
 
 
 def plain_domain(domain: str) -> str:
-    """Return a domain by its first name: the default one is empty, not "ai.onnx"."""
+    """Return a domain with the default domain as the empty name, not "ai.onnx"."""
     return "" if domain == "ai.onnx" else domain
 
 
 def key_of(domain: str, op: str) -> str:
-    """Return an operator as tables name it, with its domain when it is another one than the default."""
+    """Return the name of an operator in tables, with its domain if it is not the default domain."""
     return f"{domain}::{op}" if plain_domain(domain) else op
 
 
@@ -29,21 +29,21 @@ class Parameter:
 
     @property
     def variadic(self) -> bool:
-        """Whether it stands for any number of values."""
+        """Whether it takes any number of values."""
         return self.option == "Variadic"
 
     @property
     def is_discrete(self) -> bool:
-        """Whether it is a tensor of integers, booleans or strings, and never one of floats."""
+        """Whether it is a tensor of integers, booleans or strings, never of floats."""
         return not self.types & _FLOATS and any(kind.startswith("tensor(") for kind in self.types)
 
 
 @dataclass(frozen=True)
 class Schema:
-    """The form of an operator at one opset.
+    """The schema of an operator at one opset.
 
-    `attributes` has the kind of each attribute, such as "GRAPH", `optional` the serialized default of those that may be
-    left out. `draws` is whether its results may differ from run to run, as far as the schema shows that.
+    `attributes` has the type of each attribute, such as "GRAPH", and `optional` the serialized defaults of optional
+    ones. `draws` says whether its results may differ between runs, as far as the schema shows.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Schema:
 
     @classmethod
     def of(cls, native: Any) -> Schema:
-        """Read a schema of onnx or of the runtime."""
+        """Read a schema of onnx or of ONNX Runtime."""
         attributes = {name: str(attribute.type).rpartition(".")[2] for name, attribute in native.attributes.items()}
         inputs, outputs = (tuple(map(_parameter, side)) for side in (native.inputs, native.outputs))
         return cls(
@@ -75,7 +75,7 @@ class Schema:
 
     @property
     def key(self) -> str:
-        """The operator as tables name it."""
+        """The name of the operator in tables."""
         return key_of(self.domain, self.name)
 
 

@@ -1,6 +1,6 @@
-"""What runtimes do with an operator: the types that kernels of ONNX Runtime on the CPU take, and what fails anyway.
+"""Support of operators in runtimes: the types of ONNX Runtime's CPU kernels, and known failures.
 
-The tables of kernels and schemas are read from the runtime itself. In a worker process.
+The tables of kernels and schemas are read from the runtime itself, in a worker process.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 _NEWEST = 2**31 - 1
 
 _USUAL_TYPES = frozenset({"FLOAT", "FLOAT16"})
-"""The element types that runtimes compute an operator in, where nothing else is known."""
+"""The element types in which runtimes compute an operator, unless known otherwise."""
 
 _TYPES = {"Gemm": frozenset({"FLOAT16", "FLOAT", "DOUBLE", "BFLOAT16"})}
-"""Those of operators that differ. The standard has more: Gemm of integers, double activations."""
+"""Exceptions by operator. The standard has more types: Gemm of integers, double activations."""
 
 
 def is_computed(op: str, dtype: ir.DataType | None) -> bool:
-    """Return whether runtimes compute an operator in an element type, so that a pass may produce it; False for None."""
+    """Return whether runtimes compute an operator in a type, so that a pass may produce it; False for None."""
     return dtype is not None and dtype.name in _TYPES.get(op, _USUAL_TYPES)
 
 
 NO_FLOAT64 = frozenset({"GRU", "LSTM"})
-"""Operators that have a float64 kernel, which says when it is run that it does not support float64 yet."""
+"""Operators whose float64 kernel fails at run time, because it does not support float64 yet."""
 
 MISTAKEN_BY_EVALUATOR = {("BatchNormalization", 7), ("BatchNormalization", 9), ("RoiAlign", 10)}
-"""Operators and versions that the evaluator of onnx 1.23 gets wrong: it normalizes with the statistics of the batch,
-and shifts regions by half a pixel."""
+"""Operators and versions that the reference evaluator of onnx 1.23 computes incorrectly: it normalizes with batch
+statistics, and shifts regions by half a pixel."""
 
 Constraints = Mapping[str, Sequence[str]]
-"""The types that a kernel takes, such as "tensor(double)", by the name of the type variable or of the parameter."""
+"""The types of a kernel, such as "tensor(double)", by the name of the type variable or of the parameter."""
 
 
 def registered(provider: str = "CPUExecutionProvider") -> list[list[Any]]:
@@ -73,16 +73,16 @@ class Kernels:
         return found
 
     def schema(self, domain: str, op_type: str, opset: int) -> Schema | None:
-        """Return the schema that holds at an opset, None when the runtime does not know the operator."""
+        """Return the schema at an opset; None if the runtime does not know the operator."""
         older = [item for item in self._schemas.get((domain, op_type), ()) if item.since_version <= opset]
         return Schema.of(max(older, key=lambda item: item.since_version)) if older else None
 
     def names(self) -> list[tuple[str, str]]:
-        """List the operators that the runtime knows, each with its domain before it."""
+        """List the operators of the runtime as pairs of domain and name."""
         return list(self._schemas)
 
     def of(self, domain: str, op_type: str, since: int) -> list[Constraints]:
-        """List what the kernels of an operator take; none when there is no kernel."""
+        """List the type constraints of the kernels of an operator; empty if there is no kernel."""
         return [
             constraints
             for begin, end, constraints in self._kernels.get((domain, op_type), ())
@@ -92,17 +92,17 @@ class Kernels:
 
 @cache
 def installed() -> Kernels:
-    """Return the kernels and schemas of the installed runtime, which are read once in a process."""
+    """Return the kernels and schemas of the installed runtime, which are read once per process."""
     return Kernels()
 
 
 def choose(
     kernels: Sequence[Constraints], actual: Mapping[str, tuple[str, frozenset[str]]], wide: Sequence[str]
 ) -> dict[str, bool] | None:
-    """Choose which type variables can be float64; None when no kernel takes the node at all.
+    """Choose the type variables that can be float64; return None if no kernel accepts the node.
 
-    `actual` has for each variable the type it has otherwise, and the names under which a kernel may constrain it;
-    `wide` lists those variables that are wanted in float64.
+    `actual` has, for each variable, its current type and the names under which a kernel may constrain it; `wide` lists
+    the variables that should be float64.
     """
     for choice in _choices(wide):
         types = {name: widened(kind) if choice.get(name) else kind for name, (kind, _) in actual.items()}
@@ -118,7 +118,7 @@ def choose(
 
 
 def _choices(names: Sequence[str]) -> Iterator[dict[str, bool]]:
-    """Yield all ways to say yes or no to each name, those with most yes first."""
+    """Yield all assignments of True or False to the names, those with most True first."""
     ways = sorted(product((True, False), repeat=len(names)), key=lambda way: -sum(way))
     for way in ways:
         yield dict(zip(names, way))

@@ -1,7 +1,7 @@
-"""What each operator accepts in its inputs, by operator and position; from the ONNX operator specification.
+"""Legal contents of inputs by operator and position, from the ONNX operator specification.
 
-A rule looks at one use of a graph input and says what is legal there, or None when it does not know. Rules for
-inputs that hold shapes, axes and counts are in `shape_inputs`, those of ONNX Runtime's own domain in `contrib_inputs`.
+A rule examines one use of a graph input and returns the legal elements there, or None if it does not know. Rules for
+inputs with shapes, axes and counts are in `shape_inputs`, and those of ONNX Runtime's own domain in `contrib_inputs`.
 
 Needs a row for each input of integers, booleans or texts: a rule here or there, or one in `ANY` or `DEPENDENT`.
 """
@@ -29,11 +29,11 @@ _FLOATS_OF_A_BYTE = range(17, 21)
 _FEW_BITS, _NIBBLES = frozenset({23, 25, 26}), frozenset({21, 22})
 
 SEQUENCE_LENGTH = 3
-"""How many tensors a drawn sequence has."""
+"""The number of tensors in a generated sequence."""
 
 
 def legal(use: Use) -> Domain | None:
-    """Return what is legal for the elements of the graph input that arrive at a use."""
+    """Return the legal elements of the graph input at a use."""
     key = key_of(use.node.domain, use.node.op_type)
     rule = RULES.get((key, use.index))
     if rule is not None and (key, use.index) in SUMS and use.scale > 1:
@@ -54,7 +54,7 @@ def legal(use: Use) -> Domain | None:
 
 
 def _spelled(use: Use, target: Array) -> Drawer:
-    """Spell the target of a Reshape in several ways: one extent left to be worked out as -1, another copied as 0."""
+    """Draw variants of the target of a Reshape: a dim may be written as -1, and another that is copied as 0."""
     data, copies = use.shape(0) or (), not use.attr("allowzero", 0)
 
     def spell(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -70,7 +70,7 @@ def _spelled(use: Use, target: Array) -> Drawer:
 
 
 def _back(domain: Domain, use: Use) -> Domain | None:
-    """Turn what is legal at the use into what is legal for the graph input."""
+    """Convert the legal elements at a use to legal elements of the graph input."""
     if (use.scale, use.offset) == (1, (0, 0)):
         return domain
     low, high = use.offset
@@ -90,7 +90,7 @@ def _gather(use: Use) -> Domain | None:
 
 
 def _distinct_along_axis(use: Use) -> Domain | None:
-    """Indices that differ along the axis: what is written twice to one place depends on the order of writing."""
+    """Return indices that are distinct along the axis: for duplicates, the result depends on the order of writes."""
     data, wanted = use.shape(0), use.shape(1)
     if not data or not wanted:
         return None
@@ -106,7 +106,7 @@ def _distinct_along_axis(use: Use) -> Domain | None:
 
 
 def _coordinates(use: Use) -> Domain | None:
-    """Index tuples for GatherND and ScatterND, each component below its own extent; distinct where possible."""
+    """Return index tuples for GatherND and ScatterND, each component below its dim; distinct if possible."""
     data, indices = use.shape(0), use.shape(1)
     if not data or not indices:
         return None
@@ -138,7 +138,7 @@ def _classes(use: Use) -> Domain | None:
 
 
 def _unpool(use: Use) -> Domain | None:
-    """Flat positions in the output of MaxUnpool, all different."""
+    """Return distinct flat positions in the output of MaxUnpool."""
     out, inside = use.out(), use.shape(0)
     if inside is None:
         return None
@@ -151,7 +151,7 @@ def _unpool(use: Use) -> Domain | None:
 
 
 def _up_to_dim(input_index: int, axis: int) -> Rule:
-    """Lengths: at least 1, at most the extent of an axis of another input."""
+    """Return a rule for lengths: at least 1, at most the size of an axis of another input."""
 
     def rule(use: Use) -> Domain | None:
         shape = use.shape(input_index)
@@ -178,7 +178,7 @@ def _bits(use: Use) -> Domain | None:
 
 
 def _divisor(use: Use) -> Domain | None:
-    """No zero among integers; to divide the least of them by -1 kills the process, but -1 itself is legal."""
+    """Return nonzero integers, or reals; -1 is legal, but dividing the smallest integer by it crashes the process."""
     if use.view.index.element_types.get(use.name) in _FLOATS:
 
         def reals(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -186,7 +186,7 @@ def _divisor(use: Use) -> Domain | None:
             whole = np.copysign(np.ceil(np.abs(drawn)), drawn)
             drawn = np.asarray(np.where(rng.random(shape) < 0.3, whole, drawn))
             if drawn.size > 3 and rng.random() < 0.25:
-                # Only a zero shows the difference of x / x and 1.
+                # Only a zero shows the difference between x / x and 1.
                 drawn.reshape(-1)[rng.integers(drawn.size)] = 0.0
             return drawn
 
@@ -195,7 +195,7 @@ def _divisor(use: Use) -> Domain | None:
 
 
 def _scale(use: Use) -> Domain | None:
-    """Scales that leave most values of ordinary size within the range of the quantized type, but not all."""
+    """Return scales that keep most ordinary values, but not all, within the range of the quantized type."""
     types = use.view.index.element_types
     point = 2 if use.node.op_type in ("QuantizeLinear", "DequantizeLinear") else use.index + 1
     kind = types.get(use.node.input[point], 0) if use.has(point) else int(use.attr("output_dtype", 0))
@@ -205,7 +205,7 @@ def _scale(use: Use) -> Domain | None:
 
 
 def _mask_arithmetic(use: Use) -> Domain | None:
-    """Recognise `(1 - mask) * -large`, the usual way from a mask to what is added to attention scores."""
+    """Recognize `(1 - mask) * -large`, the usual conversion of a mask to a bias of attention scores."""
     if use.node.op_type == "Sub" and use.index == 1:
         first = use.constant(0)
         if first is not None and first.size and bool(np.all(first == 1)):
@@ -222,7 +222,7 @@ def _write_index(use: Use) -> Domain | None:
 
 
 def _from_attribute(*names: str) -> Rule:
-    """Elements that a table of the node knows, and one that it does not."""
+    """Return a rule for the elements in a table of the node, and one that is not in it."""
 
     def rule(use: Use) -> Domain | None:
         for name in names:
@@ -237,11 +237,11 @@ def _from_attribute(*names: str) -> Rule:
 
 
 def _labels(use: Use) -> Domain | None:
-    """What the table of a LabelEncoder knows; up to opset 1, a list of texts, or positions in it."""
+    """Return the keys of a LabelEncoder; in version 1, the texts of a list, or positions in it."""
     classes = use.attr("classes_strings")
     if not classes:
         return _from_attribute("keys_int64s", "keys_strings", "keys_floats")(use)
-    # Whether texts or positions come in is not known of computed values.
+    # For computed values, it is unknown whether they are texts or positions.
     kind = use.view.index.element_types.get(use.name)
     if kind == _TEXT:
         return _from_attribute("classes_strings")(use)
@@ -249,20 +249,20 @@ def _labels(use: Use) -> Domain | None:
 
 
 def _around_stopwords(use: Use) -> Domain | None:
-    """The words that the node takes out, in several spellings, and others."""
+    """Return the stop words of the node, in several spellings, and other words."""
     words = [word.decode() for word in use.attr("stopwords", [])]
     spellings = [change(word) for word in words for change in (str, str.upper, str.lower, str.swapcase, str.title)]
     return Domain(choices=tuple(dict.fromkeys([*spellings, "other", "WORDS", "ÉTÉ", "straße"])))
 
 
 def _around_delimiter(use: Use) -> Domain | None:
-    """Texts with the delimiter within, at the ends, twice in a row, or not at all."""
+    """Return texts with the delimiter inside, at the ends, twice in a row, or not at all."""
     mark = use.attr("delimiter", "") or " "
     return Domain(choices=(f"a{mark}b", f"one{mark}{mark}two{mark}three", f"{mark}x", f"y{mark}", "word", "a b  c", ""))
 
 
 def _regions(use: Use) -> Domain | None:
-    """Boxes with corners in order, within the image."""
+    """Return boxes with ordered corners within the image."""
     data = use.shape(0)
     if not data or len(data) != 4:
         return None
@@ -280,7 +280,7 @@ def _regions(use: Use) -> Domain | None:
 
 
 def _boxes(use: Use) -> Domain | None:
-    """Boxes that overlap more or less: corners in order, or a middle and two widths."""
+    """Return boxes with varying overlap: ordered corners, or a center and two widths."""
     centered = bool(use.attr("center_point_box", 0))
 
     def boxes(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -292,7 +292,7 @@ def _boxes(use: Use) -> Domain | None:
 
 
 def _variance(use: Use) -> Domain | None:
-    """Positive, down to where the epsilon decides."""
+    """Return positive variances, down to the epsilon."""
     return Domain(max(1e-30, float(use.attr("epsilon", 1e-5))), 2.0)
 
 
@@ -301,7 +301,7 @@ def _fixed(domain: Domain) -> Rule:
 
 
 def _zero_point(use: Use) -> Domain | None:
-    """DequantizeLinear takes no zero point but 0 for the results of an integer matrix product and for floats."""
+    """Return 0 for int32 data and for float8 zero points, which allow no other zero point."""
     types = use.view.index.element_types
     mine, data = types.get(use.name, 0), types.get(use.node.input[0], 0)
     return Domain(0, 0) if data == _INT32 or mine in _FLOATS_OF_A_BYTE else None
@@ -370,7 +370,7 @@ RULES: dict[tuple[str, int], Rule] = {
 SUMS: dict[tuple[str, int], Rule] = {
     (f"com.microsoft::{op}", index): rule for (op, index), rule in contrib_inputs.SUMS.items()
 }
-"""As `contrib_inputs.SUMS`."""
+"""Like `contrib_inputs.SUMS`."""
 
 ANY: dict[str, tuple[int, ...]] = {
     "And": (0, 1),
@@ -392,17 +392,17 @@ ANY: dict[str, tuple[int, ...]] = {
     "Xor": (0, 1),
     **{f"com.microsoft::{op}": indices for op, indices in contrib_inputs.ANY.items()},
 }
-"""Inputs of integers, booleans or texts that may be anything."""
+"""Inputs with arbitrary integers, booleans or texts."""
 
 DEPENDENT: dict[str, tuple[int, ...]] = {
     "ImageDecoder": (0,),
     **{f"com.microsoft::{op}": indices for op, indices in contrib_inputs.DEPENDENT.items()},
 }
-"""Inputs that cannot be drawn, as `contrib_inputs.DEPENDENT`: the bytes of an image."""
+"""Inputs that cannot be generated, like `contrib_inputs.DEPENDENT`: the bytes of an image."""
 
 
 def without_row(schema: Schema) -> Iterator[str]:
-    """Yield the inputs that need an answer and have none: those of integers, booleans or texts, and scales."""
+    """Yield the inputs of integers, booleans or texts, and scales, that have no row."""
     for index, one in enumerate(schema.inputs):
         has_rule = (schema.key, index) in RULES or (schema.key, index) in SOLVERS
         is_known = any(index in table.get(schema.key, ()) for table in (ANY, DEPENDENT))

@@ -1,9 +1,9 @@
-"""Which operators hand elements on as they are, from which inputs, and which look at no element at all."""
+"""Operators that pass elements through unchanged, from which inputs, and operators that read no elements."""
 
 from __future__ import annotations
 
 RESHAPING = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
-"""Operators that hand on all elements in order: the result is the operand under another shape."""
+"""Operators that pass all elements through in order: the result is the operand with another shape."""
 
 REARRANGING = RESHAPING | {
     "Concat",
@@ -18,19 +18,19 @@ REARRANGING = RESHAPING | {
     "Tile",
     "Transpose",
 }
-"""Operators that hand on elements, repeat them or leave some out, and add none of their own."""
+"""Operators that pass elements through, repeat or drop some, and add no new ones."""
 
 GATHERING = frozenset({"Gather", "GatherElements", "GatherND"})
 """Operators that read few elements of a large table."""
 
 EXTENTS = frozenset({"Shape", "Size"})
-"""Operators whose results are extents of their operand."""
+"""Operators whose results are dims of their operand, or their product."""
 
 FORM_ONLY = EXTENTS | {"EyeLike", "OptionalHasElement", "RandomNormalLike", "RandomUniformLike", "SequenceLength"}
-"""Operators whose results depend on the shape or the form of their operand, not on its elements."""
+"""Operators whose results depend on the shape or form of their operand, not on its elements."""
 
 VARIADIC = frozenset({"Concat", "Max", "Min", "SequenceConstruct"})
-"""Operators that hand on elements of all their inputs."""
+"""Operators that pass elements of all their inputs through."""
 
 CARRIES: dict[str, frozenset[int]] = {
     **dict.fromkeys(
@@ -67,8 +67,8 @@ CARRIES: dict[str, frozenset[int]] = {
     "ScatterND": frozenset({0, 2}),
     "SequenceInsert": frozenset({0, 1}),
 }
-"""Operators that hand the elements of these inputs on, all or some of them, to the first output. A bound, the size of
-a number or its fraction may change: what is legal after them is legal before."""
+"""Operators that pass all or some elements of these inputs to the first output. Numbers may be clipped or rounded, or
+lose their sign, but elements that are legal at the output are also legal at the input."""
 
 CARRIES_FLOATS = {op: frozenset({0}) for op in ("Dropout", "GlobalMaxPool", "LeakyRelu", "MaxPool", "PRelu")}
-"""Operators that hand on elements of their first input, at least some of them or the positive ones."""
+"""Operators that pass elements of their first input through, at least some of them or the positive ones."""

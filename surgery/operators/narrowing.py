@@ -1,8 +1,8 @@
-"""Which inputs and outputs of an operator may be of a narrower float type in place of float32.
+"""Inputs and outputs of an operator that may have a narrower float type instead of float32.
 
-Sources: the type constraints of the schemas, of onnx where it defines the operator and else of the installed ONNX
-Runtime, and the table of kernels of its CPU provider. Where a kernel takes float32 only, ONNX Runtime itself casts
-float16 around it ("InsertCastTransformer"); it does not do so for bfloat16.
+Sources: the type constraints of the schemas of onnx, or of the installed ONNX Runtime for operators that onnx does not
+define, and the table of kernels of its CPU execution provider. If a kernel supports only float32, ONNX Runtime itself
+inserts casts from and to float16 ("InsertCastTransformer"), but not for bfloat16.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from surgery.operators.kernels import installed, registered
 from surgery.operators.schemas import form_of, is_defined, schema_of
 
 Runtime = Literal["cpu", "any"]
-"""Whose kernels count: those of ONNX Runtime on the CPU, or nobody's, so that the schema alone decides."""
+"""Whether CPU kernels of ONNX Runtime are required ("cpu"), or only the schema decides ("any")."""
 
 _FLOAT = "tensor(float)"
 _NEWEST = 2**31 - 1
@@ -28,26 +28,24 @@ _AUXILIARY: Mapping[str, frozenset[str]] = {
     "Dropout": frozenset({"ratio"}),
     "Resize": frozenset({"roi", "scales"}),
 }
-"""Parameters that stay float32 wherever the schema gives them a type of their own: small, and statistics or
-coordinates."""
+"""Parameters that stay float32 if the schema gives them a separate type variable: small statistics or coordinates."""
 
 
 _MIXED_BODY = frozenset({"MeanVarianceNormalization"})
-"""Operators in whose place ONNX Runtime, in float16, puts others, some of which read constants of float32; seen when a
-session is made."""
+"""Operators that ONNX Runtime expands, in float16, to operators of which some read float32 constants; observed at
+session creation."""
 
 _FAILING = {"ScatterElements": "reduction", "ScatterND": "reduction"}
-"""Operators with a kernel for float16 that says, when it is run, that it does not support float16 with this attribute
-set."""
+"""Operators whose float16 kernel fails at run time if this attribute is set."""
 
 
 Kernel = tuple[int, int, Mapping[str, list[str]]]
-"""The first and the last version that it is for, and the types that each type parameter may have."""
+"""The first and the last version of a kernel, and the allowed types of each type parameter."""
 
 
 @dataclass(frozen=True)
 class Narrowing:
-    """The positions of the inputs and of the outputs that change their type together."""
+    """The positions of the inputs and outputs that change their type together."""
 
     inputs: frozenset[int]
     outputs: frozenset[int]
@@ -64,9 +62,9 @@ def narrowing(
     tables: Tables,
     runtime: Runtime,
 ) -> Narrowing | str:
-    """Return what of an operator may be of the element type `name` in place of float32, or why nothing may.
+    """Return the inputs and outputs that may have the element type `name` instead of float32, or why none may.
 
-    `inputs` and `outputs` are types as ONNX Runtime writes them, "tensor(float)"; empty where omitted or unknown.
+    `inputs` and `outputs` are types in the notation of ONNX Runtime, "tensor(float)"; empty if omitted or unknown.
     """
     key = key_of(domain, op)
     place = plain_domain(domain), op
@@ -94,19 +92,19 @@ def narrowing(
 
 
 def failing_attribute(domain: str, op: str) -> str | None:
-    """Return the attribute with which the kernel of an operator on the CPU fails in a narrower type; None without."""
+    """Return the attribute with which the CPU kernel of an operator fails in a narrower type, or None."""
     return _FAILING.get(key_of(domain, op))
 
 
 def _open_outputs(form: Schema, kinds: tuple[str, ...]) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield the type variable of each float32 output, and the types that it may have."""
+    """Yield the type variable of each float32 output, and its allowed types."""
     for one, kind in zip(_spread(form.outputs, len(kinds)), kinds):
         if kind == _FLOAT:
             yield one.variable, one.types
 
 
 def _spread(parameters: Sequence[Parameter], count: int) -> list[Parameter]:
-    """Return the parameter of each position; the last one repeats when it is variadic."""
+    """Return the parameter of each position; the last one is repeated if it is variadic."""
     found = list(parameters[:count])
     if parameters and parameters[-1].variadic:
         found += [parameters[-1]] * (count - len(found))
@@ -114,7 +112,7 @@ def _spread(parameters: Sequence[Parameter], count: int) -> list[Parameter]:
 
 
 def _actual(parameters: Sequence[Parameter], kinds: tuple[str, ...]) -> dict[str, tuple[str, frozenset[str]]]:
-    """Return for each type variable of the inputs the type that it has, and those that it may have."""
+    """Return the current type and the allowed types of each type variable of the inputs."""
     pairs = zip(_spread(parameters, len(kinds)), kinds)
     return {one.variable: (kind, one.types) for one, kind in pairs if kind and not one.variable.startswith("tensor(")}
 
@@ -127,7 +125,7 @@ def _positions(parameters: Sequence[Parameter], kinds: tuple[str, ...], chosen: 
 def _runs(
     form: Schema, tables: Tables, actual: Mapping[str, tuple[str, frozenset[str]]], chosen: set[str], name: str
 ) -> bool:
-    """Return whether a kernel takes the types, or ONNX Runtime puts something in place of the operator."""
+    """Return whether a kernel accepts the types, or ONNX Runtime casts around the operator or expands it."""
     if tables.kernels is None:
         return True
     fitting = [
@@ -147,7 +145,7 @@ def _runs(
 
 
 def _takes(types: Mapping[str, list[str]], form: Schema, kinds: Mapping[str, str]) -> bool:
-    """Return whether a kernel takes these types; it may constrain a variable by the name of a parameter."""
+    """Return whether a kernel accepts these types; it may constrain a variable by the name of a parameter."""
     named = {one.name: kinds.get(one.variable, "") for one in form.inputs} | dict(kinds)
     return all(not named.get(key) or named[key] in allowed for key, allowed in types.items())
 
@@ -159,10 +157,10 @@ def _has_body(form: Schema) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """What the installed ONNX Runtime says of itself, as `listed` gives it.
+    """The tables of the installed ONNX Runtime, from the result of `listed`.
 
-    `kernels` are those of its CPU provider by domain and operator, None where it did not answer, and `forms` the newest
-    schemas of operators that onnx does not define.
+    `kernels` has the kernels of its CPU execution provider by domain and operator, or is None if it cannot be queried,
+    and `forms` has the newest schemas of operators that onnx does not define.
     """
 
     kernels: Mapping[tuple[str, str], list[Kernel]] | None
@@ -170,7 +168,7 @@ class Tables:
 
     @classmethod
     def of(cls, kernels: Sequence[Any], forms: Sequence[Any]) -> Tables:
-        """Read what `listed` has given."""
+        """Build the tables from the result of `listed`."""
         found: dict[tuple[str, str], list[Kernel]] = {}
         for domain, op, (first, last), types in kernels:
             found.setdefault((plain_domain(domain), op), []).append((first, last, types))
@@ -182,7 +180,7 @@ class Tables:
 
 
 def listed() -> list[Any]:
-    """List the kernels of the installed ONNX Runtime, and its schemas that onnx does not define. In a worker."""
+    """List the kernels of the installed ONNX Runtime, and its schemas that onnx lacks; runs in a worker."""
     known = installed()
     forms = []
     for domain, op in known.names():

@@ -1,10 +1,10 @@
-"""What one node computes: multiply-accumulates, and single operations on elements.
+"""Operation counts of nodes: multiply-accumulates, and single operations on elements.
 
-A multiply-accumulate (MAC) is a product that is added to a sum, as in Conv, MatMul and Gemm. Everything else is counted
-by its definition in the ONNX specification, an Exp or a Sqrt like an addition: a Softmax subtracts, exponentiates and
-divides each element, and goes through all of them twice for the maximum and the sum, which makes five. What only moves
-data (Reshape, Gather, Transpose, Cast, Where) counts nothing. Vectors that are a row of the whole (the variance of a
-norm) are left out; they are below a thousandth.
+A multiply-accumulate (MAC) is a product that is added to a sum, as in Conv, MatMul and Gemm. All other operations are
+counted by their definition in the ONNX specification, with an Exp or a Sqrt counted like an addition: a Softmax
+subtracts, exponentiates and divides each element, and reads all of them twice for the maximum and the sum, which makes
+five. Operators that only move data (Reshape, Gather, Transpose, Cast, Where) count as zero. Operations per row instead
+of per element (the variance of a norm) are omitted; they are below a thousandth.
 
 Needs a row for each operator, if only in `UNCOUNTED`.
 """
@@ -26,11 +26,11 @@ MACS, OTHERS = "macs", "others"
 """Multiply-accumulates, and operations of any other kind."""
 
 Term = tuple[str, Dims]
-"""Which of both, and the factors of their number: numbers and dims by name."""
+"""The kind of operations, and the factors of their count: numbers and named dims."""
 
 
 class UnknownDim(Exception):  # noqa: N818 - says that there is no amount, not that anything is wrong
-    """A dim of which nothing is known."""
+    """A dim is unknown."""
 
 
 class Operand(Protocol):
@@ -38,15 +38,15 @@ class Operand(Protocol):
 
     @property
     def shape(self) -> tuple[Dim, ...] | None:
-        """Its dims, None when not even their number is known."""
+        """Its dims; None if even the rank is unknown."""
 
 
 class Call(Protocol):
-    """A node, as far as the number of its operations depends on it."""
+    """The parts of a node that determine the number of its operations."""
 
     @property
     def op(self) -> str:
-        """The operator, with its domain when it is another one than the default."""
+        """The operator, with its domain if it is not the default domain."""
 
     @property
     def inputs(self) -> Sequence[Operand | None]:
@@ -64,7 +64,7 @@ Rule = Callable[[Call], Iterator[Term]]
 
 
 def terms(node: Call) -> Iterator[Term] | None:
-    """Yield what a node computes; None for an operator that is not known. Raises `UnknownDim`."""
+    """Return the operation counts of a node; None for an unknown operator. Raises `UnknownDim`."""
     rule = _PRODUCTS.get(node.op)
     if rule is not None:
         return rule(node)
@@ -78,12 +78,12 @@ def terms(node: Call) -> Iterator[Term] | None:
 
 
 def has_products(op: str) -> bool:
-    """Return whether there is a rule for what an operator computes, and not a number for each element."""
+    """Return whether the operations of an operator are counted by a rule instead of a number per element."""
     return op in _PRODUCTS
 
 
 def without_row(schema: Schema) -> Iterator[str]:
-    """Report that nothing here knows how much an operator computes."""
+    """Report an operator whose operations are unknown."""
     tables: list[Collection[str]] = [_PRODUCTS, _EACH, _EACH_READ, _FOLDING, MOVING, UNCOUNTED, BODIES]
     if not any(schema.key in table for table in tables):
         yield "operations"
@@ -108,7 +108,7 @@ def _given(node: Call, index: int) -> Operand | None:
 
 
 def _matmul(first: int, second: int) -> Rule:
-    """Each element of the result is a sum over the last dim of the first operand."""
+    """Return a rule: each result element is a sum over the last dim of the first operand."""
 
     def count(node: Call) -> Iterator[Term]:
         left = _operand(node, first)
@@ -131,7 +131,7 @@ def _gemm(node: Call) -> Iterator[Term]:
 
 
 def _conv(weight: int, bias: int) -> Rule:
-    """Each element of the result is a sum over the channels of a group and the kernel."""
+    """Return a rule: each result element is a sum over the channels of a group and the kernel."""
 
     def count(node: Call) -> Iterator[Term]:
         result = _dims(node.outputs[0])
@@ -143,14 +143,14 @@ def _conv(weight: int, bias: int) -> Rule:
 
 
 def _conv_transpose(node: Call) -> Iterator[Term]:
-    """Each element of the operand is spread over the channels of a group and the kernel."""
+    """Count a product of each operand element with the channels of a group and the kernel."""
     yield MACS, (*_operand(node, 0), *_operand(node, 1)[1:])
     if _given(node, 2) is not None:
         yield OTHERS, _dims(node.outputs[0])
 
 
 def _einsum(node: Call) -> Iterator[Term]:
-    """All labels together are what the loops run over; each operand beyond the first one is a factor."""
+    """Count the loops over all labels; each operand after the first one is a factor."""
     subscripts = str(node.attr("equation", "")).replace(" ", "").split("->")[0].split(",")
     extents: dict[str, Dim] = {}
     for index, term in enumerate(subscripts):
@@ -165,7 +165,7 @@ def _einsum(node: Call) -> Iterator[Term]:
 
 
 def _attention(node: Call) -> Iterator[Term]:
-    """Queries times keys and weights times values: for each query each key, past ones included."""
+    """Count queries times keys and weights times values, for each query and each key, including past keys."""
     queries, keys = _operand(node, 0), _operand(node, 1)
     past = _given(node, 4)
     lengths = [keys[-2], *([_dims(past)[-2]] if past is not None else [])]
@@ -177,7 +177,7 @@ def _attention(node: Call) -> Iterator[Term]:
 
 
 def _recurrent(gates: int) -> Rule:
-    """Each step multiplies the operand and the hidden state by the weights of all gates."""
+    """Return a rule: each step multiplies the operand and the hidden state by the weights of all gates."""
 
     def count(node: Call) -> Iterator[Term]:
         sequence, batch, _ = _operand(node, 0)
@@ -194,7 +194,7 @@ def _pool(node: Call) -> Iterator[Term]:
 
 
 def _resize(node: Call) -> Iterator[Term]:
-    """Each element is a weighted sum over 2 neighbours (linear) or 4 (cubic) in each dim that is resized."""
+    """Count a weighted sum over 2 neighbors (linear) or 4 (cubic) in each resized dim, for each element."""
     taps = {"linear": 2, "cubic": 4}.get(str(node.attr("mode", "nearest")))
     before, after = _operand(node, 0), _dims(node.outputs[0])
     if taps is not None:
@@ -210,7 +210,7 @@ def _grid_sample(node: Call) -> Iterator[Term]:
 
 
 def _matmul_n_bits(node: Call) -> Iterator[Term]:
-    """The weight is packed: its extents are in attributes."""
+    """Count the products with a packed weight, whose dims are in attributes."""
     yield MACS, (node.attr("K", 0), *_dims(node.outputs[0]))
 
 
@@ -302,7 +302,7 @@ MOVING = (
         "Where",
     }
 )
-"""Operators that move, make or choose data and compute no element from others."""
+"""Operators that move, create or select data without computing elements from others."""
 
 _EACH: dict[str, int] = {
     **dict.fromkeys((BINARY_ELEMENTWISE | UNARY_ELEMENTWISE) - MOVING, 1),
@@ -340,10 +340,10 @@ _EACH: dict[str, int] = {
     "com.microsoft::QuickGelu": 5,
     "com.microsoft::RotaryEmbedding": 3,
 }
-"""Operations for each element of the result."""
+"""Operations per result element."""
 
 _FOLDING = frozenset({"Max", "Mean", "Min", "Sum"})
-"""Operators with one operation less than there are operands, for each element of the result."""
+"""Operators whose number of operations per result element is the number of operands minus one."""
 
 _EACH_READ: dict[str, int] = {
     "ArgMax": 1,
@@ -365,7 +365,7 @@ _EACH_READ: dict[str, int] = {
     "ReduceSum": 1,
     "ReduceSumSquare": 2,
 }
-"""Operations for each element that is read."""
+"""Operations per input element."""
 
 UNCOUNTED = frozenset(
     {
@@ -476,4 +476,4 @@ UNCOUNTED = frozenset(
         "com.microsoft::WordConvEmbedding",
     }
 )
-"""Operators whose operations are not counted, and that a report names: they depend on data, or are rare."""
+"""Operators whose operations are not counted, because they depend on data or are rare; reports name them."""

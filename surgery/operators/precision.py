@@ -1,4 +1,4 @@
-"""Which operators round, and how: not at all, once, or with digits lost."""
+"""Rounding behavior of operators: exact, rounding once, or losing digits."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from surgery.operators import traits
 from surgery.operators.moving import REARRANGING
 
 EXACT = REARRANGING | {"Abs", "Compress", "Max", "Min", "Neg", "Pad", "Relu", "Where"}
-"""Operators that round nothing."""
+"""Operators without rounding."""
 
 CANCELLING = frozenset({"Celu", "Elu", "Gelu", "HardSwish", "Mish", "Selu", "Softplus", "Swish"})
-"""Functions of one element that, spelled out in smaller operators, lose digits by a difference of near numbers. A
-kernel in float32 that does not lose them must not be taken for the truth."""
+"""Elementwise functions whose expansion to smaller operators loses digits by cancellation. A float32 kernel that does
+not lose them must not be taken as the reference."""
 
 ROUNDING_ONCE = (
     (traits.UNARY_ELEMENTWISE - CANCELLING)
     | traits.BINARY_ELEMENTWISE
     | {"DequantizeLinear", "GlobalMaxPool", "Hardmax", "MaxUnpool", "NonZero", "OneHot", "QuantizeLinear", "Resize"}
 )
-"""Operators that round once or twice: run in float32, they leave the float64 result good enough to find others wrong
-by. A sum in float32 would share its rounding with the original."""
+"""Operators that round once or twice. If they run in float32, the float64 result is still accurate enough as a
+reference for others, whereas a sum in float32 would share its rounding errors with the original."""
 
 ROUNDING_AS_ONE = frozenset({"HardSigmoid", "Sigmoid"})
-"""Operators that subtract from, or divide by, a number near 1, so that small results have the rounding of 1 in them."""
+"""Operators that subtract from, or divide by, a number near 1, so that small results have the rounding error of 1."""

@@ -1,8 +1,8 @@
-"""What values results can have: their bounds, their sign, and the sign of a zero.
+"""Ranges of results: their bounds, their sign, and the sign of a zero.
 
-0.0 and -0.0 are equal, and most operators treat them alike; 1 / 0.0 and 1 / -0.0 are as far apart as numbers can be.
+0.0 and -0.0 are equal, and most operators treat them alike, but 1 / 0.0 and 1 / -0.0 are opposite infinities.
 
-Needs a row in `KEEPING` or `LOSING` for each operator that is elementwise or hands elements on.
+Needs a row in `KEEPING` or `LOSING` for each operator that is elementwise or passes elements through.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BOUNDS = {
     "Softmax": (0.0, 1.0),
     "Tanh": (-1.0, 1.0),
 }
-"""The least and the greatest value of operators that come close to both for large inputs."""
+"""The bounds of the results of operators that approach both for large inputs."""
 
 UNIT = frozenset(op for op, bounds in BOUNDS.items() if bounds == (0.0, 1.0))
 """Operators whose results are between 0 and 1."""
@@ -100,7 +100,7 @@ KEEPING = REARRANGING | {
     "Unique",
     "Where",
 }
-"""Operators whose result may have a zero of either sign where an operand has one."""
+"""Operators whose results may keep the sign of a zero of an operand."""
 
 LOSING = NOT_BELOW | {
     "Acos",
@@ -131,7 +131,7 @@ LOSING = NOT_BELOW | {
     "ThresholdedRelu",
     "Xor",
 }
-"""Operators whose result does not depend on the sign of a zero, but for a sum all of whose terms are -0.0."""
+"""Operators whose results do not depend on the sign of a zero, except a sum whose terms are all -0.0."""
 
 KEEPING_ABOVE = REARRANGING | {
     "Add",
@@ -154,11 +154,11 @@ KEEPING_ABOVE = REARRANGING | {
     "Sqrt",
     "Sum",
 }
-"""Operators whose results are 0.0 or above where all their operands are."""
+"""Operators whose results are 0.0 or above if all their operands are."""
 
 
 def without_row(schema: Schema) -> Iterator[str]:
-    """Report that nothing here knows what an operator does to the sign of a zero."""
+    """Report an operator whose effect on the sign of a zero is unknown."""
     asked = traits.UNARY_ELEMENTWISE | traits.BROADCASTING | CARRIES.keys() | CARRIES_FLOATS.keys() | VARIADIC
     if schema.key in asked and schema.key not in KEEPING | LOSING:
         yield "the sign of a zero"

@@ -1,9 +1,10 @@
-"""Which releases of ONNX and ONNX Runtime go with an opset of the default domain, and with an IR version.
+"""The releases of ONNX and ONNX Runtime that support an opset of the default domain, and an IR version.
 
 ONNX: `onnx.helper.VERSION_TABLE` of the installed onnx, which is the table of docs/Versioning.md of the project.
-ONNX Runtime does not document its own history, so it stands here. Measured from 1.2 to 1.32: each release was given
-models of one Relu stamped with each opset and each IR version, and the first one that made a session is listed.
-Before that: docs/Versioning.md of ONNX Runtime.
+
+ONNX Runtime does not document its own history, so it is listed here. Measured from 1.2 to 1.32: each release was given
+models of one Relu with each opset and each IR version, and the first release that created a session is listed. For
+earlier releases: docs/Versioning.md of ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ _RUNTIMES = (
     ("1.25", 26, 13),
     ("1.32", 28, 14),
 )
-"""Releases of ONNX Runtime that brought something, with the newest opset and the newest IR version that they accept."""
+"""Releases of ONNX Runtime with new versions, and the newest opset and IR version that each accepts."""
 
 _OLDEST = 7
-"""No release of ONNX Runtime accepts an older opset."""
+"""The oldest opset that any release of ONNX Runtime accepts."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """What goes with an opset: the first release of ONNX that has it, its IR version, and the first ONNX Runtime.
+    """The releases of an opset: the first release of ONNX with it, its IR version, and the first ONNX Runtime.
 
-    `runtime` is None where no release that is known here accepts the opset.
+    `runtime` is None if no known release accepts the opset.
     """
 
     opset: int
@@ -57,7 +58,7 @@ class Release:
 
 @cache
 def release(opset: int) -> Release:
-    """Return the releases that go with an opset of the default domain."""
+    """Return the releases for an opset of the default domain."""
     import onnx.helper
 
     # Rows are (release, IR version, opset, ...), the oldest first.
@@ -69,5 +70,5 @@ def release(opset: int) -> Release:
 
 
 def reader(ir_version: int) -> str | None:
-    """Return the first release of ONNX Runtime that reads an IR version, None when none is known."""
+    """Return the first release of ONNX Runtime that reads an IR version; None if none is known."""
     return next((name for name, _, most in _RUNTIMES if ir_version <= most), None)

@@ -1,6 +1,6 @@
-"""Which attribute names the element type of a result, or the type that an operator computes in.
+"""Attributes that specify the element type of a result, or the type in which an operator computes.
 
-Needs a row in `FLOAT_BY_DEFAULT`, or in `NOT_FLOAT_BY_DEFAULT`, for each of `TYPE_ATTRIBUTES` that may be left out.
+Needs a row in `FLOAT_BY_DEFAULT`, or in `NOT_FLOAT_BY_DEFAULT`, for each optional one of `TYPE_ATTRIBUTES`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from surgery.operators.forms import Schema
 
 TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_datatype"})
-"""Attributes that name the element type of the output of an operator which makes it from something else."""
+"""Attributes that specify the element type of an output, independent of the inputs."""
 
 FLOAT_BY_DEFAULT = {
     "BlackmanWindow": "output_datatype",
@@ -19,7 +19,7 @@ FLOAT_BY_DEFAULT = {
     "MelWeightMatrix": "output_datatype",
     "SequenceEmpty": "dtype",
 }
-"""Those of them that stand for float32 when they are not there."""
+"""Those of them that default to float32."""
 
 NOT_FLOAT_BY_DEFAULT = frozenset(
     {
@@ -32,16 +32,16 @@ NOT_FLOAT_BY_DEFAULT = frozenset(
         "RandomUniformLike",
     }
 )
-"""Operators whose result has another type then, that of an operand mostly, or that are random."""
+"""Operators whose default is another type, usually that of an operand, or that are random."""
 
 STASHING = {"GroupNormalization": 21}
-"""Operators that compute inside in the type that `stash_type` names, since which opset; ONNX Runtime unfolds them."""
+"""Operators that compute internally in the type `stash_type`, with the first such opset; ONNX Runtime expands them."""
 
 BIT_CAST = "BitCast"
-"""The operator that means the bits of its input, and not the number."""
+"""The operator that reinterprets the bits of its input."""
 
 
 def without_row(schema: Schema) -> Iterator[str]:
-    """Yield the attributes that name a type and may be left out, when it is not known what that means."""
+    """Yield the optional attributes that specify a type and whose default is unknown."""
     if schema.name not in FLOAT_BY_DEFAULT.keys() | NOT_FLOAT_BY_DEFAULT:
         yield from (f"attribute {name}" for name in sorted(TYPE_ATTRIBUTES & schema.optional.keys()))

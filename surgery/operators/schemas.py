@@ -1,4 +1,4 @@
-"""What the schemas of ONNX say about an operator in a pattern or in what is emitted.
+"""Queries of the ONNX schemas for operators in patterns and in emitted nodes.
 
 Source: `onnx.defs`, the schemas of the installed onnx. Operators of domains that ONNX does not define have none.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @cache
 def _versions() -> dict[str, dict[str, list[int]]]:
-    """List the versions in which each operator took a new form, by domain and operator."""
+    """List the versions of the schemas of each operator, by domain and operator."""
     import onnx.defs
 
     found: dict[str, dict[str, list[int]]] = {}
@@ -42,7 +42,7 @@ def is_defined(domain: str) -> bool:
 
 @cache
 def schema_of(domain: str, op: str, version: int) -> OpSchema | None:
-    """Return the form of an operator at a version of its domain, deprecated ones included; None when it has none."""
+    """Return the schema of an operator at a version of its domain, possibly deprecated; None if there is none."""
     import onnx.defs
 
     try:
@@ -53,19 +53,19 @@ def schema_of(domain: str, op: str, version: int) -> OpSchema | None:
 
 @cache
 def form_of(domain: str, op: str, version: int) -> Schema | None:
-    """Return the same as schemas of ONNX Runtime are read."""
+    """Return the result of `schema_of` as a `Schema`, the form in which schemas of ONNX Runtime are read."""
     found = schema_of(domain, op, version)
     return None if found is None else Schema.of(found)
 
 
 def schema_at(domain: str, op: str, version: int) -> OpSchema | None:
-    """Return the form of an operator at a version of its domain; None when it has none there or is deprecated."""
+    """Return the schema of an operator at a version of its domain; None if there is none or it is deprecated."""
     found = schema_of(domain, op, version) if op in _versions().get(domain, {}) else None
     return None if found is None or found.deprecated else found
 
 
 def history(domain: str, op: str, most: int) -> list[OpSchema]:
-    """List the forms that an operator has taken up to a version of its domain, the oldest first."""
+    """List the schemas of an operator up to a version of its domain, the oldest first."""
     import onnx.defs
 
     versions = sorted(version for version in _versions().get(domain, {}).get(op, ()) if version <= most)
@@ -73,13 +73,13 @@ def history(domain: str, op: str, most: int) -> list[OpSchema]:
 
 
 def forms(domain: str, op: str, versions: Collection[int]) -> list[OpSchema]:
-    """List the forms that an operator has at some versions of its domain."""
+    """List the schemas of an operator at these versions of its domain."""
     found = {schema.since_version: schema for v in versions if (schema := schema_at(domain, op, v)) is not None}
     return [found[since] for since in sorted(found)]
 
 
 def unknown_operator(domain: str, op: str, where: str) -> str:
-    """Return why an operator has no form where it is looked for, and what may have been meant."""
+    """Return the message that an operator has no schema here, with a suggestion."""
     versions = _versions().get(domain, {})
     if op in versions:
         return f"{op} exists since opset {min(versions[op])}, and not {where}"
@@ -90,7 +90,7 @@ def unknown_operator(domain: str, op: str, where: str) -> str:
 
 
 def unknown_attribute(schemas: Sequence[OpSchema], name: str) -> str | None:
-    """Report that none of the forms has an attribute; None when one has it."""
+    """Return the message that none of the schemas has an attribute; None if one has it."""
     known = {attribute for schema in schemas for attribute in schema.attributes}
     if name in known:
         return None
@@ -100,7 +100,7 @@ def unknown_attribute(schemas: Sequence[OpSchema], name: str) -> str | None:
 
 
 def missing_attribute(schemas: Sequence[OpSchema], names: Collection[str]) -> str | None:
-    """Return which attribute each form needs that is not among the names; None when there is one that needs no more."""
+    """Return the message that every schema lacks a required attribute; None if one has all it requires."""
     lacking = [{name for name, kind in schema.attributes.items() if kind.required} - {*names} for schema in schemas]
     if not all(lacking):
         return None
@@ -108,9 +108,9 @@ def missing_attribute(schemas: Sequence[OpSchema], names: Collection[str]) -> st
 
 
 def wrong_count(schemas: Sequence[OpSchema], given: int, what: str, *, open_end: bool = False) -> str | None:
-    """Report that no form takes so many inputs, or gives so many outputs; None when one does.
+    """Return the message that no schema has this many inputs or outputs; None if one does.
 
-    With `open_end` there may be more of them than `given`.
+    With `open_end`, there may be more than `given`.
     """
     pairs = [_limits(schema, what) for schema in schemas]
     if any((open_end or least <= given) and given <= most for least, most in pairs):
@@ -131,7 +131,7 @@ def _limits(schema: OpSchema, what: str) -> tuple[int, int]:
 
 
 def parameter(schema: OpSchema, position: int) -> OpSchema.FormalParameter | None:
-    """Return the input of a form at a position; the last one repeats when it is variadic."""
+    """Return the input parameter of a schema at a position; the last one repeats if it is variadic."""
     from onnx.defs import OpSchema
 
     inputs = schema.inputs
@@ -142,12 +142,12 @@ def parameter(schema: OpSchema, position: int) -> OpSchema.FormalParameter | Non
 
 
 def fixed_type(type_str: str) -> str | None:
-    """Return the element type in "tensor(int64)"; None for the name of a type that is open."""
+    """Return the element type in a type such as "tensor(int64)"; None for a type variable."""
     return type_str[len("tensor(") : -1] if type_str.startswith("tensor(") else None
 
 
 def alike(schema: OpSchema, position: int) -> list[int]:
-    """List the positions of other inputs whose element type is that of the input at `position`."""
+    """List the positions of other inputs with the same element type as the input at `position`."""
     this = parameter(schema, position)
     if this is None:
         return []

@@ -1,7 +1,7 @@
-"""Inputs that hold shapes, axes and counts, worked out from the shapes around them.
+"""Inputs with shapes, axes and counts, derived from the surrounding shapes.
 
-Each solver returns the elements, or None when it is not known. They prefer what the declared shape of the result
-implies; without one they choose something small.
+Each solver returns the elements, or None if they are unknown. It prefers elements that give the declared shape of the
+result; without one, it chooses small ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Solver = Callable[[Use], Sequence[Any] | None]
 
 
 def _length(use: Use, index: int | None = None) -> int:
-    """Return how many elements an input takes, 1 for a scalar."""
+    """Return the number of elements of an input; 1 for a scalar."""
     shape = use.shape(index)
     return shape[0] if shape else 1
 
@@ -33,7 +33,7 @@ def _reshape(use: Use) -> Sequence[int] | None:
         return out
     if data is None:
         return None
-    # Keep what fits and let the last dim take the rest.
+    # Keep the leading dims, and let the last dim be inferred.
     return [-1] if count == 1 else [*data[: count - 1], *[1] * (count - 1 - len(data[: count - 1])), -1]
 
 
@@ -60,7 +60,7 @@ def _small_shape(use: Use) -> Sequence[int] | None:
 
 
 def _reduced_axes(use: Use) -> Sequence[int] | None:
-    """Axes that turn the shape of the input into that of the result."""
+    """Return the axes that reduce the shape of the input to that of the result."""
     data, out, count = use.shape(0), use.out(), _length(use)
     if data is None:
         return None
@@ -100,7 +100,7 @@ def _unsqueezed_axes(use: Use) -> Sequence[int] | None:
 
 
 def _slice(use: Use) -> Sequence[int] | None:
-    """Starts, ends, axes and steps that agree with each other, whichever of them are inputs."""
+    """Return consistent starts, ends, axes and steps, whichever of them are inputs."""
     data, out = use.shape(0), use.out()
     if data is None:
         return None
@@ -172,7 +172,7 @@ def _region(use: Use) -> Sequence[float] | None:
 
 
 def _count(use: Use) -> Sequence[int] | None:
-    """`k` of TopK."""
+    """Return `k` of TopK."""
     data, out = use.shape(0), use.out()
     if data is None or not data:
         return None
@@ -186,7 +186,7 @@ def _depth(use: Use) -> Sequence[int] | None:
 
 
 def _range(use: Use) -> Sequence[float] | None:
-    """Start, limit and step of Range: the declared length, or 5, in steps of 1 or what is given."""
+    """Return start, limit or step of Range: with the declared length, or 5, and the given step, or 1."""
     start, limit, delta = (use.constant(index) for index in range(3))
     out = use.out()
     count = out[0] if out else 5
@@ -234,7 +234,7 @@ def _cropped(use: Use) -> Sequence[int] | None:
 
 
 def _col2im(use: Use) -> Sequence[int] | None:
-    """The image shape is the rest of the result's; the block is what makes the channels and the columns agree."""
+    """Return the image shape, which is the spatial result shape, or a block that matches the channels and columns."""
     data, out, image = use.shape(0), use.out(), use.integers(1)
     spatial = len(out) - 2 if out is not None else _length(use)
     if data is None or out is None:
@@ -280,7 +280,7 @@ def _last_axis(use: Use) -> Sequence[int] | None:
 
 
 def _dft_axis(use: Use) -> Sequence[int] | None:
-    """Not the last axis, which holds the real and the imaginary part; the one that a one-sided transform halves."""
+    """Return the axis of DFT: the one whose size changes; never the last axis, with the real and imaginary parts."""
     data, out = use.shape(0), use.out()
     if data is None:
         return None
@@ -292,7 +292,7 @@ def _dft_axis(use: Use) -> Sequence[int] | None:
 
 
 def _dft_length(use: Use) -> Sequence[int] | None:
-    """The extent along the axis, when the result is as long as without a length; else what the result has."""
+    """Return the size of the axis if the result needs no other length; otherwise the length of the result."""
     data, out = use.shape(0), use.out()
     if not data:
         return None
@@ -309,7 +309,7 @@ def _window(use: Use) -> Sequence[int] | None:
 
 
 def _frame(use: Use) -> Sequence[int] | None:
-    """Step and length of the frames of STFT."""
+    """Return the step or the length of the frames of STFT."""
     signal, out, window = use.shape(0), use.out(), use.shape(2)
     length = window[0] if window else (use.integers(3) or [0])[0]
     if not length and out is not None:
@@ -340,13 +340,13 @@ def _no_pads(use: Use) -> Sequence[int] | None:
 
 
 def _matrix(use: Use) -> Sequence[int] | None:
-    """The shape of a packed matrix: what the first operand sums over, and what the result has."""
+    """Return the shape of a packed matrix: the last dims of the first operand and of the result."""
     data, out = use.shape(0), use.out()
     return [data[-1], out[-1]] if data and out else None
 
 
 def _beams(use: Use) -> Sequence[int] | None:
-    """How many beams there are: those of the cache that says which beam a token came from."""
+    """Return the number of beams, from the cache that records the beam of each token."""
     cache = use.shape(9)
     return [cache[1] if cache else 1]
 

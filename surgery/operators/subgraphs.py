@@ -1,4 +1,4 @@
-"""Operators with subgraphs, and the one walk over the nodes and subgraphs of a model as a message.
+"""Operators with subgraphs, and the walk over the nodes and subgraphs of a protobuf model.
 
 Needs a row in `BODIES` or `OWN_MODELS` for each operator with a subgraph.
 """
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 BODIES = {"If": (1, 0), "Loop": (2, 1), "Scan": (0, 0), "SequenceMap": (0, 0)}
-"""Operators that run a subgraph: how many inputs decide how often, or which of them, it runs; and how many outputs of
-the subgraph come before those that the node hands on."""
+"""Operators that run a subgraph: the number of leading inputs that decide which subgraph runs, or how often, and the
+number of leading outputs of the subgraph that are not outputs of the node."""
 
 
 OWN_MODELS = frozenset({"BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"})
-"""Operators of ONNX Runtime that run separate models, whose inputs and outputs are not those of the node."""
+"""Operators of ONNX Runtime that run separate models with inputs and outputs of their own."""
 
 
 def without_row(schema: Schema) -> Iterator[str]:
-    """Yield the attributes that hold subgraphs of an operator of which nothing is known."""
+    """Yield the subgraph attributes of an operator without a row."""
     if schema.name not in BODIES.keys() | OWN_MODELS:
         yield from (f"subgraph {name}" for name, kind in schema.attributes.items() if kind.startswith("GRAPH"))
 
@@ -54,7 +54,7 @@ def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 
 def nested(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Yield nodes, each with those of its subgraphs after it."""
+    """Yield nodes, each followed by the nodes of its subgraphs."""
     stack = [*reversed(nodes)]
     while stack:
         node = stack.pop()
@@ -64,14 +64,14 @@ def nested(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Yield every node of a model: main graph, functions, subgraphs at any depth."""
+    """Yield every node of a model: main graph, functions, and subgraphs at any depth."""
     yield from nested(model.graph.node)
     for function in model.functions:
         yield from nested(function.node)
 
 
 def reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the names that a node and its subgraphs read; those of values that the subgraphs make are among them."""
+    """Yield the names that a node and its subgraphs read, including names of values produced in the subgraphs."""
     for inner in nested([node]):
         yield from (name for name in inner.input if name)
         for graph in subgraphs(inner):

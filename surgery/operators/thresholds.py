@@ -1,8 +1,8 @@
-"""Values of a graph input at which what the graph computes changes its course.
+"""Values of a graph input at which the graph changes its behavior.
 
-Knees of activations, bounds of Clip, thresholds of comparisons, the ends of a quantized range: read off attributes and
-constants, and carried back through copies, sums and products with constants to the graph input. Next to them the
-sizes at which an epsilon decides. Source of the knees: the formulas of the ONNX operator specification.
+Knees of activations, bounds of Clip, thresholds of comparisons, and the ends of a quantized range: read from attributes
+and constants, and traced back through copies, sums and products with constants to the graph input; and the magnitudes
+at which an epsilon matters. Source of the knees: the formulas of the ONNX operator specification.
 
 Needs a row in `_RULES`, or in `_SMOOTH`, for each elementwise operator and each one with a threshold.
 """
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     import onnx
 
 _MOST = 64
-"""So many marks of one input are kept, and so many elements of one constant are looked at."""
+"""Maximum number of marks per input, and of elements examined per constant."""
 
 _GREATEST = 2.0**52
-"""Marks beyond are ends of number ranges: nothing lies on their other side."""
+"""Marks beyond this are limits of number types, with no values on the other side."""
 
 _DEPTH = 24
-"""How many steps an input is followed."""
+"""Maximum number of nodes through which an input is followed."""
 
 Affine = tuple[float, float]
 """`(scale, offset)`: the value is `scale * x + offset`, `x` an element of the graph input."""
 
 
 def marks(view: View, name: str) -> tuple[float, ...]:
-    """List where what depends on a graph input changes its course, in terms of the input; without the zero."""
+    """List the nonzero values of a graph input at which the behavior of the graph changes."""
     found: dict[float, None] = {}
     for use, (scale, offset) in _affine_uses(view, name):
         for mark in _marks_of(use):
@@ -51,10 +51,10 @@ def marks(view: View, name: str) -> tuple[float, ...]:
 
 
 def spared(view: View, name: str) -> tuple[int, ...]:
-    """List integers that a graph input may hold whatever else limits it, for they are taken out before.
+    """List integers that are always legal for a graph input, because the graph handles them before other limits apply.
 
-    `ignore_index` of a loss is one. Spelled out, a loss compares the labels with it, and puts something else in the
-    place of those that are equal.
+    `ignore_index` of a loss is one. In expanded form, a loss compares the labels with it, and replaces the labels that
+    are equal.
     """
     found: dict[int, None] = {}
     for use, affine in _affine_uses(view, name):
@@ -73,7 +73,7 @@ def _decides(view: View, name: str) -> bool:
 
 
 def sizes(nodes: Iterable[onnx.NodeProto], view: View) -> tuple[float, ...]:
-    """List magnitudes at which the epsilons of a graph decide, from that at which they begin to show downwards."""
+    """List magnitudes at which the epsilons of a graph matter, from those at which they begin to show downwards."""
     found: set[float] = set()
     operands: dict[str, None] = {}
     for node in nodes:
@@ -85,12 +85,12 @@ def sizes(nodes: Iterable[onnx.NodeProto], view: View) -> tuple[float, ...]:
             found.add(float(constant.reshape(-1)[0]))
     found = {epsilon for epsilon in found if 0 < epsilon < 1e-2}
     epsilons = sorted(found)[:4]
-    # Most often an epsilon is added to a square, sometimes to its root.
+    # An epsilon is usually added to a square, sometimes to its root.
     return (*map(math.sqrt, epsilons), *epsilons, *(0.2 * math.sqrt(epsilon) for epsilon in epsilons))
 
 
 def _affine_uses(view: View, name: str) -> Iterator[tuple[Use, Affine]]:
-    """Yield where the elements of a graph input arrive as they are, scaled or moved by one constant."""
+    """Yield the uses of the elements of a graph input, unchanged or scaled and shifted by constants."""
     pending: list[tuple[str, Affine, int]] = [(name, (1.0, 0.0), 0)]
     seen: set[tuple[str, Affine]] = set()
     while pending and len(seen) < 500:
@@ -124,7 +124,7 @@ def _onward(use: Use, affine: Affine) -> Iterable[tuple[str, Affine]]:
 
 
 def _combined(op: str, index: int, affine: Affine, constant: float) -> Affine | None:
-    """Return what comes of a value as an operand of an operator whose other operand is a constant."""
+    """Return the affine form of the result of an operator whose other operand is a constant."""
     scale, offset = affine
     match op, index:
         case "Add", _:
@@ -141,7 +141,7 @@ def _combined(op: str, index: int, affine: Affine, constant: float) -> Affine | 
 
 
 def _number(use: Use, index: int) -> float | None:
-    """Return a constant operand when it is one number."""
+    """Return a constant operand if it is a single number."""
     constant = use.constant(index)
     if constant is None or constant.size != 1 or constant.dtype.kind not in "fiu":
         return None
@@ -154,7 +154,7 @@ def _marks_of(use: Use) -> Iterable[float]:
 
 
 def _constants(use: Use) -> Iterable[float]:
-    """The other operands, as far as they are constants."""
+    """Return the elements of the other operands that are constant."""
     found: list[float] = []
     for index in range(len(use.node.input)):
         constant = use.constant(index) if index != use.index else None
@@ -191,7 +191,7 @@ def _shrink(use: Use) -> Iterable[float]:
 
 
 def _quantize(use: Use) -> Iterable[float]:
-    """The ends of the range, and the middles between two steps, where rounding turns."""
+    """Return the ends of the range, and midpoints between steps, where rounding changes."""
     scales, points = use.constant(1), use.constant(2)
     if use.index or scales is None or scales.size == 0:
         return []
@@ -276,11 +276,11 @@ _SMOOTH = frozenset(
         "Xor",
     }
 )
-"""Operators that change their course nowhere, at zero, at the ends of where they are defined, or by their data."""
+"""Operators whose behavior changes nowhere, only at zero, at the ends of their domain, or depending on their data."""
 
 
 def without_row(schema: Schema) -> Iterator[str]:
-    """Report that an operator may change its course at a value of which nothing is known."""
+    """Report an operator that may change its behavior at an unknown value."""
     is_elementwise = schema.key in traits.UNARY_ELEMENTWISE | traits.BINARY_ELEMENTWISE
     has_threshold = not {"threshold", "lambd"}.isdisjoint(schema.attributes)
     if (is_elementwise or has_threshold) and schema.key not in _RULES.keys() | _SMOOTH:
@@ -288,7 +288,7 @@ def without_row(schema: Schema) -> Iterator[str]:
 
 
 def _splits(use: Use) -> Iterable[float]:
-    """The thresholds of a TreeEnsemble, and what its set-membership nodes look for."""
+    """Return the thresholds of a TreeEnsemble, and the members of its set-membership nodes."""
     import onnx.numpy_helper
 
     found: list[float] = []

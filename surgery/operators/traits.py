@@ -1,7 +1,7 @@
 """Properties of operators: random, commutative, elementwise, recurrent and the like.
 
-Source: the operator schemas of the ONNX specification. What is not listed has none of the properties; operators of
-another domain than the default have it in their names.
+Source: the operator schemas of the ONNX specification. Operators that are not listed have none of the properties; names
+of operators outside the default domain include the domain.
 
 Needs a row in `RANDOM`, or in `REPEATABLE`, for each operator whose schema has a seed or calls it nondeterministic.
 """
@@ -25,7 +25,7 @@ RANDOM = frozenset(
         "com.microsoft::Sampling",
     }
 )
-"""Operators whose outputs differ from run to run. Dropout joins them in training mode."""
+"""Operators whose outputs differ between runs; in training mode, Dropout is also random."""
 
 REPEATABLE = frozenset(
     {
@@ -38,8 +38,8 @@ REPEATABLE = frozenset(
         "com.microsoft::MurmurHash3",
     }
 )
-"""Operators that compute the same in each run, although they have a seed, or onnx calls them nondeterministic: Dropout
-outside of training mode."""
+"""Operators with the same results in each run, although they have a seed, or onnx calls them nondeterministic; Dropout
+only outside training mode."""
 
 COMMUTATIVE = frozenset(
     {
@@ -58,7 +58,7 @@ COMMUTATIVE = frozenset(
         "Xor",
     }
 )
-"""Operators whose two inputs may be exchanged; Max and Min of 0.0 and -0.0 not bit for bit, see `Node.commutes`."""
+"""Operators whose two inputs may be swapped; Max and Min of 0.0 and -0.0 not bit for bit, see `Node.commutes`."""
 
 UNARY_ELEMENTWISE = frozenset(
     {
@@ -109,10 +109,10 @@ UNARY_ELEMENTWISE = frozenset(
         "ThresholdedRelu",
     }
 )
-"""Operators that map each element of their first input by itself; the shape stays."""
+"""Operators that map each element of their first input independently and keep the shape."""
 
 CONTRIB_UNARY = frozenset({"com.microsoft::FastGelu", "com.microsoft::Gelu", "com.microsoft::QuickGelu"})
-"""Those of ONNX Runtime's own domain; FastGelu where it has no bias."""
+"""Unary elementwise operators of ONNX Runtime's own domain; FastGelu only without a bias."""
 
 BINARY_ELEMENTWISE = frozenset(
     {
@@ -140,11 +140,11 @@ BINARY_ELEMENTWISE = frozenset(
 """Operators that map pairs of elements after numpy-style broadcasting (since opset 7)."""
 
 BROADCASTING = BINARY_ELEMENTWISE | {"Max", "Mean", "Min", "Sum", "Where"}
-"""Operators that combine the elements of all their inputs after broadcasting (since opset 7, those of more than two
-inputs since 8); PRelu never enlarges its first one."""
+"""Operators that combine the elements of all their inputs after broadcasting (since opset 7, or 8 for more than two
+inputs); PRelu never enlarges its first input."""
 
 NORMALIZING = frozenset({"LayerNormalization", "RMSNormalization"})
-"""Operators that broadcast scale and bias to what they normalize along the last axes."""
+"""Operators that broadcast scale and bias to the normalized input along the last axes."""
 
 SEQUENCES = frozenset(
     {"SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceMap", "SplitToSequence"}
@@ -152,7 +152,7 @@ SEQUENCES = frozenset(
 """Operators whose result is a sequence."""
 
 RECURRENT = {"LSTM": (4, 5, 6), "GRU": (4, 5), "RNN": (4, 5)}
-"""Recurrent operators, and which inputs have a batch: lengths and initial states."""
+"""Recurrent operators, with the inputs that have a batch axis: lengths and initial states."""
 
 UNIFORM = (
     UNARY_ELEMENTWISE
@@ -183,12 +183,12 @@ UNIFORM = (
         "Unsqueeze",
     }
 )
-"""Operators that compute the same function whatever the extents are: they know no number of positions, neither by a
-constant nor by an attribute."""
+"""Operators that compute the same function for all sizes: no constant or attribute depends on the number of
+positions."""
 
 
 def without_row(schema: Schema) -> Iterator[str]:
-    """Report that an operator may be random when nothing here decides that. Those with subgraphs are as these are."""
+    """Report an operator whose randomness is unknown; operators with subgraphs are as random as these."""
     has_bodies = any(kind.startswith("GRAPH") for kind in schema.attributes.values())
     if schema.draws and schema.key not in RANDOM | REPEATABLE and not has_bodies:
         yield "it may be random"
@@ -200,14 +200,14 @@ def slides(op_type: str) -> bool:
 
 
 def since_version(op_type: str, opset: int, domain: str = "") -> int | None:
-    """Return the opset in which the operator took the form it has at `opset`, or None when it has none there."""
+    """Return the first opset with the schema that the operator has at `opset`, or None if it has none there."""
     found = schema_of(domain, op_type, opset)
     return None if found is None else int(found.since_version)
 
 
 @cache
 def attribute_default(op_type: str, opset: int, name: str, domain: str = "") -> object:
-    """Return the default that the schema gives an attribute, or None."""
+    """Return the default of an attribute in the schema, or None."""
     import onnx.helper
 
     found = schema_of(domain, op_type, opset)
@@ -220,7 +220,7 @@ def attribute_default(op_type: str, opset: int, name: str, domain: str = "") -> 
 
 @cache
 def is_integer_by_schema(op_type: str, opset: int, position: int, domain: str = "") -> bool:
-    """Return whether an input is an integer whatever the data is: axes, a shape, indices."""
+    """Return whether an input is always integer, whatever the type of the data: axes, a shape, indices."""
     found = schema_of(domain, op_type, opset)
     inputs = [] if found is None else found.inputs
     return position < len(inputs) and set(inputs[position].types) <= {"tensor(int32)", "tensor(int64)"}

@@ -1,4 +1,4 @@
-"""The types of values as ONNX Runtime writes them: "tensor(float)", "seq(tensor(int64))"."""
+"""The types of values in the notation of ONNX Runtime: "tensor(float)", "seq(tensor(int64))"."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ if TYPE_CHECKING:
     import onnx
 
 FLOATS = frozenset({1, 10, 16})
-"""float32, float16 and bfloat16, by their number in `TensorProto.DataType`."""
+"""float32, float16 and bfloat16, by number in `TensorProto.DataType`."""
 
 FLOAT, DOUBLE = 1, 11
 
 
 @dataclass
 class Value:
-    """What is known of a value: its type, such as "tensor(float16)", and its dims as far as they are known."""
+    """The known facts about a value: its type, such as "tensor(float16)", and its dims, if known."""
 
     kind: str
     dims: list[int | None] | None = None
 
     @property
     def is_float(self) -> bool:
-        """Whether it is one of the floats that become float64, in a sequence or an optional too."""
+        """Whether its element type is a float that becomes float64, including in a sequence or an optional."""
         return widened(self.kind) != self.kind
 
 
 def widened(kind: str) -> str:
-    """Write a type with float64 as its element type."""
+    """Return a type with float64 instead of a narrower float."""
     for name in ("(float16)", "(bfloat16)", "(float)"):
         kind = kind.replace(name, "(double)")
     return kind
 
 
 def single(kind: str) -> str:
-    """Write a type with float32 instead of a narrower float."""
+    """Return a type with float32 instead of a narrower float."""
     return kind.replace("(float16)", "(float)").replace("(bfloat16)", "(float)")
 
 
 def number_of(kind: str) -> int:
-    """Return the element type of a tensor of narrow floats as `TensorProto.DataType` numbers it."""
+    """Return the number in `TensorProto.DataType` of the element type of a tensor of narrow floats."""
     return {"tensor(float)": 1, "tensor(float16)": 10, "tensor(bfloat16)": 16}[kind]
 
 
 def declared(graph: onnx.GraphProto) -> dict[str, Value]:
-    """List the values whose types a graph states."""
+    """Return the values whose types a graph declares, by name."""
     found = {}
     for value in (*graph.input, *graph.value_info, *graph.output):
         kind = _kind_of(value.type)
@@ -55,7 +55,7 @@ def declared(graph: onnx.GraphProto) -> dict[str, Value]:
 
 
 def _kind_of(kind: onnx.TypeProto) -> str:
-    """Write a type as ONNX Runtime does."""
+    """Return a type in the notation of ONNX Runtime."""
     if kind.HasField("tensor_type"):
         return f"tensor({_element(kind.tensor_type.elem_type)})"
     for name, text in (("sequence_type", "seq"), ("optional_type", "optional")):
@@ -83,7 +83,7 @@ def value_of_tensor(tensor: onnx.TensorProto) -> Value:
 
 
 def widen_type(kind: onnx.TypeProto) -> None:
-    """Make float64 of the narrow floats in a type, in place."""
+    """Replace the narrow floats in a type by float64, in place."""
     for name in ("sequence_type", "optional_type"):
         if kind.HasField(name):
             widen_type(getattr(kind, name).elem_type)

@@ -1,4 +1,4 @@
-"""A model with its functions inlined, indexed by who reads what, with shapes for one choice of dims."""
+"""A model with inlined functions, indexed by the readers of its values, with shapes for one choice of dims."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 
 _SMALL = 4096
-"""Elements up to which a constant is computed."""
+"""Maximum number of elements of operands of computed constants."""
 
 _COMPUTED: dict[str, tuple[int, Callable[..., Any]]] = {
     **dict.fromkeys(("Identity", "Cast", "CastLike", "Reshape", "Unsqueeze", "Squeeze", "Expand"), (1, np.asarray)),
@@ -33,14 +33,14 @@ _COMPUTED: dict[str, tuple[int, Callable[..., Any]]] = {
     "Mul": (2, np.multiply),
     "Div": (2, lambda a, b: a // b if a.dtype.kind in "iu" else a / b),
 }
-"""Operators on constants that are worked out: how many operands count, and what is done with them."""
+"""Operators that are evaluated on constants: the number of operands that count, and the function."""
 
 
 class Index:
-    """Readers and small constants of all values of a model, subgraphs included. Names are unique in ONNX.
+    """Readers and small constants of all values of a model, including subgraphs. Names are unique in ONNX.
 
-    `nodes` holds every node with the number of loops around it, `operators` what each of them is, and `outputs` the
-    names of what it computes.
+    `nodes` has every node with the number of enclosing loops, `operators` its operator, and `outputs` the names of its
+    outputs.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -77,7 +77,7 @@ class Index:
                     self._scan(body, depth + (node.op_type != "If"))
 
     def _alias(self, node: onnx.NodeProto, body: onnx.GraphProto) -> None:
-        """Note which values a node hands into a subgraph and out of it."""
+        """Record the values that a node passes into a subgraph and out of it."""
         if node.op_type in BODIES:
             _, hidden = BODIES[node.op_type]
             for outer, inner in zip(node.input, body.input):
@@ -88,13 +88,13 @@ class Index:
 
 @dataclass(frozen=True)
 class View:
-    """The index together with the shapes that inference gave."""
+    """The index with inferred shapes."""
 
     index: Index
     shapes: Mapping[str, Shape]
 
     def shape(self, name: str) -> Shape | None:
-        """Return the shape of a value, when all its dims are known numbers."""
+        """Return the shape of a value if all its dims are known numbers."""
         found = self.shapes.get(name)
         if found is not None:
             return found
@@ -102,9 +102,9 @@ class View:
         return tuple(tensor.dims) if tensor is not None else None
 
     def constant(self, name: str, depth: int = 4) -> Array | None:
-        """Return the elements of a constant that is stored in place, or computed from such in a few simple steps.
+        """Return the elements of a constant that is stored in the model, or computed from stored ones in a few steps.
 
-        The dtype is that before any Cast, and the shape that before any Reshape or Expand.
+        The dtype is the one before any Cast, and the shape the one before any Reshape or Expand.
         """
         tensor = self.index.constants.get(name)
         if tensor is not None and not tensor.external_data:
@@ -138,9 +138,9 @@ class View:
 
 @dataclass(frozen=True)
 class Use:
-    """One input of one node, and how its elements come from those of a graph input: `scale * x + offset`.
+    """One input of one node, and its elements as a function of those of a graph input: `scale * x + offset`.
 
-    `offset` is an interval. `flat` is whether all the elements arrive, in order.
+    `offset` is an interval. `flat` says whether all elements arrive, in order.
     """
 
     view: View
@@ -165,7 +165,7 @@ class Use:
         return self.view.shape(self.node.input[index]) if self.has(index) else None
 
     def out(self, index: int = 0) -> Shape | None:
-        """Return the shape of an output of the node, read off further down when it is not known there."""
+        """Return the shape of an output of the node, if necessary from values downstream with the same shape."""
         if index >= len(self.node.output):
             return None
         name = self.node.output[index]
@@ -181,7 +181,7 @@ class Use:
         return None
 
     def constant(self, index: int) -> Array | None:
-        """Return the elements of an input of the node, when it is a constant."""
+        """Return the elements of an input of the node if it is constant."""
         return self.view.constant(self.node.input[index]) if self.has(index) else None
 
     def integers(self, index: int) -> list[int] | None:
@@ -211,7 +211,7 @@ _IN_ORDER = RESHAPING | {"Cast", "CastLike"}
 
 
 def uses(view: View, name: str, limit: int = 2000) -> Iterator[Use]:
-    """Yield where the elements of a graph input arrive, through copies, casts and sums with constants."""
+    """Yield the uses of the elements of a graph input, through copies, casts and arithmetic with constants."""
     pending: list[tuple[str, int, tuple[int, int], bool]] = [(name, 1, (0, 0), True)]
     seen: set[tuple[str, int, tuple[int, int]]] = set()
     while pending and len(seen) < limit:
@@ -227,7 +227,7 @@ def uses(view: View, name: str, limit: int = 2000) -> Iterator[Use]:
 
 
 def _onward(use: Use) -> Iterable[tuple[str, int, tuple[int, int], bool]]:
-    """Say in which outputs the elements go on, and as what."""
+    """Return the outputs to which the elements are passed on, with their new scale, offset and flatness."""
     node, op = use.node, use.node.op_type
     if node.domain not in ("", "ai.onnx") or not node.output:
         return []
@@ -245,7 +245,7 @@ def _onward(use: Use) -> Iterable[tuple[str, int, tuple[int, int], bool]]:
 
 
 def _computed(use: Use) -> list[tuple[str, int, tuple[int, int], bool]]:
-    """Return what comes of an operand of Add, Sub or Mul whose other operand is constant."""
+    """Return the result of Add, Sub or Mul with a constant other operand, as in `_onward`."""
     node, op = use.node, use.node.op_type
     scale, (low, high) = use.scale, use.offset
     other = use.constant(1 - use.index)
