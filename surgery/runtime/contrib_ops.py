@@ -1,8 +1,8 @@
-"""Operators of ONNX Runtime in numpy, for onnx's reference evaluator: those without a kernel for the CPU, and others
-that are next to them.
+"""Operators of ONNX Runtime in NumPy, for the reference evaluator of onnx: operators without a CPU kernel, and related
+ones.
 
-Written from docs/ContribOperators.md of ONNX Runtime, in float32 or wider where an input is narrower. Those that have a
-kernel are compared with it in the tests; of the others a verdict says that this evaluator computed them.
+Written from docs/ContribOperators.md of ONNX Runtime; narrower inputs are computed in float32. Operators with a kernel
+are compared with it in the tests; for the others, a verdict states that this evaluator computed them.
 """
 
 from __future__ import annotations
@@ -53,41 +53,41 @@ def _sum(first: Array, *others: Array | None) -> Array:
 
 
 def bias_gelu(_: Attributes, x: Array, bias: Array | None = None) -> Array:
-    """Gelu of x + bias."""
+    """Return the Gelu of x + bias."""
     return _gelu(_sum(_wide(x), bias)).astype(x.dtype)
 
 
 def fast_gelu(_: Attributes, x: Array, bias: Array | None = None) -> Array:
-    """Gelu by tanh of x + bias."""
+    """Return the Gelu, with the tanh approximation, of x + bias."""
     return _fast_gelu(_sum(_wide(x), bias)).astype(x.dtype)
 
 
 def quick_gelu(attributes: Attributes, x: Array) -> Array:
-    """x · sigmoid(alpha · x)."""
+    """Return x · sigmoid(alpha · x)."""
     wide = _wide(x)
     return np.asarray(wide * _sigmoid(np.float32(attributes.get("alpha", 1.702)) * wide), x.dtype)
 
 
 def gemm_fast_gelu(_: Attributes, x: Array, weight: Array, bias: Array | None = None) -> Array:
-    """Gelu by tanh of a product plus a bias."""
+    """Return the Gelu, with the tanh approximation, of a matrix product plus a bias."""
     return _fast_gelu(_sum(_wide(x) @ _wide(weight), bias)).astype(x.dtype)
 
 
 def bias_split_gelu(_: Attributes, x: Array, bias: Array) -> Array:
-    """The left half of x + bias times the Gelu of the right half."""
+    """Return the left half of x + bias times the Gelu of the right half."""
     left, right = np.split(_wide(x) + bias, 2, axis=-1)
     return np.asarray(left * _gelu(right), x.dtype)
 
 
 def bias_add(_: Attributes, x: Array, bias: Array, skip: Array) -> Array:
-    """x + bias + skip."""
+    """Return x + bias + skip."""
     return np.asarray(_wide(x) + bias + skip, x.dtype)
 
 
 def bias_softmax(attributes: Attributes, x: Array, bias: Array) -> Array:
-    """Softmax of x + bias over the axes from one on; the bias is repeated along the axes that it has not.
+    """Return the Softmax of x + bias over all axes from `axis` on; the bias is broadcast along axes that it lacks.
 
-    An inner broadcast is along axes right before those of the softmax, an outer one along the first axes.
+    An inner broadcast is along the axes directly before those of the Softmax, an outer one along the first axes.
     """
     axis = attributes.get("axis", 1) % x.ndim
     wide = _wide(bias)
@@ -119,7 +119,7 @@ def _turned(attributes: Attributes, x: Array, side: str) -> Array:
 
 
 def fused_matmul(attributes: Attributes, first: Array, second: Array) -> Array:
-    """alpha times the product of operands that may be turned, and an activation."""
+    """Return the activation of alpha times the matrix product of the operands, which may be transposed."""
     made = _turned(attributes, _wide(first), "A") @ _turned(attributes, _wide(second), "B")
     scaled = np.asarray(made * np.float32(attributes.get("alpha", 1.0)), made.dtype)
     return _activated(attributes, scaled).astype(first.dtype)
@@ -131,7 +131,7 @@ def _normalized(x: Array, epsilon: float, axes: tuple[int, ...]) -> Array:
 
 
 def group_norm(attributes: Attributes, x: Array, scale: Array, bias: Array) -> Array:
-    """Normalize over the positions and the channels of each group; then scale, bias and, if asked, Swish."""
+    """Normalize over the positions and channels of each group; then apply scale, bias and optionally Swish."""
     last = attributes.get("channels_last", 1)
     data = np.moveaxis(_wide(x), -1, 1) if last else _wide(x)
     apart = data.reshape(data.shape[0], attributes["groups"], -1)
@@ -145,7 +145,7 @@ def group_norm(attributes: Attributes, x: Array, scale: Array, bias: Array) -> A
 def skip_group_norm(
     attributes: Attributes, x: Array, scale: Array, bias: Array, skip: Array, more: Array | None = None
 ) -> tuple[Array, Array]:
-    """GroupNorm of the sum of all, and the sum."""
+    """Return the GroupNorm of the sum of x, skip and bias, and the sum."""
     wide = skip if skip.ndim == x.ndim else skip[:, None, None, :]
     total = _sum(_wide(x) + wide, more)
     return group_norm(attributes, total, scale, bias).astype(x.dtype), total.astype(x.dtype)
@@ -154,7 +154,7 @@ def skip_group_norm(
 def skip_layer_normalization(
     attributes: Attributes, x: Array, skip: Array, scale: Array, beta: Array | None = None, bias: Array | None = None
 ) -> tuple[Array | None, ...]:
-    """LayerNormalization of the sum of all, and the sum."""
+    """Return the LayerNormalization of the sum of x, skip and bias, and the sum."""
     total = _sum(_wide(x) + skip, bias)
     made = _sum(_normalized(total, attributes.get("epsilon", 1e-12), (-1,)) * scale, beta)
     return made.astype(x.dtype), None, None, total.astype(x.dtype)
@@ -163,7 +163,7 @@ def skip_layer_normalization(
 def skip_simplified_layer_normalization(
     attributes: Attributes, x: Array, skip: Array, scale: Array, bias: Array | None = None
 ) -> tuple[Array | None, ...]:
-    """RMSNormalization of the sum of all, and the sum."""
+    """Return the RMSNormalization of the sum of x, skip and bias, and the sum."""
     total = _sum(_wide(x) + skip, bias)
     square = (total**2).mean(axis=-1, keepdims=True) + np.float32(attributes.get("epsilon", 1e-12))
     return (total / np.sqrt(square) * scale).astype(x.dtype), None, None, total.astype(x.dtype)
@@ -179,7 +179,7 @@ def gated_relative_position_bias(
     factor: Array,
     offsets: Array | None = None,
 ) -> Array:
-    """The bias by position times a gate of each query; queries without padding are padded with zeros before."""
+    """Return the position bias times a gate per query; queries without padding are first padded with zeros."""
     heads = attributes["num_heads"]
     if offsets is not None:
         query = restore_padding({}, query, offsets)
@@ -191,7 +191,7 @@ def gated_relative_position_bias(
 
 
 def relative_position_bias(attributes: Attributes, table: Array, queries: Array, keys: Array) -> Array:
-    """The rows of a table that distances choose: small ones each its own, larger ones by their logarithm (T5)."""
+    """Return the table rows for the distances: one row per small distance, logarithmic buckets for larger ones (T5)."""
     count, most = table.shape[0], attributes["max_distance"]
     distance = np.arange(int(keys.reshape(-1)[0]))[None, :] - np.arange(int(queries.reshape(-1)[0]))[:, None]
     base = np.zeros_like(distance)
@@ -207,7 +207,7 @@ def relative_position_bias(attributes: Attributes, table: Array, queries: Array,
 
 
 def remove_padding(_: Attributes, x: Array, counts: Array) -> tuple[Array, ...]:
-    """The rows that are no padding; the places of those and then of the others; the ends; the longest length."""
+    """Return the rows without padding; the positions of those, then of the others; the ends; the longest length."""
     used = (np.arange(x.shape[1]) < counts[:, None]).reshape(-1)
     places = np.concatenate([np.flatnonzero(used), np.flatnonzero(~used)]).astype(np.int32)
     ends = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
@@ -216,7 +216,7 @@ def remove_padding(_: Attributes, x: Array, counts: Array) -> tuple[Array, ...]:
 
 
 def restore_padding(_: Attributes, x: Array, offsets: Array) -> Array:
-    """Put rows back to their places, with zeros in between."""
+    """Return the rows at their original positions, with zeros in between."""
     made = np.zeros((offsets.size, x.shape[1]), x.dtype)
     made[offsets.reshape(-1)[: len(x)]] = x
     return made.reshape(*offsets.shape, x.shape[1])
@@ -232,7 +232,7 @@ def packed_multi_head_attention(
     ends: Array,
     added: Array | None = None,
 ) -> Array:
-    """Attention of sequences that lie one after the other, each to itself."""
+    """Return the attention of concatenated sequences, each within itself."""
     heads = attributes["num_heads"]
     if key is None or value is None:
         query, key, value = (query[:, :, place].reshape(len(query), -1) for place in range(3))
@@ -273,18 +273,18 @@ FUNCTIONS: dict[str, Function] = {
     "SkipLayerNormalization": skip_layer_normalization,
     "SkipSimplifiedLayerNormalization": skip_simplified_layer_normalization,
 }
-"""What each operator computes: from its attributes and its inputs, None for one that is omitted."""
+"""The function of each operator, from its attributes and inputs; an omitted input is None."""
 
 
 def _present(result: Array | None, name: str) -> Array:
-    """Return an output; of one that is not computed, something where nobody reads it."""
+    """Return an output; for one that is not computed, an empty array if it is unused, or else raise."""
     if result is None and name:
         raise NotImplementedError(f"the output '{name}' is not computed")
     return np.zeros(0, np.float32) if result is None else result
 
 
 def evaluators() -> list[type]:
-    """Return the classes by which onnx's reference evaluator knows these operators."""
+    """Return the classes of these operators for the reference evaluator of onnx."""
     from onnx.helper import get_attribute_value
     from onnx.reference.op_run import OpRun
 

@@ -19,10 +19,10 @@ T = TypeVar("T")
 TITLES = {"onnxruntime": "ONNX Runtime", "reference": "the reference evaluator", "float64": "float64"}
 
 ANALYSIS_TIMEOUT = 30.0
-"""Seconds for shape inference or inlining; without them, inputs are found by trial."""
+"""Time limit in seconds for shape inference or inlining; if it is exceeded, inputs are found by trial."""
 
 FEW_WEIGHTS = 64 << 20
-"""Bytes of weights up to which it does not matter when what depends on weights alone is computed, and held."""
+"""Bytes of weights up to which it does not matter when nodes that depend only on weights are computed."""
 
 _PRELOAD: dict[str, tuple[str, ...]] = {
     "onnxruntime": ("surgery.runtime.sessions", "surgery.shapes.declarations"),
@@ -36,7 +36,7 @@ _PRELOAD: dict[str, tuple[str, ...]] = {
 }
 
 _SOURCE = re.compile(r"\S+\.(?:cc|h):\d+ [^()]+\([^()]*\)(?: const)? ")
-"""A source file, a line and a function of C++, as they precede what a runtime has to say."""
+"""A C++ source file, line and function, as the prefix of runtime messages."""
 
 _FUNCTIONS = {
     "onnxruntime": "surgery.runtime.sessions:run",
@@ -47,11 +47,11 @@ _FUNCTIONS = {
 
 @dataclass
 class Outcome:
-    """What came of running a model with some inputs.
+    """The outcome of running a model with some inputs.
 
-    One of: `runs` (for each input either outputs by name or the runtime's refusal); `unsupported` (the runtime
-    has a gap); `invalid` (the runtime says that the model is wrong); `crash` (the process died, and how). `narrow`
-    names the operators that ran in float32 where float64 was asked for.
+    One of: `runs` (for each input set, either outputs by name or the error message of the runtime); `unsupported` (the
+    runtime does not support the model); `invalid` (the runtime considers the model invalid); `crash` (how the process
+    died). `narrow` has the operators that ran in float32 although float64 was requested.
     """
 
     runs: list[Outputs | str] = field(default_factory=list)
@@ -63,24 +63,24 @@ class Outcome:
 
     @property
     def failure(self) -> str | None:
-        """Why there are no runs, in a few words."""
+        """The short reason why there are no runs."""
         if self.crash is not None:
             return self.crash.what
         return self.unsupported or self.invalid
 
 
 def most_weights(memory: int | None) -> int:
-    """Return how many bytes of weights a model may have that is run, given the limit of its process, if there is one.
+    """Return the maximum bytes of weights of a model to run, given the memory limit of its process, if any.
 
-    More than half of the memory of the machine would be read from the disk again in each run.
+    More than half of the memory of the machine would be read from disk again in each run.
     """
     return half_of_memory() if memory is None else memory
 
 
 class Engine:
-    """One worker that runs models in ONNX Runtime, in onnx's reference evaluator, or in float64 where both can.
+    """One worker that runs models in ONNX Runtime, in the reference evaluator of onnx, or in float64 with either.
 
-    `setup` is what sessions of ONNX Runtime are made with. `optimized`: let it optimize models as it does by default.
+    `setup` is the setup of ONNX Runtime sessions. `optimized` lets ONNX Runtime apply its default optimizations.
     """
 
     def __init__(
@@ -97,29 +97,29 @@ class Engine:
         self._optimized = optimized
         self._setup = setup or SessionSetup()
         self._libraries = {str(path.absolute()): str(path) for path in self._setup.libraries}
-        # Mapped weights count, for ONNX Runtime maps them so that it could write to its own copy of a page.
+        # Mapped weights count towards the limit, because ONNX Runtime maps them copy-on-write.
         memory = memory if memory is not None else default_memory()
-        # What the driver of a device maps is not the model's.
+        # Memory that a device driver maps does not belong to the model.
         limit = sys.maxsize if self._setup.leaves_cpu else memory + 2 * weights
-        # Outputs are held twice, by the worker and by its caller.
+        # Outputs are in memory twice, in the worker and in its caller.
         self._output_limit = min(1 << 30, memory // 8)
         self._late = weights > FEW_WEIGHTS
         self._worker = Worker(timeout=timeout, memory=limit, preload=_PRELOAD[name])
         self._timeout = timeout
 
     def kill(self) -> None:
-        """End the run of another thread, which then fails."""
+        """Kill the worker; a run in another thread then fails."""
         self._worker.kill()
 
     @property
     def title(self) -> str:
-        """What to call it in a message."""
+        """The name in messages."""
         return TITLES[self.name]
 
     def run(self, skeleton: bytes, feeds: Sequence[Mapping[str, Any]], *, keep: bool = False) -> Outcome:
-        """Run a model once for each dict of inputs; with `keep` the session serves the next call too.
+        """Run a model once for each dict of inputs; with `keep`, the session is kept for the next call.
 
-        UsageError when a library of custom operators cannot be loaded, or an execution provider is not there.
+        Raises UsageError if a library of custom operators cannot be loaded, or an execution provider is unavailable.
         """
         arguments = self._arguments(feeds, keep)
         self._worker.timeout = self._timeout
@@ -130,7 +130,7 @@ class Engine:
         return self._outcome(answer)
 
     def run_each(self, skeletons: Sequence[bytes], feeds: Sequence[Mapping[str, Any]]) -> list[Outcome]:
-        """Run models in ONNX Runtime on the same inputs, which are sent once unless a run takes the worker down."""
+        """Run models in ONNX Runtime on the same inputs, which are sent only once unless a run crashes the worker."""
         self._worker.timeout = self._timeout
         try:
             arguments = self._arguments(feeds, keep=False)
@@ -175,7 +175,7 @@ class Engine:
     ) -> Mapping[str, Sequence[Any]]:
         """Run a model in ONNX Runtime on the same inputs with many seeds of its random operators, see `sampling.draw`.
 
-        Nothing when that fails in any way.
+        Returns an empty dict if that fails in any way.
         """
         self._worker.timeout = self._timeout
         how = {"seeds": list(seeds), "repeats": repeats, "seconds": seconds, "libraries": list(self._libraries)}
@@ -189,7 +189,7 @@ class Engine:
         return drawn
 
     def analyse(self, function: Callable[..., T], **arguments: object) -> T | None:
-        """Run a function of a module that is loaded there in the same worker; None when it fails in any way."""
+        """Run a function of an importable module in the same worker; return None if it fails in any way."""
         self._worker.timeout = min(ANALYSIS_TIMEOUT, self._timeout)
         try:
             found: T = self._worker.call(f"{function.__module__}:{function.__name__}", **arguments)
@@ -203,7 +203,7 @@ class Engine:
 
 
 def shorten_native(message: str) -> str:
-    """Take the part of a native message that tells something: no codes, no source files, no C++ signatures."""
+    """Return the informative part of a native message, without codes, source files and C++ signatures."""
     text = shorten(_SOURCE.sub("", message))
     for marker in (
         "Status Message: ",

@@ -1,6 +1,7 @@
-"""Operators that ONNX Runtime has no float64 kernel for, written with operators that it has one for.
+"""Expansions of operators without a float64 kernel in ONNX Runtime to operators that have one.
 
-Convolution and average pooling by windows: one slice of the padded input for each position in the window, as in im2col.
+Convolution and average pooling use windows: one slice of the padded input for each position in the window, as in
+im2col.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
 _END = 2**63 - 1
 
 _MOST_OFFSETS = 1024
-"""Positions in a window above which its operator is left as it is."""
+"""Maximum number of positions in a window; operators with larger windows are not expanded."""
 
 _OLDEST = 11
-"""The first opset in which Pad and Slice take what they do as inputs."""
+"""The first opset in which Pad and Slice take their parameters as inputs."""
 
 
 class Scope(Protocol):
-    """What is asked of the graph that nodes are added to. Values go by their names."""
+    """The interface of the graph to which nodes are added. Values are identified by name."""
 
     @property
     def opset(self) -> int:
@@ -32,11 +33,11 @@ class Scope(Protocol):
         ...
 
     def dims(self, name: str) -> list[int | None] | None:
-        """Return the known facts about the shape of a value."""
+        """Return the dims of a value, as far as they are known."""
         ...
 
     def read(self, name: str) -> str:
-        """Make sure that a value is there in float64."""
+        """Make a value available in float64, and return its name."""
         ...
 
     def add(self, op_type: str, inputs: list[str], **attributes: Any) -> str:
@@ -56,12 +57,12 @@ class Scope(Protocol):
         ...
 
     def finish(self, name: str) -> None:
-        """Give the output of the last node the name that others read."""
+        """Rename the output of the last node to the name that other nodes read."""
         ...
 
 
 def expand(scope: Scope, node: onnx.NodeProto) -> bool:
-    """Add nodes that compute the same to a scope; return whether that can be done."""
+    """Add an equivalent expansion of a node to a scope; return whether that is possible."""
     import onnx.helper
 
     build = _EXPANSIONS.get(node.op_type)
@@ -76,7 +77,7 @@ def expand(scope: Scope, node: onnx.NodeProto) -> bool:
 
 @dataclass(frozen=True)
 class _Windows:
-    """How windows slide over an input: everything per spatial axis."""
+    """The parameters of sliding windows, per spatial axis."""
 
     kernel: Sequence[int]
     strides: Sequence[int]
@@ -86,7 +87,7 @@ class _Windows:
 
     @classmethod
     def of(cls, attributes: dict[str, Any], kernel: Sequence[int]) -> _Windows | None:
-        """Read the attributes of a node; None for what depends on the extents of the input."""
+        """Read the attributes of a node; return None if they depend on the input sizes or are not supported."""
         rank = len(kernel)
         strides = attributes.get("strides", [1] * rank)
         dilations = attributes.get("dilations", [1] * rank)
@@ -113,7 +114,7 @@ class _Windows:
         found = []
         for offset in product(*(range(size) for size in self.kernel)):
             starts = [at * step for at, step in zip(offset, self.dilations)]
-            # Counted from the end, so that the extent of the input need not be known.
+            # Counted from the end, so that the input size need not be known.
             after = [(size - 1 - at) * step for size, at, step in zip(self.kernel, offset, self.dilations)]
             ends = scope.integers(*(-extent if extent else _END for extent in after))
             found.append(scope.add("Slice", [source, scope.integers(*starts), ends, axes, steps]))
@@ -121,7 +122,7 @@ class _Windows:
 
 
 def _conv(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> bool:
-    """Multiply the weights with the columns that im2col makes."""
+    """Multiply the weights with the im2col columns."""
     weights = scope.dims(node.input[1])
     if weights is None or None in weights:
         return False
@@ -174,14 +175,14 @@ def _global_average_pool(scope: Scope, node: onnx.NodeProto, attributes: dict[st
 
 
 def _instance_normalization(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> bool:
-    """Scale what is left of the mean over the spatial axes by the standard deviation."""
+    """Subtract the mean over the spatial axes, and divide by the standard deviation."""
     dims = scope.dims(node.input[0])
     if dims is None:
         return False
     source, form, axes = scope.read(node.input[0]), scope.integers(1, -1, *[1] * (len(dims) - 2)), range(2, len(dims))
     centred = scope.add("Sub", [source, scope.reduce("ReduceMean", source, axes)])
     variance = scope.reduce("ReduceMean", scope.add("Mul", [centred, centred]), axes)
-    # The attribute is a float32, and is what the runtime adds.
+    # The attribute is a float32, as is the number that the runtime adds.
     deviation = scope.add("Sqrt", [scope.add("Add", [variance, scope.number(attributes.get("epsilon", 1e-5))])])
     scale, bias = (scope.add("Reshape", [scope.read(name), form]) for name in node.input[1:3])
     scope.add("Add", [scope.add("Mul", [scope.add("Div", [centred, deviation]), scale]), bias])

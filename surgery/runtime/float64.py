@@ -1,4 +1,4 @@
-"""Runs of a model in float64. In a worker process."""
+"""Runs of a model in float64, in a worker process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from surgery.runtime.float64_model import UnavailableError, widen
 from surgery.workers import stage
 
 _ATTEMPTS = 12
-"""Operators that may turn out, one after the other, to have no float64 kernel after all."""
+"""Maximum number of attempts; each failed attempt finds another operator without a working float64 kernel."""
 
 _BLAMED = (
     re.compile(r"no kernel for (?:[\w.]+[.:])?(\w+)\(\d+\)"),
@@ -29,7 +29,7 @@ _BFLOAT16 = ONNX_TYPES[16]
 def run(skeleton: bytes, feeds: list[dict[str, Any]], limit: int, libraries: Sequence[str] = ()) -> dict[str, Any]:
     """Run a model once for each dict of inputs, computing in float64.
 
-    The result has the form of `sessions.run`, and in `narrow` the operators that ran in float32.
+    The result has the form of `sessions.run`, with the operators that ran in float32 in `narrow`.
     """
     wide = [{name: _widened(value) for name, value in feed.items()} for feed in feeds]
     problem = ""
@@ -72,7 +72,7 @@ def _in_reference(skeleton: bytes, feeds: list[dict[str, Any]]) -> dict[str, Any
 
 
 def _widened(value: Any) -> Any:
-    """Convert floats to float64, in sequences too."""
+    """Convert floats to float64, also in sequences."""
     if isinstance(value, list):
         return [_widened(item) for item in value]
     if value is not None and (value.dtype in (np.float16, np.float32) or value.dtype == _BFLOAT16):

@@ -1,9 +1,9 @@
-"""A copy of a model that computes in float64, for judging the rounding of both sides. In a worker process.
+"""A copy of a model that computes in float64, to judge the rounding of both models; made in a worker process.
 
-Every value of type float32, float16 or bfloat16 becomes a float64: inputs, outputs, constants, the targets of casts,
-and what subgraphs hand on; functions are looked into. Large weights stay where they lie, in their own type, and are
-cast where they are read. An operator that ONNX Runtime has no float64 kernel for is written with others that it has
-one for (`expand`), and else runs in float32 with casts around it: `Widened.narrow` names it.
+Every value of type float32, float16 or bfloat16 becomes float64: inputs, outputs, constants, the targets of casts, and
+the outputs of subgraphs; functions are inlined. Large weights stay in place, in their own type, and are cast where they
+are read. An operator without a float64 kernel in ONNX Runtime is expanded to operators that have one (`expand`), or
+else runs in float32 with casts around it and is listed in `Widened.narrow`.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ if TYPE_CHECKING:
     import onnx
 
 _OLDEST = 6
-"""The first opset in which Cast names its target by a number."""
+"""The first opset in which the target of Cast is a number."""
 
 _AXES_ARE_INPUTS = 18
-"""The opset in which all reductions take their axes as an input."""
+"""The first opset in which all reductions take their axes as an input."""
 
 
 class UnavailableError(Exception):
-    """There is no float64 form of the model."""
+    """The model has no float64 form."""
 
 
 @dataclass
 class Widened:
-    """The float64 form of a model, and the operators that had to stay in float32."""
+    """The float64 form of a model, and the operators that remain in float32."""
 
     model: onnx.ModelProto
     narrow: set[str] = field(default_factory=set)
@@ -60,8 +60,8 @@ class Widened:
 def widen(model: onnx.ModelProto, kernels: Kernels | None, keep: frozenset[str] = frozenset()) -> Widened:
     """Rewrite a model in place. Raises `UnavailableError`.
 
-    `kernels` tells what the runtime can compute in float64; None stands for the reference evaluator, which can
-    compute anything. Operators in `keep` stay in float32.
+    `kernels` has the kernels of the runtime; None stands for the reference evaluator, which can compute everything in
+    float64. Operators in `keep` stay in float32.
     """
     import onnx.inliner
     import onnx.shape_inference
@@ -96,14 +96,14 @@ class _Widening:
         self._count = 0
 
     def fresh(self, name: str) -> str:
-        """Make a name that the model does not have."""
+        """Return a name that the model does not have."""
         self._count += 1
         return f"{name}/float64/{self._count}"
 
     def graph(
         self, graph: onnx.GraphProto, inferred: onnx.GraphProto, outer: Mapping[str, Value], casts: Mapping[str, str]
     ) -> None:
-        """Widen a graph in place; `outer` has the values in sight, `casts` their float32 forms."""
+        """Widen a graph in place; `outer` has the visible outer values, and `casts` their float32 forms."""
         values = {**outer, **declared(inferred)}
         scope = Scope(self, values, dict(casts))
         for tensor in graph.initializer:
@@ -116,7 +116,7 @@ class _Widening:
         for value in (*graph.input, *graph.output):
             widen_type(value.type)
         for name in [value.name for value in graph.input if value.name in self._large and value.name not in given]:
-            # The tensor goes by another name now, and an input of its old name would have to be fed.
+            # The tensor was renamed, so an input with its old name would have to be fed.
             graph.input.remove(next(value for value in graph.input if value.name == name))
         del graph.initializer[:]
         graph.initializer.extend(kept)
@@ -130,7 +130,7 @@ class _Widening:
         graph.node.extend(scope.nodes)
 
     def _initializer(self, tensor: onnx.TensorProto) -> bool:
-        """Convert a small tensor; keep a large one aside, and return True then."""
+        """Convert a small tensor; set a large one aside and return True."""
         import onnx
 
         if tensor.data_type not in FLOATS:
@@ -142,7 +142,7 @@ class _Widening:
         return False
 
     def keep_large(self, name: str, tensor: onnx.TensorProto) -> None:
-        """Keep a large tensor of any graph, to stand among those of the main one under another name."""
+        """Set a large tensor of any graph aside, to be added to the main graph under another name."""
         if name in self._large:
             raise UnavailableError(f"two large tensors with the name '{name}'")
         kept = deepcopy(tensor)
@@ -150,7 +150,7 @@ class _Widening:
         self.stored.append(kept)
 
     def large(self, name: str) -> str | None:
-        """Return the name under which a large tensor stays in its own type, None for any other value."""
+        """Return the name under which a large tensor is kept in its own type; None for other values."""
         return self._large.get(name)
 
     def cast_large(self, name: str) -> None:
@@ -168,12 +168,12 @@ class _Widening:
 
     @property
     def schemas(self) -> Kernels:
-        """Where schemas are looked up."""
+        """The kernels and schemas for schema lookups."""
         return self.kernels or installed()
 
 
 class Scope:
-    """One graph: the values in sight, and the nodes that replace its own."""
+    """One graph: the visible values, and the new nodes."""
 
     def __init__(self, work: _Widening, values: dict[str, Value], casts: dict[str, str]) -> None:
         self.work = work
@@ -191,7 +191,7 @@ class Scope:
         return output
 
     def finish(self, name: str) -> None:
-        """Give the output of the last node the name that others read."""
+        """Rename the output of the last node to the name that other nodes read."""
         self.nodes[-1].output[0] = name
 
     def integers(self, *numbers: int) -> str:
@@ -213,11 +213,11 @@ class Scope:
         return self.add(op_type, [source], axes=list(axes))
 
     def dims(self, name: str) -> list[int | None] | None:
-        """Return the known facts about the shape of a value."""
+        """Return the dims of a value, as far as they are known."""
         return self._kind(name).dims
 
     def read(self, name: str) -> str:
-        """Make sure that a value is there in float64."""
+        """Make a value available in float64, and return its name."""
         if self.work.large(name) is not None:
             self.work.cast_large(name)
         return name
@@ -255,7 +255,7 @@ class Scope:
         self.nodes.append(node)
 
     def _sets_type(self, node: onnx.NodeProto) -> bool:
-        """Set the output type of an operator that takes it from an attribute, or from another input; return whether."""
+        """Set the output type if it is determined by an attribute or another input; return whether that is so."""
         import onnx.helper
 
         if node.op_type in ("Constant", "CastLike", "ConstantOfShape"):
@@ -270,7 +270,7 @@ class Scope:
         return bool(found)
 
     def _with_casts(self, node: onnx.NodeProto) -> None:
-        """Add a node in float64 as far as the runtime has kernels, with casts around it where it has none."""
+        """Add a node in float64 as far as the runtime has kernels, or else with casts around it."""
         schema = self.work.schema(node)
         inputs, outputs = _formal(node, schema)
         choice = self._choose(node, schema, inputs, outputs)
@@ -296,7 +296,7 @@ class Scope:
     def _choose(
         self, node: onnx.NodeProto, schema: Schema | None, inputs: list[str], outputs: list[str]
     ) -> dict[str, bool]:
-        """Return for each type variable that stands for floats whether it can be float64."""
+        """Return whether each type variable for floats can be float64."""
         kinds = self._kinds(node, inputs, outputs)
         floats = [key for key, kind in kinds.items() if widened(kind) != kind]
         if schema is None:
@@ -316,20 +316,20 @@ class Scope:
         result = {key: chosen.get(key, False) for key in floats}
         settled = {key for constraints in found for key in constraints}
         for key in floats:
-            # What kernels do not say anything of, they expect to be like the rest.
+            # Type variables that kernels do not constrain must have the same type as the others.
             if not actual[key][1] & settled:
                 result[key] = all(result.values())
         return result
 
     def _kinds(self, node: onnx.NodeProto, inputs: list[str], outputs: list[str]) -> dict[str, str]:
-        """Return the types that the type variables of a node stand for, and note those of its outputs."""
+        """Return the types of the type variables of a node, and record the types of its outputs."""
         kinds: dict[str, str] = {}
         for name, key in (*zip(node.input, inputs), *zip(node.output, outputs)):
             value = self.values.get(name)
             if name and value is not None:
                 kinds.setdefault(key, value.kind)
         for name, key in zip(node.output, outputs):
-            # What inference does not know of an operator outside the standard, its schema tells.
+            # For operators outside the standard, which inference does not know, the schema has the type.
             if name and name not in self.values and key in kinds:
                 self.values[name] = Value(kinds[key])
             elif name and name not in self.values and "(" in key:
@@ -341,7 +341,7 @@ class Scope:
         return self.values.get(name, _UNKNOWN)
 
     def _narrowed(self, name: str, value: Value, node: onnx.NodeProto, known: bool) -> str:
-        """Return a value as float32; for an unknown operator, with its original type."""
+        """Return the name of a value cast to float32, or to its original type for an unknown operator."""
         if not value.kind.startswith("tensor("):
             raise UnavailableError(f"{node.op_type} has no float64 kernel")
         target = FLOAT if known else number_of(value.kind)
@@ -367,7 +367,7 @@ _UNKNOWN = Value("")
 
 
 def to_double(tensor: onnx.TensorProto) -> onnx.TensorProto:
-    """Convert a tensor to float64, which holds all its values."""
+    """Convert a tensor to float64, which represents all its values exactly."""
     from onnx import numpy_helper
 
     array = np.asarray(numpy_helper.to_array(tensor)).astype(np.float64)
@@ -375,7 +375,7 @@ def to_double(tensor: onnx.TensorProto) -> onnx.TensorProto:
 
 
 def _stash_in_double(node: onnx.NodeProto) -> None:
-    """Let an operator compute in float64 inside too."""
+    """Make an operator also compute internally in float64."""
     import onnx.helper
 
     kept = [attribute for attribute in node.attribute if attribute.name != "stash_type"]
@@ -403,7 +403,7 @@ def _widen_constants(node: onnx.NodeProto) -> None:
 
 
 def _large_constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
-    """Return the floats of a Constant that are not in memory."""
+    """Return the external float tensor of a Constant, or None."""
     if node.op_type != "Constant":
         return None
     found = (a.t for a in node.attribute if a.name == "value" and a.t.data_type in FLOATS and a.t.external_data)
@@ -411,7 +411,7 @@ def _large_constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
 
 
 def _formal(node: onnx.NodeProto, schema: Schema | None) -> tuple[list[str], list[str]]:
-    """Name the type variable, or the fixed type, of each input and output."""
+    """Return the type variable, or the fixed type, of each input and output."""
     if schema is None:
         return ["?"] * len(node.input), ["?"] * len(node.output)
     return _keys(schema.inputs, len(node.input)), _keys(schema.outputs, len(node.output))
@@ -426,7 +426,7 @@ def _allowed(schema: Schema) -> dict[str, frozenset[str]]:
 
 
 def _names(schema: Schema) -> dict[str, frozenset[str]]:
-    """List the names under which kernels may constrain each type variable: its own, or those of its parameters."""
+    """Return the names under which kernels may constrain each type variable: its own, and those of its parameters."""
     names: dict[str, set[str]] = {}
     for parameter in (*schema.inputs, *schema.outputs):
         names.setdefault(parameter.variable, {parameter.variable}).add(parameter.name)

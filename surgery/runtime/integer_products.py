@@ -1,7 +1,7 @@
-"""Which products of 8-bit integers ONNX Runtime computes inexactly on this CPU.
+"""Detection of products of 8-bit integers that ONNX Runtime computes inexactly on this CPU.
 
-x86 CPUs without VNNI add two neighbouring products of uint8 and int8 in 16 bits, where the sum saturates (the
-instruction is VPMADDUBSW). Other types go by other instructions, and other CPUs do without, so it is tried.
+x86 CPUs without VNNI add two adjacent products of uint8 and int8 in 16 bits, where the sum saturates (the instruction
+is VPMADDUBSW). Other types use other instructions, and other CPUs are not affected, so it is tested at run time.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any
 from surgery.workers import Worker, WorkerRaised
 
 _ROWS, _DEPTH, _COLUMNS = 4, 64, 64
-"""The extents of the product that is tried: enough of each for the kernels with vectors."""
+"""The dims of the tested product, large enough for the vectorized kernels."""
 
 _TIMEOUT = 60.0
 
 
 @cache
 def saturates(data: str, weight: str) -> bool:
-    """Return whether sums of products of full range saturate, for types such as uint8 and int8.
+    """Return whether sums of full-range products saturate, for types such as uint8 and int8.
 
-    False where ONNX Runtime refuses such a product. Tried once in a process; `WorkerError` where it does not end.
+    False if ONNX Runtime refuses such a product. Tested once per process; raises `WorkerError` if it does not finish.
     """
     try:
         with Worker(timeout=_TIMEOUT, preload=["onnxruntime"]) as worker:
@@ -31,7 +31,7 @@ def saturates(data: str, weight: str) -> bool:
 
 
 def run_largest(data: str, weight: str) -> bool:
-    """Return whether the largest product that two types can give is wrong. In a worker."""
+    """Return whether the largest product of two types is computed incorrectly; runs in a worker."""
     import numpy as np
     import onnx
     import onnxruntime
@@ -46,7 +46,7 @@ def run_largest(data: str, weight: str) -> bool:
         "largest",
         [onnx.helper.make_tensor_value_info("data", types[0], left.shape)],
         [onnx.helper.make_tensor_value_info("product", onnx.TensorProto.INT32, (_ROWS, _COLUMNS))],
-        [onnx.numpy_helper.from_array(right, "weight")],  # as a constant it is packed, as that of a layer is
+        [onnx.numpy_helper.from_array(right, "weight")],  # constant, so that it is packed like the weight of a layer
     )
     model = onnx.helper.make_model(graph, ir_version=7, opset_imports=[onnx.helper.make_opsetid("", 13)])
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])

@@ -1,11 +1,11 @@
-"""Late weights: nodes that compute from weights alone, put where their results are first read.
+"""Late weights: move nodes that depend only on weights to the first reader of their results.
 
-A runtime computes in the order of the file where it can. Exporters often put the transposition of every weight
-first, so that all of them are held at once, a second copy of the model. The order of independent nodes means nothing,
+A runtime executes nodes in file order where possible. Exporters often put the transposition of every weight first, so
+that all results are in memory at once, like a second copy of the model. The order of independent nodes has no meaning,
 so the copy that is run has them as late as possible.
 
-ONNX Runtime has no kernel for CastLike and puts the Cast that it makes of it last, with all that follows: the copy has
-the Cast from the start.
+ONNX Runtime has no kernel for CastLike, and moves the Cast that it converts it to, and all nodes after it, to the end:
+the copy has the Cast from the start.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def defer(graph: onnx.GraphProto) -> None:
 
 
 def settle_casts(model: onnx.ModelProto) -> None:
-    """Turn each CastLike whose target type is known into the Cast that it is, in place."""
+    """Replace each CastLike with a known target type by a Cast, in place."""
     import onnx
     import onnx.shape_inference
 
@@ -71,9 +71,9 @@ def _emit(
     ordered: list[onnx.NodeProto],
     done: set[int],
 ) -> None:
-    """Append a node after those that wait for it to be read."""
+    """Append a node, after the deferred nodes whose results it reads."""
     pending: list[tuple[onnx.NodeProto, list[str]]] = [(node, reads)]
-    # A wrong model may have a cycle: nothing is entered twice.
+    # An invalid model may have a cycle, so no node is entered twice.
     entered = {id(node)}
     while pending:
         current, names = pending[-1]

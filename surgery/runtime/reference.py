@@ -1,6 +1,6 @@
-"""Runs of a model in onnx's reference evaluator, for what ONNX Runtime cannot run. In a worker process.
+"""Runs in the reference evaluator of onnx, for models that ONNX Runtime cannot run; in a worker process.
 
-It knows operators of ONNX Runtime too, by `contrib_ops`.
+With `contrib_ops`, it also supports operators of ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import onnx
 
 WEIGHTS_LIMIT = 512 << 20
-"""Bytes of weights above which the evaluator, which needs them in memory, is not tried."""
+"""Maximum bytes of weights for the evaluator, which needs them in memory."""
 
 
 def run(skeleton: bytes, feeds: list[dict[str, Any]]) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def run(skeleton: bytes, feeds: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _mistaken(model: onnx.ModelProto) -> Iterator[str]:
-    """Name the operators of a model that the evaluator gets wrong."""
+    """Yield the operators of a model that the evaluator computes incorrectly."""
     import onnx.defs
 
     known = {op for op, _ in MISTAKEN_BY_EVALUATOR}
@@ -88,7 +88,7 @@ def _plain(value: Any) -> Any:
 
 
 def external_tensors(message: Any) -> Iterator[onnx.TensorProto]:
-    """Yield each tensor of a model that is outside it."""
+    """Yield each external tensor of a model."""
     import onnx
 
     pending = [message]
@@ -108,12 +108,12 @@ def _entries(tensor: onnx.TensorProto) -> dict[str, str]:
 
 
 def external_bytes(message: Any) -> int:
-    """Return how many bytes of files the external tensors of a model take."""
+    """Return the total size of the external tensors of a model in bytes."""
     return sum(int(_entries(tensor).get("length", "0")) for tensor in external_tensors(message))
 
 
 def _read_in(tensor: onnx.TensorProto) -> None:
-    """Put the bytes that a skeleton refers to into the tensor."""
+    """Read the referenced bytes into the tensor."""
     entries = _entries(tensor)
     descriptor = os.open("/" + entries["location"], os.O_RDONLY)
     try:

@@ -1,10 +1,10 @@
-"""Real rounding of 16-bit floats in ONNX Runtime. In a worker process.
+"""Actual rounding of 16-bit floats in ONNX Runtime; in a worker process.
 
-On the CPU the runtime has few float16 kernels. It computes in float32 with casts around each node, and then drops
-casts that follow one another, with the rounding that they stand for: a float16 detour in a float32 model leaves no
-trace, and dropping an Identity between two float16 nodes changes the last bits. Two Identity nodes after each 16-bit
-result, which have kernels, keep the casts apart (a single one would be run in float32 with its neighbours): every
-value is rounded as the model says.
+On the CPU, the runtime has few float16 kernels. It computes in float32 with casts around each node, and then removes
+consecutive casts together with their rounding: a float16 detour in a float32 model has no effect, and removing an
+Identity between two float16 nodes changes the last bits. Two Identity nodes after each 16-bit result, which have
+kernels, separate the casts (a single one would run in float32 with its neighbors), so that every value is rounded as
+the model specifies.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ if TYPE_CHECKING:
     import onnx
 
 NARROW = frozenset({10, 16})
-"""float16 and bfloat16, by their number in `TensorProto.DataType`."""
+"""float16 and bfloat16, by number in `TensorProto.DataType`."""
 
 _INT, _TENSOR = 2, 4
-"""By their number in `AttributeProto.AttributeType`."""
+"""By number in `AttributeProto.AttributeType`."""
 
 _SUFFIX = "/before_rounding"
 
 _STORED = "/as_stored"
 FACTORS = (0.7, 0.9)
-"""What a weight is multiplied by, and divided by again: no powers of two, so that both are rounded."""
+"""Factors by which a weight is multiplied and divided again: not powers of two, so that both operations round."""
 
 _LEAST_WEIGHT = 16
-"""Elements from which on a tensor counts as a weight: a smaller one may be a bound or a scale, and exact."""
+"""Minimum number of elements of a weight: a smaller tensor may be a bound or a scale, and exact."""
 
 _BROADCASTING = 7
-"""The opset since which a number is multiplied with a tensor of any shape."""
+"""The first opset in which a scalar is broadcast to a tensor of any shape."""
 
 
 def hold(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with a barrier after each 16-bit float; the same model when it has none."""
+    """Return the model with a barrier after each 16-bit float; the same model if it has none."""
     import onnx.inliner
     import onnx.shape_inference
 
     if not _mentions_narrow(model):
         return model
     if model.functions:
-        # The bodies of functions have no types of their own.
+        # Function bodies have no types.
         model = onnx.inliner.inline_local_functions(model)
     typed = onnx.shape_inference.infer_shapes(model)
     narrow = {
@@ -77,10 +77,10 @@ def _add_barriers(graph: onnx.GraphProto, narrow: set[str]) -> None:
 
 
 def reround(model: onnx.ModelProto, factor: float) -> onnx.ModelProto | None:
-    """Round each 16-bit weight of the main graph once more, in place; None for a model that has none.
+    """Round each 16-bit weight of the main graph once more, in place; return None for a model without such weights.
 
-    What folds a constant into such a weight must round it too. That moves a result by more than the roundings
-    after the weight do, for it is the same error at each place where the weight is used.
+    Folding a constant into such a weight must also round it. This changes a result more than the roundings downstream
+    of the weight, because the same error occurs wherever the weight is used.
     """
     import onnx.helper
 
@@ -113,7 +113,7 @@ def _is_weight(tensor: onnx.TensorProto) -> bool:
 
 
 def _rounded_again(name: str, data_type: int, factor: float) -> list[onnx.NodeProto]:
-    """Return nodes that make the value `name` of what is stored under another name."""
+    """Return nodes that compute the value `name` from the tensor stored under another name."""
     import onnx.helper
 
     tensor = onnx.helper.make_tensor("", data_type, [], [factor])
@@ -126,7 +126,7 @@ def _rounded_again(name: str, data_type: int, factor: float) -> list[onnx.NodePr
 
 
 def _mentions_narrow(model: onnx.ModelProto) -> bool:
-    """Whether a 16-bit float occurs anywhere: in an input, a tensor, the target of a Cast."""
+    """Return whether a 16-bit float occurs anywhere: in an input, a tensor, or the target of a Cast."""
     bodies: list[Any] = [*graphs(model.graph), *model.functions]
     for body in bodies:
         for value in (*getattr(body, "input", ()), *getattr(body, "initializer", ())):

@@ -1,7 +1,7 @@
-"""Many runs of a model with random operators, from many seeds. In a worker process.
+"""Many runs of a model with random operators and many seeds; in a worker process.
 
-ONNX Runtime seeds its generators when it makes a session. Within one session, runs are not always independent: its
-Dropout starts from a seed that grows by a little from run to run, so that what it draws first hardly changes.
+ONNX Runtime seeds its generators when it creates a session. Runs within one session are not always independent: its
+Dropout starts from a seed that increases slightly from run to run, so that the first draws hardly change.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def draw(
     libraries: Sequence[str],
     providers: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Run a model on the same inputs, in a session for each seed, and a few times in each.
+    """Run a model on the same inputs, in one session per seed, and several times in each session.
 
-    Returns for each output what the runs gave, in the order of the seeds: one array where all have the same form, else
-    a list. After `seconds` of processor time there are no further seeds. Raises what the runtime raises.
+    Returns the results of each output, in the order of the seeds: one array if all have the same dtype and shape, or
+    else a list. After `seconds` of processor time, no further seeds are run. Raises the exceptions of the runtime.
     """
     import onnxruntime
 
@@ -51,7 +51,7 @@ def draw(
 
 
 def _together(values: list[Value]) -> Any:
-    """Put arrays of the same form into one, which is sent much faster."""
+    """Stack arrays of the same dtype and shape into one, which is sent much faster."""
     arrays = [value for value in values if isinstance(value, np.ndarray) and value.dtype.kind != "O"]
     alike = len(arrays) == len(values) and len({(array.dtype, array.shape) for array in arrays}) == 1
     return np.stack(arrays) if alike else values

@@ -1,7 +1,7 @@
-"""Runs of a model in ONNX Runtime, from skeleton bytes. The functions here run in a worker process.
+"""Runs of a model in ONNX Runtime, from a serialized skeleton. The functions here run in a worker process.
 
-Optimizations are off: they blur the last bits, and some are wrong. Weights stay file pages: ONNX Runtime maps the
-ranges that the skeleton names, and without prepacking it makes no copy of them.
+Optimizations are off: they change the last bits, and some are wrong. Weights stay file pages: ONNX Runtime maps the
+ranges that the skeleton refers to, and without prepacking it does not copy them.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _NEWEST = re.compile(r"till opset (\d+)|max supported IR version: (\d+)")
 
 _cached: tuple[bytes, onnxruntime.InferenceSession] | None = None
 _spent: onnxruntime.InferenceSession | None = None
-"""One that will not be used again. To take it apart takes a tenth of the time in which it was made, and most workers
-end after the call anyway."""
+"""A session that will not be used again. Destroying it takes a tenth of the time of its creation, and most workers end
+after the call anyway."""
 
 
 class LibraryError(Exception):
-    """A library of custom operators that cannot be loaded: its path, and what the runtime says."""
+    """A library of custom operators cannot be loaded: its path, and the message of the runtime."""
 
 
 def run(
@@ -67,19 +67,19 @@ def run(
 ) -> dict[str, Any]:
     """Run a model once for each dict of inputs.
 
-    Returns `{"runs": [...], "seconds": [...]}` with for each run a dict of outputs by name, or a string that says
-    why the runtime refused it, and the processor time that it took; or `{"unsupported": reason}` when the runtime
-    cannot run the model at all, or `{"invalid": reason}` when it finds the model wrong, or `{"library": path,
-    "reason": text}` for a library of custom operators that cannot be loaded, `{"provider": name, "reason":
-    text}` for an execution provider that cannot be used. With `keep` the session stays for the
-    next call; for `late` see `prepared`. `optimized` lets ONNX Runtime optimize the model as it does
-    by default. Raises MemoryError when the outputs of all runs together take more than
-    `limit` bytes.
+    Returns `{"runs": [...], "seconds": [...]}`, with a dict of outputs by name for each run, or a string with the error
+    message of the runtime, and the processor time of the run. Or returns `{"unsupported": reason}` if the runtime does
+    not support the model, `{"invalid": reason}` if it considers the model invalid, `{"library": path, "reason": text}`
+    for a library of custom operators that cannot be loaded, or `{"provider": name, "reason": text}` for an unusable
+    execution provider.
+
+    With `keep`, the session is kept for the next call; for `late`, see `prepared`. `optimized` lets ONNX Runtime apply
+    its default optimizations. Raises MemoryError if the outputs of all runs take more than `limit` bytes in total.
     """
     import time
 
     global _cached, _spent
-    # A run that will be compared begins with a fresh session: a seeded random operator counts its runs.
+    # A run that will be compared needs a fresh session, because a seeded random operator depends on earlier runs.
     if not keep or _cached is None or _cached[0] != skeleton:
         _cached = _spent = None
         try:
@@ -93,7 +93,7 @@ def run(
     else:
         session = _cached[1]
     _cached = (skeleton, session) if keep else None
-    _spent = None if late else session  # it holds weights
+    _spent = None if late else session  # with `late`, it holds many weights
     if _exotic_outputs(session) and any(not _is_numeric(value) for feed in feeds for value in feed.values()):
         return {"unsupported": "ONNX Runtime does not return such element types for string or sequence inputs"}
     results: list[dict[str, Value] | str] = []
@@ -114,9 +114,9 @@ def run(
 
 
 def run_each(skeletons: Sequence[bytes], feeds: list[dict[str, Value]], **how: Any) -> list[dict[str, Any]]:
-    """Run models one after the other on the same inputs, see `run`.
+    """Run models one after another on the same inputs, see `run`.
 
-    The outputs of a run that have the same bytes as those of the first model stand in its "same", by name only.
+    Outputs with the same bytes as those of the first model are only listed by name in "same".
     """
     first, *others = [run(skeleton, feeds, **how) for skeleton in skeletons]
     for other in others:
@@ -125,7 +125,7 @@ def run_each(skeletons: Sequence[bytes], feeds: list[dict[str, Value]], **how: A
 
 
 def _take_same(mine: dict[str, Value] | str, theirs: dict[str, Value] | str) -> list[str]:
-    """Take the outputs out of a run that have the same bytes as those of another one; return their names."""
+    """Remove the outputs from a run that have the same bytes as in another run; return their names."""
     if isinstance(mine, str) or isinstance(theirs, str):
         return []
     found = [name for name, value in theirs.items() if _same_bytes(value, mine.get(name))]
@@ -144,7 +144,7 @@ def _same_bytes(one: Value, other: Value | None) -> bool:
 
 
 def _size(value: Any) -> int:
-    """Return the bytes of all arrays in a result."""
+    """Return the total size of all arrays in a result in bytes."""
     if isinstance(value, np.ndarray):
         return value.nbytes
     items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -152,7 +152,7 @@ def _size(value: Any) -> int:
 
 
 def unsupported(message: str) -> str | None:
-    """Say in short what a native message means when it tells of a gap in the runtime, not of a wrong model."""
+    """Return a short text for a native message about an unsupported feature; None for other messages."""
     for expression, text in _UNSUPPORTED:
         found = expression.search(message)
         if found is not None:
@@ -166,18 +166,18 @@ def _refusal(message: str) -> dict[str, Any]:
 
 
 _MANY_NODES = 500
-"""From here on buffers are not used again. Each is freed after its last use all the same."""
+"""Number of nodes from which buffers are not reused. Each buffer is still freed after its last use."""
 
 _EXTENDED_AS_REQUESTED = 1  # an OrtArenaExtendStrategy
 
 
 @cache
 def _share_arena() -> None:
-    """Have the sessions of this process take their memory from one arena, which grows by what it is asked for.
+    """Make the sessions of this process allocate from one arena, which grows by the requested sizes.
 
-    Without an arena, what is freed leaves holes in the heap: the C library before 2.38 does not put an aligned buffer
-    where one of the same size was. A ViT-base that needs 60 MiB took up to 300, by chance. The arena that a session
-    has for itself grows by powers of two.
+    Without an arena, freed buffers leave holes in the heap: the C library before 2.38 does not reuse the space of an
+    aligned buffer for another one of the same size. A ViT-base that needs 60 MiB took up to 300 MiB, at random. The
+    default arena of a session grows by powers of two.
     """
     import onnxruntime
 
@@ -191,9 +191,9 @@ def _share_arena() -> None:
 
 @cache
 def _shrinking() -> onnxruntime.RunOptions:
-    """Give the options of a run after which the arena lets go of what is free, for the other workers.
+    """Return the options of a run after which the arena releases free memory, for the other workers.
 
-    What it had asked for at once goes at once, and stays while an output of the run is in it.
+    A region that was allocated at once is released at once, and is kept while it contains an output of the run.
     """
     import onnxruntime
 
@@ -212,13 +212,13 @@ def _options() -> onnxruntime.SessionOptions:
     options.add_session_config_entry("session.use_env_allocators", "1")
     options.enable_mem_pattern = False
     options.use_deterministic_compute = True
-    # The default order computes all that depends on weights only (a Transpose of each, say) before the rest, and
-    # holds it: 250 MiB more for a BERT-base.
+    # The default order computes all nodes that depend only on weights (such as a Transpose of each) first, and keeps
+    # their results: 250 MiB more for a BERT-base.
     options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
     options.intra_op_num_threads = min(4, os.cpu_count() or 1)
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", "/")
     options.add_session_config_entry("session.disable_prepacking", "1")
-    # Idle threads that spin take the processor from the other workers.
+    # Spinning idle threads would take processor time from the other workers.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return options
 
@@ -226,20 +226,20 @@ def _options() -> onnxruntime.SessionOptions:
 def _open(
     skeleton: bytes, libraries: Sequence[str], providers: Sequence[str], late: bool, optimized: bool = False
 ) -> onnxruntime.InferenceSession:
-    """Make a session; a model that is newer than the runtime is stamped down where that changes nothing."""
+    """Create a session; if the model is newer than the runtime, lower its versions if that changes nothing."""
     import onnxruntime
 
     options = session_options(libraries)
     stage("preparation")
     if optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-        # MatMulNBits rounds its data to 8 bits only with prepacked weights; DequantizeLinear with blocks becomes one.
+        # MatMulNBits rounds its data to 8 bits only with prepacked weights; a blocked DequantizeLinear becomes one.
         if b"block_size" in skeleton:
             options.add_session_config_entry("session.disable_prepacking", "0")
         nodes = 0
     else:
         skeleton, nodes = prepared(skeleton, late=late)
-    # The search for a buffer to use again compares all that are free: quadratic in nodes where dims are unknown.
+    # The search for a reusable buffer compares all free ones: quadratic in the number of nodes for unknown dims.
     options.enable_mem_reuse = nodes < _MANY_NODES
     stage("session")
     onnxruntime.set_default_logger_severity(4)
@@ -255,7 +255,7 @@ def _open(
 def make_session(
     source: str | bytes, options: onnxruntime.SessionOptions, providers: Sequence[str] = ()
 ) -> onnxruntime.InferenceSession:
-    """Make a session of a file or a model with these providers and the CPU. Raises `ProviderError`."""
+    """Create a session for a file or a model with these execution providers and the CPU. Raises `ProviderError`."""
     import onnxruntime
 
     require_known(providers)
@@ -265,7 +265,7 @@ def make_session(
 
 
 def session_options(libraries: Sequence[str]) -> onnxruntime.SessionOptions:
-    """Give the options of a session, and load custom operators. Raises `LibraryError`."""
+    """Return the options of a session, with custom operators loaded. Raises `LibraryError`."""
     options = _options()
     for library in libraries:
         stage(f"loading {library.rpartition('/')[2]}")
@@ -277,16 +277,16 @@ def session_options(libraries: Sequence[str]) -> onnxruntime.SessionOptions:
 
 
 def prepared(skeleton: bytes, *, late: bool = True) -> tuple[bytes, int]:
-    """Copy a model to what is run: the same computation, rounded as it says; with the number of its nodes.
+    """Return the copy of a model that is run, with the same computation and actual rounding, and its number of nodes.
 
-    What is computed from weights alone comes `late`, which matters where there are many. Nodes in subgraphs are not
-    counted.
+    With `late`, nodes that depend only on weights are moved to their first readers, which matters for many weights.
+    Nodes in subgraphs are not counted.
     """
     import onnx
 
     model = onnx.load_model_from_string(skeleton)
     with suppress(Exception):
-        # Shape inference may fail on a model that runs all the same.
+        # Shape inference may fail on a model that still runs.
         model = hold(model)
         if b"CastLike" in skeleton:
             settle_casts(model)
@@ -296,10 +296,10 @@ def prepared(skeleton: bytes, *, late: bool = True) -> tuple[bytes, int]:
 
 
 def _stamped_down(skeleton: bytes, message: str) -> bytes | None:
-    """Copy the model with the IR version and opset that the runtime knows, when it means the same there.
+    """Return a copy with the newest IR version and opset of the runtime, if the model has the same meaning there.
 
-    The IR version says how a model is stored, not what it computes. An opset may be stamped down when no operator
-    of the model has changed since: then both versions name the same definitions. The model itself keeps its stamps.
+    The IR version determines how a model is stored, not what it computes. An opset may be lowered if no operator of the
+    model has changed since, because both versions then have the same definitions. The model itself keeps its versions.
     """
     import onnx
 
@@ -318,7 +318,7 @@ def _stamped_down(skeleton: bytes, message: str) -> bytes | None:
 
 
 def _newest() -> tuple[int, int]:
-    """Ask the runtime for the newest IR version and opset that it knows: its refusals name them."""
+    """Return the newest IR version and opset of the runtime, which its error messages name."""
     import onnx
     import onnxruntime
 
@@ -340,7 +340,7 @@ def _newest() -> tuple[int, int]:
 
 
 def _require_unchanged(model: onnx.ModelProto, old: int, new: int) -> None:
-    """Raise unless each operator of the default domain that the model uses is the same in both opsets."""
+    """Raise unless each default-domain operator of the model is the same in both opsets."""
     import onnx.defs
 
     for op in sorted({node.op_type for node in list(nodes(model)) if node.domain in ("", "ai.onnx")}):
@@ -352,7 +352,7 @@ def _require_unchanged(model: onnx.ModelProto, old: int, new: int) -> None:
 def run_once(
     session: onnxruntime.InferenceSession, feed: dict[str, Value], options: onnxruntime.RunOptions | None = None
 ) -> dict[str, Value]:
-    """Run once; element types that numpy lacks go in and out as raw bytes."""
+    """Run once; element types that NumPy lacks are passed as raw bytes."""
     given = {name: _to_runtime(value) for name, value in feed.items()}
     exotic = _exotic_outputs(session)
     plain = [output.name for output in session.get_outputs() if output.name not in exotic]
@@ -367,7 +367,7 @@ def run_once(
 
 
 def _exotic_outputs(session: onnxruntime.InferenceSession) -> list[str]:
-    """Name the outputs whose element type numpy lacks."""
+    """Return the names of outputs with an element type that NumPy lacks."""
     found = ((output.name, re.fullmatch(r"tensor\((\w+)\)", output.type)) for output in session.get_outputs())
     return [name for name, tensor in found if tensor is not None and type_of_name(tensor.group(1)) in ONNX_TYPES]
 
@@ -377,7 +377,7 @@ def _is_numeric(value: Value) -> bool:
 
 
 def _to_runtime(value: Value) -> Any:
-    """Give the runtime a value in the form that it takes."""
+    """Convert a value to the form that the runtime takes."""
     import onnxruntime
 
     if isinstance(value, list):
@@ -394,7 +394,7 @@ def _to_runtime(value: Value) -> Any:
 
 
 def boxed(feed: Mapping[str, Value]) -> dict[str, Any] | None:
-    """Give inputs in the memory of the runtime, so that a run copies nothing; None where one is no numeric tensor."""
+    """Return inputs in runtime memory, so that a run copies nothing; None if one is not a numeric tensor."""
     if not all(_is_numeric(value) for value in feed.values()):
         return None
     return {name: _boxed(_to_runtime(value)) for name, value in feed.items()}
@@ -407,6 +407,6 @@ def _boxed(value: Any) -> Any:
 
 
 def _from_runtime(value: Any) -> Array:
-    """Read a tensor of an element type that numpy lacks out of the runtime's memory."""
+    """Read a tensor with an element type that NumPy lacks from the memory of the runtime."""
     raw = np.frombuffer(ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes()), dtype=np.uint8)
     return unpack_nibbles(raw, ONNX_TYPES[value.element_type()], tuple(value.shape()))

@@ -10,15 +10,15 @@ from typing import Any
 CPU = "CPUExecutionProvider"
 
 _OPTIONS: Mapping[str, Mapping[str, str]] = {"CUDAExecutionProvider": {"use_tf32": "0"}}
-"""Options of providers that make them compute float32 in float32: by default CUDA rounds factors to 10 bits."""
+"""Provider options for computing float32 in full precision: by default, CUDA rounds factors to 10 bits."""
 
 _FULL_PRECISION = frozenset({CPU, "AzureExecutionProvider", "CUDAExecutionProvider", "XnnpackExecutionProvider"})
-"""Providers that compute float32 in float32, with the options above. Others may compute it in 16 bits."""
+"""Providers that compute float32 in full precision, with the options above. Others may compute it in 16 bits."""
 
 
 @dataclass(frozen=True)
 class SessionSetup:
-    """Libraries of custom operators and execution providers, in the order of preference; none means the CPU."""
+    """Libraries of custom operators, and execution providers in order of preference; empty means the CPU."""
 
     libraries: tuple[Path, ...] = ()
     providers: tuple[str, ...] = ()
@@ -35,16 +35,16 @@ class SessionSetup:
 
 
 class ProviderError(Exception):
-    """A provider that a session cannot be made with: its name, and why."""
+    """An execution provider cannot be used for a session: its name, and the reason."""
 
 
 def provider_arguments(providers: Sequence[str]) -> list[Any]:
-    """Return providers with their options as ONNX Runtime takes them, the CPU last."""
+    """Return providers with their options in the form that ONNX Runtime takes, the CPU last."""
     return [*((name, dict(_OPTIONS.get(name, {}))) for name in providers if name != CPU), CPU]
 
 
 def require_known(providers: Sequence[str]) -> None:
-    """Raise `ProviderError` for a provider that the installed ONNX Runtime does not have. In a worker process."""
+    """Raise `ProviderError` for a provider that the installed ONNX Runtime lacks; runs in a worker process."""
     import onnxruntime
 
     known = onnxruntime.get_available_providers()
@@ -54,7 +54,7 @@ def require_known(providers: Sequence[str]) -> None:
 
 
 def require_started(providers: Sequence[str], session: Any) -> None:
-    """Raise `ProviderError` for a requested provider that a session lacks: the runtime continues without it."""
+    """Raise `ProviderError` for a requested provider that a session lacks, because the runtime ignores failures."""
     started = session.get_providers()
     for name in providers:
         if name not in started:
