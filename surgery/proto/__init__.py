@@ -1,1 +1,1 @@
-"""Tools on ModelProto without an IR: data flow, extraction, composition, fingerprints, summaries."""
+"""Tools for ModelProto without an IR: data flow, extraction, composition, fingerprints, signatures."""

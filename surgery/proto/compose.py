@@ -1,4 +1,4 @@
-"""Composition of two models as messages: the independent reference for a merge."""
+"""Composition of two protobuf models: the independent reference for a merge."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def obstacle(first: onnx.ModelProto, second: onnx.ModelProto, connect: Mapping[str, str], prefix: str) -> str:
-    """Return why two models cannot be one, and what to do; empty when they can."""
+    """Return why two models cannot be composed, with a remedy; empty if they can."""
     versions = {item.domain: item.version for item in first.opset_import}
     for item in second.opset_import:
         if versions.get(item.domain, item.version) != item.version:
@@ -39,10 +39,10 @@ def obstacle(first: onnx.ModelProto, second: onnx.ModelProto, connect: Mapping[s
 def compose(
     first: onnx.ModelProto, second: onnx.ModelProto, connect: Mapping[str, str], prefix: str = ""
 ) -> onnx.ModelProto:
-    """Put a second model after or next to a first one; `connect` says which input of it takes which value of the first.
+    """Append a second model to a first one; `connect` maps inputs of the second to values of the first.
 
-    All names of the second get the prefix, those of functions and dims where both models have them. Its other inputs
-    and all its outputs are some of the result; an input with a default keeps that, and is none any more.
+    All names of the second model get the prefix; names of functions and dims only if both models have them. Its other
+    inputs and all its outputs become inputs and outputs of the result; an input with a default keeps it as a constant.
     """
     import onnx
 
@@ -73,7 +73,7 @@ def compose(
 
 
 def _rename_functions(model: onnx.ModelProto, other: onnx.ModelProto, prefix: str) -> None:
-    """Rename functions that the other model has under the same name with another body."""
+    """Rename functions whose name the other model uses for a function with another body."""
     known = {function_key(function): function for function in other.functions}
     clashing = {function_key(item) for item in model.functions if known.get(function_key(item), item) != item}
     taken = {name for _, name, _ in (*known, *map(function_key, model.functions))}
@@ -86,7 +86,7 @@ def _rename_functions(model: onnx.ModelProto, other: onnx.ModelProto, prefix: st
 
 
 def _rename_dims(model: onnx.ModelProto, other: onnx.ModelProto, prefix: str) -> None:
-    """Rename dims that the other model declares too; they need not be the same ones."""
+    """Rename dims whose names the other model also declares, because they may be different dims."""
     taken = {dim.dim_param for dim in _dims(other) if dim.dim_param}
     names = {name: unused(f"{prefix}{name}", taken) for name in {dim.dim_param for dim in _dims(model)} & taken}
     for dim in _dims(model):

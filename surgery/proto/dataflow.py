@@ -1,7 +1,7 @@
 """Producers and consumers of each value of a main graph, and traversal upstream and downstream.
 
-A node with subgraphs reads what its subgraphs capture. Only values of the main graph have a place here: those of a
-subgraph exist once for each time that it runs.
+A node with subgraphs also reads the values that these capture. Only values of the main graph are covered: values of a
+subgraph exist once per execution of the subgraph.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 Ends = tuple[list[str], list[str]]
-"""What a node reads, each once, and what it makes."""
+"""The values that a node reads, each once, and those that it produces."""
 
 
 class Flow:
@@ -44,11 +44,11 @@ class Flow:
         return name in self.producers or name in self.constants or name in self.inputs
 
     def makes(self, number: int) -> list[str]:
-        """List the values that a node makes."""
+        """List the values that a node produces."""
         return self.ends[number][1]
 
     def above(self, names: Iterable[str], stop: Container[str] = ()) -> set[int]:
-        """Find the nodes that values are computed by, not looking beyond the values in `stop`."""
+        """Find the nodes upstream of values, without going beyond the values in `stop`."""
         return _reach(
             names,
             lambda name: [self.producers[name]] if name in self.producers and name not in stop else [],
@@ -56,7 +56,7 @@ class Flow:
         )
 
     def below(self, names: Iterable[str], stop: Container[str] = ()) -> set[int]:
-        """Find the nodes that values have an influence on, not looking beyond the values in `stop`."""
+        """Find the nodes downstream of values, without going beyond the values in `stop`."""
         return _reach(names, lambda name: [] if name in stop else self.readers.get(name, []), self.makes)
 
 
@@ -74,20 +74,20 @@ def _reach(
 
 
 def ends_of(node: onnx.NodeProto) -> Ends:
-    """Return what a node reads, each once, and what it makes."""
+    """Return the values that a node reads, each once, and those that it produces."""
     read = reads(node) if node.attribute else (name for name in node.input if name)
     return list(dict.fromkeys(read)), [name for name in node.output if name]
 
 
 def reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the names that a node reads: its inputs, and what its subgraphs capture."""
+    """Yield the names that a node reads: its inputs, and the values that its subgraphs capture."""
     yield from (name for name in node.input if name)
     for body in subgraphs(node):
         yield from captures(body)
 
 
 def captures(graph: onnx.GraphProto) -> Iterator[str]:
-    """Yield the names that a subgraph takes from the graphs around it."""
+    """Yield the names that a subgraph captures from enclosing graphs."""
     own = {value.name for value in graph.input}
     own |= {tensor.name for tensor in graph.initializer} | {tensor.values.name for tensor in graph.sparse_initializer}
     for node in graph.node:

@@ -1,9 +1,9 @@
-"""Which random draws the outputs of a model depend on, and which of them they share.
+"""The random draws that the outputs of a model depend on, and share with each other.
 
-Outputs of random operators cannot be compared by value. What can be compared is where their randomness comes from: two
-draws that became one make values equal that were independent, and a draw that became a constant is no draw. So each
-set of outputs must depend on as many draws as before. How a draw is made does not count: Bernoulli may become a
-comparison with RandomUniformLike.
+Outputs of random operators cannot be compared by value, but by the origin of their randomness: if two draws are merged,
+independent values become equal, and if a draw is folded to a constant, it is no longer random. So each set of outputs
+must depend on as many draws as before. The operator of a draw does not matter: Bernoulli may become a comparison with
+RandomUniformLike.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     import onnx
 
 _DEEPEST = 64
-"""Functions are followed so far into each other."""
+"""Maximum depth of nested function calls."""
 
 
-class _Undecided(Exception):  # noqa: N818 - no error: what a branch or a loop does is known at run time only
+class _Undecided(Exception):  # noqa: N818 - no error: the course of a branch or a loop is known only at run time
     pass
 
 
 def draws(model: onnx.ModelProto) -> Counter[frozenset[str]] | None:
     """Count the draws that reach the same outputs, for each set of outputs.
 
-    None when randomness meets a subgraph: how often that runs, or whether it does, is decided at run time.
+    Returns None if randomness reaches a subgraph, because whether and how often it runs is decided at run time.
     """
     walk = _Walk({(function.domain, function.name): function for function in model.functions})
     walk.off.update(tensor.name for tensor in model.graph.initializer if is_zero(tensor))
@@ -46,7 +46,7 @@ def draws(model: onnx.ModelProto) -> Counter[frozenset[str]] | None:
 
 
 def redrawn(original: onnx.ModelProto, changed: onnx.ModelProto) -> str:
-    """Return how the draws of two models differ; empty when they do not, or when that cannot be decided."""
+    """Return how the draws of two models differ; empty if they do not, or if that cannot be decided."""
     before, after = draws(original), draws(changed)
     if before is None or after is None or before == after:
         return ""
@@ -64,14 +64,14 @@ def _times(count: int) -> str:
 
 @dataclass
 class _Walk:
-    """Gives each draw a bit, and each value the bits of the draws that it depends on."""
+    """Assigns a bit to each draw, and to each value the bits of the draws that it depends on."""
 
     functions: dict[tuple[str, str], onnx.FunctionProto]
     off: set[str] = field(default_factory=set)
     count: int = 0
 
     def follow(self, nodes: Iterable[onnx.NodeProto], marks: dict[str, int], depth: int = 0) -> None:
-        """Mark what nodes compute. `marks` holds the values in sight and is extended in place."""
+        """Mark the outputs of nodes. `marks` has the visible values and is extended in place."""
         for node in nodes:
             function = self.functions.get((node.domain, node.op_type))
             if function is not None:
@@ -94,11 +94,11 @@ class _Walk:
             self.count += 1
         is_dropout = node.op_type == "Dropout" and not node.domain
         for position, name in enumerate(node.output):
-            # A mask tells nothing of the data.
+            # A mask does not depend on the data.
             marks[name] = drawn if is_dropout and position == 1 else inherited | drawn
 
     def _call(self, function: onnx.FunctionProto, node: onnx.NodeProto, marks: dict[str, int], depth: int) -> None:
-        """Follow one call of a function: each draws for itself."""
+        """Follow one call of a function: each call makes its own draws."""
         if depth >= _DEEPEST:
             raise _Undecided
         inside = {inner: marks.get(outer, 0) for inner, outer in zip(function.input, node.input)}
@@ -106,7 +106,7 @@ class _Walk:
         marks.update((outer, inside.get(inner, 0)) for inner, outer in zip(function.output, node.output))
 
     def _require_settled(self, node: onnx.NodeProto, marks: dict[str, int]) -> None:
-        """Pass by a node with subgraphs, when none of it has to do with randomness."""
+        """Skip a node with subgraphs if nothing in it is random; otherwise raise `_Undecided`."""
         for inner in nested([node]):
             calls = (inner.domain, inner.op_type) in self.functions
             if calls or is_random(inner) or any(marks.get(name) for name in inner.input):

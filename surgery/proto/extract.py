@@ -1,10 +1,10 @@
-"""Cutting: recorded inner values of a model, and a separate model with a few of its nodes.
+"""Extraction: models that output inner values of a model, and separate models with a part of its nodes.
 
     values = record(skeleton, feed, ["/layer.3/Add_output_0"])
     small = cut(onnx.load_model_from_string(skeleton), values, ["/layer.3/Relu_output_0"])
 
-Both know the values of the main graph only. A skeleton's weights stay where they are: what `cut` returns is a skeleton
-like the one it was cut from.
+Both handle only values of the main graph. The weights of a skeleton stay in place: `cut` returns a skeleton that refers
+to the same files.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _NEWEST_TYPE = 26
 def only(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
     """Copy a model with some values of its main graph as its only outputs.
 
-    Their types are left open, which ONNX Runtime and the reference evaluator accept though the checker does not: both
-    find them for themselves, and a declared one that is wrong would be refused. Raises `UsageError` for a name that
-    the main graph does not have.
+    Their types are not declared, which ONNX Runtime and the reference evaluator accept, although the checker does not:
+    both infer them, and a wrong declaration would be refused. Raises `UsageError` for a name that is not in the main
+    graph.
     """
     flow = Flow(model.graph)
     result = deepcopy(model)
@@ -44,14 +44,14 @@ def only(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
 def cut(
     model: onnx.ModelProto, inputs: Mapping[str, Any], outputs: Sequence[str] | Mapping[str, Any]
 ) -> onnx.ModelProto:
-    """Copy the nodes between some values of the main graph into a model of their own.
+    """Copy the nodes between some values of the main graph into a separate model.
 
-    `inputs` are the values that are given from outside from now on, each with an array (a list of arrays, for a
-    sequence) or a `ValueInfoProto` to tell its type; constants may be among them. Above an output, all nodes down from
-    these inputs are taken, and inputs of the model itself that are read without being in `inputs` stay inputs. What
-    subgraphs capture counts as read. Only the initializers, functions and declared types that the nodes need come
-    along; opsets and IR version stay. `outputs` may give arrays or types too; otherwise the declared type is taken,
-    and left open when there is none. Raises `UsageError` for a name that the main graph does not have.
+    `inputs` are the values that become inputs, each with an array (a list of arrays for a sequence) or a
+    `ValueInfoProto` that determines its type; constants are allowed. All nodes upstream of the outputs are copied, up
+    to these inputs; other inputs of the model that they read remain inputs. Values captured by subgraphs count as read.
+    Only the needed initializers, functions and declared types are copied; opsets and IR version are kept. `outputs` may
+    also have arrays or types; otherwise the declared type is used, if there is one. Raises `UsageError` for a name that
+    is not in the main graph.
     """
     import onnx
 
@@ -88,9 +88,9 @@ def cut(
 
 
 def describe(name: str, value: Any, *, shape: bool = True) -> onnx.ValueInfoProto:
-    """Declare a value with the type of an array, a list of arrays or another declaration; None leaves it open.
+    """Declare a value with the type of an array, a list of arrays or another declaration; None leaves it undeclared.
 
-    Without `shape` arrays of any shape have the type.
+    Without `shape`, the shape is not declared.
     """
     import onnx
 
@@ -114,30 +114,30 @@ def describe(name: str, value: Any, *, shape: bool = True) -> onnx.ValueInfoProt
 
 
 def _number(dtype: Any) -> int:
-    """Return the number in `TensorProto.DataType` of a numpy dtype."""
+    """Return the number in `TensorProto.DataType` of a NumPy dtype."""
     if dtype.kind in "US":
         return 8
     return next(number for number in range(1, _NEWEST_TYPE + 1) if dtype_of(number) == dtype)
 
 
 FunctionKey = tuple[str, str, str]
-"""What a call finds a function by: domain, name, overload."""
+"""The key by which a call finds a function: domain, name, overload."""
 
 
 def function_key(function: onnx.FunctionProto) -> FunctionKey:
-    """Return what a function is found by."""
+    """Return the key of a function."""
     return function.domain, function.name, function.overload
 
 
 def called(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> list[onnx.FunctionProto]:
-    """List the model-local functions that nodes call, directly or through others, in the order of the file."""
+    """List the model-local functions that nodes call, directly or indirectly, in file order."""
     known = {function_key(function): function for function in model.functions}
     found = calls(nodes, known) if known else set()
     return [function for key, function in known.items() if key in found]
 
 
 def calls(nodes: Iterable[onnx.NodeProto], known: Mapping[FunctionKey, onnx.FunctionProto]) -> set[FunctionKey]:
-    """Find which functions nodes call, directly or through others."""
+    """Return the keys of the functions that nodes call, directly or indirectly."""
     found: set[FunctionKey] = set()
     pending = list(nodes)
     while pending:

@@ -1,15 +1,15 @@
-"""The nodes of a changed model that compute something new, found by structure alone.
+"""The nodes of a changed model that compute something new, found only by structure.
 
-Values of both models get numbers so that equal numbers mean equal values: a number stands for an operator with its
+Values of both models get numbers such that equal numbers mean equal values: a number stands for an operator with its
 attributes and the numbers of its inputs, for an input of the model, or for the content of a constant. An Identity, or a
-Transpose that keeps the order, has the number of what it copies; where only values are numbered, an If of a constant
-condition has those of its branch. Names of interior values do not matter; so two equal nodes are one, and a weight that
-is elsewhere is the same weight.
+Transpose that keeps the order, has the number of its input; if only values are numbered, an If with a constant
+condition has the numbers of its branch. Names of interior values do not matter, so two equal nodes have the same
+number, and so has a weight that is stored elsewhere.
 
-A node of the changed model whose number the original does not have is *changed*, a node of the original whose number
-the changed model does not have is *removed*. Where a changed node makes a value with a name that the original has
-too, that value is supposed to be the original's, so that the nodes after it count as they were: what is supposed has
-to be shown by comparing the values.
+A node of the changed model with a number that the original lacks is *changed*; a node of the original with a number
+that the changed model lacks is *removed*. If a changed node produces a value whose name also exists in the original, it
+is assumed to equal the value of the original, so that nodes downstream count as unchanged: this assumption must be
+verified by comparing the values.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 _SHORT = 64
 
 _BOOL = 9
-"""By its number in `TensorProto.DataType`."""
+"""The number of bool in `TensorProto.DataType`."""
 
 
 @dataclass
 class Lineage:
-    """How a changed model is related to its original.
+    """The relation of a changed model to its original.
 
-    `changed` and `removed` number live nodes, those that an output depends on. `same` names the values, inputs and
-    constants that both models compute in the same way from the same inputs; `common` the computed values of both main
-    graphs whose declared types do not contradict each other. `numbers` are those of the original's values. `related`
-    says whether most of the common names stand for results of the same operators: two exporters may well use one name
-    for two things.
+    `changed` and `removed` have the positions of live nodes, that is, nodes that an output depends on. `same` has the
+    names of values, inputs and constants that both models compute in the same way from the same inputs, and `common`
+    the names of computed values of both main graphs without contradicting declared types. `numbers` has the numbers of
+    the values of the original. `related` says whether most of the common names stand for results of the same operators,
+    because two exporters may use the same name for different values.
     """
 
     before: Flow
@@ -64,9 +64,9 @@ class Lineage:
 def trace(
     original: onnx.ModelProto, candidate: onnx.ModelProto, renamed: Mapping[str, str] = MappingProxyType({})
 ) -> Lineage:
-    """Find the nodes that are not the same in both models.
+    """Find the nodes that differ between both models.
 
-    `renamed` says which values of the original the values of some changed nodes are, where not those of the same name.
+    `renamed` maps values of some changed nodes to values of the original, if they have another name there.
     """
     before, after = Flow(original.graph), Flow(candidate.graph)
     numbers = _Numbers()
@@ -80,7 +80,7 @@ def trace(
     changed = living & new.changed
     removed = {number for number in alive if number in old.nodes and old.nodes[number] not in used}
     for name in after.outputs:
-        # An output that is wired to another value has no changed node of its own.
+        # If an output was only connected to another value, no node of its own has changed.
         if name in old.values and new.values.get(name) != old.values[name]:
             changed |= {after.producers[name]} if name in after.producers else set()
             removed |= {before.producers[name]} if name in before.producers else set()
@@ -104,9 +104,9 @@ def alike(
     names: Iterable[str],
     equal: Mapping[str, str] = MappingProxyType({}),
 ) -> set[str]:
-    """Return which values of two main graphs are computed by the same operators of the same inputs and constants.
+    """Return the names of values that two main graphs compute in the same way from the same inputs and constants.
 
-    `equal` names inputs that are known to be equal to a value that both compute.
+    `equal` maps inputs to computed values of both models that are known to be equal to them.
     """
     mine, theirs = numbered(first, second, equal)
     return {name for name in names if name in mine and mine[name] == theirs.get(name)}
@@ -115,7 +115,7 @@ def alike(
 def numbered(
     first: onnx.ModelProto, second: onnx.ModelProto, equal: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """Number the values of two main graphs; `equal` as for `alike`."""
+    """Number the values of two main graphs; `equal` is as in `alike`."""
     numbers = _Numbers(enters_branches=True)
 
     def values(model: onnx.ModelProto) -> Mapping[str, int]:
@@ -132,7 +132,7 @@ def numbered(
 
 
 def operation(models: Sequence[onnx.ModelProto], nodes: Sequence[onnx.NodeProto]) -> list[tuple[int, list[str]]]:
-    """Number what nodes do with what they read, whatever that is; and name that, inputs before what bodies capture."""
+    """Number the operations of nodes, independent of their operands; return the operands too: inputs, then captures."""
     numbers = _Numbers()
     found = []
     for model, node in zip(models, nodes):
@@ -149,7 +149,7 @@ def operation(models: Sequence[onnx.ModelProto], nodes: Sequence[onnx.NodeProto]
 
 
 def same_but_for_names(first: onnx.ModelProto, second: onnx.ModelProto) -> bool:
-    """Return whether two models have the same nodes, constants and declarations, whatever they are named."""
+    """Return whether two models have the same nodes, constants and declarations, except for names."""
     numbers = _Numbers()
     mine = _parts(numbers, first)
     numbers.adopt(first, second)
@@ -157,7 +157,7 @@ def same_but_for_names(first: onnx.ModelProto, second: onnx.ModelProto) -> bool:
 
 
 def _parts(numbers: _Numbers, model: onnx.ModelProto) -> tuple[object, ...]:
-    """List what a model consists of, in an order that names do not matter for."""
+    """List the parts of a model in a form that does not depend on names."""
     graph = model.graph
     found = _number(numbers, model, graph.node, None)
     values = found.values
@@ -176,7 +176,7 @@ def _parts(numbers: _Numbers, model: onnx.ModelProto) -> tuple[object, ...]:
 
 
 def _touched(flow: Flow, numbers: Iterable[int]) -> set[str]:
-    """Name the values that nodes, and all nodes after them, make."""
+    """Return the values that nodes, and all nodes downstream of them, produce."""
     own = [name for number in numbers for name in flow.makes(number)]
     return {*own, *(name for number in flow.below(own) for name in flow.makes(number))}
 
@@ -188,7 +188,7 @@ def _related(before: Flow, after: Flow, names: Iterable[str]) -> bool:
 
 
 def _retyped(original: onnx.ModelProto, candidate: onnx.ModelProto) -> set[str]:
-    """Name the values that the two models declare with different element types."""
+    """Return the values that the two models declare with different element types."""
     declared = {value.name: value.type for value in (*original.graph.value_info, *original.graph.output)}
     return {
         value.name
@@ -203,10 +203,10 @@ def _form(kind: onnx.TypeProto) -> tuple[str | None, int]:
 
 @dataclass
 class _Numbers:
-    """The numbers given so far, for both models. Those below `known` were given to the original.
+    """The numbers assigned so far, for both models. Those below `known` were assigned for the original.
 
-    `enters_branches`: an If of a constant condition is its branch. The nodes of a branch have no number among those of
-    the main graph, so that this is nothing for whoever asks which nodes have changed.
+    With `enters_branches`, an If with a constant condition is numbered as its branch. The nodes of a branch then have
+    no number in the main graph, so this cannot be used to find changed nodes.
     """
 
     table: dict[Hashable, int] = field(default_factory=dict)
@@ -221,7 +221,7 @@ class _Numbers:
         return self.united.get(number, number)
 
     def unite(self, *found: int) -> None:
-        """Take values with different numbers for the same from now on."""
+        """Treat values with different numbers as equal from now on."""
         same = {self.united.get(number, number) for number in found}
         same |= {number for number, other in self.united.items() if other in same}
         self.united.update(dict.fromkeys(same, min(same)))
@@ -234,7 +234,7 @@ class _Numbers:
         return number
 
     def adopt(self, original: onnx.ModelProto, candidate: onnx.ModelProto) -> None:
-        """Take weights of the same name in two files for the same where their bytes are."""
+        """Treat weights of the same name in different files as equal if their bytes are equal."""
         weights = {tensor.name: tensor for tensor in original.graph.initializer if storage.is_external(tensor)}
         for tensor in candidate.graph.initializer:
             mine = weights.get(tensor.name)
@@ -245,7 +245,7 @@ class _Numbers:
 
 
 def content(tensor: onnx.TensorProto) -> tuple[Hashable, ...]:
-    """Identify a tensor by type, dims and elements; one outside the model by where it lies."""
+    """Return the identity of a tensor: its type, dims and elements, or the location of an external tensor."""
     data: Hashable
     if storage.is_external(tensor):
         data = tuple(sorted((entry.key, entry.value) for entry in tensor.external_data if entry.key != "checksum"))
@@ -256,7 +256,7 @@ def content(tensor: onnx.TensorProto) -> tuple[Hashable, ...]:
 
 
 def same_bytes(mine: onnx.TensorProto, theirs: onnx.TensorProto) -> bool:
-    """Return whether the bytes of two tensors that are in files are equal; no where one cannot be read."""
+    """Return whether the bytes of two external tensors are equal; False if one cannot be read."""
     with storage.Weights() as files:
         try:
             return storage.same_elements(mine, files, theirs, files)
@@ -266,7 +266,7 @@ def same_bytes(mine: onnx.TensorProto, theirs: onnx.TensorProto) -> bool:
 
 @dataclass
 class _Numbered:
-    """The numbers of a main graph: of its values, and of those of its nodes that compute something."""
+    """The numbers of a main graph: those of its values, and of the nodes that compute something."""
 
     values: dict[str, int]
     nodes: dict[int, int] = field(default_factory=dict)
@@ -279,7 +279,7 @@ def _number(
     nodes: Iterable[onnx.NodeProto],
     supposed: Mapping[str, int] | None,
 ) -> _Numbered:
-    """Number the values of a main graph; `supposed` are the numbers of values that changed nodes make, by name."""
+    """Number the values of a main graph; `supposed` has the assumed numbers of outputs of changed nodes, by name."""
     scope = _Scope(numbers, model, {}, 0)
     scope.enter(model.graph)
     found = _Numbered(scope.values)
@@ -295,7 +295,7 @@ def _number(
 
 
 class _Scope:
-    """The values in sight within a graph or subgraph, with their numbers."""
+    """The visible values in a graph or subgraph, with their numbers."""
 
     def __init__(self, numbers: _Numbers, model: onnx.ModelProto, outer: Mapping[str, int], depth: int) -> None:
         self.numbers = numbers
@@ -306,7 +306,7 @@ class _Scope:
         self.functions = set(map(function_key, model.functions))
 
     def enter(self, graph: onnx.GraphProto) -> None:
-        """Number what a graph starts with. Inputs of the model go by name, those of a subgraph by position."""
+        """Number the inputs and constants of a graph. Model inputs count by name, subgraph inputs by position."""
         constants = {tensor.name: self.numbers.constant(tensor) for tensor in graph.initializer}
         for sparse in graph.sparse_initializer:
             parts = (self.numbers.constant(sparse.values), self.numbers.constant(sparse.indices), tuple(sparse.dims))
@@ -319,7 +319,7 @@ class _Scope:
                 self.values[name] = number
 
     def add(self, node: onnx.NodeProto) -> int | None:
-        """Number the outputs of a node; return the number of the node, None when it computes nothing."""
+        """Number the outputs of a node; return the number of the node, or None if it computes nothing."""
         if hands_on(node):
             self.values[node.output[0]] = self._value(node.input[0])
             return None
@@ -337,7 +337,7 @@ class _Scope:
         return None if node.op_type == "Constant" and not node.domain else number
 
     def _branch(self, node: onnx.NodeProto) -> list[int] | None:
-        """Number the outputs of the branch that an If takes; None where that is not known, or the node is no If."""
+        """Return the numbers of the outputs of the branch that an If takes; None if unknown, or for other nodes."""
         if node.op_type != "If" or node.domain not in ("", "ai.onnx"):
             return None
         takes = self.numbers.conditions.get(self._value(node.input[0]))
@@ -345,7 +345,7 @@ class _Scope:
             return None
         wanted = "then_branch" if takes else "else_branch"
         graph = next(attribute.g for attribute in node.attribute if attribute.name == wanted)
-        # What it runs has the numbers that it has outside, subgraphs included.
+        # The nodes of the branch, including subgraphs, get the same numbers as outside the branch.
         inner = _Scope(self.numbers, self.model, self.values, self.depth)
         inner.enter(graph)
         for each in graph.node:
@@ -373,7 +373,7 @@ class _Scope:
             tuple(inputs),
             tuple(sorted(((a.name, self._attribute(a)) for a in node.attribute), key=lambda pair: pair[0])),
             tuple(_definition(function) for function in functions),
-            # Each random node draws numbers of its own.
+            # Each random node draws its own numbers.
             tuple(node.output) if _draws(node, functions) else len(node.output),
         )
 
@@ -389,7 +389,7 @@ class _Scope:
         return data
 
     def _body(self, graph: onnx.GraphProto) -> Hashable:
-        """Identify a subgraph by what its outputs are."""
+        """Return the identity of a subgraph: its number of inputs and the numbers of its outputs."""
         inner = _Scope(self.numbers, self.model, self.values, self.depth + 1)
         inner.enter(graph)
         for node in graph.node:
@@ -398,7 +398,7 @@ class _Scope:
 
 
 def hands_on(node: onnx.NodeProto) -> bool:
-    """Return whether a node gives back its input, whatever that is."""
+    """Return whether a node always returns its input unchanged."""
     if node.domain not in ("", "ai.onnx") or len(node.output) != 1:
         return False
     if node.op_type == "Transpose":
@@ -415,7 +415,7 @@ def _definition(function: onnx.FunctionProto) -> bytes:
 
 
 def _draws(node: onnx.NodeProto, functions: Iterable[onnx.FunctionProto]) -> bool:
-    """Return whether a node, or anything that it runs, may draw random numbers."""
+    """Return whether a node, or a node that it runs, may draw random numbers."""
     return any(
         key_of(inner.domain, inner.op_type) in traits.RANDOM or (inner.op_type == "Dropout" and len(inner.input) > 2)
         for inner in nested([node, *(inner for function in functions for inner in function.node)])

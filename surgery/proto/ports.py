@@ -1,4 +1,4 @@
-"""The inputs and outputs of one model matched with those of another, by name or by position."""
+"""Matching of the inputs and outputs of two models, by name or by position."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ By = Literal["name", "position"]
 
 @dataclass(frozen=True)
 class Match:
-    """Which input and output of the second model stands for which of the first, as (first, second).
+    """The matched inputs and outputs of two models, as (first, second).
 
-    `inner` are inputs of the second model that are values inside the first one.
+    `inner` has inputs of the second model that are interior values of the first.
     """
 
     inputs: tuple[tuple[str, str], ...]
@@ -36,7 +36,7 @@ class Match:
 
 
 def by_name(first: onnx.ModelProto, second: onnx.ModelProto) -> Match:
-    """Match what has the same name."""
+    """Match inputs and outputs with the same name."""
     mine, theirs = signature(first), signature(second)
     inputs = {port.name for port in theirs.inputs}
     outputs = {port.name for port in theirs.outputs}
@@ -47,9 +47,9 @@ def by_name(first: onnx.ModelProto, second: onnx.ModelProto) -> Match:
 
 
 def by_position(first: onnx.ModelProto, second: onnx.ModelProto) -> Match:
-    """Match the first input with the first and so on; UsageError when one model has more of them.
+    """Match inputs and outputs in order; raise UsageError if their numbers differ.
 
-    Initializers that are listed as inputs have no position: some tools list them, some do not.
+    Initializers that are listed as inputs do not count, because only some tools list them.
     """
     pairs = []
     for kind, mine, theirs in (
@@ -71,14 +71,14 @@ def _counted(ports: Sequence[Port], kind: str) -> str:
 
 
 def required(model: onnx.ModelProto) -> list[Port]:
-    """List the inputs that no initializer gives a value."""
+    """List the inputs without an initializer."""
     given = {tensor.name for tensor in model.graph.initializer}
     given |= {tensor.values.name for tensor in model.graph.sparse_initializer}
     return [port for port in signature(model).inputs if port.name not in given]
 
 
 def mismatch(first: onnx.ModelProto, second: onnx.ModelProto, match: Match) -> str | None:
-    """Return why the second model cannot be fed what the first one is fed, None when it can."""
+    """Return why the second model cannot take the inputs of the first one; None if it can."""
     mine = {port.name: port for port in signature(first).inputs}
     theirs = {port.name: port for port in signature(second).inputs}
     known = {name for _, name in match.inputs}
@@ -93,10 +93,10 @@ def mismatch(first: onnx.ModelProto, second: onnx.ModelProto, match: Match) -> s
 
 
 def narrowed(first: onnx.ModelProto, second: onnx.ModelProto, match: Match) -> list[str]:
-    """Return what the first model takes, by what it declares, and the second one does not; a line for each input."""
+    """Return the declared inputs of the first model that the second does not accept, one line per input."""
     mine, theirs = signature(first), {port.name: port for port in signature(second).inputs}
     pairs = dict(match.inputs)
-    # What has a default keeps its name, also where the others are matched by their order.
+    # Inputs with a default are matched by name, even if the others are matched by position.
     pairs |= {port.name: port.name for port in mine.inputs if port.name not in pairs and port.name in theirs}
     found = []
     known: dict[str, tuple[str, str | int]] = {}
@@ -111,7 +111,7 @@ def narrowed(first: onnx.ModelProto, second: onnx.ModelProto, match: Match) -> l
 
 
 def _pins(port: Port, other: Port) -> bool:
-    """Return whether an input has a rank or a size that it had not."""
+    """Return whether an input has a new rank or a new fixed size."""
     if other.dims is None:
         return False
     if port.dims is None or len(port.dims) != len(other.dims):
@@ -120,7 +120,7 @@ def _pins(port: Port, other: Port) -> bool:
 
 
 def _ties(port: Port, other: Port, known: dict[str, tuple[str, str | int]]) -> bool:
-    """Return whether dims that were free of each other have one name now; `known` has what each name stood for."""
+    """Return whether independent dims now have the same name; `known` has the previous meaning of each name."""
     found = False
     for axis, (before, now) in enumerate(zip(port.dims or (), other.dims or ())):
         if isinstance(now, str):
@@ -130,17 +130,17 @@ def _ties(port: Port, other: Port, known: dict[str, tuple[str, str | int]]) -> b
 
 
 def rename(model: onnx.ModelProto, match: Match) -> onnx.ModelProto:
-    """Copy a model with its inputs and outputs called as in the other one; it computes the same.
+    """Copy a model with the input and output names of the other one; the computation is unchanged.
 
-    All values are renamed alike wherever they occur, and one that has a name that is needed gets a fresh one, so that
-    it does not matter what is in which scope.
+    All values are renamed consistently in all scopes, and a value whose name is needed gets a fresh one, so scopes do
+    not matter.
     """
     import onnx
 
     copy = deepcopy(model)
     names = set(names_of(copy.graph))
     new: dict[str, str] = {theirs: mine for mine, theirs in (*match.inputs, *match.inner)}
-    # A value may be an output twice, or an input and an output: the further names need a node.
+    # A value may be an output twice, or both input and output: additional names need a node.
     again: list[tuple[str, str, int]] = []
     for index, (mine, theirs) in enumerate(match.outputs):
         if new.setdefault(theirs, mine) != mine or theirs in {b for _, b in match.outputs[:index]}:
@@ -156,9 +156,9 @@ def rename(model: onnx.ModelProto, match: Match) -> onnx.ModelProto:
 
 
 def retype(model: onnx.ModelProto, like: onnx.ModelProto) -> onnx.ModelProto:
-    """Copy a model with Casts at those inputs and outputs that are tensors of another element type in `like`.
+    """Copy a model with Casts at the inputs and outputs that have another element type in `like`.
 
-    So it takes and gives what `like` does, and computes in between as before.
+    The copy has the input and output types of `like`, and the same computation in between.
     """
     import onnx
 
@@ -182,7 +182,7 @@ def retype(model: onnx.ModelProto, like: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def names_of(graph: onnx.GraphProto) -> Iterator[str]:
-    """Yield the names of all values, of subgraphs too."""
+    """Yield the names of all values, including those of subgraphs."""
     for item in graphs(graph):
         yield from (value.name for value in (*item.input, *item.output, *item.value_info, *item.initializer))
         yield from (tensor.values.name for tensor in item.sparse_initializer)
@@ -191,7 +191,7 @@ def names_of(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def rename_values(graph: onnx.GraphProto, new: Mapping[str, str]) -> None:
-    """Rename values wherever they occur, in subgraphs too."""
+    """Rename values wherever they occur, including in subgraphs."""
     for item in graphs(graph):
         for value in (*item.input, *item.output, *item.value_info, *item.initializer):
             value.name = new.get(value.name, value.name)
@@ -207,7 +207,7 @@ def rename_values(graph: onnx.GraphProto, new: Mapping[str, str]) -> None:
 
 
 def make_room(graph: onnx.GraphProto, names: Iterable[str]) -> dict[str, str]:
-    """Rename the values of a graph that have one of these names; return what they are called now."""
+    """Rename the values of a graph that have one of these names; return the new names by old name."""
     taken = set(names_of(graph))
     fresh = (name for number in count() if (name := f"value_{number}") not in taken)
     moved = {name: next(fresh) for name in dict.fromkeys(names) if name in taken}
@@ -216,5 +216,5 @@ def make_room(graph: onnx.GraphProto, names: Iterable[str]) -> dict[str, str]:
 
 
 def unused(wish: str, taken: Container[str]) -> str:
-    """Return a name, with a number after it where it is taken."""
+    """Return a name, with a number appended if it is taken."""
     return wish if wish not in taken else next(name for n in count(1) if (name := f"{wish}_{n}") not in taken)

@@ -1,4 +1,4 @@
-"""Which outputs depend on random operators, and which on the values of the inputs at all."""
+"""The outputs that depend on random operators, and the inputs whose values each output depends on."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Origins:
-    """What the outputs of a model depend on.
+    """The dependencies of the outputs of a model.
 
-    `random`: outputs that depend on a random operator; `operators`: those operators; `inputs`: for each output the
-    inputs whose elements it depends on, not counting those of which only the shape matters.
+    `random`: the outputs that depend on a random operator; `operators`: those operators; `inputs`: for each output, the
+    inputs whose elements it depends on, without those of which only the shape matters.
     """
 
     random: frozenset[str]
@@ -39,11 +39,11 @@ class _Walk:
 _DRAWING = traits.RANDOM | {"Dropout"}
 
 RANDOM = 1
-"""The mark of randomness; each input has a bit of its own above it."""
+"""The mark of randomness; each input has its own higher bit."""
 
 
 def origins(model: onnx.ModelProto) -> Origins:
-    """Follow randomness and the inputs through the graph, subgraphs and functions included."""
+    """Follow randomness and the inputs through the graph, including subgraphs and functions."""
     initializers = {tensor.name for tensor in model.graph.initializer}
     initializers |= {tensor.values.name for tensor in model.graph.sparse_initializer}
     fed = [value.name for value in model.graph.input if value.name not in initializers]
@@ -63,7 +63,7 @@ def origins(model: onnx.ModelProto) -> Origins:
 
 
 def _follow(walk: _Walk, nodes: Iterable[onnx.NodeProto], marks: dict[str, int], depth: int) -> None:
-    """Mark the values that nodes compute. `marks` holds the values in sight and is extended in place."""
+    """Mark the values that nodes compute. `marks` has the visible values and is extended in place."""
     for node in nodes:
         op, mark, drawn = node.op_type, 0, 0
         for name in node.input:
@@ -93,7 +93,7 @@ def _follow(walk: _Walk, nodes: Iterable[onnx.NodeProto], marks: dict[str, int],
 
 
 def _from_function(walk: _Walk, function: onnx.FunctionProto, given: list[int], depth: int) -> list[int]:
-    """Return what the outputs of a function depend on; each way to call it is followed once."""
+    """Return the marks of the outputs of a function; each combination of input marks is followed once."""
     key = (function.domain, function.name), tuple(given)
     if key not in walk.known:
         marks = dict(zip(function.input, given))
@@ -105,7 +105,7 @@ def _from_function(walk: _Walk, function: onnx.FunctionProto, given: list[int], 
 def _from_bodies(
     walk: _Walk, node: onnx.NodeProto, bodies: Sequence[onnx.GraphProto], outer: dict[str, int], depth: int
 ) -> list[int]:
-    """Return what the outputs of a node with subgraphs depend on."""
+    """Return the marks of the outputs of a node with subgraphs."""
     given = [outer.get(name, 0) for name in node.input]
     deciding, hidden = BODIES.get(node.op_type, (len(given), 0))
     control = 0
@@ -124,7 +124,7 @@ def _from_bodies(
 def _settle(
     walk: _Walk, body: onnx.GraphProto, outer: dict[str, int], given: list[int], hidden: int | None, depth: int
 ) -> list[int]:
-    """Follow a subgraph; in a loop, until what one iteration hands to the next changes nothing more."""
+    """Return the marks of the outputs of a subgraph; for a loop, iterate until the carried marks are stable."""
     inputs = [value.name for value in body.input]
     entering = {name: given[position] if position < len(given) else 0 for position, name in enumerate(inputs)}
     for _ in range(len(inputs) + 2):
@@ -133,7 +133,7 @@ def _settle(
         found = [marks.get(output.name, 0) for output in body.output]
         if hidden is None:
             break
-        # A Loop carries its outputs from the second on (its condition first), a Scan from the first on.
+        # A Loop carries its outputs from the second on (the first is the condition), a Scan from the first on.
         carried = dict(zip(inputs[2 * hidden :], found[hidden:]))
         merged = {name: mark | carried.get(name, 0) for name, mark in entering.items()}
         if merged == entering:
@@ -143,10 +143,10 @@ def _settle(
 
 
 def is_random(node: onnx.NodeProto, off: Set[str] = frozenset()) -> bool:
-    """Return whether a node draws random numbers; `off` names the values known to be zero or false.
+    """Return whether a node draws random numbers; `off` has the names of values known to be zero or false.
 
-    An operator with a seed draws the same numbers in each session. Dropout draws when it may be in training mode,
-    with a ratio that is not zero.
+    An operator with a seed draws the same numbers in each session. Dropout draws if it may be in training mode with a
+    nonzero ratio.
     """
     key = key_of(node.domain, node.op_type)
     if key == "Dropout":
@@ -155,7 +155,7 @@ def is_random(node: onnx.NodeProto, off: Set[str] = frozenset()) -> bool:
 
 
 def gives_zero(node: onnx.NodeProto) -> bool:
-    """Whether a node is a Constant of one zero, or false, in any of the forms that it may have."""
+    """Return whether a node is a Constant with a single zero, or false, in any of its forms."""
     if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
         return False
     for attribute in node.attribute:
@@ -169,7 +169,7 @@ def gives_zero(node: onnx.NodeProto) -> bool:
 
 
 def is_zero(tensor: onnx.TensorProto) -> bool:
-    """Whether a tensor is one zero, or false, stored in place."""
+    """Return whether a tensor is a single zero, or false, stored in the model."""
     if tensor.data_type == 0 or any(extent != 1 for extent in tensor.dims) or tensor.external_data:
         return False
     if tensor.raw_data:
@@ -178,10 +178,10 @@ def is_zero(tensor: onnx.TensorProto) -> bool:
 
 
 def counts_runs(model: onnx.ModelProto) -> bool:
-    """Return whether a run may depend on those before it in the session: random operators draw on, with a seed too."""
+    """Return whether a run may depend on earlier ones of the session: random operators continue their sequences."""
     scopes: list[Any] = [model.graph, *model.functions]
     nodes = (node for scope in scopes for inner in graphs(scope) for node in inner.node)
-    # Dropout is in training by a third input, and without one before opset 7, when it had an attribute for that.
+    # Dropout is in training mode by its third input, or before opset 7 by an attribute.
     old = any(item.domain in ("", "ai.onnx") and item.version < 7 for item in model.opset_import)
     return any(
         key_of(node.domain, node.op_type) in traits.RANDOM

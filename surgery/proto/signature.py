@@ -1,4 +1,4 @@
-"""The signature of a model: its inputs, outputs, metadata, opsets and functions, and how two of them differ."""
+"""The signature of a model: its inputs, outputs, metadata, opsets and functions; and differences between signatures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Dims = tuple[int | str | None, ...]
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output of a model: its name, its type ("tensor(float)") and its dims, None when not declared."""
+    """An input or output of a model: its name, its type ("tensor(float)") and its dims; None if not declared."""
 
     name: str
     type: str
@@ -30,7 +30,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Deviation:
-    """One way in which two signatures differ: what a pass must declare to make it, and in words."""
+    """A difference of two signatures: the change that a pass must declare for it, and its description."""
 
     change: Change
     text: str
@@ -38,7 +38,7 @@ class Deviation:
 
 @dataclass(frozen=True)
 class Signature:
-    """What the callers of a model rely on."""
+    """The interface that callers of a model rely on."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
@@ -47,11 +47,11 @@ class Signature:
     functions: tuple[str, ...]
 
     def differences(self, other: Signature) -> list[str]:
-        """Return how another model's inputs, outputs and metadata differ. Opsets and functions may change."""
+        """Return the differences of another model's inputs, outputs and metadata. Opsets and functions may change."""
         return list(dict.fromkeys(difference.text for difference in self.compare(other)))
 
     def compare(self, other: Signature, renamed: Mapping[str, str] | None = None) -> list[Deviation]:
-        """List the differences; `renamed` says what inputs and outputs of this one are called in the other."""
+        """List the differences; `renamed` maps inputs and outputs of this signature to their names in the other one."""
         found = [
             *_port_differences("input", self.inputs, other.inputs, renamed or {}),
             *_port_differences("output", self.outputs, other.outputs, renamed or {}),
@@ -65,7 +65,7 @@ class Signature:
 def signature(model: onnx.ModelProto) -> Signature:
     """Read the signature of a model.
 
-    Before IR version 4 each initializer had to be listed as an input; those are no inputs.
+    Before IR version 4, each initializer had to be listed as an input; these do not count as inputs.
     """
     hidden = {tensor.name for tensor in model.graph.initializer} if model.ir_version < 4 else set()
     if hidden:
@@ -85,7 +85,7 @@ def _port(value: onnx.ValueInfoProto) -> Port:
 
 
 def _type_text(kind: onnx.TypeProto) -> tuple[str, Dims | None]:
-    """Spell a type as ONNX Runtime does, and give the dims of the tensor in it."""
+    """Return a type in the notation of ONNX Runtime, and the dims of the tensor in it."""
     import onnx
 
     field = kind.WhichOneof("value")
