@@ -1,6 +1,6 @@
-"""Recipes: YAML -> immutable values, with every mistake at once, each with line, column and a suggestion.
+"""Recipes: YAML -> immutable values; all mistakes are reported at once, each with line, column and a suggestion.
 
-The names below are imported on first use: what a recipe says is light, reading one takes a YAML parser.
+The names below are imported on first use: the values of a recipe are light, but reading one needs a YAML parser.
 """
 
 from __future__ import annotations

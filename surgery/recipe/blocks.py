@@ -9,12 +9,12 @@ _LONGEST_LINE = 160
 
 
 def runs_together(node: Scalar) -> bool:
-    """Say whether YAML has joined several lines into one, as it does for all texts but those after `|`."""
+    """Return whether YAML has joined several lines into one, as it does for all texts except those after `|`."""
     return node.style != "|" and sum(bool(line.strip()) for line in node.source) > 1 + (node.style == ">")
 
 
 def problem(path: str, node: Scalar, error: PatternError) -> Problem:
-    """Make the mistake of a recipe from one in a text of it: at the line and the column of the file, with a caret."""
+    """Convert a mistake in a text of a recipe to a mistake of the recipe, with its line and column in the file."""
     message = one_line(error.what)
     line, column, source = _locate(node, error)
     shown = source if source.isprintable() and len(source) <= _LONGEST_LINE else ""

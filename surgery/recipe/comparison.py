@@ -1,4 +1,4 @@
-"""A comparison of a count with a number, as recipes write it: `0`, `">= 1"`, `"<= 500"`."""
+"""Comparisons of a count with a number, in the notation of recipes: `0`, `">= 1"`, `"<= 500"`."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _HOLDS: dict[Operator, Callable[[int, int], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-# Spellings of other languages, and what they are here.
+# Spellings of other languages, with their equivalents here.
 _MEANT = {"=": "==", "=<": "<=", "=>": ">=", "<>": "!=", "!": "!=", "===": "=="}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a count must be: an operator and a whole number of zero or more."""
+    """A condition on a count: an operator and a non-negative integer."""
 
     op: Operator
     number: int
 
     @classmethod
     def parse(cls, value: object) -> Comparison:
-        """Read `0`, `"0"`, `"== 0"`, `">= 1"`; ValueError says in one line what is wrong."""
+        """Read `0`, `"0"`, `"== 0"`, `">= 1"`; raise ValueError, with a one-line message, for a mistake."""
         if isinstance(value, int) and not isinstance(value, bool):
             if value < 0:
                 raise ValueError(f"a count is never negative: {value}")
@@ -52,7 +52,7 @@ class Comparison:
         return cls(cast(Operator, sign or "=="), int(digits))
 
     def holds(self, count: int) -> bool:
-        """Say whether a count is as it must be."""
+        """Return whether a count meets the condition."""
         return _HOLDS[self.op](count, self.number)
 
     def __str__(self) -> str:

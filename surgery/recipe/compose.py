@@ -1,7 +1,7 @@
 """YAML text -> a tree of nodes with positions, and all YAML mistakes.
 
-A parser stops at the first syntax error. Here that error is one mistake among others: what was before it is kept
-and checked like the rest, and tabs in the indentation are replaced so that reading continues.
+A parser stops at the first syntax error. Here, that error is one mistake among others: the text before it is kept and
+checked as usual, and tabs in the indentation are replaced so that reading continues.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _TEXT_TAG = "tag:yaml.org,2002:str"
 
 @dataclass
 class Document:
-    """A text as read: its tree (None if there is nothing), its mistakes as (line, column, message).
+    """A parsed text: its tree (None if it is empty), and its mistakes as (line, column, message).
 
-    `broken` says that a syntax error ended the reading, `penalty` how unlikely this way of reading is. `exempt` holds
-    the lines that quoted texts, block texts and flow collections continue on, as (first, last, is a block text);
-    `plain` those of plain texts, as (first, last). `repeated` holds the mappings in which a key stands twice.
+    `broken` says that a syntax error ended the reading, and `penalty` how unlikely this interpretation is. `exempt` has
+    the continuation lines of quoted texts, block texts and flow collections, as (first, last, is a block text), and
+    `plain` those of plain texts, as (first, last). `repeated` has the mappings with a duplicate key.
     """
 
     root: Node | None = None
@@ -50,7 +50,7 @@ class Document:
 
 
 def indents(text: str, index: int) -> bool:
-    """Say whether the character there is part of the indentation of a line that says something."""
+    """Return whether the character at an index is part of the indentation of a line with content."""
     start = text.rfind("\n", 0, index) + 1
     end = text.find("\n", index)
     rest = text[index : end if end >= 0 else len(text)].strip(" \t\0")
@@ -58,7 +58,7 @@ def indents(text: str, index: int) -> bool:
 
 
 class _Scanner(Scanner):
-    """Takes a tab between two tokens for a blank, as YAML 1.2 does; the original accepts that in flow context only."""
+    """Treats a tab between two tokens as a space, as in YAML 1.2; the base class does so only in flow context."""
 
     def scan_to_next_token(self) -> Any:
         super().scan_to_next_token()
@@ -68,7 +68,7 @@ class _Scanner(Scanner):
 
 
 def compose(text: str, shifts: dict[int, tuple[int, int]] | None = None) -> Document:
-    """Read a text. `shifts` gives, by line, the (given, replaced) widths of an indentation that was replaced."""
+    """Parse a text. `shifts` has, by line, the (original, new) widths of a replaced indentation."""
     composer = _Composer(text, shifts or {})
     parser = YAML(typ="safe", pure=True)
     parser.Scanner = _Scanner
@@ -79,14 +79,14 @@ def compose(text: str, shifts: dict[int, tuple[int, int]] | None = None) -> Docu
     except MarkedYAMLError as error:
         words, mark = explain(error)
         composer.cut(mark, words)
-    except Exception:  # the parser trips over some texts ("\UFFFFFFFF") with errors of any kind
+    except Exception:  # the parser raises errors of any type for some texts ("\UFFFFFFFF")
         composer.cut(None, OTHER)
     return composer.document
 
 
 @dataclass
 class _Frame:
-    """A list or mapping that is being read; `key` waits for its value, `seen` holds the lines of the keys."""
+    """A list or mapping that is being read; `key` is a key without its value yet, `seen` has the lines of the keys."""
 
     node: Listing | Table
     flow: bool
@@ -109,7 +109,7 @@ class _Composer:
         self._here = (1, 1)
 
     def take(self, event: Any) -> bool:
-        """Take one event; False ends the reading."""
+        """Process one event; return False to end the reading."""
         self._here = self._place(event.start_mark)
         if isinstance(event, DocumentStartEvent) and self.document.root is not None:
             return self._stop("a recipe is one YAML document; this begins another")
@@ -124,10 +124,10 @@ class _Composer:
         return True
 
     def cut(self, mark: Any, words: str) -> None:
-        """End at a syntax error: keep what is there, and mark what is unfinished."""
+        """End at a syntax error: keep the nodes so far, and mark the unfinished ones."""
         line, column = self._here if mark is None else self._place(mark)
         self._mistake(words, line, column)
-        # A text that ends on the line of the error was most likely not meant to end there: its value says nothing.
+        # A text that ends on the line of the error was most likely not meant to end there: drop its value.
         if self._last is not None and self._last_line == line:
             self._drop(self._last)
         self._finish()

@@ -1,4 +1,4 @@
-"""A recipe between reading and checking: its mistakes, and checks that need the pass registry."""
+"""A recipe between reading and checking: its mistakes, and data for checks that need the pass registry."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 
 class TakesError(ValueError):
-    """A value is not what its key takes; the text says what that is."""
+    """A value has the wrong type for its key; the text describes the right one."""
 
 
 class NamedError(ValueError):
-    """A value is wrong; in the text, {} stands for the key."""
+    """A value is invalid; in the text, {} stands for the key."""
 
 
 class NotedError(ValueError):
-    """A value is wrong, and needs no message: there is one, or a syntax error cut the value short."""
+    """A value is invalid, but needs no message: it was reported already, or a syntax error truncated the value."""
 
 
 @dataclass(frozen=True)
 class PassUse:
-    """A step that names a pass: the nodes of the step, of the name and of each option, for messages."""
+    """A step with a pass; `step`, `at` and `keys` are the nodes of the step, the name and each option, for messages."""
 
     path: str
     name: str
@@ -46,7 +46,7 @@ class PassUse:
 
 @dataclass(frozen=True)
 class PredicateUse:
-    """A condition that names a predicate, and the node of the name."""
+    """A condition with a predicate, and the node of its name."""
 
     path: str
     name: str
@@ -55,7 +55,7 @@ class PredicateUse:
 
 @dataclass(frozen=True)
 class PluginUse:
-    """A plugin that a recipe names: as written, the file or module to import, and what is done with it."""
+    """A plugin of a recipe: the text as written, the file or module to import, and the verb for messages."""
 
     path: str
     text: str
@@ -66,7 +66,7 @@ class PluginUse:
 
 @dataclass(frozen=True)
 class RuleUse:
-    """A rule of the recipe: its name, the node of it, and the pass that it makes unless something is wrong."""
+    """A rule of the recipe: its name, the node of the name, and its pass, or None if it has mistakes."""
 
     name: str
     key: Node
@@ -74,10 +74,10 @@ class RuleUse:
 
 
 class Draft:
-    """One file being read. `path` is how messages call it, `folder` where its paths start.
+    """One file that is being read. `path` is its name in messages, and `folder` the base of its relative paths.
 
-    `nested` are the drafts of the recipes that it uses, which `use` reads; `recipe` is None if something is wrong.
-    `local` holds code that is no plugin: a generator of inputs, libraries of custom operators.
+    `nested` has the drafts of the recipes that it uses, which `use` reads; `recipe` is None if there are mistakes.
+    `local` has code other than plugins: a generator of inputs, libraries of custom operators.
     """
 
     def __init__(
@@ -103,11 +103,11 @@ class Draft:
 
     @property
     def runs_code(self) -> bool:
-        """Whether it names code that nobody may have agreed to run yet."""
+        """Whether it refers to code that may not be trusted yet."""
         return bool(self.plugins or self.local)
 
     def all(self) -> list[Draft]:
-        """List this draft and all below it, each once."""
+        """List this draft and all nested drafts, each once."""
         found: dict[int, Draft] = {}
         waiting = [self]
         while waiting:
@@ -118,25 +118,25 @@ class Draft:
         return list(found.values())
 
     def problem(self, node: Node, message: str) -> None:
-        """Note a mistake at a node."""
+        """Record a mistake at a node."""
         self.note(Problem(self.path, node.line, node.column, one_line(message)))
 
     def note(self, problem: Problem) -> None:
-        """Note a mistake, once."""
+        """Record a mistake, unless it was recorded already."""
         if problem not in self.problems:
             self.problems.append(problem)
 
     def wrong(self, node: Node, name: str, wanted: str) -> None:
-        """Note that a value is not what it must be; suggest removing the quotes of a number or a word."""
+        """Record that a value has the wrong type; suggest removing the quotes of a number or a word."""
         hint = ""
         if isinstance(node, Scalar) and node.styled and not isinstance(resolve(node.text), str) and node.text:
             hint = "; remove the quotes"
         self.problem(node, f"{quoted(name)} takes {wanted}, not {describe(node)}{hint}")
 
     def read(self, kind: Any, node: Node, name: str = "") -> Any:
-        """Read a node as a type of `model.py`; None if something in it is wrong, and all of that is noted.
+        """Read a node as a type of `model.py`; return None after recording all mistakes in it.
 
-        `name` is how messages call the node itself.
+        `name` is the name of the node itself in messages.
         """
         outer, self.reading = self.reading, name
         try:
@@ -150,14 +150,14 @@ class Draft:
         return None
 
     def _mistake(self, node: Node, name: str, mistake: Mapping[str, Any]) -> None:
-        """Turn a mistake that pydantic reports into a message."""
+        """Convert a mistake reported by pydantic to a message."""
         context = mistake.get("ctx", {})
         error = context.get("error")
         match mistake["type"]:
             case "value_error" if isinstance(error, NotedError):
                 pass
             case "missing":
-                pass  # `Section` has said what is missing
+                pass  # `Section` has reported the missing key
             case "value_error" if isinstance(error, TakesError):
                 self.wrong(node, name, str(error))
             case "value_error" if isinstance(error, NamedError):
@@ -178,7 +178,7 @@ class Draft:
                 self.problem(node, str(error or mistake["msg"]))
 
     def key(self, key: Node) -> str | None:
-        """Give a key, which must be text."""
+        """Return the text of a key; record a mistake and return None if it is not text."""
         name = key_text(key)
         if name is None:
             self.problem(key, f"a key is text, not {describe(key)}{'; quote it' if isinstance(key, Scalar) else ''}")
@@ -187,14 +187,15 @@ class Draft:
 
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
-    """Build the validator of a type once: the models are built when they are first read."""
+    """Return the validator of a type, built only once, because the models are built on first use."""
     return TypeAdapter(kind)
 
 
 def _find(node: Node, name: str, loc: tuple[int | str, ...]) -> tuple[Node, str]:
-    """Follow the place that pydantic gives for a mistake: the node, and the last key on the way.
+    """Return the node at the location of a mistake reported by pydantic, and the last key on the path.
 
-    What is not there is stayed at: a value alone stands for a list, and the kind of a step is no key.
+    Parts of the location that do not exist are skipped: a single value may stand for a list, and the kind of a step is
+    not a key.
     """
     for part in loc:
         if isinstance(node, Listing) and isinstance(part, int):

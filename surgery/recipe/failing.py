@@ -10,10 +10,10 @@ DEFAULT: OnFailure = "abort"
 
 
 def decided(recipe: Recipe, override: OnFailure | None = None) -> Recipe:
-    """Copy a recipe in which each step says what is done when it fails.
+    """Return a copy of a recipe in which `on_failure` is set for each step.
 
-    `override` counts for all steps. Without one, a step's own word counts, else that of the outermost recipe around it
-    that has one, else the run ends.
+    `override` applies to all steps. Without it, the setting of the step itself applies, or else that of the outermost
+    enclosing recipe that has one, or else the run is aborted.
     """
     return replace(recipe, steps=_decided(recipe.steps, override, recipe.on_failure))
 

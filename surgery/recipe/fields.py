@@ -1,7 +1,7 @@
-"""What the models of recipes are built from: the base of all sections, and validators for the nodes of a YAML text.
+"""Building blocks of the models of recipes: the base of all sections, and validators for the nodes of a YAML text.
 
-Pydantic is given nodes, not plain values, so that every validator knows where its value stands. What a validator
-raises becomes a message in `Draft.read`.
+Pydantic is given nodes, not plain values, so that every validator knows the position of its value. Exceptions of
+validators are converted to messages in `Draft.read`.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _CONTROL = re.compile("[\x00-\x1f\x7f]")
 
 
 class Section(BaseModel):
-    """A mapping with fixed keys. Reading one gives a `makes`, from the keys that have a value.
+    """A mapping with fixed keys. Reading it makes a `makes` from the keys with a value.
 
-    `wanted` says what must be there, `needs` what is missing where a required key is. With `checks_rest`, one is
-    made without the keys that are wrong too, for the mistakes that are found then.
+    `wanted` describes the mapping in messages, and `needs` has the messages for missing required keys. With
+    `checks_rest`, the value is also made without the invalid keys, to find further mistakes.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True)
@@ -55,14 +55,14 @@ class Section(BaseModel):
 
     @classmethod
     def keys(cls) -> dict[str, str]:
-        """List the keys, with the names of their fields."""
+        """Return the keys, with the names of their fields."""
         return {field.alias or name: name for name, field in cls.model_fields.items()}
 
     @model_validator(mode="wrap")
     @classmethod
     def _read(cls, node: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
         draft = info.context
-        if isinstance(node, dict):  # pydantic calls a wrapping validator of a model that is in itself twice
+        if isinstance(node, dict):  # pydantic calls the wrap validator of a recursive model twice
             return handler(node)
         if not isinstance(node, Table):
             raise TakesError(cls.wanted)
@@ -80,7 +80,7 @@ class Section(BaseModel):
 
     @classmethod
     def _values(cls, draft: Draft, node: Table) -> dict[str, Node]:
-        """Give the values by their keys, without those of which nothing is said; the first of two equal keys counts."""
+        """Return the values by key, without null values; the first of two equal keys counts."""
         known = cls.keys()
         cls._correct(draft, node, known)
         found: dict[str, Node] = {}
@@ -96,7 +96,7 @@ class Section(BaseModel):
 
     @staticmethod
     def _correct(draft: Draft, node: Table, known: Mapping[str, str]) -> None:
-        """Note keys that do not exist; what is under a misspelt one is read as what was meant."""
+        """Report unknown keys; the value of a misspelled key is read as that of the nearest known key."""
         given = {key_text(at) for at, _ in node.pairs}
         for number, (at, value) in enumerate(node.pairs):
             name = draft.key(at)
@@ -113,35 +113,35 @@ class Section(BaseModel):
 
     @classmethod
     def seen(cls, draft: Draft, node: Table, found: dict[str, Node]) -> None:
-        """Note what counts even if something in the section is wrong."""
+        """Record data that counts even if the section has mistakes."""
 
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> Any:
-        """Make the value that the recipe has of this section."""
+        """Make the value of this section in the recipe."""
         return self.makes(**given)
 
 
 def key(about: str, **more: Any) -> Any:
-    """Declare a key of a section that may be left out."""
+    """Declare an optional key of a section."""
     return Field(default=None, description=about, **more)
 
 
 def needed(about: str, **more: Any) -> Any:
-    """Declare a key that a section needs."""
+    """Declare a required key of a section."""
     return Field(description=about, **more)
 
 
 def reads(read: Callable[[Node, Draft], Any]) -> WrapValidator:
-    """Read a value by a function; the type that it is next to is the one of the JSON schema."""
+    """Read a value with a function; the annotated type is used only for the JSON schema."""
     return WrapValidator(lambda node, _, info: read(node, info.context))
 
 
 def value_of(node: Node) -> Any:
-    """Give the value of a scalar; None for anything else."""
+    """Return the value of a scalar; None for other nodes."""
     return node.value if isinstance(node, Scalar) else None
 
 
 def takes(wanted: str, *kinds: type) -> BeforeValidator:
-    """Let values of these types pass; a bool is no number, and a number is finite."""
+    """Accept values of these types; a bool does not count as a number, and a number must be finite."""
 
     def read(node: Node) -> Any:
         value = value_of(node)
@@ -154,12 +154,12 @@ def takes(wanted: str, *kinds: type) -> BeforeValidator:
 
 
 def text(wanted: str = "text", *, lines: bool = False) -> BeforeValidator:
-    """Let a text pass that says something, on one line unless `lines`."""
+    """Accept a non-blank text, on one line unless `lines`."""
     return BeforeValidator(lambda node: read_text(node, wanted, lines=lines))
 
 
 def read_text(node: Node, wanted: str, *, lines: bool = False) -> str:
-    """Give a text that says something, on one line unless `lines`."""
+    """Return a non-blank text, on one line unless `lines`."""
     value = value_of(node)
     if not isinstance(value, str) or not value.strip():
         raise TakesError(wanted)
@@ -169,7 +169,7 @@ def read_text(node: Node, wanted: str, *, lines: bool = False) -> str:
 
 
 def entries(wanted: str) -> BeforeValidator:
-    """Let a mapping with free keys pass."""
+    """Accept a mapping with arbitrary keys."""
 
     def read(node: Node, info: ValidationInfo[Draft]) -> dict[str, Node]:
         if not isinstance(node, Table):
@@ -186,7 +186,7 @@ def entries(wanted: str) -> BeforeValidator:
 
 @dataclass(frozen=True)
 class OneOrMore:
-    """Marks a list whose only member may stand alone; `empty` is said of one without members, if that is wrong."""
+    """Marks a list that may be written as a single item; `empty` is the message for an empty list, if not allowed."""
 
     empty: str = ""
 
@@ -204,13 +204,13 @@ class OneOrMore:
 
 
 def items(node: Node) -> list[Node]:
-    """Give the members of a list; a value alone is a list of one."""
+    """Return the items of a list; a single value is a list of one item."""
     return node.items if isinstance(node, Listing) else [node]
 
 
 def _count(node: Node, _: Draft) -> Comparison:
     if isinstance(node, Scalar) and node.styled and not node.text:
-        # YAML reads an unquoted `>1` or `>` as the start of a text on the lines below.
+        # YAML reads an unquoted `>1` or `>` as the start of a block text on the following lines.
         raise NamedError("{} has an empty text here; put the comparison in quotes: '>= 1'")
     value = value_of(node)
     if value is None or isinstance(value, float | bool):
@@ -223,7 +223,7 @@ Flag = Annotated[bool, takes("true or false", bool)]
 Whole = Annotated[int, Field(ge=0), takes("a whole number", int)]
 Unsigned = Annotated[float, Field(ge=0), takes("a number", int, float)]
 Word = BeforeValidator(lambda node: node.text if isinstance(node, Scalar) else None)
-"""Takes a text as it was written, for a choice among words."""
+"""Accepts a text as written, for a choice among words."""
 Frozen = AfterValidator(FrozenDict)
 
 _COUNTS = [

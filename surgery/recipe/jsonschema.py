@@ -1,7 +1,7 @@
-"""The JSON schema of recipes (draft 2020-12), with all passes that are known here and their options.
+"""The JSON schema of recipes (draft 2020-12), with all known passes and their options.
 
-It is made from the models that the loader reads by, so that an editor completes what the loader accepts. A schema
-cannot say everything: whether a file is there, whether a condition can hold, only the loader knows.
+It is generated from the models of the loader, so that an editor suggests what the loader accepts. A schema cannot
+express everything: only the loader knows whether a file exists, or whether a condition can hold.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOTHING = {"type": ["object", "null"], "maxProperties": 0}
 
 
 def schema(passes: Iterable[Pass] | None = None) -> dict[str, Any]:
-    """Make the schema, with these passes, or else with all that are known."""
+    """Return the schema with these passes, or by default with all known passes."""
     known = tuple(catalog.passes().values()) if passes is None else tuple(passes)
     made = sections()
     root = _recipe(made.pop("recipe"))
@@ -44,7 +44,7 @@ def schema(passes: Iterable[Pass] | None = None) -> dict[str, Any]:
 
 
 def of_profiles() -> dict[str, Any]:
-    """Make the schema of target profiles."""
+    """Return the schema of target profiles."""
     from surgery.targets import shipped as targets
     from surgery.targets.profile import Profile
 
@@ -54,7 +54,7 @@ def of_profiles() -> dict[str, Any]:
 
 
 class _Generator(GenerateJsonSchema):
-    """Calls definitions by the names of their models, in our spelling; titles and empty defaults say nothing."""
+    """Names definitions after their models, in kebab case; omits titles and default values of None."""
 
     def normalize_name(self, name: str) -> str:
         return re.sub("(?<=[a-z])(?=[A-Z])", "-", super().normalize_name(name)).lower()
@@ -70,7 +70,7 @@ class _Generator(GenerateJsonSchema):
 
 
 def sections() -> dict[str, Any]:
-    """Describe each model, by its name; how steps and passes are named depends on the passes that there are."""
+    """Return the schema of each model by name; the names of steps and passes depend on the known passes."""
     models = (model.Recipe, model.Nested, model.PassLong, model.Use, model.Repeat)
     _, made = models_json_schema([(one, "validation") for one in models], schema_generator=_Generator)
     found: dict[str, Any] = made["$defs"]
@@ -85,12 +85,12 @@ def sections() -> dict[str, Any]:
 
 
 def defined(name: str) -> dict[str, str]:
-    """Refer to a definition."""
+    """Return a reference to a definition."""
     return {"$ref": f"#/$defs/{name}"}
 
 
 def _recipe(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Let what a recipe brings of its own decide which passes its steps may name."""
+    """Allow other pass names in the steps only if the recipe has passes of its own."""
     properties = {**body["properties"]}
     properties["steps"] = {"description": properties["steps"]["description"]}
     return {
@@ -103,7 +103,7 @@ def _recipe(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _steps(known: tuple[Pass, ...], made: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe the steps: a name alone, a name with options, and the three long forms."""
+    """Return the schemas of steps: a name alone, a name with options, and the three long forms."""
     bare = [declared for declared in known if not _required(declared)]
     short = {declared.name: {"description": declared.summary, **_short(declared)} for declared in known}
     forms = {
@@ -129,7 +129,7 @@ def _steps(known: tuple[Pass, ...], made: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _names(known: Iterable[Pass]) -> dict[str, Any]:
-    # Not of the standard, and known to editors.
+    # `enumDescriptions` is not standard, but editors support it.
     known = list(known)
     return {"enum": [one.name for one in known], "enumDescriptions": [one.summary for one in known]}
 
@@ -139,7 +139,7 @@ def _required(declared: Pass) -> list[str]:
 
 
 def _short(declared: Pass) -> Schema:
-    """Describe what is after the name of a pass."""
+    """Return the schema of the options after the name of a pass."""
     if not declared.options:
         return _NOTHING
     options = defined(f"pass:{declared.name}")
@@ -147,7 +147,7 @@ def _short(declared: Pass) -> Schema:
 
 
 def _withs(known: tuple[Pass, ...]) -> Iterable[dict[str, Any]]:
-    """Tie `with` to the pass that is next to it."""
+    """Yield conditions that tie `with` to the pass of the step."""
     for declared in known:
         if declared.options:
             then = {"properties": {"with": defined(f"pass:{declared.name}")}}
@@ -162,7 +162,7 @@ def _names_pass(name: Schema) -> dict[str, Any]:
 
 
 def _opened(steps: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe the steps once more, for recipes that bring passes of their own: any other name may be one of them."""
+    """Return the step schemas for recipes with passes of their own, which allow any other name."""
     opened = {f"{_OPEN}{name}": _referring(body, set(steps)) for name, body in steps.items()}
     any_name = {"type": "string", "pattern": f"^{NAME_PATTERN}$"}
     for name in ("pass-alone", "pass-name"):
@@ -174,7 +174,7 @@ def _opened(steps: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _referring(body: Any, names: set[str]) -> Any:
-    """Copy a schema, with references to these definitions turned to their open forms."""
+    """Return a copy of a schema, with references to these definitions replaced by their open forms."""
     if isinstance(body, list):
         return [_referring(item, names) for item in body]
     if not isinstance(body, Mapping):
@@ -185,7 +185,7 @@ def _referring(body: Any, names: set[str]) -> Any:
 
 
 def _options(known: Iterable[Pass]) -> dict[str, Any]:
-    """Describe the options of each pass that has some, and the types that these name."""
+    """Return the schemas of the options of each pass, and of the types that they refer to."""
     found: dict[str, Any] = {}
     for declared in known:
         if not declared.options:
@@ -211,7 +211,7 @@ def _options(known: Iterable[Pass]) -> dict[str, Any]:
 
 
 def option_schema(option: Option, prefix: str) -> dict[str, Any]:
-    """Describe what an option takes; what it defines next to is under `$defs`, with a prefix to the names."""
+    """Return the schema of an option; its own definitions are under `$defs`, with a prefix."""
     try:
         made = TypeAdapter(option.annotation).json_schema(ref_template=f"#/$defs/{prefix}{{model}}")
     except (PydanticSchemaGenerationError, PydanticUserError):

@@ -1,6 +1,6 @@
-"""YAML -> Recipe: read the file and those it uses, ask about plugins, then check names and options of the passes.
+"""YAML -> Recipe: read the file and the recipes it uses, check trust in plugins, then check passes and their options.
 
-Nothing is raised until everything is read, so that all mistakes come at once.
+Nothing is raised before everything is read, so that all mistakes are reported at once.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from surgery.verification.inputs.spec import FrozenDict, InputsSpec, VerifySpec
 MAX_NESTING = 8
 STREAM = "-"
 NO_PATH = "<recipe>"
-"""How messages call a text without a file."""
+"""The name of a text without a file in messages."""
 
 
 def load(path_or_name: str | Path, *, trust: bool = False, on_read: Callable[[Recipe], object] | None = None) -> Recipe:
-    """Load a recipe, by the path of its file or by the name of a shipped one; `-` is standard input.
+    """Load a recipe by the path of its file or the name of a shipped recipe; `-` is standard input.
 
-    RecipeError lists every mistake in it and in the recipes it uses. UsageError: there is no such recipe, or it wants
-    to run local code (a `.py` under `plugins`, a generator of inputs, a library of custom operators) and `trust` is
-    False; with `trust` the plugins are imported here.
+    Raises RecipeError with every mistake in it and in the recipes that it uses. Raises UsageError if the recipe does
+    not exist, or if it needs local code (a `.py` under `plugins`, a generator of inputs, a library of custom operators)
+    and `trust` is False; with `trust`, the plugins are imported here.
 
-    `on_read` is called with the recipe before its passes are looked for, which takes longest: what it says of inputs
-    and verification is known by then. It is not called where something is wrong already, or there is local code to run.
+    `on_read` is called with the recipe before its passes are looked up, which takes longest; its inputs and
+    verification are known by then. It is not called if there are mistakes already, or if there is local code to run.
     """
     draft = _draft(path_or_name)
     if on_read is not None and draft.recipe is not None and not any(part.runs_code for part in draft.all()):
@@ -59,7 +59,7 @@ def _draft(path_or_name: str | Path) -> Draft:
 def parse(text: str | bytes, path: str | Path | None = None, *, trust: bool = False) -> Recipe:
     """Read a recipe from text, as `load` does from a file.
 
-    `path` is what messages call it, and its folder is where relative paths start; it need not exist.
+    `path` is its name in messages, and the folder of `path` is the base of relative paths; it need not exist.
     """
     shown = NO_PATH if path is None else str(path)
     return _finish(_Session().text(text, None if path is None else Path(path), shown), trust)
@@ -73,7 +73,7 @@ def single_step(
     verify: VerifySpec | None = None,
     on_failure: OnFailure | None = None,
 ) -> Recipe:
-    """Make the recipe of one pass, without a file; UsageError if there is no such pass or it refuses an option."""
+    """Return the recipe of a single pass; raise UsageError if the pass does not exist or an option is invalid."""
 
     catalog.find(name).bind(options or {})
     step = PassStep(name, FrozenDict(options or {}), on_failure)
@@ -81,21 +81,21 @@ def single_step(
 
 
 class _Session:
-    """One call of `load`: the files read so far, and the chain of those being read."""
+    """One call of `load`: the files read so far, and the chain of files that are being read."""
 
     def __init__(self) -> None:
         self._done: dict[Path, Draft] = {}
         self._chain: list[tuple[Path, str]] = []
 
     def file(self, path: Path, shown: str) -> Draft:
-        """Read a file; UsageError if that cannot be."""
+        """Read a file, or return its draft if it was read before; raise UsageError if it cannot be read."""
         key = path.resolve()
         if key not in self._done:
             self._done[key] = self.text(shipped.read(path), path, shown)
         return self._done[key]
 
     def text(self, text: str | bytes, path: Path | None, shown: str) -> Draft:
-        """Read a text, in the way in which it makes most sense."""
+        """Read a text in its most plausible interpretation."""
         decoded, mistakes = decode(text) if isinstance(text, bytes) else (text, [])
         self._chain.append((Path() if path is None else path.resolve(), shown))
         try:
@@ -113,7 +113,7 @@ class _Session:
         draft.problems += [Problem(shown, *mistake) for mistake in document.mistakes]
         found = _read_root(draft, document)
         if document.repeated:
-            # Of two equal keys the first counts, and the second is read for its mistakes.
+            # Of two equal keys, the first counts, and the second is only read for its mistakes.
             for table in dict.fromkeys(document.repeated):
                 table.pairs.reverse()
             _read_root(draft, document)
@@ -122,7 +122,7 @@ class _Session:
         return draft
 
     def _use(self, draft: Draft, node: Node) -> Recipe | None:
-        """Read a nested recipe into a draft; what is wrong with it becomes wrong with the draft."""
+        """Read a nested recipe into a draft; its mistakes become mistakes of the draft."""
         if not isinstance(node, Table):
             return self._other(draft, node, read_text(node, "the name or path of a recipe"))
         inner = Draft(draft.path, draft.folder, self._use)
@@ -175,7 +175,7 @@ def _read_root(draft: Draft, document: Document) -> Any:
 
 
 def _guess_steps(draft: Draft, root: Table) -> None:
-    """Read a list under a key that does not exist, as if it were `steps`: for its mistakes only."""
+    """Read a list under an unknown key as if it were `steps`, only for its mistakes."""
     known = model.Recipe.keys()
     for key, value in root.pairs:
         name = key_text(key)
@@ -184,12 +184,12 @@ def _guess_steps(draft: Draft, root: Table) -> None:
 
 
 def _finish(draft: Draft, trust: bool) -> Recipe:
-    """Do what waits until all files are read: plugins first, since they bring passes, then names and options."""
+    """Run the checks that need all files: plugins first, because they add passes, then names and options."""
 
     drafts = draft.all()
     problems = {problem for part in drafts for problem in part.problems}
     uses = [use for part in drafts for use in part.plugins]
-    # Of a nested recipe, inputs and verify do not count: what they name is not run.
+    # `inputs` and `verify` of a nested recipe do not count: the code that they refer to is not run.
     refused = [] if trust else plugins.refusals([*uses, *draft.local])
     if refused and not problems:
         raise UsageError(plugins.wishes(refused), todo=plugins.how_to_trust())
@@ -198,7 +198,7 @@ def _finish(draft: Draft, trust: bool) -> Recipe:
     problems.update(plugins.refusal(use) for use in refused)
     for part in drafts:
         problems.update(clashes(part, catalog.passes()) if part.rules else ())
-        # A pass that is not there may be one that a plugin would have brought.
+        # An unknown pass may belong to a plugin that was not imported.
         names = not failed and not any(one in uses for one in refused)
         for use in part.passes:
             problems.update(_check(use, part.rules, names=names))

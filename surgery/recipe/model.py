@@ -1,7 +1,7 @@
 """The keys of recipes: a pydantic model for each mapping in a recipe, with a field for each key.
 
-The loader validates with these models, and the JSON schema and the reference are generated from them. Each model
-produces one of the immutable values of `schema.py`, or part of the specification of a verification.
+The loader validates with these models, and the JSON schema and the reference documentation are generated from them.
+Each model produces one of the immutable values of `schema.py`, or a part of the specification of a verification.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class When(Section):
 
     @classmethod
     def seen(cls, draft: Draft, node: Table, found: dict[str, Node]) -> None:
-        """Note the predicates, whose names are checked when all plugins are imported."""
+        """Record the predicates, whose names are checked after all plugins are imported."""
         at = found.get("predicates")
         if isinstance(at, Table):
             names = ((key_text(one), one) for one, _ in at.pairs)
@@ -76,7 +76,7 @@ class When(Section):
 
 
 def target_of(folder: Path, name: str) -> str:
-    """Return the name of a shipped target, or the path of a profile, which starts at the recipe."""
+    """Return the name of a shipped target, or the path of a profile, resolved against the folder of the recipe."""
     found = str(below(folder, name)) if name.endswith(targets.SUFFIXES) else name
     try:
         targets.find(found)
@@ -100,7 +100,7 @@ class _Expected(When):
     wanted = 'a mapping such as {ops: {Dropout: 0}, nodes: "<= 500"}'
 
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> Any:
-        """Make expectations that know their places."""
+        """Make expectations with their positions."""
         keys = [key for key, _ in node.pairs]
         keys += [key for _, inner in node.pairs if isinstance(inner, Table) for key, _ in inner.pairs]
         places = {str(key_text(key)): f"{draft.path}:{key.line}:{key.column}" for key in keys}
@@ -176,7 +176,7 @@ _Share = Annotated[
 
 
 class Baseline(Section):
-    """The figures of an earlier run, such as that of the last release, and how far those of this one may be from it."""
+    """The figures of an earlier run, such as the last release, and how much those of this run may differ."""
 
     makes = schema.Baseline
     wanted = "a mapping such as {report: last.json}"
@@ -202,7 +202,7 @@ class Baseline(Section):
     )
 
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> schema.Baseline:
-        """Make a baseline that knows the places of its bounds."""
+        """Make a baseline with the positions of its bounds."""
         places = {str(key_text(key)): f"{draft.path}:{key.line}:{key.column}" for key, _ in node.pairs}
         return schema.Baseline(**given, places=FrozenDict(places))
 
@@ -242,7 +242,7 @@ _WHEN = "Run this only if the model meets all of these conditions."
 
 class _Step(Section):
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> Any:
-        """Make a step that knows its place."""
+        """Make a step with its position."""
         return self.makes(**given, line=node.line, column=node.column, path=draft.path)
 
 
@@ -265,7 +265,7 @@ class PassLong(_Step):
 
     @classmethod
     def seen(cls, draft: Draft, node: Table, found: dict[str, Node]) -> None:
-        """Note the pass, whose name and options are checked when all passes are known."""
+        """Record the pass, whose name and options are checked when all passes are known."""
         at = found.get("pass")
         name = value_of(at) if at is not None else None
         if at is not None and isinstance(name, str) and name.strip():
@@ -273,7 +273,7 @@ class PassLong(_Step):
             draft.passes.append(PassUse(draft.path, name.rstrip("\n"), values, node, at, keys))
 
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> Any:
-        """Make the step, with the pass itself where a rule of the recipe makes it."""
+        """Make the step, with the pass itself if it comes from a rule of the recipe."""
         rule = draft.rules.get(given["name"])
         return super().made(draft, node, {**given, "declared": rule.made if rule else None})
 
@@ -343,7 +343,7 @@ def _output(name: str) -> str:
 
 
 class Recipe(Section):
-    """A recipe. Its rules are read before its steps, which name them."""
+    """A recipe. Its rules are read before its steps, which refer to them."""
 
     makes = schema.Recipe
     needs: ClassVar = {"steps": "a recipe needs 'steps', a list of passes"}
@@ -390,7 +390,7 @@ class Recipe(Section):
     provenance: Flag = key("Whether the output carries a provenance statement in its metadata. The default is true.")
 
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> schema.Recipe:
-        """Make the recipe, called after its file if it has no name."""
+        """Make the recipe, named after its file if it has no name."""
         accuracy, calibration = given.pop("accuracy", None), given.pop("calibration", None)
         if accuracy is not None:
             given["verify"] = replace(given.get("verify", VerifySpec()), accuracy=accuracy)
@@ -400,9 +400,9 @@ class Recipe(Section):
 
 
 BRINGS_PASSES = ("plugins", "rules")
-"""The keys of a recipe by which it may name passes that nobody knows before it is loaded."""
+"""The keys of a recipe that may add passes which are unknown before it is loaded."""
 NESTED = ("name", "about", "rules", "on_failure", "steps", "expect")
-"""The fields that count of a recipe that another one uses."""
+"""The fields of a recipe that count if another recipe uses it."""
 _NESTED: Any = {name: (field.annotation, field) for name, field in Recipe.model_fields.items() if name in NESTED}
 
 

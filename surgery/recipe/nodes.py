@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-# The core schema of YAML 1.2.2, section 10.3.2. Underscores, `yes`, `on`, 0777 and 1:30 are text or decimal there.
+# The core schema of YAML 1.2.2, section 10.3.2, where underscores, `yes`, `on`, 0777 and 1:30 are text or decimal.
 _NULL = re.compile(r"~|null|Null|NULL|")
 _TRUE = re.compile(r"true|True|TRUE")
 _FALSE = re.compile(r"false|False|FALSE")
@@ -18,13 +18,13 @@ _INFINITY = re.compile(r"[-+]?\.(inf|Inf|INF)")
 _NAN = re.compile(r"\.(nan|NaN|NAN)")
 
 SHOWN = 40
-"""So many characters of a text are quoted in a message."""
+"""Maximum number of characters of a text that are quoted in a message."""
 
 _LONGEST = 300
 
 
 def resolve(text: str) -> str | int | float | bool | None:
-    """Give the value of a plain scalar as YAML 1.2 reads it."""
+    """Return the value of a plain scalar according to YAML 1.2."""
     if _NULL.fullmatch(text):
         return None
     if _TRUE.fullmatch(text) or _FALSE.fullmatch(text):
@@ -38,22 +38,22 @@ def resolve(text: str) -> str | int | float | bool | None:
 
 
 def one_line(text: str, longest: int = _LONGEST) -> str:
-    """Keep a message on one line, whatever the user's text in it, and bounded."""
+    """Return a message on one line, with limited length, whatever user text it contains."""
     shown = "".join(char if char.isprintable() else " " for char in text[: longest + 1])
     return shown if len(text) <= longest else f"{shown[:longest]}…"
 
 
 def quoted(text: str) -> str:
-    """Put a text of the user into a message."""
+    """Return a text of the user in quotes, for a message."""
     return f"'{one_line(text, SHOWN)}'"
 
 
 @dataclass(eq=False)
 class Node:
-    """Something at a place; `line` and `column` count from 1, the column in characters.
+    """A node with a position; `line` and `column` count from 1, the column in characters.
 
-    `size` is the number of nodes in it and `height` their greatest nesting, aliases expanded. `open` says that a syntax
-    error cut it short, so that what is missing in it is no mistake of its own.
+    `size` is its number of nodes and `height` their maximum nesting, with aliases expanded. `open` says that a syntax
+    error truncated it, so that missing parts are not mistakes of their own.
     """
 
     line: int
@@ -65,15 +65,15 @@ class Node:
 
 @dataclass(eq=False)
 class Scalar(Node):
-    """A text, number, bool or null; `text` is how it was written, `styled` whether in quotes or as a block."""
+    """A text, number, bool or null; `text` is its written form, `styled` whether it is quoted or a block."""
 
     value: str | int | float | bool | None
     text: str
     styled: bool = False
     style: str | None = None
-    """The mark of a text in quotes (' or ") or a block (| or >)."""
+    """The mark of a quoted text (' or ") or a block (| or >)."""
     source: tuple[str, ...] = ()
-    """The lines of the file that it is in, from the one where it begins."""
+    """The lines of the file that contain it, from the line where it begins."""
 
 
 @dataclass(eq=False)
@@ -85,13 +85,13 @@ class Listing(Node):
 
 @dataclass(eq=False)
 class Table(Node):
-    """A YAML mapping with its pairs in order, those with a duplicate key included."""
+    """A YAML mapping with its pairs in order, including those with a duplicate key."""
 
     pairs: list[tuple[Node, Node]] = field(default_factory=list)
 
 
 def describe(node: Node) -> str:
-    """Say what a value is, in a message."""
+    """Return a description of a value for a message."""
     if isinstance(node, Listing):
         return "a list"
     if not isinstance(node, Scalar):
@@ -102,17 +102,17 @@ def describe(node: Node) -> str:
 
 
 def is_null(node: Node) -> bool:
-    """Say whether nothing was written."""
+    """Return whether a value is null or missing."""
     return isinstance(node, Scalar) and node.value is None
 
 
 def key_text(node: Node) -> str | None:
-    """Give a key that is text."""
+    """Return the text of a key; None if it is not text."""
     return node.value if isinstance(node, Scalar) and isinstance(node.value, str) else None
 
 
 def plain(node: Node) -> Any:
-    """Give a value as Python has it; the first of two equal keys counts."""
+    """Return a node as a plain Python value; the first of two equal keys counts."""
     if isinstance(node, Scalar):
         return node.value
     if isinstance(node, Listing):

@@ -10,13 +10,13 @@ from pathlib import Path
 def configuration_folder() -> Path:
     """Return the folder of the user's configuration, which need not exist."""
     given = os.environ.get("XDG_CONFIG_HOME", "")
-    # The rule of the XDG base directories: a relative path there is ignored.
+    # According to the XDG base directory specification, a relative path is ignored.
     home = Path(given) if Path(given).is_absolute() else Path.home() / ".config"
     return home / "surgery"
 
 
 def below(folder: Path, name: str) -> Path:
-    """Resolve a path of a recipe against its folder, and shorten `a/../b` where no link makes that wrong."""
+    """Resolve a path of a recipe against its folder, and shorten `a/../b` unless a symbolic link makes that wrong."""
     joined = folder / name
     short = Path(os.path.normpath(joined))
     try:
@@ -26,7 +26,7 @@ def below(folder: Path, name: str) -> Path:
 
 
 def mode(path: Path) -> int:
-    """Give the mode bits of what is there, 0 for nothing; a name that no file can have is nothing."""
+    """Return the mode bits of a path; 0 if nothing exists there, or if the name is invalid."""
     try:
         return path.stat().st_mode
     except (OSError, ValueError):
@@ -34,5 +34,5 @@ def mode(path: Path) -> int:
 
 
 def is_file(path: Path) -> bool:
-    """Say whether a regular file is there."""
+    """Return whether a path is a regular file."""
     return stat.S_ISREG(mode(path))

@@ -1,8 +1,8 @@
 """Plugins and other code of a recipe: lookup, trust checks, import.
 
-A recipe is data until it names Python or a native library. A local file is run only if the caller trusts it; an
-installed package is trusted already, since somebody installed it. Trust is given for one call, or permanently in the
-user's configuration.
+A recipe is data unless it refers to Python code or a native library. A local file is run only if the caller trusts it;
+an installed package is trusted already, because it was installed on purpose. Trust is given for one call, or
+permanently in the user's configuration.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from surgery.registry.catalog import catalog
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 PATTERN = rf"^{_MODULE.pattern}$|\.py$"
-"""How a plugin is named, for the JSON schema."""
+"""The pattern of plugin names, for the JSON schema."""
 LONGEST = 1000
-"""So many characters may a message have that names files: a path can be long."""
+"""Maximum number of characters of a message with file names, because paths can be long."""
 
 
 def read_plugin(node: Node, draft: Draft) -> str:
-    """Read one plugin: a module by name, or a `.py` file by path, which is resolved against the recipe's folder."""
+    """Read one plugin: the name of a module, or the path of a `.py` file, resolved against the recipe's folder."""
     text = read_text(node, "the names of modules and the paths of .py files")
     is_path = text.endswith(".py")
     target = str(below(draft.folder, text)) if is_path else text
@@ -41,7 +41,7 @@ def read_plugin(node: Node, draft: Draft) -> str:
 
 
 def read_local(node: Node, draft: Draft, text: str, verb: str) -> Path:
-    """Find a file of code, against the recipe's folder, and note that the recipe wants to run or load it."""
+    """Return the path of a code file, resolved against the recipe's folder, and record that the recipe needs it."""
     path = below(draft.folder, text)
     if not is_file(path):
         raise ValueError(f"no file {quoted(text)} in the recipe's folder")
@@ -50,7 +50,7 @@ def read_local(node: Node, draft: Draft, text: str, verb: str) -> Path:
 
 
 def local_code(use: PluginUse) -> Path | None:
-    """Give what a plugin would run if nobody installed it: a file, or a package in the current folder."""
+    """Return the code of a plugin that is not installed: a file, or a package in the current folder; otherwise None."""
     if use.verb == "load" or use.target.endswith(".py"):
         return Path(use.target)
     try:
@@ -59,21 +59,21 @@ def local_code(use: PluginUse) -> Path | None:
         return None
     if spec is None:
         return None
-    # A package is its folder: the hash of one file would say nothing about the others.
+    # A package is identified by its folder: the hash of one file would not cover the others.
     places = [*(spec.submodule_search_locations or []), *([spec.origin] if spec.origin and spec.has_location else [])]
     here = Path.cwd().resolve()
     return next((Path(place) for place in places if Path(place).resolve().parent == here), None)
 
 
 def refusals(uses: Sequence[PluginUse]) -> list[PluginUse]:
-    """List the plugins that need the caller's trust and are not in the list of the user's configuration."""
+    """List the plugins that need the caller's trust and are not trusted in the user's configuration."""
     local = [(use, path) for use in uses if (path := local_code(use)) is not None]
     entries = trust.entries() if local else ()
     return [use for use, path in local if not trust.trusted(path, entries)]
 
 
 def wants(use: PluginUse) -> str:
-    """Say what a recipe wants to run: the file, and the hash by which it can be recognised."""
+    """Return the message about the code that a recipe wants to run: the file, and its hash."""
     path = local_code(use)
     if path is None:
         return f"wants to {use.verb} {use.text}"
@@ -85,22 +85,22 @@ def wants(use: PluginUse) -> str:
 
 
 def how_to_trust() -> str:
-    """Say both ways to trust local code."""
+    """Return the message about the two ways to trust local code."""
     return f"if you trust it, pass --trust, or add it to the list 'trust' in {trust.config_file()}"
 
 
 def wishes(uses: Sequence[PluginUse]) -> str:
-    """Say which recipe wants to run what."""
+    """Return the message about the code that each recipe wants to run."""
     return ", ".join(f"{use.path} {wants(use)}" for use in uses)
 
 
 def refusal(use: PluginUse) -> Problem:
-    """Make a mistake of code that is not trusted, for a recipe that has others."""
+    """Return untrusted code as a mistake, for a recipe with other mistakes."""
     return problem(use, f"the recipe {wants(use)}; {how_to_trust()}")
 
 
 def import_plugins(uses: Sequence[PluginUse]) -> list[Problem]:
-    """Import plugins, so that their passes are known; what goes wrong is a mistake at the place that names them."""
+    """Import plugins, so that their passes are known; return failures as mistakes at the position of the plugin."""
 
     problems = []
     for use in uses:
@@ -114,5 +114,5 @@ def import_plugins(uses: Sequence[PluginUse]) -> list[Problem]:
 
 
 def problem(use: PluginUse, message: str) -> Problem:
-    """Make a mistake of a plugin, at the place that names it."""
+    """Return a mistake at the position of a plugin."""
     return Problem(use.path, use.at.line, use.at.column, one_line(message, LONGEST))

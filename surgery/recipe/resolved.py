@@ -1,7 +1,7 @@
 """A resolved recipe: nested recipes inlined, defaults filled in.
 
-What comes out is a recipe that means the same. Its paths are absolute, so that it may be saved anywhere; where each
-pass comes from is in comments.
+The result is an equivalent recipe. Its paths are absolute, so that it may be saved anywhere; comments name the origin
+of each external pass.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from surgery.verification.inputs.spec import AccuracySpec, InputsSpec, MetricSpe
 
 
 def data(recipe: Recipe) -> dict[str, Any]:
-    """Give a recipe as plain values, for JSON."""
+    """Return a recipe as plain values, for JSON."""
     return dict(bare(given(_recipe(recipe))))
 
 
 def text(recipe: Recipe) -> str:
-    """Write a recipe as YAML."""
+    """Return a recipe as YAML."""
     source = f"From {recipe.path}. " if recipe.path is not None else ""
     head = f"{source}Nested recipes are written out and defaults filled in; the origin of external passes is noted."
     return written(_recipe(recipe), head)
 
 
 def brief(recipe: Recipe, head: str = "") -> str:
-    """Write a recipe as YAML with what was given only; nested recipes that have a file are named."""
+    """Return a recipe as YAML without defaults; nested recipes with a file are referenced by name or path."""
     usual, spec = VerifySpec(), recipe.verify
     verify = {name: value for name, value in _verify(spec).items() if getattr(spec, name) != getattr(usual, name)}
     steps = [_step(step, is_brief=True) for step in recipe.steps]
@@ -76,7 +76,7 @@ def _verify(spec: VerifySpec) -> dict[str, Any]:
 
 
 def _accuracy(spec: AccuracySpec) -> dict[str, Any]:
-    """Give the budget, by output, and the inputs that it is measured on."""
+    """Return the budget, by output, and the inputs on which it is measured."""
     if spec == AccuracySpec():
         return {}
     limits, metric = budget.by_output(spec.limits), _metric(spec.metric)
@@ -97,7 +97,7 @@ def _samples(spec: SampleSpec) -> dict[str, Any]:
 
 
 def _plugins(recipe: Recipe) -> Iterator[str]:
-    """List the plugins of a recipe and of those in it: a recipe that is written out has none of its own."""
+    """Yield the plugins of a recipe and of its nested recipes, because inlined recipes have none of their own."""
     yield from (str(Path(name).absolute()) if name.endswith(".py") else name for name in recipe.plugins)
     waiting = [*recipe.steps]
     while waiting:
@@ -166,5 +166,5 @@ def _inputs(inputs: InputsSpec) -> dict[str, Any]:
 
 
 def _plain(spec: Any) -> dict[str, Any]:
-    """Give the fields of a part of a recipe by their names, which are its keys."""
+    """Return the fields of a part of a recipe by name, which are also its keys."""
     return {} if spec is None else given({one.name: getattr(spec, one.name) for one in fields(spec) if one.compare})

@@ -1,4 +1,4 @@
-"""The rules of a recipe: passes in ONNX text. Read here into `surgery.patterns.rule.Rule`, and checked at once."""
+"""The rules of a recipe: passes in ONNX text, read into `surgery.patterns.rule.Rule` and checked immediately."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _BLOCK = "write '|' after the key and one node on each line below"
 
 @dataclass(frozen=True)
 class RulePass(Pass):
-    """The pass that a rule makes. It belongs to the recipe, is data, and so runs as the engine's own passes do."""
+    """The pass of a rule. It belongs to the recipe and is data, so it runs like the engine's own passes."""
 
     @property
     def rule(self) -> Rewriting:
@@ -53,7 +53,7 @@ class RulePass(Pass):
 
     @property
     def written(self) -> dict[str, Any]:
-        """What a recipe says to make this rule, by the keys of `Rule`."""
+        """The rule in the form of a recipe, by the keys of `Rule`."""
         rule = self.rule
         said = {
             "about": rule.about,
@@ -69,12 +69,12 @@ class RulePass(Pass):
 
     @property
     def doc(self) -> str:
-        """What the rule says about itself."""
+        """The description of the rule."""
         return self.rule.about
 
     @property
     def example(self) -> str | None:
-        """Nothing: a rule has no docstring."""
+        """None, because a rule has no docstring."""
         return None
 
     @property
@@ -84,22 +84,22 @@ class RulePass(Pass):
 
     @property
     def origin(self) -> str:
-        """The recipe that the rule is in."""
+        """The recipe that contains the rule."""
         return self.declared_at.rpartition(":")[0]
 
     @property
     def options(self) -> tuple[Option, ...]:
-        """Nothing: what a rule says is fixed."""
+        """Empty, because a rule has no options."""
         return ()
 
     @property
     def theme(self) -> str:
-        """Where it comes from."""
+        """The origin of the rule."""
         return self.origin
 
     @property
     def is_standard(self) -> bool:
-        """Whether it needs no containment: the engine alone does what a rule says."""
+        """Whether it needs no containment: always true, because only the engine applies a rule."""
         return True
 
 
@@ -110,7 +110,7 @@ def _functions(node: Node, _: Draft) -> Scalar:
 
 
 def _nodes(node: Node, draft: Draft) -> Scalar:
-    """Take nodes as ONNX text; what YAML has joined into one line is no mistake in it."""
+    """Read nodes as ONNX text; report lines that YAML has joined into one."""
     found = _functions(node, draft)
     if blocks.runs_together(found):
         raise NamedError(f"the lines of {{}} run together here; {_BLOCK}")
@@ -118,7 +118,7 @@ def _nodes(node: Node, draft: Draft) -> Scalar:
 
 
 def _conditions(node: Node, draft: Draft) -> tuple[tuple[Scalar, str], ...]:
-    """Read conditions: texts, or mappings of a condition to a reason."""
+    """Read conditions: texts, or mappings from conditions to reasons."""
     found: list[tuple[Scalar, str]] = []
     for item in items(node):
         for condition, reason in item.pairs if isinstance(item, Table) else [(item, None)]:
@@ -159,7 +159,7 @@ _Condition = Line | dict[str, Line]
 
 
 class Rule(Section):
-    """One rule. Texts are kept as nodes, for the places of mistakes in them."""
+    """One rule. Texts are kept as nodes, for the positions of mistakes in them."""
 
     wanted = "a mapping with 'match' and 'emit'"
     checks_rest = True
@@ -190,7 +190,7 @@ class Rule(Section):
 
 
 def read_rules(node: Node, draft: Draft) -> FrozenDict[str, Pass]:
-    """Read all rules; one with mistakes is known by its name and has no pass."""
+    """Read all rules; a rule with mistakes is recorded by name but has no pass."""
     if not isinstance(node, Table):
         raise TakesError("a mapping of names to rules")
     for at, value in node.pairs:
@@ -252,7 +252,7 @@ def _checked(
 
 
 def clashes(draft: Draft, known: Mapping[str, Pass]) -> Iterator[Problem]:
-    """Yield the rules whose names other passes have."""
+    """Yield mistakes for rules whose names other passes have."""
     for use in draft.rules.values():
         if use.name in known:
             other = known[use.name].origin
@@ -261,7 +261,7 @@ def clashes(draft: Draft, known: Mapping[str, Pass]) -> Iterator[Problem]:
 
 
 def unused(draft: Draft) -> Iterator[Problem]:
-    """Yield the rules that no step uses: no other recipe can, so that they are a slip or left over."""
+    """Yield mistakes for rules that no step uses: no other recipe can use them, so they are an oversight."""
     used = {use.name for use in draft.passes}
     for use in draft.rules.values():
         if use.name not in used:

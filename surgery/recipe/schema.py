@@ -1,7 +1,7 @@
 """Recipes as immutable values. Light to import: no YAML, no validation, no pydantic.
 
-`surgery.recipe.load` builds these from YAML and guarantees what the fields say here; code that builds them itself
-(`surgery run`, tests) gives the same guarantees.
+`surgery.recipe.load` builds these from YAML and guarantees the documented properties of the fields; other code that
+builds them (`surgery run`, tests) must guarantee the same.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ ON_FAILURE = get_args(OnFailure)
 KINDS = ("pass", "use", "repeat")
 STEP_KEYS = ("with", "when", "on_failure", "expect")
 WORDS = (*KINDS, *STEP_KEYS, "steps")
-"""What cannot be the name of a pass in a step."""
+"""Words that cannot be the name of a pass in a step."""
 UNTIL_STABLE = "until-stable"
 
 OUTPUT_FIELDS = ("stem", "sha256:12")
-"""What may be in braces in `output`: the model's file name without its suffix, and so many digits of its digest."""
+"""The fields in braces in `output`: the model's file name without its suffix, and 12 digits of the output's digest."""
 OUTPUT_FIELD = r"stem|sha256(:(8|9|[1-5][0-9]|6[0-4]))?"
 
 
 @dataclass(frozen=True)
 class When:
-    """Conditions on the model as it is before a step; the step runs if all of them hold."""
+    """Conditions on the model before a step; the step runs if all of them hold."""
 
     ops: Mapping[str, Comparison] = field(default_factory=FrozenDict)
     nodes: Comparison | None = None
@@ -46,10 +46,10 @@ class When:
 
 @dataclass(frozen=True)
 class Expect:
-    """What must hold of the model after a step, or after the recipe.
+    """Expectations of the model after a step, or after the recipe.
 
-    `sites` is for a step only; `speed`, the least speed relative to the original, for a recipe only. `target` names a
-    runtime that must run all of the model, as `Recipe.target` does.
+    `sites` is only for a step; `speed`, the minimum speed relative to the original, is only for a recipe. `target` is a
+    runtime that must run the whole model, in the form of `Recipe.target`.
     """
 
     ops: Mapping[str, Comparison] = field(default_factory=FrozenDict)
@@ -61,10 +61,10 @@ class Expect:
     speed: float | None = None
     target: str | None = None
     places: Mapping[str, str] = field(default_factory=FrozenDict, compare=False)
-    """The place of each key, and of each operator of `ops`, as `path:line:column`, both from 1."""
+    """The position of each key, and of each operator in `ops`, as `path:line:column`, counted from 1."""
 
     def where(self, what: str) -> str:
-        """Return the place of an expectation in words, which begin with its key or operator."""
+        """Return the position of an expectation, given its text, which begins with its key or operator."""
         return self.places.get(what.partition(":")[0], "")
 
 
@@ -73,7 +73,7 @@ Bound = Literal["<", "<=", ">", ">="]
 
 @dataclass(frozen=True)
 class Share:
-    """A bound on a figure as a multiple of an earlier one: an operator and the factor."""
+    """A bound on a figure as a multiple of an earlier figure: an operator and a factor."""
 
     op: Bound
     factor: float
@@ -89,9 +89,9 @@ class Share:
 
 @dataclass(frozen=True)
 class Baseline:
-    """Bounds on the figures of a run by those of an earlier one, whose `report` it is; None for what is not compared.
+    """Bounds on the figures of a run relative to an earlier run with this `report`; None for figures not compared.
 
-    Without bounds of one's own, a model of twice the nodes or bytes fails.
+    By default, a model with twice the nodes or bytes fails.
     """
 
     report: Path
@@ -100,21 +100,21 @@ class Baseline:
     tolerance: Share | None = None
     speed: Share | None = None
     places: Mapping[str, str] = field(default_factory=FrozenDict, compare=False)
-    """The place of each key as `path:line:column`."""
+    """The position of each key as `path:line:column`."""
 
     def bounds(self) -> dict[str, Share | None]:
-        """Return the bounds by the names of the figures."""
+        """Return the bounds by name of the figure."""
         return {"nodes": self.nodes, "bytes": self.bytes, "tolerance": self.tolerance, "speed": self.speed}
 
     def where(self, what: str) -> str:
-        """Return the place of a bound in words, which begin with `baseline` and its key."""
+        """Return the position of a bound, given its text, which begins with `baseline` and its key."""
         key = what.partition(":")[0].rpartition(" ")[2]
         return self.places.get(key) or self.places.get("report", "")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Placed:
-    """Where a step stands, for messages; two equal steps may be in different places."""
+    """The position of a step, for messages; it does not count for equality."""
 
     when: When | None = None
     line: int = field(default=1, compare=False)
@@ -123,16 +123,16 @@ class _Placed:
 
     @property
     def where(self) -> str:
-        """The place as `path:line:column`, both from 1."""
+        """The position as `path:line:column`, counted from 1."""
         return f"{self.path}:{self.line}:{self.column}"
 
 
 @dataclass(frozen=True)
 class PassStep(_Placed):
-    """Run one pass. `options` stand as they were given; `Pass.bind` converts them.
+    """Run one pass. `options` are as given; `Pass.bind` converts them.
 
-    `declared` is the pass itself where it belongs to the recipe, made from one of its rules; the name of any other is
-    looked up in the registry. An `on_failure` of None leaves it to the recipe, see `surgery.recipe.failing`.
+    `declared` is the pass itself if it is made from a rule of the recipe; other passes are looked up by name in the
+    registry. If `on_failure` is None, the recipe decides, see `surgery.recipe.failing`.
     """
 
     name: str
@@ -142,21 +142,21 @@ class PassStep(_Placed):
     declared: Pass | None = None
 
     def find(self) -> Pass:
-        """Return the pass to run; UsageError if there is none of that name."""
+        """Return the pass to run; raise UsageError if there is none with this name."""
         from surgery.registry.catalog import catalog
 
         return self.declared if self.declared is not None else catalog.find(self.name)
 
     def bind(self) -> dict[str, Any]:
-        """Convert the options; files are named from the folder of the recipe."""
+        """Convert the options; file paths are relative to the folder of the recipe."""
         return self.find().bind(self.options, Path(self.path).parent if self.path else Path())
 
 
 @dataclass(frozen=True)
 class RepeatStep(_Placed):
-    """Run steps several times: `times` rounds, or with None until a round changes nothing.
+    """Run steps several times: `times` rounds, or if None, until a round changes nothing.
 
-    `on_failure` is what the recipe says, for rounds that do not end; a recipe has no such key here.
+    `on_failure` is that of the recipe, for rounds that do not end; the step has no such key.
     """
 
     times: int | None
@@ -164,7 +164,7 @@ class RepeatStep(_Placed):
     on_failure: OnFailure | None = None
 
     def with_steps(self, steps: tuple[Step, ...]) -> RepeatStep:
-        """Return the same with other steps."""
+        """Return a copy with other steps."""
         return replace(self, steps=steps)
 
 
@@ -172,20 +172,20 @@ class RepeatStep(_Placed):
 class UseStep(_Placed):
     """Run the steps of another recipe.
 
-    Of that recipe `steps` and `expect` count, and `on_failure` where no recipe around it has one. Its `model`,
-    `inputs`, `verify` and `output` were checked and are ignored: the outer recipe says what is rewritten and how it is
-    verified.
+    Only `steps` and `expect` of that recipe count, and `on_failure` if no enclosing recipe has one. Its `model`,
+    `inputs`, `verify` and `output` were checked and are ignored: the outer recipe determines what is rewritten and how
+    it is verified.
     """
 
     recipe: Recipe
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The steps of that recipe."""
+        """The steps of the other recipe."""
         return self.recipe.steps
 
     def with_steps(self, steps: tuple[Step, ...]) -> UseStep:
-        """Return the same with other steps."""
+        """Return a copy with other steps."""
         return replace(self, recipe=replace(self.recipe, steps=steps))
 
 
@@ -199,7 +199,7 @@ def pass_steps(steps: tuple[Step, ...]) -> Iterator[PassStep]:
 
 
 def with_pass_steps(steps: tuple[Step, ...], change: Callable[[PassStep], PassStep | None]) -> tuple[Step, ...]:
-    """Return steps in which each step that runs a pass is what `change` makes of it, in order; None leaves it out."""
+    """Return steps with each pass step replaced by the result of `change`, in order; None removes the step."""
     found = (
         change(step) if isinstance(step, PassStep) else step.with_steps(with_pass_steps(step.steps, change))
         for step in steps
@@ -209,10 +209,10 @@ def with_pass_steps(steps: tuple[Step, ...], change: Callable[[PassStep], PassSt
 
 @dataclass(frozen=True)
 class Recipe:
-    """One recipe. Relative paths in it were resolved against its folder; `path` is None when it has no file.
+    """One recipe. Relative paths in it were resolved against its folder; `path` is None if it has no file.
 
-    `on_failure` holds for the steps that say nothing of it; None leaves it to the recipe that uses this one. `target`
-    is the name of a shipped target, or the path of a profile. With `provenance`, outputs carry a statement of it.
+    `on_failure` applies to steps without their own; if None, the recipe that uses this one decides. `target` is the
+    name of a shipped target, or the path of a profile. With `provenance`, outputs include a provenance statement.
     """
 
     name: str
@@ -233,7 +233,7 @@ class Recipe:
 
     @property
     def profile(self) -> Target:
-        """What its target runs."""
+        """The profile of its target."""
         from surgery.targets import shipped
 
         return shipped.find(self.target)

@@ -1,4 +1,4 @@
-"""A YAML file with one section, such as a mapping of names: read as recipes are, with all mistakes at once."""
+"""A YAML file with one section, such as a mapping of names, read like a recipe, with all mistakes at once."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from surgery.recipe.source import decode, documents
 
 
 def read_section(path: Path, section: type[Section], what: str, needs: str) -> Any:
-    """Return what the section of a file makes; `what` is what messages call it, `needs` a key that it cannot lack.
+    """Return the value of the section of a file; `what` is its name in messages, and `needs` a required key.
 
-    Raises UsageError when the file cannot be read, RecipeError with all mistakes in it, also when it is empty.
+    Raises UsageError if the file cannot be read, and RecipeError with all mistakes in it, or if it is empty.
     """
     try:
         data = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Recipe lookup: shipped ones and those of installed packages by name, files by path."""
+"""Recipe lookup: shipped recipes and those of installed packages by name, files by path."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from surgery.targets import entry_points
 MAX_BYTES = 128 * 1024
 SUFFIXES = (".yaml", ".yml")
 ENTRY_POINTS = "surgery.recipes"
-"""The group of entry points by which packages add recipes: each names a package with YAML files."""
+"""The group of entry points with which packages add recipes: each refers to a package with YAML files."""
 
 
 def folder() -> Path:
-    """Give the folder of the shipped recipes."""
+    """Return the folder of the shipped recipes."""
     return Path(str(importlib.resources.files("surgery.recipes")))
 
 
 def names() -> tuple[str, ...]:
-    """List the shipped recipes by name, and those that installed packages add."""
+    """List the names of the shipped recipes, and of those that installed packages add."""
     return tuple(sorted({*_own(), *entry_points.files(ENTRY_POINTS)}))
 
 
 def _own() -> frozenset[str]:
-    """Return the shipped recipes. A package cannot take their names."""
+    """Return the names of the shipped recipes, which packages cannot override."""
     return frozenset(path.stem for path in folder().glob("*.yaml"))
 
 
 def locate(text: str, base: Path) -> Path:
-    """Give the path of a recipe: a shipped one if `text` is its name, else a file, relative to `base`.
+    """Return the path of a recipe: a shipped one if `text` is its name, or else a file, relative to `base`.
 
-    A word without dot and slash is a name first; `./tidy` is always a file. UsageError suggests a near one.
+    Names take precedence over files; `./tidy` is always a file. Raises UsageError with a suggestion if it is not found.
     """
     if text in names():
         return folder() / f"{text}.yaml" if text in _own() else entry_points.files(ENTRY_POINTS)[text]
@@ -69,7 +69,7 @@ def _neighbours(path: Path) -> list[Path]:
 
 
 def read(path: Path) -> bytes:
-    """Read the file of a recipe; UsageError says why that cannot be."""
+    """Read the file of a recipe; raise UsageError if it cannot be read."""
     if path.suffix == ".onnx":
         raise UsageError(f"'{path}' is a model, not a recipe", todo="the recipe comes first, then the model")
     try:
@@ -80,7 +80,7 @@ def read(path: Path) -> bytes:
 
 
 def read_stream(file: BinaryIO, name: str) -> bytes:
-    """Read a recipe from an open file; UsageError if it is too large to be one."""
+    """Read a recipe from an open file; raise UsageError if it is too large."""
     data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise UsageError(f"{name} is too large for a recipe (more than {MAX_BYTES // 1024} KiB)")

@@ -1,4 +1,4 @@
-"""The bytes of a recipe -> documents to choose from: encoding, control characters, tabs in the indentation."""
+"""The bytes of a recipe -> alternative documents: encoding, control characters, tabs in the indentation."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterator
 
 from surgery.recipe.compose import Document, compose
 
-# Everything that YAML 1.2 does not call printable (section 5.1), and marks that it does not call line breaks.
+# Characters that are not printable in YAML 1.2 (section 5.1), and marks that are not line breaks there.
 _UNPRINTABLE = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 _NO_BREAKS = str.maketrans("\x85\u2028\u2029", "   ")
 _SHOWN = 5
 _TAB = "a tab in the indentation; use spaces"
-# What a tab of an indentation may stand for: so many spaces each, or the indentation of a neighbouring line.
+# Interpretations of a tab in the indentation: this many spaces, or the indentation of an adjacent line.
 _GUESSES = (2, 4, 8, "above", "below", 1)
 
 
 def decode(data: bytes) -> tuple[str, list[tuple[int, int, str]]]:
-    """Turn the bytes of a file into text; what is no text is replaced and reported as (line, column, message)."""
+    """Decode the bytes of a file; invalid bytes are replaced and reported as (line, column, message)."""
     if b"\0" in data:
         return "", [(1, 1, "this is not a text file; a recipe is YAML in UTF-8")]
     try:
@@ -30,9 +30,9 @@ def decode(data: bytes) -> tuple[str, list[tuple[int, int, str]]]:
 
 
 def documents(text: str) -> Iterator[Document]:
-    """Read a text in each way it may be meant: one way, or several if tabs make its indentation unsure.
+    """Yield the interpretations of a text: one, or several if tabs make its indentation ambiguous.
 
-    The best is the one with the lowest penalty and then the fewest mistakes.
+    The best is the one with the lowest penalty, and then the fewest mistakes.
     """
     text, mistakes = _clean(text)
     document = compose(text)
@@ -57,7 +57,7 @@ def _clean(text: str) -> tuple[str, list[tuple[int, int, str]]]:
 
 
 def _indentation_tabs(text: str) -> dict[int, str]:
-    """Find the lines with a tab in their indentation, blank lines and comments aside: line -> indentation."""
+    """Return the lines with a tab in their indentation, except blank lines and comments: line -> indentation."""
     found = {}
     for number, line in enumerate(text.split("\n"), 1):
         indentation = line[: len(line) - len(line.lstrip(" \t"))]
@@ -78,7 +78,7 @@ def _with_spaces(text: str, tabs: dict[int, str], guess: int | str) -> Document:
     for number, indentation in tabs.items():
         if _is_mistake(document, number, indentation):
             document.mistakes.append((number, indentation.index("\t") + 1, _TAB))
-    # Worst is a syntax error, then a list item or key that became part of the text above it.
+    # A syntax error is worst, then a list item or key that became part of the text above it.
     absorbed = sum(any(first <= number <= last for first, last in document.plain) for number in tabs)
     document.penalty = absorbed + (len(tabs) + 1) * document.broken
     return document
@@ -96,7 +96,7 @@ def _spaces(lines: list[str], number: int, indentation: str, guess: int | str) -
 
 
 def _is_mistake(document: Document, number: int, indentation: str) -> bool:
-    """Say whether the tab in that line is a mistake: in a text it is content, between brackets a blank."""
+    """Return whether a tab in a line is a mistake: in a text it is content, and between brackets a space."""
     for first, last, block in document.exempt:
         if first <= number <= last and not (block and indentation.startswith("\t")):
             return False

@@ -1,11 +1,11 @@
-"""Suggestions for misspelt names."""
+"""Suggestions for misspelled names."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-# What people write for a key, coming from elsewhere, and no spelling aid would find.
+# Names of keys in other tools, which are too different for similarity search.
 _ALSO = {
     "passes": "steps",
     "pipeline": "steps",
@@ -21,7 +21,7 @@ _ALSO = {
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Give the known name that is most like this one, if one is."""
+    """Return the known name that is most similar to this one, or None."""
     known = list(known)
     if _ALSO.get(name) in known:
         return _ALSO[name]
@@ -33,6 +33,6 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def meant(name: object, known: Iterable[str]) -> str:
-    """Write the end of a message that suggests a known name; empty if none is like this one."""
+    """Return the end of a message that suggests a known name; empty if none is similar."""
     near = nearest(name, known) if isinstance(name, str) else None
     return f"; did you mean '{near}'?" if near else ""

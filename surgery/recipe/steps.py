@@ -11,7 +11,7 @@ from surgery.recipe.spelling import nearest
 
 
 def listed(node: Node, draft: Draft) -> list[Node]:
-    """Give the steps of a list."""
+    """Return the steps of a list."""
     if isinstance(node, Listing):
         if not node.items and not node.open:
             raise ValueError("'steps' lists no step; name at least one pass")
@@ -22,7 +22,7 @@ def listed(node: Node, draft: Draft) -> list[Node]:
 
 
 def kind(step: Table) -> str | None:
-    """Give the kind of a step, `pass`, `use` or `repeat`; None for the short form of a pass."""
+    """Return the kind of a step: `pass`, `use` or `repeat`; None for the short form of a pass."""
     names = [key_text(key) for key, _ in step.pairs]
     found = next((name for name in names if name in KINDS), None)
     if found is not None or "steps" in names:
@@ -36,7 +36,7 @@ def kind(step: Table) -> str | None:
 
 
 def options(node: Node, draft: Draft) -> tuple[dict[str, Any], dict[str, Node]]:
-    """Give options as they are given: their values, and the nodes of their keys."""
+    """Return the values of options as given, and the nodes of their keys."""
     values: dict[str, Any] = {}
     keys: dict[str, Node] = {}
     for key, value in node.pairs if isinstance(node, Table) else ():
@@ -48,7 +48,7 @@ def options(node: Node, draft: Draft) -> tuple[dict[str, Any], dict[str, Node]]:
 
 
 def long(node: Node, draft: Draft) -> Table:
-    """Give a step in its long form."""
+    """Return a step in its long form."""
     if isinstance(node, Table) and node.pairs:
         return _one_kind(node, draft) if kind(node) is not None else _from_short(node, draft)
     if isinstance(node, Scalar) and isinstance(node.value, str) and node.value.strip():
@@ -61,7 +61,7 @@ def long(node: Node, draft: Draft) -> Table:
 
 
 def _one_kind(node: Table, draft: Draft) -> Table:
-    """Leave out the keys of other kinds."""
+    """Remove and report the keys of other kinds."""
     wanted = kind(node)
     others = [(key, name) for key, _ in node.pairs if (name := key_text(key)) in KINDS and name != wanted]
     if others:
@@ -72,7 +72,7 @@ def _one_kind(node: Table, draft: Draft) -> Table:
 
 
 def _from_short(node: Table, draft: Draft) -> Table:
-    """Read `name: options`. Other keys besides the name are mistakes, and nearly always one of two."""
+    """Convert `name: options` to the long form; report other keys next to the name, with the most likely cause."""
     at, given = next((pair for pair in node.pairs if key_text(pair[0]) not in STEP_KEYS), (None, None))
     if at is None or given is None:
         raise ValueError("this step has no 'pass', 'use' or 'repeat'")
@@ -101,7 +101,7 @@ def _from_short(node: Table, draft: Draft) -> Table:
 
 
 def _table(node: Node, pairs: list[tuple[str, Node, Node]]) -> Table:
-    """Make a mapping in place of a node."""
+    """Return a mapping that replaces a node."""
     table = Table(node.line, node.column, open=node.open)
     table.pairs += [(Scalar(key.line, key.column, name, name), value) for name, key, value in pairs]
     return table

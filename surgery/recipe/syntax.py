@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-# The parser's context and complaint (ruamel.yaml 0.19) -> what to say. The last column chooses the place: where the
-# thing begins that went wrong ("start"), or where the parser noticed ("here").
+# The parser's context and problem (ruamel.yaml 0.19) -> the message. The last column selects the position: where the
+# faulty construct begins ("start"), or where the parser noticed the error ("here").
 _WORDS: tuple[tuple[str, str, str, str], ...] = (
     (r"", r"character '\\t'", "tabs are not allowed here; use spaces", "here"),
     (r"", r"character '([>|@`%*&!,])'", r"a text that begins with '\1' needs quotes", "here"),
@@ -37,7 +37,7 @@ OTHER = "this is not YAML; check the indentation and the quotes"
 
 
 def explain(error: Any) -> tuple[str, Any]:
-    """Give our words for a parser's error, and its mark; None where the parser gave no place."""
+    """Return the message for a parser error, and its mark, or None if the parser gave no position."""
     context, complaint = str(error.context or ""), str(error.problem or "")
     for in_context, in_complaint, words, place in _WORDS:
         found = re.search(in_complaint, complaint)

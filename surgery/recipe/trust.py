@@ -2,9 +2,9 @@
 
     # ~/.config/surgery/config.yaml
     trust:
-      - ~/onnx/passes                   # a folder, with all below it
-      - ~/onnx/inputs.py                # a file, whatever is in it
-      - path: ~/downloads/theirs.py     # a file as it is now
+      - ~/onnx/passes                   # a folder, with all its contents
+      - ~/onnx/inputs.py                # a file with any contents
+      - path: ~/downloads/theirs.py     # a file with its current contents
         sha256: 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae
 
 Only the user writes this file; a recipe cannot reach it.
@@ -38,32 +38,32 @@ _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 
 class ConfigError(RecipeError):
-    """The user's configuration has mistakes; all of them at once, each with line and column."""
+    """The user's configuration has mistakes; all are reported at once, each with line and column."""
 
     code = "config"
 
 
 @dataclass(frozen=True)
 class Trusted:
-    """One entry of the list: a file or a folder, and the hash that the file must have, if one is given."""
+    """One entry of the list: a file or a folder, and the required hash of the file, if given."""
 
     path: Path
     sha256: str | None
     where: str
 
     def covers(self, path: Path) -> bool:
-        """Say whether a file or folder is this or is below it, links followed."""
+        """Return whether a file or folder is this one or is below it, with symbolic links resolved."""
         path = path.resolve()
         return path == self.path or self.path in path.parents
 
 
 def config_file() -> Path:
-    """Give the path of the user's configuration, which need not exist."""
+    """Return the path of the user's configuration, which need not exist."""
     return configuration_folder() / "config.yaml"
 
 
 def digest(path: Path) -> str | None:
-    """Give the sha256 of a file, None for anything else."""
+    """Return the sha256 of a file; None for anything else."""
     if not is_file(path):
         return None
     with path.open("rb") as file:
@@ -71,19 +71,19 @@ def digest(path: Path) -> str | None:
 
 
 def trusted(path: Path, entries: tuple[Trusted, ...]) -> bool:
-    """Say whether the user trusts a file or folder as it is now."""
+    """Return whether the user trusts a file or folder with its current contents."""
     covering = [entry for entry in entries if entry.covers(path)]
     return any(entry.sha256 is None or entry.sha256 == digest(path) for entry in covering)
 
 
 def changed(path: Path, entries: tuple[Trusted, ...]) -> Trusted | None:
-    """Give the entry that trusts a file with another content, if there is one."""
+    """Return the entry that trusts a file with other contents, if there is one."""
     covering = [entry for entry in entries if entry.covers(path) and entry.sha256 is not None]
     return covering[0] if covering and not trusted(path, entries) else None
 
 
 def entries() -> tuple[Trusted, ...]:
-    """Read the list `trust` of the user's configuration; ConfigError lists what is wrong in it."""
+    """Read the list `trust` of the user's configuration; raise ConfigError with all mistakes in it."""
     file = config_file()
     if not mode(file):
         return ()
@@ -103,7 +103,7 @@ def entries() -> tuple[Trusted, ...]:
 
 
 def _hash(node: Node, _: Draft) -> str:
-    # A hash of digits alone is a number to YAML, and its text is what counts.
+    # YAML reads a hash of only digits as a number, so its text is used.
     if not isinstance(node, Scalar) or not _SHA256.fullmatch(node.text):
         raise TakesError("the 64 hexadecimal digits that sha256sum prints")
     return node.text.lower()
@@ -125,7 +125,7 @@ def _entry(node: Node, draft: Draft) -> Trusted:
     else:
         found = {"path": read_text(node, "the path of a file or folder, or {path: ..., sha256: ...}")}
     path, sha256 = found["path"], found.get("sha256")
-    expanded = Path(os.path.expanduser(path))  # noqa: PTH111 - that of Path raises where there is no such user
+    expanded = Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises for an unknown user
     if not expanded.is_absolute():
         raise NamedError(f"{{}} takes an absolute path or one that begins with ~/, not {quoted(path)}")
     if not mode(expanded):

@@ -1,4 +1,4 @@
-"""The keys of recipes about inputs, verification and accuracy; see `model`."""
+"""The recipe keys for inputs, verification and accuracy; see `model`."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _place(draft: Draft, node: Node) -> Place:
 
 
 def pattern(expression: str) -> WithJsonSchema:
-    """Say in the JSON schema that a value is text of a pattern."""
+    """Return the JSON schema of text with a pattern."""
     return WithJsonSchema({"type": "string", "pattern": expression})
 
 
@@ -137,7 +137,7 @@ class Tensor(Section):
     )
 
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> TensorSpec:
-        """Make how to fill the input."""
+        """Make the specification of the input."""
         if node.open or any(key_text(at) not in self.keys() for at, _ in node.pairs):
             raise NotedError
         if len(given) != 1:
@@ -185,7 +185,7 @@ def _memory(node: Node, _: Draft) -> int:
 
 
 def _library(node: Node, draft: Draft) -> Path:
-    # Loading a library runs it, so that it needs the caller's trust as Python does.
+    # Loading a library runs code, so it needs the caller's trust like Python code.
     return read_local(node, draft, read_text(node, "the paths of shared libraries"), "load")
 
 
@@ -234,7 +234,7 @@ _BUDGET = "a limit such as 'snr >= 30 dB', or limits by output such as {all: snr
 
 
 def _limits(node: Node, draft: Draft) -> tuple[Limit, ...]:
-    """Read limits for all outputs, or for outputs by name: one, or a list."""
+    """Read limits for all outputs, or for outputs by name: one limit, or a list."""
     if not isinstance(node, Table):
         return _limits_of(node, None)
     return tuple(limit for at, value in node.pairs for limit in _limits_of(value, draft.key(at)))
@@ -282,7 +282,7 @@ def _drop(node: Node, _: Draft) -> tuple[float, bool]:
 
 
 class Metric(Section):
-    """A metric of your own, and how much worse it may become."""
+    """A custom metric, and how much worse it may become."""
 
     makes: ClassVar[Any] = MetricSpec
     wanted = "a mapping such as {function: metric.py:score, drop: 0.5 %}"
@@ -337,7 +337,7 @@ class Accuracy(Calibration):
     metric: Metric = key("A custom metric over all sets under `data`, and its allowed drop.")
 
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> AccuracySpec:
-        """Make the budget with the inputs that it is measured on."""
+        """Make the budget with the inputs on which it is measured."""
         limits, metric = given.pop("budget", None), given.pop("metric", None)
         if limits is None and metric is None and not node.open:
             raise NamedError("{} needs a budget such as 'snr >= 30 dB', or a metric")

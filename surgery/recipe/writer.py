@@ -1,4 +1,4 @@
-"""Values -> readable YAML: mappings on one line where they fit, texts of several lines as blocks."""
+"""Values -> readable YAML: mappings on one line if they fit, texts of several lines as blocks."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class Remarked:
 
 
 def written(values: Mapping[str, Any], head: str = "") -> str:
-    """Write a mapping as YAML, without what is None or empty, below a comment."""
+    """Return a mapping as YAML, without None and empty values, below a comment."""
     comment = [f"# {line}" for line in head.splitlines()]
     return "\n".join([*comment, *_block(given(values))]) + "\n"
 
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what says nothing, in mappings within as well: None, an empty text, an empty collection."""
+    """Return a mapping without None, empty texts and empty collections, including in nested mappings."""
     kept = {name: given(value) if isinstance(value, Mapping) else value for name, value in values.items()}
     return {name: value for name, value in kept.items() if value is not None and value not in ("", (), [], {})}
 
 
 def bare(value: Any) -> Any:
-    """Give a value as JSON has it; paths become absolute."""
+    """Return a value in JSON form, with absolute paths."""
     if isinstance(value, Remarked):
         return bare(value.value)
     if isinstance(value, Mapping):
@@ -54,7 +54,7 @@ def bare(value: Any) -> Any:
 
 
 def _block(value: Any) -> list[str]:
-    """Write a value on lines of its own."""
+    """Return a value on separate lines."""
     if isinstance(value, Remarked):
         first, *rest = _block(value.value)
         return [f"{first}  # {value.remark}", *rest]
@@ -86,7 +86,7 @@ def _indented(lines: list[str]) -> list[str]:
 
 
 def _needs_lines(value: Any) -> bool:
-    """Return whether something in a value cannot be between braces and brackets, or should not."""
+    """Return whether something in a value cannot, or should not, be inside braces and brackets."""
     if isinstance(value, Mapping):
         return STEPS in value or _needs_lines([*value.values()])
     if isinstance(value, list | tuple):
@@ -95,7 +95,7 @@ def _needs_lines(value: Any) -> bool:
 
 
 def _is_literal(value: Any) -> bool:
-    """Return whether a text is written as a block: it has several lines, and nothing that a block would change."""
+    """Return whether a text is written as a block: it has several lines, and a block would not change it."""
     if not isinstance(value, str) or "\n" not in value:
         return False
     lines = value.removesuffix("\n").split("\n")
@@ -107,7 +107,7 @@ def _mark(text: str) -> str:
 
 
 def _flow(value: Any) -> str:
-    """Write a value on one line."""
+    """Return a value on one line."""
     value = bare(value)
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_scalar(name)}: {_flow(one)}" for name, one in value.items()) + "}"
@@ -125,7 +125,7 @@ def _scalar(value: Any) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether a text needs no quotes, on lines of its own or between brackets."""
+    """Return whether a text needs no quotes, on its own line or between brackets."""
     return _PLAIN.fullmatch(text) is not None and "," not in text and isinstance(resolve(text), str)
 
 
