@@ -1,1 +1,1 @@
-"""Passes: declaring and finding them."""
+"""Declaration and discovery of passes."""

@@ -14,7 +14,7 @@ from surgery.errors import UsageError
 
 Api = Literal["Graph", "onnx_ir.Model", "gs.Graph", "onnx.ModelProto"]
 
-# The class that an annotation names, as its package and its own name: several re-export what others define.
+# Classes by their package and name, not by their module, because several packages re-export classes of others.
 _APIS: dict[tuple[str, str], Api] = {
     ("surgery", "Graph"): "Graph",
     ("onnx_ir", "Model"): "onnx_ir.Model",
@@ -25,7 +25,7 @@ _CHOICES = f"annotate the first parameter with one of {', '.join(get_args(Api))}
 
 
 def api_of(name: str, function: Callable[..., Any]) -> Api:
-    """Return the API of the pass `name`; without an annotation it is `Graph`. UsageError when it is none of them."""
+    """Return the API of the pass `name`; `Graph` without an annotation. Raises UsageError for any other annotation."""
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters or parameters[0].kind not in (
         inspect.Parameter.POSITIONAL_ONLY,
@@ -43,12 +43,12 @@ def api_of(name: str, function: Callable[..., Any]) -> Api:
 
 
 def _home(kind: Any) -> tuple[str, str]:
-    """Return the package that defines a class, and the name of the class."""
+    """Return the top-level package that defines a class, and the name of the class."""
     return str(getattr(kind, "__module__", "")).partition(".")[0], str(getattr(kind, "__name__", ""))
 
 
 def _text(annotation: str, function: Callable[..., Any]) -> tuple[str, str]:
-    """Resolve an annotation that is text: by the names of the module, or by its imports for type checking only."""
+    """Resolve a string annotation by the names of the module, or by its imports, including those for type checking."""
     expression = annotation.strip("'\"")
     scope = inspect.unwrap(function).__globals__
     first, *rest = expression.split(".")
@@ -64,7 +64,7 @@ def _text(annotation: str, function: Callable[..., Any]) -> tuple[str, str]:
 
 @cache
 def _imported(file: str) -> dict[str, str]:
-    """Map each name that a source file imports, wherever in it, to the full name of what it stands for."""
+    """Return the full name of each imported name in a source file, for imports anywhere in the file."""
     try:
         tree = ast.parse(Path(file).read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):

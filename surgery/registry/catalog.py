@@ -1,4 +1,4 @@
-"""The catalog of passes and predicates: the standard ones, those of installed packages and those of plugins."""
+"""The catalog of passes and predicates: standard ones, and those of installed packages and plugins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from surgery.registry.predicates import Predicate
 class Catalog:
     """Passes by name, imported on first use.
 
-    While only standard passes are registered, a pass is found by the name of its file, and the others are not imported.
+    While only standard passes are registered, a pass is found by the name of its file, without importing the others.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Catalog:
         self._is_standard = False  # only standard passes are known, and none is installed
 
     def register(self, new: Pass) -> None:
-        """Register a pass by its name. UsageError if its declaration is invalid or the name is taken."""
+        """Register a pass by its name. Raises UsageError if its declaration is invalid or the name is taken."""
         require_name(new.name)
         unknown = unknown_changes(new.changes)
         if unknown:
@@ -37,7 +37,7 @@ class Catalog:
         if new.kind == "graph":
             api_of(new.name, new.function)
         if self._is_standard and not new.is_standard:
-            self._discover()  # it may have the name of one that was not imported so far
+            self._discover()  # it may have the same name as a pass that was not imported yet
         old = self._passes.get(new.name)
         if old is None or old.place == new.place:
             self._passes[new.name] = new
@@ -45,16 +45,16 @@ class Catalog:
         clash = f"two passes are called '{new.name}': {_whereabouts(old)} and {_whereabouts(new)}"
         if not self._is_discovering:
             raise UsageError(clash, todo="rename one")
-        # Nobody has asked for this pass yet, and all others can be used.
+        # This pass was not requested yet, and all others can be used.
         self._clashes[new.name] = clash
 
     def passes(self) -> Mapping[str, Pass]:
-        """Return all known passes by name; the standard ones and those of installed packages are found on first use."""
+        """Return all known passes by name; those of surgery and of installed packages are discovered on first use."""
         self._discover()
         return dict(sorted(self._passes.items()))
 
     def find(self, name: str) -> Pass:
-        """Return the pass of that name; UsageError suggests a similar one, or explains why it is unavailable."""
+        """Return the pass of that name; raise UsageError, with a suggestion or the reason, if it is unavailable."""
         found = self.get(name)
         if found is None:
             near = suggestion(name, self.passes())
@@ -65,7 +65,7 @@ class Catalog:
         return found
 
     def get(self, name: str) -> Pass | None:
-        """Return the pass of that name, if there is one; where all are standard ones, the others are not imported."""
+        """Return the pass of that name, or None; if there are only standard passes, others are not imported."""
         if not self._is_complete:
             if self._has_only_standard():
                 discovery.import_standard_pass(name)
@@ -74,7 +74,7 @@ class Catalog:
         return self._passes.get(name)
 
     def register_predicate(self, new: Predicate) -> None:
-        """Register a predicate by its name. UsageError if the name is invalid or taken."""
+        """Register a predicate by its name. Raises UsageError if the name is invalid or taken."""
         require_name(new.name, "predicate")
         old = self._predicates.setdefault(new.name, new)
         if old.place != new.place:
@@ -88,11 +88,11 @@ class Catalog:
         return dict(sorted(self._predicates.items()))
 
     def clash(self, name: str) -> str | None:
-        """Return which two places declare a pass of that name, if two do."""
+        """Return a message if two places declare a pass of that name, or None."""
         return self._clashes.get(name)
 
     def missing(self) -> str:
-        """Return "; the passes 'x' of DIST VERSION cannot be loaded: why" for all packages of which that is true."""
+        """Return "; the passes 'x' of DIST VERSION cannot be loaded: why" for each package that cannot be loaded."""
         return "".join(f"; {broken}" for broken in self._broken)
 
     def warnings(self) -> list[str]:
@@ -101,7 +101,7 @@ class Catalog:
 
     def load_plugin(self, name: str) -> None:
         """Import a plugin, a module by name or a `.py` file by path; its decorators register its passes."""
-        self.passes()  # a clash with one of these is the plugin's mistake
+        self.passes()  # discovered first, so that a name clash is reported for the plugin
         discovery.import_plugin(name)
 
     def _discover(self) -> None:

@@ -1,6 +1,6 @@
-"""Decorators that declare passes, and predicates.
+"""Decorators that declare passes and predicates.
 
-A pass is a function with a decorator. Its keyword-only parameters are its options: the keys in recipes, the flags of
+A pass is a function with a decorator. Its keyword-only parameters are its options: the keys in recipes, the flags on
 the command line and the table in the docs.
 """
 
@@ -22,12 +22,12 @@ def graph_pass(
 ) -> Callable[[F], F]:
     """Declare a pass that walks the graph itself: `def f(graph: Graph, *, option: int = 1) -> None`.
 
-    The annotation of the first parameter picks the API. With `onnx_ir.Model`, `gs.Graph` (onnx-graphsurgeon) or
+    The annotation of the first parameter selects the API. With `onnx_ir.Model`, `gs.Graph` (onnx-graphsurgeon) or
     `onnx.ModelProto` instead of `Graph`, the function gets the whole model, and returns a new one, or None if it
     changed the given one.
 
-    `changes` lists the parts of the signature that the pass changes, see `surgery.promises.Change`; the rest must stay.
-    `requires` names the distribution of the tool that it runs, see `surgery.run_tool`.
+    `changes` lists the parts of the signature that the pass changes, see `surgery.promises.Change`; all other parts
+    must stay the same. `requires` is the distribution of the tool that the pass runs, see `surgery.run_tool`.
     """
 
     def declare(function: F) -> F:
@@ -58,7 +58,7 @@ def pattern_pass(name: str, *, match: str | Iterable[str], parity: Parity = Pari
 def predicate(name: str) -> Callable[[F], F]:
     """Declare a condition on a model: `def f(graph: Graph) -> bool`, for `when` and `expect` in recipes.
 
-    The function looks at the graph and changes nothing; what it changes is lost.
+    The function only reads the graph; any changes are lost.
     """
 
     def declare(function: F) -> F:

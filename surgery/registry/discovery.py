@@ -1,8 +1,8 @@
-"""Discovery of passes: the standard ones, installed packages, and named modules and files.
+"""Discovery of passes: standard passes, installed packages, and modules and files given by name.
 
 Importing a module registers its passes. Problems of an installed package are recorded and not raised, so that other
 passes remain usable. Third-party code may crash, hang or exit during import, so another process imports it first,
-within limits, and this process only if that succeeded.
+within limits, and this process only if that succeeds.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ PREDICATES = "surgery.predicates"
 """The group for modules with predicates; either module may declare both."""
 
 TIMEOUT = 60.0
-"""So many seconds may an import take that is tried in another process."""
+"""Time limit in seconds for a trial import in another process."""
 _STAGE = "its import"
 
 contained: ContextVar[bool] = ContextVar("contained", default=True)
-"""Whether plugins are tried in another process first; a debugger wants them here at once."""
+"""Whether plugins are first imported in another process; disabled for debugging."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def import_standard() -> None:
 
 
 def import_standard_pass(name: str) -> None:
-    """Import the standard pass whose file is called like it, if there is one."""
+    """Import the standard pass whose file has this name, if there is one."""
     module = _files().get(name.replace("-", "_"))
     if module is not None:
         importlib.import_module(module)
@@ -69,19 +69,19 @@ def import_standard_pass(name: str) -> None:
 
 @cache
 def _files() -> dict[str, str]:
-    """Return the modules of the standard passes by the names of their files; this imports none of them."""
+    """Return the modules of the standard passes by file name, without importing them."""
     package = importlib.import_module(STANDARD)
     found = pkgutil.walk_packages(package.__path__, f"{STANDARD}.")
     return {module.name.rpartition(".")[2]: module.name for module in found if not module.ispkg}
 
 
 def has_installed() -> bool:
-    """Return whether any installed package brings passes."""
+    """Return whether any installed package has passes."""
     return bool(_entries())
 
 
 def import_installed() -> list[Broken]:
-    """Import the passes of all installed packages, and list those that cannot be loaded."""
+    """Import the passes of all installed packages; return the entry points that cannot be loaded."""
     broken = []
     entries = _entries()
     with _Trial() as trial:
@@ -98,7 +98,7 @@ def import_installed() -> list[Broken]:
 
 
 def import_plugin(name: str) -> None:
-    """Import a plugin, a module by name or a `.py` file by path. UsageError when that fails, or would end surgery."""
+    """Import a plugin: a module by name or a `.py` file by path. UsageError if that fails or would end surgery."""
     try:
         if name.endswith(".py"):
             _import_file(name, _require_import)
@@ -115,7 +115,7 @@ def import_plugin(name: str) -> None:
 
 
 class _Trial:
-    """Imports modules and files in a process that they may end: a fork, or a worker, which serves for all of them."""
+    """Imports modules and files in a process that they may end: a fork per import, or a shared worker."""
 
     def __init__(self) -> None:
         self._worker = Worker(timeout=TIMEOUT)
@@ -127,27 +127,27 @@ class _Trial:
         self._worker.close()
 
     def fate(self, name: str) -> str:
-        """Return what an import does to the process that it is tried in; empty when that lives on."""
+        """Return how an import ended the process in which it was tried; empty if the process survived."""
         if not contained.get():
             return ""
         try:
             if threading.active_count() == 1:
-                # A fork has all that this process has imported. Locks that threads hold it would have as well.
+                # A fork inherits all imports of this process, but also locks that other threads hold.
                 call_in_fork(lambda: _try(name), stage=_STAGE, timeout=TIMEOUT, memory=default_memory())
             else:
                 self._worker.call(
                     "surgery.registry.discovery:try_import", name=name, path=sys.path, folder=str(Path.cwd())
                 )
         except WorkerRaised:
-            return ""  # as it will here, where it is told
+            return ""  # it raises here too, where it is reported
         except WorkerError as error:
-            # What ended before it came to the import says nothing of that.
+            # A failure before the import says nothing about the import.
             return error.what if error.stage == _STAGE else ""
         return ""
 
 
 def try_import(name: str, path: list[str], folder: str) -> None:
-    """Import a plugin in this process, which is a worker."""
+    """Import a plugin in this worker process."""
     sys.path[:] = path
     os.chdir(folder)
     stage(_STAGE)
@@ -155,7 +155,7 @@ def try_import(name: str, path: list[str], folder: str) -> None:
 
 
 def _try(name: str) -> None:
-    """Import a plugin. What is raised will be raised once more where it is needed."""
+    """Import a plugin. Exceptions are suppressed, because they will be raised again at the actual import."""
     with suppress(Exception, SystemExit):
         if name.endswith(".py"):
             _import_file(name)
@@ -193,7 +193,7 @@ def _import_file(name: str, check: Callable[[str], object] | None = None) -> Non
 
 
 def origin(module: str, file: str) -> str:
-    """Return where a module comes from: "surgery", a distribution with its version, or else its file."""
+    """Return the origin of a module: "surgery", a distribution with its version, or else its file."""
     if module.startswith(f"{STANDARD}."):
         return "surgery"
     for entry in _entries():
@@ -204,7 +204,7 @@ def origin(module: str, file: str) -> str:
 
 
 def version(distribution: str) -> str:
-    """Give the name and the version of an installed distribution, or the name and "(not installed)"."""
+    """Return the name and the version of an installed distribution, or the name and "(not installed)"."""
     try:
         return _title(importlib.metadata.distribution(distribution))
     except importlib.metadata.PackageNotFoundError:

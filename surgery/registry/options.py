@@ -16,7 +16,7 @@ _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "M
 
 
 SIZE_PATTERN = r"^\s*[0-9]+(\.[0-9]+)?\s*([kKmMgG]?[bB]|[kKmMgG][iI][bB])?\s*$"
-"""The texts that `parse_size` understands, for a JSON schema."""
+"""The pattern of texts that `parse_size` accepts, for JSON schemas."""
 
 
 class SizeUnit:
@@ -38,34 +38,34 @@ Size = Annotated[int, SizeUnit()]
 
 
 _PLAIN = ((bool, bool), (int, int), (float, float), (Size, int))
-"""Types of options, each with that of the values that need no conversion."""
+"""Option types, each with the type of values that need no conversion."""
 
 
 class FileOption:
-    """Marks a Path option as a file, named from the folder of the recipe."""
+    """Marks a Path option as a file, relative to the folder of the recipe."""
 
     type_name = "file"
 
 
 FilePath = Annotated[Path, FileOption()]
-"""A file. A relative path starts at the recipe that names it, and on the command line at the current folder."""
+"""A file. A relative path in a recipe starts at its folder, and on the command line at the current folder."""
 
 
 class Keeping:
-    """Marks the option by which the user declares that an edit keeps the results."""
+    """Marks the option with which the user declares how an edit preserves the results."""
 
     type_name = "exact | close | nothing"
 
 
 Keeps = Annotated[Literal["exact", "close", "nothing"], Keeping()]
-"""What an edit keeps of the results, which only its user can know: all bits, all but rounding, or nothing.
+"""How an edit preserves the results, which only the user knows: all bits, all but rounding, or nothing.
 
-Verification holds the pass to this in place of the promise that it declares.
+Verification enforces this instead of the promise that the pass declares.
 """
 
 
 def parse_size(value: Any) -> Any:
-    """Turn "1MB" into 1000000; anything but text is returned as it is."""
+    """Convert a text such as "1MB" to 1000000; return other values unchanged."""
     if not isinstance(value, str):
         return value
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgG]?[iI]?[bB]?)\s*", value)
@@ -107,21 +107,21 @@ class Option:
         return any(isinstance(part, FileOption) for part in _parts(self.annotation))
 
     def converted_default(self) -> Any:
-        """Return the default as the pass gets it; a number as it is, for which nothing slow to load is needed."""
+        """Return the default as passed to the pass; plain values are not validated, to avoid slow imports."""
         if any(self.annotation is kind and type(self.default) is held for kind, held in _PLAIN):
             return self.default
         return self.validate(self.default)
 
     def validate(self, value: Any) -> Any:
-        """Convert a value from YAML or the command line; ValueError describes the problem in one line."""
+        """Convert a value from YAML or the command line; raise ValueError, with a one-line message, for a problem."""
         from pydantic import TypeAdapter, ValidationError
 
-        # Text comes from the command line and is converted; a number for a bool, from YAML, is a mistake.
+        # Text from the command line is converted; a number from YAML for a bool is a mistake.
         strict = not isinstance(value, str) or self.annotation is str
         adapter: TypeAdapter[Any] = TypeAdapter(self.annotation)
         try:
             if strict:
-                # By way of JSON, where a list may be a tuple: YAML has lists only.
+                # Validated as JSON, where a list is accepted for a tuple, because YAML has only lists.
                 return adapter.validate_json(json.dumps(value), strict=True)
             return adapter.validate_python(value)
         except TypeError:

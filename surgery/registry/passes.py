@@ -1,4 +1,4 @@
-"""A declared pass: a function, its promise, and its options."""
+"""Declared passes: a function, its promise, and its options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from surgery.registry.api import Api, api_of
 from surgery.registry.options import Keeps, Option
 
 NAME_PATTERN = r"[a-z][a-z0-9]*(-[a-z0-9]+)*"
-"""What the name of a pass looks like."""
+"""The pattern of pass names."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Pass:
     function: Callable[..., Any]
     match: tuple[str, ...] = ()
     changes: frozenset[Change] = frozenset()
-    """What it means to change of the signature; all else must stay."""
+    """The intended changes of the signature; all other parts must stay the same."""
     declared_at: str = ""
-    """The file and the line of the declaration, where that is not the function's own."""
+    """The file and line of the declaration, if it differs from that of the function."""
     requires: str = ""
-    """The distribution of the tool that it hands the model to, where it does so."""
+    """The distribution of the tool that the pass runs, if any."""
 
     @property
     def doc(self) -> str:
@@ -60,7 +60,7 @@ class Pass:
 
     @property
     def place(self) -> str:
-        """The file and the line of its declaration."""
+        """The file and line of its declaration."""
         if self.declared_at:
             return self.declared_at
         code = inspect.unwrap(self.function).__code__
@@ -68,9 +68,9 @@ class Pass:
 
     @cached_property
     def origin(self) -> str:
-        """Where the pass comes from: "surgery", an installed distribution with its version, or the path of a file.
+        """The origin of the pass: "surgery", an installed distribution with its version, or the path of a file.
 
-        A pass that runs a tool comes from that tool, which may not be installed.
+        The origin of a pass that runs a tool is that tool, which may not be installed.
         """
         if self.requires:
             return discovery.version(self.requires)
@@ -78,7 +78,7 @@ class Pass:
 
     @property
     def theme(self) -> str:
-        """The folder of a standard pass, or where another one comes from."""
+        """The folder of a standard pass, or the origin of another pass."""
         return self.module.split(".")[2] if self.is_standard else self.origin
 
     @cached_property
@@ -98,7 +98,7 @@ class Pass:
         )
 
     def option_errors(self, given: Mapping[str, Any]) -> dict[str, str]:
-        """Return the problem of each given option, by name, including missing ones."""
+        """Return the problems of options by name, including missing ones."""
         if self.requires and not discovery.is_installed(self.requires):
             what = f"pass '{self.name}' needs {self.requires}, which is not installed; pip install {self.requires}"
             return {"": what}
@@ -119,9 +119,9 @@ class Pass:
         return problems
 
     def bind(self, given: Mapping[str, Any], folder: Path = Path()) -> dict[str, Any]:
-        """Convert the given options, and fill in the defaults; UsageError names the first that is wrong.
+        """Convert the given options, and fill in the defaults; raise UsageError for the first invalid one.
 
-        The paths of files start at `folder`.
+        File paths are relative to `folder`.
         """
         for problem in self.option_errors(given).values():
             raise UsageError(problem)
@@ -132,7 +132,7 @@ class Pass:
         return {name: folder / value if isinstance(value, Path) else value for name, value in bound.items()}
 
     def promise(self, given: Mapping[str, Any]) -> Parity:
-        """The promise with these options: that of an option of the type `Keeps`, else the declared one."""
+        """Return the promise with these options: that of an option of the type `Keeps`, or else the declared one."""
         chosen = (given.get(option.name, option.default) for option in self.options if option.annotation == Keeps)
         promises = (Parity.INTENDED if kept == "nothing" else Parity(kept) for kept in chosen)
         return next(promises, self.parity)
@@ -144,12 +144,12 @@ class Pass:
 
     @cached_property
     def api(self) -> Api:
-        """The API of the function, by the annotation of its first parameter; UsageError if that is not an API."""
+        """The API of the function, by the annotation of its first parameter; UsageError if it is not an API."""
         return "Graph" if self.match else api_of(self.name, self.function)
 
 
 def require_name(name: str, what: str = "pass") -> None:
-    """Raise UsageError unless a text can be a name: lower-case words and numbers joined by hyphens."""
+    """Raise UsageError unless a text is a valid name: lower-case words and numbers joined by hyphens."""
     if not re.fullmatch(NAME_PATTERN, name):
         words = re.sub(r"[^a-z0-9]+", "-", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()).strip("-")
         hint = f", such as '{words}'" if re.fullmatch(NAME_PATTERN, words) else ""
@@ -157,7 +157,7 @@ def require_name(name: str, what: str = "pass") -> None:
 
 
 def _option_types(function: Callable[..., Any]) -> dict[str, Any]:
-    """Evaluate the annotations of the keyword-only parameters; others may be imported for type checking only."""
+    """Return the types of the keyword-only parameters; other annotations may be imported only for type checking."""
     names = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
     annotations = {name: function.__annotations__[name] for name in names if name in function.__annotations__}
     try:
@@ -175,14 +175,14 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def _sections(doc: str) -> dict[str, str]:
-    """Split a docstring at its sections; what is before them has the empty name."""
+    """Split a docstring into its sections; the text before them has the empty name."""
     parts = re.split(r"^(Options|Example):\n", inspect.cleandoc(doc), flags=re.MULTILINE)
     bodies = [parts[0].strip(), *(inspect.cleandoc("\n" + body) for body in parts[2::2])]
     return dict(zip(["", *parts[1::2]], bodies))
 
 
 def _option_texts(doc: str) -> dict[str, str]:
-    """Read the lines "name: text" of the section "Options:"; deeper lines continue the text."""
+    """Return the texts of the lines "name: text" in the section "Options:"; indented lines continue the text."""
     texts: dict[str, str] = {}
     name = ""
     for line in _sections(doc).get("Options", "").splitlines():

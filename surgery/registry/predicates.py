@@ -12,14 +12,14 @@ from surgery.registry import discovery
 
 @dataclass(frozen=True)
 class Predicate:
-    """A named question about a model: a function that takes a `Graph`, changes nothing, and returns the answer."""
+    """A named condition on a model: a function that takes a `Graph`, changes nothing, and returns a bool."""
 
     name: str
     function: Callable[[Any], object]
 
     @property
     def module(self) -> str:
-        """The module that declares it."""
+        """The module that declares the predicate."""
         return self.function.__module__
 
     @property
@@ -29,10 +29,10 @@ class Predicate:
 
     @property
     def place(self) -> str:
-        """The file and the line of the declaration."""
+        """The file and line of the declaration."""
         return f"{self.file}:{inspect.unwrap(self.function).__code__.co_firstlineno}"
 
     @property
     def origin(self) -> str:
-        """The installed distribution with its version, or the path of the file, that it comes from."""
+        """The installed distribution with its version, or the path of the file, that contains the predicate."""
         return discovery.origin(self.module, self.file)
