@@ -1,4 +1,4 @@
-"""A YAML file with the place of each of its keys and values, for messages."""
+"""A YAML file with the positions of its keys and values, for messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from surgery.errors import Problem, RecipeError, UsageError
 
 @dataclass(frozen=True)
 class Place:
-    """The way to a value from the top: keys of mappings and positions in lists; with `key` the key itself is meant."""
+    """The path to a value from the top: keys of mappings and positions in lists; with `key`, the place of the key."""
 
     path: Sequence[Any] = ()
     key: bool = False
@@ -27,7 +27,7 @@ Wrong = tuple[Place, str]
 
 @dataclass
 class Document:
-    """A YAML file: its plain value, and where things are in it."""
+    """A YAML file: its plain value, and the positions in it."""
 
     path: Path
     value: Any
@@ -35,24 +35,24 @@ class Document:
     _marked: Any = field(default=None, repr=False)
 
     def problem(self, place: Place, message: str) -> Problem:
-        """Return a mistake at a place, or at the nearest one around it that the file has."""
+        """Return a mistake at a place, or at the nearest enclosing place that exists in the file."""
         line, column = self._find(place)
         return Problem(str(self.path), line, column, " ".join(message.split()))
 
     def unknown_key(self, path: Sequence[Any], known: Sequence[str]) -> Problem:
-        """Return that a mapping has no such key."""
+        """Return the mistake that a mapping has an unknown key."""
         name = str(path[-1])
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(known)}"
         return self.problem(Place(path, key=True), f"no key '{name}' here; {hint}")
 
     def check(self, problems: Sequence[Problem]) -> None:
-        """Raise `RecipeError` when there are mistakes."""
+        """Raise `RecipeError` if there are mistakes."""
         if problems:
             raise RecipeError(problems)
 
     def _find(self, place: Place) -> tuple[int, int]:
-        """Return line and column of a place, from 1. Only a mistake needs them, so only then the file is marked."""
+        """Return line and column of a place, from 1. The file is parsed with positions only if there is a mistake."""
         if self._marked is None:
             self._marked = YAML(typ="rt").load(self.text)
         here, found = self._marked, (1, 1)
@@ -66,14 +66,14 @@ class Document:
                     line, column = marks.item(part)
                 here = here[part]
             except (KeyError, IndexError, TypeError, AttributeError):
-                # A short form has no list where the long form has one.
+                # A short form lacks the list of the long form.
                 continue
             found = (line + 1, column + 1)
         return found
 
 
 def load(path: Path) -> Document:
-    """Read a YAML file; `UsageError` when it cannot be read, `RecipeError` when it is no YAML."""
+    """Read a YAML file; raise `UsageError` if it cannot be read, and `RecipeError` if it is not YAML."""
     try:
         text = path.read_text(encoding="utf-8")
         return Document(path, YAML(typ="safe").load(text), text)

@@ -1,4 +1,4 @@
-"""Files that installed packages add: the folders of the packages that their entry points name."""
+"""Files that installed packages add, in the folders of the packages that their entry points refer to."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ SUFFIX = ".yaml"
 
 @cache
 def files(group: str) -> dict[str, Path]:
-    """Return the YAML files of the packages in a group of entry points, by their names without suffix.
+    """Return the YAML files of the packages in a group of entry points, by name without suffix.
 
-    An entry point names a package, as in `acme = "acme.recipes"`. Packages are found without importing them; one that
-    is not there adds nothing. Of two files of the same name, that of the first package by name counts.
+    An entry point refers to a package, as in `acme = "acme.recipes"`. Packages are found without importing them; a
+    missing package adds nothing. Of two files with the same name, the file of the first entry point by name counts.
     """
     found: dict[str, Path] = {}
     for entry in sorted(importlib.metadata.entry_points(group=group), key=lambda one: (one.name, one.value)):

@@ -1,4 +1,4 @@
-"""Names in a profile that must exist: element types, operators, their inputs and attributes."""
+"""Checks of names in a profile: element types, operators, their inputs and attributes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OF_RUNTIME = frozenset({"SimplifiedLayerNormalization"})
 
 
 def element_type(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of element types; ValueError for an unknown one."""
+    """Return the names of element types; raise ValueError for an unknown one."""
     wrong = next((name for name in names if name not in _TYPES and "(" not in name), None)
     if wrong is not None:
         raise ValueError(f"no element type '{wrong}'{_meant(wrong, _TYPES)}")
@@ -26,7 +26,7 @@ def element_type(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def operator(domain: str, op: str, newest: int) -> str:
-    """Return the problem with the name of an operator; of domains that ONNX does not define nothing is known."""
+    """Return the problem with the name of an operator; domains that ONNX does not define are not checked."""
     if not is_defined(domain) or (not domain and op in _OF_RUNTIME):
         return ""
     if _schema_of(domain, op, _NEWEST) is None:

@@ -1,4 +1,4 @@
-"""The kernels of the installed ONNX Runtime, as its own registry lists them."""
+"""The kernels of the installed ONNX Runtime, from its own registry."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from surgery.workers import Worker
 
 @cache
 def kernels(provider: str) -> Mapping[tuple[str, str], tuple[Support, ...]]:
-    """Return what an execution provider runs, by domain and operator; nothing where it is not installed.
+    """Return the kernels of an execution provider by domain and operator; empty if it is not installed.
 
-    In a worker; `SurgeryError` where that fails.
+    They are listed in a worker; raises `SurgeryError` if that fails.
     """
     with Worker(timeout=60) as worker:
         listed = worker.call("surgery.operators.kernels:registered", provider=provider)
@@ -27,6 +27,6 @@ def kernels(provider: str) -> Mapping[tuple[str, str], tuple[Support, ...]]:
 
 
 def element(kind: str) -> str:
-    """Give the element type of "tensor(float)"; other types as they are."""
+    """Return the element type in a type such as "tensor(float)"; return other types unchanged."""
     inner = re.fullmatch(r"tensor\((\w+)\)", kind)
     return inner.group(1) if inner is not None else kind

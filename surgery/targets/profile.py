@@ -1,4 +1,4 @@
-"""The YAML of a target profile: its keys, and how it becomes a target."""
+"""The YAML of a target profile: its keys, and its conversion to a target."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Section(BaseModel):
 
 
 def _bounds(given: Any) -> Any:
-    """Take one number for a range of one, and a list for a pair; nothing after the first is no end."""
+    """Convert a number to a range of one, and a list to a pair; without a second item, the range is open."""
     if isinstance(given, int) and not isinstance(given, bool):
         return (given, given)
     if isinstance(given, list) and (len(given) == 1 or given[1:] == [None]):
@@ -46,7 +46,7 @@ Range = Annotated[
     AfterValidator(_ordered),
     Field(json_schema_extra=_RANGE),
 ]
-"""A first and a last number, one number for both, or `[first]` alone where there is no last."""
+"""A first and a last number, one number for both, or `[first]` if there is no last one."""
 
 Texts = Annotated[tuple[str, ...], BeforeValidator(lambda given: tuple(given) if isinstance(given, list) else given)]
 Types = Annotated[Texts, AfterValidator(element_type)]
@@ -78,7 +78,7 @@ class Operator(_Section):
     outputs: int = Field(MANY, description="The largest number of outputs.", ge=1)
 
     def support(self) -> Support:
-        """Return it as a row of a target."""
+        """Return the operator as a row of a target."""
         types = {variable: frozenset(names) for variable, names in self.types.items()}
         return Support(self.versions, types, self.rank, self.constant, self.attributes, self.outputs)
 
@@ -100,7 +100,7 @@ class Preferred(_Section):
 
 
 def _rows(given: Any) -> Any:
-    """Take nothing for an operator without restrictions, and one row for a list of one."""
+    """Convert null to a row without restrictions, and a single row to a list of one."""
     return tuple({} if row is None else row for row in (given if isinstance(given, list) else [given]))
 
 
@@ -158,7 +158,7 @@ class Profile(_Section):
 
 
 def read(path: Path) -> Target:
-    """Read a profile; `UsageError` when there is no such file, `RecipeError` with all that is wrong with it."""
+    """Read a profile; raise `UsageError` if the file does not exist, and `RecipeError` with all mistakes in it."""
     document = load(path)
     problems: list[Problem] = []
     try:
@@ -207,7 +207,7 @@ def _section(place: list[Any]) -> type[BaseModel] | None:
 
 
 def _wrong(profile: Profile) -> Iterator[Wrong]:
-    """List what only the schemas of operators can tell."""
+    """Yield the mistakes that are found only with the schemas of operators."""
     for name, rows in profile.operators.items():
         domain, op = _key(name)
         words = operator(domain, op, profile.opset[1])

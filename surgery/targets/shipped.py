@@ -1,4 +1,4 @@
-"""Where profiles come from: the shipped ones and those of installed packages by name, files by path."""
+"""Profile lookup: shipped profiles and those of installed packages by name, files by path."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from surgery.targets.target import STANDARD, Target
 
 SUFFIXES = (".yaml", ".yml")
 ENTRY_POINTS = "surgery.targets"
-"""The group of entry points by which packages add profiles: each names a package with YAML files."""
+"""The group of entry points with which packages add profiles: each refers to a package with YAML files."""
 
 
 def folder() -> Path:
@@ -22,18 +22,18 @@ def folder() -> Path:
 
 @cache
 def names() -> tuple[str, ...]:
-    """List the shipped targets, and those that installed packages add."""
+    """List the names of the shipped targets, and of those that installed packages add."""
     return tuple(sorted({*_own(), *entry_points.files(ENTRY_POINTS)}))
 
 
 @cache
 def _own() -> frozenset[str]:
-    """Return the shipped targets. A package cannot take their names."""
+    """Return the names of the shipped targets, which packages cannot override."""
     return frozenset({STANDARD.name, *(path.stem for path in folder().glob("*.yaml"))})
 
 
 def find(text: str) -> Target:
-    """Return the target of that name, or the profile at that path; UsageError when there is none."""
+    """Return the target of that name, or the profile at that path; raise UsageError if there is none."""
     if text in names():
         return _shipped(text)
     if not text.endswith(SUFFIXES):

@@ -1,4 +1,4 @@
-"""What a runtime runs of one operator."""
+"""The support of a runtime for one operator."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ONNX = "ai.onnx"
-"""How profiles write the default domain."""
+"""The name of the default domain in profiles."""
 
 MANY = 2**31 - 1
 ANY_VERSION = (1, MANY)
 ANY_RANK = (0, MANY)
 
 FIRST = ""
-"""The type variable of the first input of an operator, or of its first output where it has no input."""
+"""Stands for the type variable of the first input of an operator, or of its first output if it has no inputs."""
 
 
 @dataclass(frozen=True)
 class Support:
-    """What a runtime runs of one operator: versions from the first to the last, and the types of each type variable.
+    """The supported part of one operator: the first and the last version, and the types of each type variable.
 
-    No types means that nothing is known of them, and all are taken. `rank` bounds the first input, `constant` names
-    the inputs that must be constants, `attributes` has the values that are run, `outputs` is the largest number.
+    If there are no types, they are unknown, and all are accepted. `rank` bounds the rank of the first input, `constant`
+    has the inputs that must be constants, `attributes` the supported values, and `outputs` the maximum number of
+    outputs.
     """
 
     versions: tuple[int, int] = ANY_VERSION
@@ -33,12 +34,12 @@ class Support:
     outputs: int = MANY
 
     def has_version(self, version: int) -> bool:
-        """Return whether it runs a version of the operator; 0 is any."""
+        """Return whether a version of the operator is supported; 0 means any."""
         first, last = self.versions
         return not version or first <= version <= last
 
     def takes(self, version: int, dtype: str | None) -> bool:
-        """Return whether it runs a version of the operator (0: any) in an element type such as "float16"."""
+        """Return whether a version of the operator (0: any) is supported in an element type such as "float16"."""
         if not self.has_version(version):
             return False
         main = next((self.types[key] for key in (FIRST, "T") if key in self.types), None)

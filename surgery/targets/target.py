@@ -1,4 +1,4 @@
-"""What one runtime runs: its domains, operators with versions and element types, and its limits."""
+"""The features of one runtime: its domains, its operators with versions and element types, and its limits."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 Key = tuple[str, str]
-"""The domain ("" is the standard) and the name of an operator."""
+"""The domain ("" is the default domain) and the name of an operator."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a runtime takes of a model as a whole."""
+    """The limits of a runtime on the model as a whole."""
 
     rank: int = MANY
     dynamic_dims: bool = True
@@ -34,13 +34,13 @@ class Limits:
 
 @dataclass(frozen=True)
 class Target:
-    """A runtime, as its profile describes it.
+    """A runtime as described by its profile.
 
-    `provider` is the execution provider whose kernels the installed ONNX Runtime lists, when it has that provider;
-    `domains` are those whose operators may be produced. `listed` has by domain and name what is run; a target that
-    lists nothing takes the operators of the standard. `types` are the element types of values that are computed, none
-    for all. `expands` is whether it runs an operator that the standard defines by others as those, and `widens` gives
-    the types that it computes in a wider one.
+    `provider` is an execution provider of ONNX Runtime; its kernels are used if the installed ONNX Runtime has it.
+    `domains` are the domains whose operators may be produced. `listed` has the supported part of operators by domain
+    and name; if it is empty, all standard operators are supported. `types` are the element types of computed values;
+    empty means all. `expands` says whether the runtime runs an operator through its function body in the standard, and
+    `widens` maps types to the wider types in which they are computed.
     """
 
     name: str
@@ -60,14 +60,14 @@ class Target:
 
     @cached_property
     def operators(self) -> Mapping[Key, tuple[Support, ...]]:
-        """The operators with what is run of each, by domain ("" is the standard) and name."""
+        """The supported part of each operator, by domain ("" is the default domain) and name."""
         known = kernels(self.provider) if self.provider else {}
         return known or self.listed
 
     def has(self, op: str, dtype: ir.DataType | None = None, opset: int = 0) -> bool:
         """Return whether a pass may produce an operator ("Gelu", "com.microsoft::BiasGelu") in an element type.
 
-        `opset` is the version of the domain that the model imports; 0 asks for any.
+        `opset` is the version of the domain that the model imports; 0 means any.
         """
         domain, _, name = op.rpartition("::")
         domain = "" if domain == ONNX else domain
@@ -83,20 +83,21 @@ class Target:
 
     @property
     def limits_versions(self) -> bool:
-        """Whether it takes some opsets or IR versions only."""
+        """Whether it restricts opsets or IR versions."""
         return self.opset != ANY_VERSION or self.ir_version != ANY_VERSION
 
     def computes(self, op: str, dtype: ir.DataType | None, opset: int = 0) -> bool:
-        """Return whether the element type of a value, which must be known, lets a pass produce an operator.
+        """Return whether a pass may produce an operator for the element type of a value, which must be known.
 
-        It does for an operator that the target lacks altogether: `Builder.node` refuses that, and says so.
+        For an operator that the target lacks completely, only the usual types count: `Builder.node` refuses it with a
+        reason.
         """
         if not self.has(op):
             return is_computed(op, dtype)
         return dtype is not None and self.has(op, dtype, opset)
 
     def _may_have(self, domain: str, name: str) -> bool:
-        """Return whether an operator is of a domain and of an opset that are taken, and not excluded."""
+        """Return whether the domain and opset of an operator are supported, and it is not excluded."""
         if (domain or ONNX) not in self.domains or (domain, name) in self.excluded:
             return False
         newest = self.opset[1]
@@ -107,20 +108,20 @@ class Target:
 
 
 _NEWEST = 1 << 16
-"""An opset after all that there are."""
+"""An opset newer than all existing ones."""
 
 
 def version_of(domain: str, op: str, opset: int) -> int:
-    """Return the version of an operator at an opset, the opset itself where there is no table of it; 0 for none."""
+    """Return the version of an operator at an opset; the opset itself if it has no schema, and 0 for opset 0."""
     return (since_version(op, opset, domain) or opset) if opset else 0
 
 
 @cache
 def has_body(domain: str, op: str, opset: int) -> bool:
-    """Return whether the specification defines an operator by others, in a form that holds at an opset.
+    """Return whether the specification defines an operator by a function body that is valid at an opset.
 
-    A body that was written for an older opset holds as long as its operators have no newer version, as
-    `OpSchema::GetFunction` of onnx has it: Swish is run at opset 24, and with the Constant of opset 25 no more.
+    A body for an older opset is valid as long as its operators have no newer version, as in `OpSchema::GetFunction` of
+    onnx: Swish has a valid body at opset 24, but no longer at opset 25, which has a new version of Constant.
     """
     schema: Any = schema_of(domain, op, opset)
     if schema is None or schema.has_context_dependent_function or not schema.has_function:
@@ -135,7 +136,7 @@ def has_body(domain: str, op: str, opset: int) -> bool:
 
 
 def _body(schema: Any, version: int) -> Any:
-    """Return the function by which an operator is defined at an opset."""
+    """Return the function body of an operator for an opset."""
     import onnx
 
     found = schema.get_function_with_opset_version(version)
@@ -143,4 +144,4 @@ def _body(schema: Any, version: int) -> Any:
 
 
 STANDARD = Target("standard", "Any runtime that follows the ONNX standard.")
-"""The target of those who name none: the operators of the standard, in the types that runtimes compute."""
+"""The default target: the operators of the standard, in the types that runtimes compute."""
