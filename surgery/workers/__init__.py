@@ -1,13 +1,13 @@
-"""Native code in bounded worker processes.
+"""Native code in worker processes with limits.
 
 ONNX Runtime, onnx's C++ checker and inference, and third-party optimizers can crash, hang or exhaust memory on a model
-of 200 bytes. They run in processes forked from a preloaded server, with limits on time and memory; the end of such a
-process becomes a `WorkerError` that names the stage that was running and the signal.
+of 200 bytes. They run in processes forked from a preloaded server, with limits on time and memory; if such a process
+dies, a `WorkerError` with the current stage and the signal is raised.
 
     with Worker(timeout=60) as worker:
         findings = worker.call("surgery.verification.verdict.checks:run_checker", skeleton=data)
 
-Not multiprocessing: that imports the caller's main script again, and pickles.
+multiprocessing is not used because it imports the caller's main script again, and uses pickle.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ __all__ = [
 ]
 
 
-class WorkerRaised(WorkerError):  # noqa: N818 - it says what the worker did, not what went wrong
-    """The function raised an ordinary exception; the process is well.
+class WorkerRaised(WorkerError):  # noqa: N818 - the name says what the worker did
+    """The function raised an ordinary exception; the process is still alive.
 
-    `type_name` is the name of the exception's class, `message` its whole text.
+    `type_name` is the name of the exception class, and `message` its full text.
     """
 
     def __init__(self, type_name: str, message: str, *, stage: str) -> None:
@@ -68,7 +68,7 @@ def _hung_up(channel: socket.socket) -> bool:
 
 
 def default_memory() -> int:
-    """Return the memory limit, in bytes, of a worker that is given none: 8 GiB, or half of a smaller machine."""
+    """Return the default memory limit of a worker in bytes: 8 GiB, or half of the memory of a smaller machine."""
     return min(8 << 30, half_of_memory())
 
 
@@ -81,7 +81,7 @@ _before: list[Callable[[object], object]] = []
 
 
 def before_call(prepare: Callable[[object], object]) -> None:
-    """Have a function called with the arguments of each call, before they are sent."""
+    """Register a function that is called with the arguments of each call before they are sent."""
     _before.append(prepare)
 
 
@@ -91,13 +91,13 @@ def start() -> None:
 
 
 class Worker:
-    """One worker process, started at the first call and again after it died.
+    """One worker process, started at the first call, and restarted after it died.
 
-    What a function keeps in its module lasts from call to call, for as long as the process lives. `timeout` is in
-    seconds for each stage of a call (the whole call, when its function tells of no stages), None for no limit; it may
-    be changed between calls. `memory` bounds the writable private
-    memory in bytes (mapped files count only when mapped for writing). `preload` names modules that the fork server is
-    to import first, so that later workers have them too. `prepare` says whether what `before_call` names is called.
+    State that a function keeps in its module persists between calls while the process lives. `timeout` is in seconds
+    for each stage of a call (or the whole call, if its function reports no stages), or None for no limit; it may be
+    changed between calls. `memory` bounds the writable private memory in bytes (mapped files count only if mapped for
+    writing). `preload` has modules that the fork server imports first, so that later workers have them too. `prepare`
+    says whether the functions registered with `before_call` are called.
     """
 
     def __init__(
@@ -130,15 +130,15 @@ class Worker:
     def call(self, function: str, /, **arguments: object) -> Any:
         """Run "package.module:function" in the worker and return its result.
 
-        Arguments and results are plain data: None, numbers, strings, bytes, numpy arrays, lists and dicts of them;
-        a tuple arrives as a list. Raises `WorkerRaised` when the function raised, `WorkerError` with a stage and
-        a signal when the process died or was ended by the time limit.
+        Arguments and results are plain data: None, numbers, strings, bytes, NumPy arrays, and lists and dicts of them;
+        a tuple arrives as a list. Raises `WorkerRaised` if the function raised, and `WorkerError` with a stage and a
+        signal if the process died or exceeded the time limit.
         """
         for prepare in _before if self.prepare else ():
             prepare(arguments)
         with self._lock:
             if self._channel is not None and _hung_up(self._channel):
-                # It died while nobody asked anything of it: no call is to blame.
+                # It died between calls, so no call is to blame.
                 self._stop(kill=True)
             channel = self._channel or self._start()
             deadline = self._deadline()
@@ -170,7 +170,7 @@ class Worker:
                 os.kill(pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """End the process, and everything it started."""
+        """End the process, and all processes that it started."""
         with self._lock:
             self._stop(kill=False)
 
@@ -190,7 +190,7 @@ class Worker:
         return ours
 
     def _stop(self, kill: bool) -> tuple[int | None, str]:
-        """End the process; return its exit code or the negative number of a signal, if known, and its last words."""
+        """End the process; return its exit code or negative signal number, if known, and its last line of output."""
         if self._channel is None or self.pid is None or self._log is None:
             return None, ""
         self._channel.close()
@@ -201,6 +201,6 @@ class Worker:
         return status, last
 
     def _died(self, stage: str, expired: bool = False) -> WorkerError:
-        """Bury the process and say what ended it."""
+        """Clean up after the process, and return the error for its end."""
         status, last = self._stop(kill=expired)
         return died(stage, status, last, self.timeout, expired)

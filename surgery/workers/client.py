@@ -1,4 +1,4 @@
-"""The caller's end of the fork server: started on first use, one for each process, ended with it."""
+"""The client side of the fork server, which is started on first use, once per process, and ended with the process."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ class ForkServer:
 
     @property
     def processes(self) -> tuple[int, ...]:
-        """The process ids of the server and of the workers that were not ended yet."""
+        """The process ids of the server and of the workers that have not been ended."""
         return self.pid, *self._workers.copy()
 
     @property
     def usable(self) -> bool:
-        """Whether this process started it (a fork of its owner did not) and it is still running."""
+        """Whether this process started it (and is not a fork of its owner), and it is still running."""
         return self.owner == os.getpid() and self._control.fileno() >= 0 and self._process.poll() is None
 
     def fork(self, channel: socket.socket, log: IO[bytes], memory: int, preload: tuple[str, ...] = ()) -> int:
-        """Fork a worker that talks on `channel` and writes its output to `log`; return its process id."""
+        """Fork a worker that communicates on `channel` and writes its output to `log`; return its process id."""
         request = json.dumps({"op": "fork", "memory": memory, "preload": preload}).encode()
         answer = self._ask(request, [channel.fileno(), log.fileno()])
         if "pid" not in answer:
@@ -63,14 +63,14 @@ class ForkServer:
         return pid
 
     def end(self, pid: int, kill: bool) -> int | None:
-        """Wait for a worker's end, or kill it; return its exit code or the negative number of a signal."""
+        """Wait for a worker to end, or kill it; return its exit code or negative signal number."""
         self._workers.discard(pid)
         answer = self._ask(json.dumps({"op": "end", "pid": pid, "kill": kill}).encode(), [])
         status = answer.get("status")
         return None if status is None else int(status)
 
     def close(self) -> None:
-        """End the server and with it all workers. In a fork of its owner, only let go of it."""
+        """End the server and all workers. In a fork of its owner, only close the connection."""
         self._control.close()
         if self.owner != os.getpid():
             self._process.returncode = 0
@@ -89,7 +89,7 @@ class ForkServer:
             except OSError:
                 return {}
             except BaseException:
-                # An answer left unread would be taken for that of the next request.
+                # An unread answer would be mistaken for the answer to the next request.
                 self._control.close()
                 raise
         loaded: dict[str, Any] = json.loads(answer) if answer else {}
@@ -101,7 +101,7 @@ _starting = threading.Lock()
 
 
 def forkserver() -> ForkServer:
-    """Return the fork server of this process, starting it when there is none."""
+    """Return the fork server of this process; start it if there is none."""
     global _current
     with _starting:
         if _current is not None and not _current.usable:
@@ -113,13 +113,13 @@ def forkserver() -> ForkServer:
 
 
 def processes() -> tuple[int, ...]:
-    """Return the process ids of the fork server and its workers; none are started."""
+    """Return the process ids of the fork server and its workers, without starting any."""
     server = _current
     return server.processes if server is not None and server.usable else ()
 
 
 def shutdown() -> None:
-    """End the fork server and all workers; the next call of a worker starts a new one."""
+    """End the fork server and all workers; the next call of a worker starts a new server."""
     global _current
     with _starting:
         if _current is not None:
@@ -128,15 +128,15 @@ def shutdown() -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Let the server find the modules that this process finds, wherever it was started from."""
+    """Return an environment in which the server finds the same modules as this process."""
     home = str(Path(__file__).resolve().parents[2])
     paths = [str(Path(entry).absolute()) for entry in sys.path if entry]
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([*paths, home]),
-        # A thread of a linear algebra library would be lost in each fork, and its buffers copied.
+        # Threads of a linear algebra library would be lost in each fork, and their buffers copied.
         "OPENBLAS_NUM_THREADS": "1",
-        # ONNX Runtime starts a thread on import that reports to its makers: bad for forks, and nobody asked for it.
+        # ONNX Runtime starts a telemetry thread on import, which is bad for forks, and not requested.
         "ORT_DISABLE_TELEMETRY": "1",
     }
 

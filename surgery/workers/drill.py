@@ -1,4 +1,4 @@
-"""Ways to crash a worker, to test that each is contained: `worker.call("surgery.workers.drill:abort")`."""
+"""Ways to crash a worker, for testing the containment: `worker.call("surgery.workers.drill:abort")`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from surgery.workers.server import stage
 
 
 def perform(job: dict[str, Any]) -> object:
-    """Call the function of this module that a job of a batch names, with its arguments."""
+    """Call the function of this module given in a batch job, with its arguments."""
     return globals()[job["drill"]](**job.get("arguments", {}))
 
 
@@ -29,17 +29,17 @@ def complain(text: str) -> None:
 
 
 def leave(code: int) -> None:
-    """Call `sys.exit`, which is an exception."""
+    """Call `sys.exit`, which raises an exception."""
     sys.exit(code)
 
 
 def vanish(code: int) -> None:
-    """End the process without a word."""
+    """End the process without any message."""
     os._exit(code)
 
 
 def abort() -> None:
-    """Die as native code does when an assertion fails, with a message on stderr."""
+    """Abort like native code with a failed assertion, with a message on stderr."""
     stage("drill")
     os.write(2, b"something native went wrong\n")
     os.abort()
@@ -52,7 +52,7 @@ def segfault() -> None:
 
 
 def kill() -> None:
-    """Die as the kernel's out-of-memory killer would have it."""
+    """Kill the process like the out-of-memory killer of the kernel."""
     stage("drill")
     os.kill(os.getpid(), 9)
 
@@ -65,20 +65,20 @@ def spin() -> None:
 
 
 def allocate(size: int) -> int:
-    """Take memory, all of it touched."""
+    """Allocate and touch memory; return its size."""
     stage("drill")
     return len(bytearray(size))
 
 
 def hold(size: int, seconds: float) -> int:
-    """Take memory, all of it touched, for some time."""
+    """Allocate and touch memory, and hold it for some time."""
     taken = bytearray(b"x") * size
     time.sleep(seconds)
     return len(taken)
 
 
 def family(count: int, size: int) -> None:
-    """Start processes that take memory each, and wait for them."""
+    """Start processes that allocate memory, and wait for them."""
     text = f"import time; taken = bytearray(b'x') * {size}; time.sleep(600)"
     children = [subprocess.Popen([sys.executable, "-c", text]) for _ in range(count)]
     for child in children:
@@ -86,7 +86,7 @@ def family(count: int, size: int) -> None:
 
 
 def nested(memory: int) -> object:
-    """Start a worker from this one, and a fork, with so much memory each; return what comes back from both."""
+    """Start a worker and a fork from this worker, with this memory limit each; return the results of both."""
     from surgery.workers import Worker
     from surgery.workers.fork import call_in_fork
 
@@ -96,23 +96,23 @@ def nested(memory: int) -> object:
 
 
 def spawn() -> int:
-    """Start a separate process and leave it behind; return its process id."""
+    """Start a separate process and leave it running; return its process id."""
     return subprocess.Popen(["sleep", "1000"]).pid
 
 
 def sleep(seconds: float) -> None:
-    """Take some time."""
+    """Sleep for some time."""
     time.sleep(seconds)
 
 
 def steps(count: int, seconds: float) -> None:
-    """Take some time in each of several stages."""
+    """Sleep for some time in each of several stages."""
     for number in range(count):
         stage(f"step {number}")
         time.sleep(seconds)
 
 
 def facts() -> dict[str, object]:
-    """Tell about the process: its folder, its open files, what is on its standard input."""
+    """Return facts about the process: its folder, its open files, and its standard input."""
     files = len(list(Path("/proc/self/fd").iterdir()))
     return {"cwd": str(Path.cwd()), "files": files, "stdin": os.read(0, 10), "pid": os.getpid()}

@@ -16,7 +16,7 @@ TIMEOUT = "timeout"
 
 _NO_MEMORY = re.compile(
     r"bad.?alloc|failed to allocate memory|out of memory|cannot allocate memory|unable to allocate|"
-    # The C library, when it cannot map the one that unwinds: native code of a Python package is linked with that.
+    # Messages of the C library if it cannot map the unwinder, with which native code of Python packages is linked.
     r"failed to map segment|must be installed for unwinding",
     re.IGNORECASE,
 )
@@ -24,10 +24,10 @@ _MESSAGE_LENGTH = 300
 
 
 def died(stage: str, status: int | None, last: str, timeout: float | None, expired: bool = False) -> WorkerError:
-    """Return what ended a process.
+    """Return the error for the end of a process.
 
-    `status` is its exit code or the negative number of a signal, None when nobody knows; `last` its last line of
-    output; `expired` tells that it was ended for taking more than `timeout` seconds.
+    `status` is its exit code or negative signal number, None if unknown; `last` is its last line of output; `expired`
+    says that it was ended because it took more than `timeout` seconds.
     """
     if expired or status == -signal.SIGXCPU:
         return WorkerError(f"{stage} took more than {timeout or 0:g} s", stage=stage, signal=TIMEOUT)
@@ -35,7 +35,7 @@ def died(stage: str, status: int | None, last: str, timeout: float | None, expir
         what = f"{stage} ended the process" + ("" if status is None else f" with exit code {status}")
         signalled = None if status is None else f"exit {status}"
         return WorkerError(what, stage=stage, signal=signalled, killed=status is None)
-    # Nobody but the kernel's out-of-memory killer sends this to a process that we have not given up.
+    # Only the kernel's out-of-memory killer sends this signal to a process that we did not kill.
     if status == -signal.SIGKILL or tells_of_memory(last):
         killed = status == -signal.SIGKILL
         return WorkerError(f"{stage} ran out of memory", stage=stage, signal=OUT_OF_MEMORY, killed=killed)
@@ -44,15 +44,15 @@ def died(stage: str, status: int | None, last: str, timeout: float | None, expir
 
 
 def reap(pid: int, kill: bool) -> int:
-    """Wait for a child's end, killing it when told or when it lingers, then kill what it has left behind.
+    """Wait for a child to end, kill it if requested or if it does not end, then kill its remaining processes.
 
-    The child leads a process group of its own. Returns its exit code or the negative number of a signal.
+    The child leads its own process group. Returns its exit code or negative signal number.
     """
     deadline = time.monotonic() + 2.0
     while not kill and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
         kill = time.monotonic() > deadline
         time.sleep(0.001)
-    # The child is not reaped yet, so that its number still stands for its own group.
+    # The child is not reaped yet, so its id still refers to its own process group.
     for end in (os.killpg, os.kill):
         with suppress(ProcessLookupError, PermissionError):
             end(pid, signal.SIGKILL)
@@ -61,18 +61,18 @@ def reap(pid: int, kill: bool) -> int:
 
 
 def end_for_lack_of_memory(log: int) -> None:
-    """End this process so that `died` says why, in a line of its log; for where nothing more can be allocated."""
+    """End this process, with a log line for `died`, when no more memory can be allocated."""
     os.write(log, b"\nout of memory\n")
     os.kill(os.getpid(), signal.SIGABRT)
 
 
 def tells_of_memory(message: str) -> bool:
-    """Return whether a native message says that memory ran out."""
+    """Return whether a native message reports a lack of memory."""
     return _NO_MEMORY.search(message) is not None
 
 
 def shorten(message: str) -> str:
-    """Reduce a native message to its first line, of at most 300 characters."""
+    """Return the first line of a native message, with at most 300 characters."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     line = lines[0] if lines else ""
     return line if len(line) <= _MESSAGE_LENGTH else line[: _MESSAGE_LENGTH - 1] + "…"

@@ -1,4 +1,4 @@
-"""A call in a fork of this process: it sees the state of its caller, and cannot change it.
+"""Calls in a fork of this process, which sees the state of its caller but cannot change it.
 
 For third-party code that works on objects of this process, such as passes. Native code that does not need them runs in
 a `Worker`, which inherits no threads and locks.
@@ -33,12 +33,12 @@ _NO_RESULT = 70
 def call_in_fork(
     function: Callable[[], Any], *, stage: str, timeout: float | None, memory: int | None
 ) -> tuple[Any, str]:
-    """Call a function in a fork of this process; return its result and what it printed.
+    """Call a function in a fork of this process; return its result and its output.
 
-    `timeout` is in seconds, `memory` in bytes beyond what this process has. The result is plain data (see
-    `workers.wire`). The function is expected to catch what it knows how to tell; anything else that ends the process
-    (a signal, the time limit, memory, an exit) raises `WorkerError`, blamed on `stage`, when the process and all
-    that it started are gone.
+    `timeout` is in seconds, and `memory` in bytes in addition to the memory of this process. The result is plain data
+    (see `workers.wire`). The function should catch the exceptions that it can report; anything else that ends the
+    process (a signal, the time limit, memory, an exit) raises `WorkerError` with `stage`, after the process and all
+    processes that it started have ended.
     """
     ours, theirs = socket.socketpair()
     with tempfile.TemporaryFile() as log, ours:
@@ -63,7 +63,7 @@ def call_in_fork(
 
 def _fork() -> int:
     with warnings.catch_warnings():
-        # The threads of this process, a progress display for one, are lost in the child, which uses none of them.
+        # The threads of this process, such as a progress display, are lost in the child, which does not need them.
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
@@ -71,7 +71,7 @@ def _fork() -> int:
 def _serve(
     function: Callable[[], Any], channel: socket.socket, log: IO[bytes], timeout: float | None, memory: int | None
 ) -> NoReturn:
-    """Be the child: confine this process, call the function, send what it returns, and go."""
+    """Run the child: confine this process, call the function, send its result, and exit."""
     status = _NO_RESULT
     try:
         _confine(log, timeout, memory)
@@ -92,31 +92,31 @@ def _serve(
 
 
 def _confine(log: IO[bytes], timeout: float | None, memory: int | None) -> None:
-    """Put this process in a group and a separate session, with limits; what it prints goes to the log."""
+    """Put this process in a separate session and process group, with limits, and redirect its output to the log."""
     os.setsid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # A crash is told by the parent, not in the midst of what it shows.
+    # A crash is reported by the parent, not in the middle of its display.
     faulthandler.disable()
     null = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((null, 0), (log.fileno(), 1), (log.fileno(), 2)):
         os.dup2(source, target)
-    # Not the streams that were inherited: another thread may have held their locks.
+    # The inherited streams are not used, because another thread may have held their locks.
     sys.stdout = sys.stderr = os.fdopen(os.dup(1), "w", buffering=1, errors="backslashreplace")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory is not None:
         limit_memory(memory + _data_bytes())
     if timeout is not None:
-        # In case nobody is left to end it by the clock.
+        # A fallback if no process is left to enforce the time limit.
         seconds = int(time.process_time() + timeout * (os.cpu_count() or 1)) + 10
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 
 
 def _data_bytes() -> int:
-    """Return the bytes of data, writable and private, that this process has already."""
+    """Return the size of the writable private data of this process in bytes."""
     try:
-        with open(_STATUS, encoding="ascii") as file:  # noqa: PTH123 - a file of the kernel
+        with open(_STATUS, encoding="ascii") as file:  # noqa: PTH123 - a kernel file
             return int(file.read().split()[5]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
         return 1 << 30

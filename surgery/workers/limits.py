@@ -6,10 +6,10 @@ import resource
 
 
 def limit_memory(size: int) -> None:
-    """Bound the writable private memory of this process and of those it starts, in bytes.
+    """Limit the writable private memory of this process, and of processes that it starts, in bytes.
 
-    Not the address space: mapped weights and reserved arenas cost nothing. A process that was started within a limit
-    has no more than that.
+    The address space is not limited, because mapped weights and reserved arenas cost nothing. An inherited limit is
+    never raised.
     """
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     size = size if most == resource.RLIM_INFINITY else min(size, most)

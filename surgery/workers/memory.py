@@ -1,4 +1,4 @@
-"""The private memory of processes: of one, and of this one with its workers over time."""
+"""The private memory of a process, and of this process with its workers over time."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from surgery.workers import client
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _MOST = 600
-"""Samples that are kept; when there are more, every second one goes, and the interval doubles."""
+"""Maximum number of samples; beyond it, every second sample is removed and the interval is doubled."""
 
 
 def private_bytes(pid: int) -> int:
-    """Return the bytes of memory of a process that no file stands for. OSError when it has ended."""
+    """Return the memory of a process that is not backed by a file, in bytes. Raises OSError if it has ended."""
     fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
     return (int(fields[1]) - int(fields[2])) * _PAGE
 
 
 def private_bytes_below(pid: int) -> int:
-    """Return the private memory of a process and of all that it has started, in bytes; 0 when it has ended."""
+    """Return the private memory of a process and of its descendants, in bytes; 0 if it has ended."""
     children = _children()
     total, left = 0, [pid]
     while left:
@@ -35,21 +35,21 @@ def private_bytes_below(pid: int) -> int:
 
 
 def _children() -> dict[int, list[int]]:
-    """Return the processes that each process has started and that run still."""
+    """Return the running child processes of each process."""
     found: dict[int, list[int]] = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdecimal():
             with suppress(OSError, ValueError, IndexError):
-                # The name of the command, in parentheses, may hold anything.
+                # The command name, in parentheses, may contain any characters.
                 _, _, rest = Path(entry.path, "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")
                 found.setdefault(int(rest.split()[1]), []).append(int(entry.name))
     return found
 
 
 class MemoryTimeline:
-    """Samples the private memory of this process and of its workers, while it is entered.
+    """Samples the private memory of this process and of its workers within a `with` block.
 
-    `note` marks the end of a step. Where the system does not tell, there are no samples.
+    `note` marks the end of a step. If the system does not provide the data, there are no samples.
     """
 
     def __init__(self, interval: float = 0.05) -> None:

@@ -1,8 +1,8 @@
 """The fork server, and the loop of a worker forked from it.
 
-The server is a fresh interpreter that has imported the slow modules and then only forks: a worker starts in
-milliseconds, with none of the caller's threads, locks and open files. It stays single-threaded, for a fork of a
-threaded process may hang.
+The server is a fresh interpreter that imports the slow modules and then only forks: a worker starts in milliseconds,
+without the caller's threads, locks and open files. The server stays single-threaded, because a fork of a threaded
+process may hang.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _timeout: float | None = None
 
 
 def stage(name: str) -> None:
-    """Return which native call comes next: a crash is blamed on it, and its time begins. Nothing outside a worker."""
+    """Report the next native call: a crash is attributed to it, and its time starts. Does nothing outside a worker."""
     if _channel is not None:
         wire.send(_channel, wire.pack({"stage": name}))
         _limit_cpu()
 
 
 def main(descriptor: int) -> None:
-    """Serve fork requests on a socket until the process that owns its other end is gone."""
+    """Serve fork requests on a socket until the process at its other end has ended."""
     control = socket.socket(fileno=descriptor)
     os.chdir("/")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -52,16 +52,16 @@ def main(descriptor: int) -> None:
     try:
         _Server(control).run()
     finally:
-        # Nothing is left to do, and an interpreter with all these modules takes its time to say so.
+        # Skip the interpreter shutdown, which is slow with all these modules.
         os._exit(0)
 
 
 def _preload(names: Sequence[str]) -> None:
-    """Import modules that the workers to be forked will need."""
+    """Import modules that later workers will need."""
     if all(name in sys.modules for name in names):
         return
     for name in names:
-        # A module that cannot be imported fails again, and visibly, in the worker that needs it.
+        # If a module cannot be imported, the worker that needs it will report the failure.
         with suppress(Exception, SystemExit):
             importlib.import_module(name)
     gc.collect()
@@ -83,10 +83,10 @@ class _Server:
                 self._end(pid, kill=True)
 
     def _serve(self) -> bool:
-        """Answer one request; False when there will be none any more."""
+        """Answer one request; return False if there will be no more requests."""
         ready, _, _ = select.select([self.control], [], [], 1.0)
         if not ready:
-            # A child that the owner forked may hold the socket open after the owner is gone.
+            # A forked child of the owner may keep the socket open after the owner has ended.
             return os.getppid() == self.parent
         try:
             data, descriptors, _, _ = socket.recv_fds(self.control, _MESSAGE_LIMIT, 2)
@@ -115,7 +115,7 @@ class _Server:
             try:
                 _become_worker(server, descriptors, request["memory"])
             except MemoryError:
-                # Not in a call, which tells of it itself: what it was given, or was to return, is too large.
+                # Not within a call, which reports it itself: the arguments or the result are too large.
                 end_for_lack_of_memory(2)
             except BaseException:
                 traceback.print_exc()
@@ -129,7 +129,7 @@ class _Server:
         return {"pid": pid}
 
     def _end(self, pid: int, kill: bool) -> dict[str, Any]:
-        """Wait for a worker's end, killing it when told or when it lingers; then kill what it has left behind."""
+        """Wait for a worker to end, kill it if requested or if it does not end; then kill its remaining processes."""
         if pid not in self.living:
             return {"status": None}
         self.living.discard(pid)
@@ -162,7 +162,7 @@ def _become_worker(server: int, descriptors: list[int], memory: int | None) -> N
 
 
 def _answer(request: dict[str, Any]) -> list[bytes | memoryview]:
-    """Run one call and pack what it returned or raised."""
+    """Run one call, and return its packed result or exception."""
     global _timeout
     _timeout = request["timeout"]
     _limit_cpu()
@@ -180,7 +180,7 @@ def _resolve(name: str) -> Any:
 
 
 def _limit_cpu() -> None:
-    """Bound the processor time of a stage, in case nobody is left to end it by the clock."""
+    """Limit the processor time of a stage, as a fallback if no process is left to enforce the time limit."""
     if _timeout is None:
         return
     usage = resource.getrusage(resource.RUSAGE_SELF)

@@ -1,6 +1,7 @@
 """Messages between a process and its workers: a JSON header, then the raw bytes of its buffers.
 
-Plain data only, never pickle: native code may have corrupted the worker, and reading its messages must not run code.
+Messages are plain data, never pickles: native code may have corrupted the worker, and reading its messages must not
+run code.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ T = TypeVar("T")
 
 
 class ClosedError(Exception):
-    """The other side is gone."""
+    """The other side has closed the connection."""
 
 
 class ExpiredError(Exception):
-    """The message did not come in time."""
+    """The message did not arrive in time."""
 
 
 def pack(message: object) -> list[bytes | memoryview]:
-    """Turn a message into the pieces that `send` sends: None, numbers, strings, bytes, arrays, lists and dicts.
+    """Convert a message of None, numbers, strings, bytes, arrays, lists and dicts to the pieces that `send` sends.
 
-    Raises TypeError for anything that is not data.
+    Raises TypeError for other objects.
     """
     buffers: list[memoryview] = []
     body = _encode(message, buffers)
@@ -44,7 +45,7 @@ def pack(message: object) -> list[bytes | memoryview]:
 
 
 def send(channel: socket.socket, pieces: list[bytes | memoryview]) -> None:
-    """Send a packed message; raises `ClosedError` when nobody listens any more."""
+    """Send a packed message; raise `ClosedError` if the other side has ended."""
     try:
         for batch in _batches(pieces, [memoryview(piece).nbytes for piece in pieces]):
             channel.sendall(batch[0] if len(batch) == 1 else b"".join(batch))
@@ -55,7 +56,7 @@ def send(channel: socket.socket, pieces: list[bytes | memoryview]) -> None:
 def receive(channel: socket.socket, deadline: float | None = None) -> Any:
     """Receive one message; `deadline` is a time of `time.monotonic`.
 
-    Raises `ClosedError` when the other side is gone, also in mid-message, and `ExpiredError` at the deadline.
+    Raises `ClosedError` if the other side has ended, even within a message, and `ExpiredError` at the deadline.
     """
     (length,) = _LENGTH.unpack(_read(channel, _LENGTH.size, deadline))
     if length > _HEADER_LIMIT:
@@ -72,7 +73,7 @@ def receive(channel: socket.socket, deadline: float | None = None) -> Any:
 
 
 def _batches(items: Sequence[T], sizes: Sequence[int]) -> Iterator[list[T]]:
-    """Put what is small and comes in a row together: a system call for each would take longer than to copy it."""
+    """Yield batches of consecutive small items, because one system call per item would be slower than copying."""
     batch: list[T] = []
     room = _BATCH
     for item, size in zip(items, sizes):
@@ -86,7 +87,7 @@ def _batches(items: Sequence[T], sizes: Sequence[int]) -> Iterator[list[T]]:
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """Return the numpy dtype of a name, those of ml_dtypes ("bfloat16", "int4") included."""
+    """Return the NumPy dtype with a name, including those of ml_dtypes ("bfloat16", "int4")."""
     try:
         return np.dtype(name)
     except TypeError:
@@ -139,7 +140,7 @@ def _encode_array(array: Array, buffers: list[memoryview]) -> object:
     if array.dtype.kind in "OUS":
         items = [_encode(item, buffers) for item in array.reshape(-1).tolist()]
         return {_KIND: "objects", "shape": shape, "items": items}
-    # The buffer protocol does not know the types of ml_dtypes, nor memoryview.cast an empty array: go by bytes.
+    # The buffer protocol lacks the types of ml_dtypes, and memoryview.cast rejects empty arrays, so use bytes.
     flat: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     buffers.append(memoryview(flat) if flat.size else memoryview(b""))
     return {_KIND: "array", "dtype": array.dtype.name, "shape": shape, "buffer": len(buffers) - 1}
@@ -147,7 +148,7 @@ def _encode_array(array: Array, buffers: list[memoryview]) -> object:
 
 def _decode(value: Any, buffers: list[memoryview]) -> Any:
     if isinstance(value, list):
-        # The shapes of all values of a model are many short lists of numbers.
+        # A fast path, because the shapes of all values of a model are many short lists of numbers.
         return [_decode(item, buffers) if isinstance(item, (list, dict)) else item for item in value]
     if not isinstance(value, dict):
         return value
