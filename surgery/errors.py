@@ -1,7 +1,7 @@
-"""All errors that users see: what happened, where, what to do, and a stable code.
+"""All errors that users see, with what happened, where, a remedy, and a stable code.
 
-Each error is one line of text without a traceback. `exit_code` is what the command line returns: 1 for a
-negative verdict, 2 if the caller must fix something, 3 if something broke.
+Each error is one line of text without a traceback. `exit_code` is the exit code of the command line: 1 for a negative
+verdict, 2 if the caller must fix something, 3 if something broke.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import ClassVar
 class SurgeryError(Exception):
     """An error with a place and a remedy.
 
-    `what` says what happened, `where` names the file, step or node, `todo` says what to do about it.
+    `what` describes what happened, `where` is the file, step or node, and `todo` the remedy.
     """
 
     code: ClassVar[str] = "error"
@@ -69,7 +69,7 @@ class Problem:
     column: int
     message: str
     source: str = field(default="", compare=False)
-    """The line itself, to be shown with a caret at the column, where that says more than the place."""
+    """The line itself, shown with a caret at the column, if it adds information to the position."""
 
     def __str__(self) -> str:
         shown = f"\n{caret(self.source, self.column)}" if self.source else ""
@@ -77,7 +77,7 @@ class Problem:
 
 
 class RecipeError(SurgeryError):
-    """A recipe with mistakes; all of them at once, each with line and column."""
+    """A recipe has mistakes; all are reported at once, each with line and column."""
 
     code = "recipe"
 
@@ -87,7 +87,7 @@ class RecipeError(SurgeryError):
 
 
 class PlanError(SurgeryError):
-    """A plan that cannot be applied, because something differs from it; `reasons` are shown on the lines below."""
+    """A plan cannot be applied, because something differs from it; `reasons` are shown on the following lines."""
 
     code = "plan"
 
@@ -102,10 +102,10 @@ class PlanError(SurgeryError):
 
 
 class PatternError(SurgeryError):
-    """A pattern text that cannot be understood; the message shows the line with a caret.
+    """A pattern text is invalid; the message shows the line with a caret.
 
-    `what` says what is wrong, `line` and `column` where, counting from 1; a text that is wrong as a whole has no
-    `source`, the line that is shown. `subject` is what the text is.
+    `what` describes the mistake; `line` and `column` are its position, from 1, and `source` is the line that is shown,
+    which is empty if the text is invalid as a whole. `subject` is the kind of text.
     """
 
     code = "pattern"
@@ -126,7 +126,7 @@ class PatternError(SurgeryError):
 
 
 def caret(source: str, column: int) -> str:
-    """Show a line of text, indented, with a caret under a column of it."""
+    """Return a line of text, indented, with a caret under a column."""
     return f"    {source}\n    {' ' * (column - 1)}^"
 
 
@@ -145,17 +145,17 @@ class BlockedError(SurgeryError):
 
 
 class PassError(SurgeryError):
-    """A pass raised, looped without end or left the graph broken."""
+    """A pass raised an exception, did not terminate, or left the graph in an invalid state."""
 
     code = "pass"
     exit_code = 3
 
 
 class WorkerError(SurgeryError):
-    """Native code in a worker process raised, crashed, ran out of time or out of memory.
+    """Native code in a worker process raised, crashed, or ran out of time or memory.
 
-    `stage` names the call that was running; `signal` the signal that ended it, if one did. `killed` says that the
-    process was killed by another one, or that nobody knows how it ended.
+    `stage` is the call that was running, and `signal` the signal that ended it, if any. `killed` says that the process
+    was killed by another one, or that its end is unknown.
     """
 
     code = "worker"
@@ -178,7 +178,7 @@ class WorkerError(SurgeryError):
 
 
 def internal(error: Exception) -> str:
-    """Describe an exception in one line, with its location unless it is an error of surgery."""
+    """Return a one-line description of an exception, with its location unless it is an error of surgery."""
     if isinstance(error, SurgeryError):
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)
@@ -188,14 +188,14 @@ def internal(error: Exception) -> str:
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is most like this one, or None; capitals do not count."""
+    """Return the known name that is most similar to this one, ignoring case, or None."""
     names = {one.lower(): one for one in known}
     near = difflib.get_close_matches(name.lower(), names, n=1)
     return names[near[0]] if near else None
 
 
 def neighbour(path: Path) -> str | None:
-    """Return the path of the file whose name is most like that of a missing one, in the same folder; None for none."""
+    """Return the path of the file in the same folder whose name is most similar to that of a missing file, or None."""
     try:
         known = [one.name for one in path.parent.iterdir() if one.suffix]
     except OSError:
@@ -205,7 +205,7 @@ def neighbour(path: Path) -> str | None:
 
 
 def first_few(things: Iterable[object], most: int, mark: str = ",") -> str:
-    """Name the first of some things, and say how many more there are."""
+    """Format the first items, and the number of further ones."""
     texts = [str(thing) for thing in things]
     more = f"{'' if mark == ',' else mark} and {len(texts) - most} more" if len(texts) > most else ""
     return f"{mark} ".join(texts[:most]) + more

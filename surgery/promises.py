@@ -7,17 +7,17 @@ from enum import Enum
 from typing import Literal, get_args
 
 Change = Literal["inputs", "outputs", "names", "order", "types", "dims", "metadata"]
-"""What a pass may declare to change of a signature.
+"""The changes of a signature that a pass may declare.
 
-"inputs", "outputs": there are fewer or more of them. "names": some are renamed. "order": the inputs or the
-outputs are in another order. "types", "dims": those of an input or output. "metadata": entries of the model.
+"inputs", "outputs": some are added or removed. "names": some are renamed. "order": the inputs or outputs are in another
+order. "types", "dims": those of an input or output. "metadata": entries of the model.
 """
 
 CHANGES: tuple[Change, ...] = get_args(Change)
 
 
 def unknown_changes(changes: Iterable[str]) -> list[str]:
-    """List what is no change of a signature that a pass could declare."""
+    """List the texts that are not a change of a signature that a pass can declare."""
     return sorted(change for change in changes if change not in CHANGES)
 
 
@@ -26,11 +26,11 @@ class Parity(Enum):
 
     EXACT: every output is bit-identical, because no arithmetic changed.
     CLOSE: the same mathematics in another order; only rounding differs.
-    LOSSY: the pass trades accuracy on purpose; the loss at the outputs is measured against a budget. From then on
-        the changed model is what later steps are compared with.
+    LOSSY: the pass trades accuracy on purpose; the loss at the outputs is measured against a budget. Later steps are
+        compared with the changed model.
     INTENDED: the pass changes the results on purpose. They are not compared: the changed model must pass the checker,
-        run, and give finite outputs where the previous model does. From then on it is what later steps are compared
-        with. Changes of the signature must still be declared.
+        run, and give finite outputs where the previous model does. Later steps are compared with the changed model.
+        Changes of the signature must still be declared.
     """
 
     EXACT = "exact"
