@@ -3,7 +3,7 @@
 It is stored in the metadata of a node or an initializer, under two keys:
 
     surgery.pass   fuse-conv-bn, fuse-relu     the passes, each once, the latest one last
-    surgery.from   ["conv1","bn1",12]          the nodes, as a JSON list; a number: at least so many more
+    surgery.from   ["conv1","bn1",12]          the nodes, as a JSON list; a number means at least this many more
 
 The nodes are those of the original model. A node made from a node that has a lineage itself inherits the origins and
 passes of that lineage, so a chain of passes leads back to the original model. A node without a name is identified by

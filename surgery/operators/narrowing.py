@@ -32,8 +32,8 @@ _AUXILIARY: Mapping[str, frozenset[str]] = {
 
 
 _MIXED_BODY = frozenset({"MeanVarianceNormalization"})
-"""Operators that ONNX Runtime expands, in float16, to operators of which some read float32 constants; observed at
-session creation."""
+"""Operators that ONNX Runtime expands, in float16, to operators that partly read float32 constants; observed at session
+creation."""
 
 _FAILING = {"ScatterElements": "reduction", "ScatterND": "reduction"}
 """Operators whose float16 kernel fails at run time if this attribute is set."""

@@ -29,7 +29,7 @@ Term = tuple[str, Dims]
 """The kind of operations, and the factors of their count: numbers and named dims."""
 
 
-class UnknownDim(Exception):  # noqa: N818 - says that there is no amount, not that anything is wrong
+class UnknownDim(Exception):  # noqa: N818 - not an error: the amount is unknown
     """A dim is unknown."""
 
 

@@ -6,7 +6,7 @@ A node selector has one of three forms:
     {op: Conv, attribute: {group: 1}}       the nodes that meet all conditions
     [{op: Relu}, head/*]                    the nodes that match any of the items
 
-A mapping may have these keys, each with a text or a list of texts of which any may match:
+A mapping may have these keys, each with a text or a list of alternative texts:
 
     name        the name of a node, or a glob; a node without a name is identified by its outputs, "Relu -> y"
     op          the operator: Conv, com.acme::Foo, or a glob
@@ -64,7 +64,7 @@ class NodeSelector:
 
     @classmethod
     def read(cls, value: Any) -> NodeSelector:
-        """Read the value in a recipe, see `surgery.patterns.selector`; raise ValueError, in one line, for a mistake."""
+        """Read the value in a recipe, see the module docstring; raise ValueError, with one line, for a mistake."""
         if isinstance(value, NodeSelector):
             return value
         given = value if isinstance(value, list | tuple) else [value]

@@ -20,7 +20,7 @@ class Origins:
     """The dependencies of the outputs of a model.
 
     `random`: the outputs that depend on a random operator; `operators`: those operators; `inputs`: for each output, the
-    inputs whose elements it depends on, without those of which only the shape matters.
+    inputs whose elements it depends on, without inputs of which only the shape matters.
     """
 
     random: frozenset[str]

@@ -317,7 +317,7 @@ class Metric(Section):
 
 
 class Accuracy(Calibration):
-    """What lossy passes may lose: `budget`, `metric`, or both."""
+    """The accuracy limits of lossy passes: `budget`, `metric`, or both."""
 
     model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": ["budget"]}, {"required": ["metric"]}]})
     makes: ClassVar[Any] = AccuracySpec
