@@ -1,5 +1,4 @@
-"""Operators of ONNX Runtime in NumPy, for the reference evaluator of onnx: operators without a CPU kernel, and related
-ones.
+"""Operators of ONNX Runtime in NumPy, for the reference evaluator of onnx: those without a CPU kernel, and some others.
 
 Written from docs/ContribOperators.md of ONNX Runtime; narrower inputs are computed in float32. Operators with a kernel
 are compared with it in the tests; for the others, a verdict states that this evaluator computed them.
