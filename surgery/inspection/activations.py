@@ -1,4 +1,4 @@
-"""The peak size of the values between nodes that are alive at the same time."""
+"""Peak and total memory of activations."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from surgery.storage.scopes import subgraphs
 
 @dataclass(frozen=True)
 class Activations:
-    """Bytes of inputs, outputs and all between, weights left out, with the nodes run in the order of the file.
+    """Bytes of inputs, outputs and intermediate values, without weights; the nodes run in the order of the file.
 
-    Each value is kept from the node that makes it to the last one that reads it, an output to the end. `peak` is the
-    most that is kept at one time, while the node `at` runs; `total` what all of them take together. `unknown` values
-    (sequences, strings, dims that depend on data) are left out.
+    Each value is kept from its producer to its last reader, an output until the end. `peak` is the maximum kept at one
+    time, reached while the node `at` runs; `total` is the sum over all values. `unknown` counts the values that are
+    left out: sequences, strings, and values whose dims depend on data.
     """
 
     peak: Amount
@@ -66,7 +66,7 @@ class _Scope:
         return Activations(self.peak, self.at, self.total, self.unknown)
 
     def _ends(self) -> dict[int, list[ir.Value]]:
-        """List after which node which values are needed no more."""
+        """Return the values that are no longer needed after a node, by the index of that node."""
         last: dict[ir.Value, int] = {}
         for number, node in enumerate(self.nodes):
             if node.op_type in RESHAPING and node.domain == "" and node.inputs and node.inputs[0] is not None:
@@ -83,7 +83,7 @@ class _Scope:
         return ends
 
     def _inside(self, node: ir.Node) -> Amount:
-        """Return what the subgraphs of a node take at most."""
+        """Return the peak of the subgraph of a node that needs the most."""
         found = [_Scope(self.graph, body).run() for body in subgraphs(node)]
         self.unknown += sum(one.unknown for one in found)
         return max((one.peak for one in found), key=lambda amount: amount.rough, default=Amount())
@@ -107,7 +107,7 @@ class _Scope:
 
 
 def nbytes(value: Value) -> Amount | None:
-    """Return the bytes of a tensor, None when they are not known."""
+    """Return the size of a tensor in bytes, or None if it is unknown."""
     dtype, shape = value.dtype, value.shape
     if dtype is None or shape is None or dtype in (ir.DataType.STRING, ir.DataType.UNDEFINED):
         return None
@@ -117,11 +117,11 @@ def nbytes(value: Value) -> Amount | None:
         return None
     if dtype.bitwidth >= 8:
         return elements.times(dtype.bitwidth // 8)
-    # Elements of less than a byte are packed.
+    # Elements smaller than a byte are packed.
     count = elements.plain()
     return Amount.of(-(-count * dtype.bitwidth // 8)) if isinstance(count, int) else None
 
 
 def activations(graph: Graph) -> Activations:
-    """Follow the values of a model whose functions are inlined through the nodes in their order."""
+    """Measure the activations of a model with inlined functions, with the nodes run in file order."""
     return _Scope(graph, graph.ir.graph).run()

@@ -1,6 +1,6 @@
-"""Alterations: what differs between two nodes that are the same node of two models.
+"""Alterations: the differences between two matched nodes.
 
-Consequences of other changes are not reported: an operand from a removed or added node or constant.
+Consequences of other changes are not reported, such as an operand that comes from a removed or added node or constant.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     import onnx
 
 _SHOWN = 8
-"""Elements up to which a list or a tensor is told."""
+"""Maximum number of elements of a list or tensor whose values are reported."""
 
 
 def altered(matching: Matching) -> tuple[Pair, ...]:
-    """Say of each pair what differs."""
+    """Return the matched pairs with their differences."""
     return tuple(replace(pair, changes=tuple(_changes(matching, pair))) for pair in matching.pairs)
 
 
@@ -38,7 +38,7 @@ def _changes(matching: Matching, pair: Pair) -> Iterator[Change]:
 
 
 def _attributes(matching: Matching, pair: Pair) -> Iterator[Change]:
-    """Compare attributes; one that is left out is the same as one that has its default."""
+    """Compare attributes; an omitted attribute equals one with the default value."""
     before, after = dict(matching.before.attributes[pair.before]), dict(matching.after.attributes[pair.after])
     old, new = _values(pair.before), _values(pair.after)
     for name in sorted(before.keys() | after.keys()):
@@ -79,7 +79,7 @@ def _without_trailing(values: list[Value | None]) -> list[Value | None]:
 
 
 def _may_be_the_same(matching: Matching, before: Value | None, after: Value | None) -> bool:
-    """Return whether two operands correspond, or differ because of what is told elsewhere."""
+    """Return whether two operands correspond, or differ only because of a change that is reported elsewhere."""
     if before is None or after is None:
         return before is after
     first, second = matching.before, matching.after
@@ -88,7 +88,7 @@ def _may_be_the_same(matching: Matching, before: Value | None, after: Value | No
 
 
 def _kept(matching: Matching, side: Side, other: Side, value: Value) -> bool:
-    """Return whether a value is in both models, whoever reads it."""
+    """Return whether a value exists in both models, regardless of its readers."""
     if value in side.makers:
         return side.makers[value][0] in matching.twins
     there = matching.scope_between(side, value[0]), value[1]
@@ -109,11 +109,11 @@ def _equal_constants(matching: Matching, before: Value, after: Value) -> bool:
 
 
 _GRAPH = object()
-"""Stands for a subgraph: its nodes are told of one by one."""
+"""Placeholder for a subgraph, whose nodes are reported individually."""
 
 
 def _plain(attribute: onnx.AttributeProto) -> Any:
-    """Give the value of an attribute as plain values, or as text where it has none."""
+    """Return the value of an attribute as plain values, or as text if it has no such form."""
     import onnx
 
     if attribute.type in GRAPHS:
@@ -138,7 +138,7 @@ def _plain_item(item: object) -> object:
 
 
 def _tensor(tensor: onnx.TensorProto) -> str:
-    """Write a tensor as "int64[3] [1, 2, 3]", with the elements of a small one."""
+    """Format a tensor as "int64[3] [1, 2, 3]"; elements are included for small tensors only."""
     import math
 
     from onnx import TensorProto, numpy_helper

@@ -1,4 +1,4 @@
-"""Amounts: sums of products of dims, numbers where every dim is one, and expressions where some are names."""
+"""Amounts: sums of products of dims; a number if every dim is a number, otherwise an expression."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from surgery.shapes.facts import Dim
 from surgery.shapes.symbols import parse, shown, where_each_is, written
 
 _STAND_IN = 64
-"""What a name stands for where two amounts of different names are compared."""
+"""Value of each named dim when amounts with different names are compared."""
 
 
 class Amount:
-    """A sum of terms, each a whole number times dims that are known by name, such as 768*batch*sequence.
+    """A sum of terms, each an integer times named dims, such as 768*batch*sequence.
 
-    `rough` is the amount with the same number in place of each name: to compare two, not to tell.
+    `rough` is the amount with the same number in place of each name; it is used for comparisons, not for reports.
     """
 
     def __init__(self) -> None:
@@ -26,13 +26,13 @@ class Amount:
 
     @classmethod
     def of(cls, *factors: Dim) -> Amount:
-        """Return the product of numbers and dims; `UnknownDim` when one is not known."""
+        """Return the product of numbers and dims; `UnknownDim` if one is unknown."""
         amount = cls()
         amount.add(*factors)
         return amount
 
     def add(self, *factors: Dim) -> None:
-        """Add a product of numbers and dims; `UnknownDim` when one is not known."""
+        """Add a product of numbers and dims; `UnknownDim` if one is unknown."""
         number = 1
         names = []
         for factor in factors:
@@ -67,11 +67,11 @@ class Amount:
 
     @property
     def is_number(self) -> bool:
-        """Whether no name is left in it."""
+        """Whether the amount contains no named dims."""
         return not any(names for names, number in self._terms.items() if number)
 
     def plain(self) -> int | str:
-        """Return the amount as a number, or as the text of an expression in normal form."""
+        """Return the amount as a number, or as an expression in normal form."""
         if self.is_number:
             return self._terms[()]
         import sympy  # type: ignore[import-untyped]

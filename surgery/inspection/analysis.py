@@ -21,7 +21,7 @@ __all__ = ["Activations", "Analysis", "Costs", "Dynamic", "Finding", "Gap", "Wei
 
 @dataclass(frozen=True)
 class Dynamic:
-    """A dim that is not fixed: the inputs that have it, as "x[0]", or the node that makes it out of data."""
+    """A dynamic dim: the inputs that have it, such as "x[0]", or the node that computes it from data."""
 
     name: str
     places: tuple[str, ...]
@@ -36,7 +36,7 @@ class Dynamic:
 class Analysis:
     """The costs of one run, with the dims in `sizes` bound and the others left as names.
 
-    `gaps` is None when ONNX Runtime does not tell what it runs.
+    `gaps` is None if ONNX Runtime does not report its kernels.
     """
 
     sizes: Mapping[str, int]
@@ -61,7 +61,7 @@ class Analysis:
 
 
 def analyse(stored: storage.StoredModel, sizes: Mapping[str, int] | None = None) -> Analysis:
-    """Analyse a model; `sizes` binds dynamic dims by name. UsageError when the model has no such dim."""
+    """Analyse a model; `sizes` binds dynamic dims by name. UsageError if the model has no such dim."""
     proto = stored.proto
     sizes = dict(sizes or {})
     graph = Graph(storage.ir_from_proto(proto, stored.weights), weights=stored.weights)
@@ -82,7 +82,7 @@ def analyse(stored: storage.StoredModel, sizes: Mapping[str, int] | None = None)
 
 
 def _dynamic(graph: Graph, of_inputs: Mapping[str, list[str]]) -> list[Dynamic]:
-    """List the dims of inputs that are not fixed, and those that depend on data."""
+    """List the dynamic dims of inputs, and the dims that depend on data."""
     found = [Dynamic(name, tuple(places)) for name, places in of_inputs.items()]
     seen = {dim for value in graph.inputs() for dim in _shape(value) if isinstance(dim, str)}
     for node in graph.nodes():

@@ -1,4 +1,4 @@
-"""A model with sizes instead of dynamic dims, and with inlined functions."""
+"""Binding of dynamic dims to sizes, and inlining of functions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def dynamic_dims(proto: onnx.ModelProto) -> dict[str, list[str]]:
-    """List the dims of inputs that are not fixed, each with where it stands.
+    """Return the dynamic dims of the inputs, each with its places.
 
-    One without a name is called after its place: "x[0]".
+    A dim without a name is named after its place: "x[0]".
     """
     given = {tensor.name for tensor in proto.graph.initializer}
     found: dict[str, list[str]] = {}
@@ -30,7 +30,7 @@ def dynamic_dims(proto: onnx.ModelProto) -> dict[str, list[str]]:
 
 
 def bind(proto: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:
-    """Copy a model with these sizes for dynamic dims; UsageError when it has no such dim."""
+    """Return a copy of a model with these sizes for dynamic dims; UsageError if it has no such dim."""
     known = dynamic_dims(proto)
     for name in sizes:
         if name not in known:
@@ -51,7 +51,7 @@ def bind(proto: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:
 
 
 def inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Put the bodies of functions in place of their calls; as it was where that fails."""
+    """Return a model with calls of functions replaced by their bodies, or the model itself if inlining fails."""
     import onnx
 
     if not proto.functions:
@@ -65,7 +65,7 @@ def inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def inline(skeleton: bytes) -> bytes:
-    """Inline the functions of a model, in a worker: one that calls itself ends the process."""
+    """Inline the functions of a model; runs in a worker, because a recursive function ends the process."""
     import onnx
     import onnx.inliner
 

@@ -1,4 +1,4 @@
-"""Causes: why nodes are in one model only, and what replaces them in the other."""
+"""Causes: why nodes exist in one model only, and what replaces them in the other."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from surgery.inspection.side import Side, Value
 from surgery.operators.traits import RANDOM
 
 _FAR = 64
-"""Nodes that are looked at above one that is gone, for what is read in its place."""
+"""Maximum number of removed nodes upstream of a removed node that are searched for the value read instead of it."""
 
 
 def correspondence(matching: Matching) -> Correspondence:
-    """Tell how the nodes belong together, and of those that only one model has, why.
+    """Return the correspondence of the nodes, with a cause for each node that exists in one model only.
 
-    That of a new node is found as if it went on the way back from the second model to the first.
+    The cause of an added node is found as if it were removed on the way back from the second model to the first.
     """
     gone = _Causes(matching, matching.before, matching.after)
     come = _Causes(matching, matching.after, matching.before)
@@ -33,17 +33,17 @@ def correspondence(matching: Matching) -> Correspondence:
 
 
 _MOST_HEADS = 4
-"""Changes that are remembered of those that a node was needed by."""
+"""Maximum number of changes that are recorded as having needed a node."""
 
 Head = Group | Entry
-"""A change that takes other nodes with it: a group, or a node that went for a cause of its own, or lost an operand."""
+"""A change that removes other nodes too: a group, a node removed for its own cause, or a node that lost an operand."""
 
 
 class _Causes:
-    """The causes for the open nodes of one side; the words are those of nodes that went.
+    """The causes of the open nodes of one side, which are described as removed nodes.
 
-    `dropped` are the nodes that nothing but one change needed: by the group, the node that is in both models, or the
-    node that went for a cause of its own.
+    `dropped` lists, for each change, the nodes that only this change needed. A change is a group, a node that is in
+    both models, or a node that was removed for its own cause.
     """
 
     def __init__(self, matching: Matching, side: Side, other: Side) -> None:
@@ -53,13 +53,13 @@ class _Causes:
         self.needed = _needed(side)
         self.kept = {matching.computed[e]: e for e in matching.computed if e in matching.twins and e in side.reads}
         self.causes: dict[Entry, Cause] = {}
-        # Of a node that went because its readers did, the changes that those belong to.
+        # For a node removed together with its readers: the changes that the readers belong to.
         self.heads: dict[Entry, tuple[Head, ...]] = {}
         self.dropped: dict[Head, list[Entry]] = defaultdict(list)
         self._judge_all()
 
     def found(self) -> tuple[Lone, ...]:
-        """List the nodes in their order, but for those that went with another change."""
+        """List the nodes in order, without those removed as part of another change."""
         return tuple(
             Lone(entry, self.causes[entry], self._told(entry), tuple(self.dropped[entry]), self._needed_by(entry))
             for entry in self.lone
@@ -67,7 +67,7 @@ class _Causes:
         )
 
     def _judge_all(self) -> None:
-        """Find the causes: what reads a node is looked at before it, and a body after the node that it belongs to."""
+        """Find the causes; readers are visited before the nodes they read, and bodies after their owners."""
         inside = []
         for entry in reversed(self.lone):
             around = self._around(entry)
@@ -85,22 +85,22 @@ class _Causes:
                 self.dropped[self.heads[entry][0]].append(entry)
 
     def _goes_along(self, entry: Entry) -> bool:
-        """Return whether a node was needed by one change only, which takes it along."""
+        """Return whether a node was needed by exactly one change and is removed with it."""
         heads = self.heads.get(entry, ())
         return len(heads) == 1 and heads[0] not in self.matching.twins
 
     def _heads(self, user: Entry) -> tuple[Head, ...]:
-        """Return which changes a node belongs to."""
+        """Return the changes that a node belongs to."""
         if user in self.lone:
             return self.heads.get(user, (user,))
         return (self.matching.group_of.get(user, user),)
 
     def _needed_by(self, entry: Entry) -> tuple[str, ...]:
-        """Name what a node that went with several changes was needed by."""
+        """Name the changes that needed a node that is unneeded now."""
         return tuple(str(head) if isinstance(head, Entry) else head.kind for head in self.heads.get(entry, ()))
 
     def _around(self, entry: Entry) -> Entry | None:
-        """Return the outermost node with this one in its body that is not in both models."""
+        """Return the outermost enclosing node that is not in both models, if any."""
         found, scope = None, entry.scope
         while scope in self.side.owners:
             owner = self.side.owners[scope]
@@ -132,7 +132,7 @@ class _Causes:
         return root not in self.other.scopes
 
     def _is_above(self, entry: Entry, now: Value) -> bool:
-        """Return whether a value stands for an operand of a node, or of those above it that are gone too."""
+        """Return whether a value replaces an operand of a node, or of removed nodes upstream of it."""
         maker, _ = self.other.makers.get(now, (None, 0))
         group = self.matching.group_of.get(maker) if maker is not None else None
         pending, seen = [entry], {entry}
@@ -151,12 +151,12 @@ class _Causes:
         return False
 
     def _now(self, entry: Entry) -> Value | None:
-        """Find what stands for the first result of a node that something stands for."""
+        """Return the counterpart of the first result of a node that has one."""
         found = (self._counterpart(value) for value in self.side.outputs[entry] if value is not None)
         return next((value for value in found if value is not None), None)
 
     def _counterpart(self, value: Value) -> Value | None:
-        """Find the value of the other model that is where this one stood."""
+        """Return the value of the other model that takes the position of this one."""
         if value in self.side.makers:
             maker, number = self.side.makers[value]
             twin = self.matching.twins.get(maker)
@@ -171,7 +171,7 @@ class _Causes:
         return self.matching.scope_between(self.side, value[0]), value[1]
 
     def _told(self, entry: Entry) -> str:
-        """Name what stands for a node."""
+        """Name the replacement of a node."""
         if self.causes[entry] == "duplicate":
             twin = self.matching.twins[self.kept[self.matching.computed[entry]]]
             return str(twin)
@@ -186,7 +186,7 @@ class _Causes:
 
 
 def _needed(side: Side) -> set[Entry]:
-    """Find the nodes that something the model, or one of its functions, gives back is computed by."""
+    """Return the nodes that contribute to an output of the model or of one of its functions."""
     pending = [
         side.makers[value][0]
         for value, given in side.results.items()

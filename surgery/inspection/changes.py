@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that differs; None stands for absent."""
+    """A property that differs; None stands for absent."""
 
     what: str
     before: Any
@@ -16,7 +16,7 @@ class Change:
 
     @property
     def kind(self) -> str:
-        """What differs, with the values where they are short."""
+        """The property that differs, with its values if they are short."""
         short = all(len(str(value)) <= _SHORT for value in (self.before, self.after))
         return str(self) if short else self.what
 
@@ -29,7 +29,7 @@ class Change:
 
 
 _SHORT = 12
-"""Letters of a value that is told along with what changed."""
+"""Maximum number of characters of a value that is included in the kind of a change."""
 
 
 def _told(value: object) -> str:
@@ -37,12 +37,12 @@ def _told(value: object) -> str:
 
 
 def of_one(what: str, before: Any, after: Any) -> tuple[Change, ...]:
-    """Compare one thing."""
+    """Return the change of one property, if it differs."""
     return () if before == after else (Change(what, before, after),)
 
 
 def of_maps(prefix: str, before: dict[str, Any], after: dict[str, Any]) -> tuple[Change, ...]:
-    """Compare what two mappings hold under each key."""
+    """Return the changes of two mappings, key by key."""
     return tuple(
         change for key in {**before, **after} for change in of_one(prefix + key, before.get(key), after.get(key))
     )

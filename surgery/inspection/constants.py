@@ -1,8 +1,8 @@
 """Differences of constants: added, removed, renamed, moved, changed and by how much, tied and untied.
 
-Constants are the initializers of all graphs and the tensors of Constant nodes, so that one that moves from a node
-into an initializer is still the same. They are matched by name, weights then by content, and all by the nodes that
-read them. Their elements are compared piece by piece from the mapped files.
+Constants are the initializers of all graphs and the tensors of Constant nodes, so a constant that moves from a node to
+an initializer remains the same constant. Constants are matched by name, then weights by content, then all constants by
+the nodes that read them. Their elements are compared piece by piece from the mapped files.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     import onnx
 
 _WEIGHT = 16
-"""Elements from which on a constant is a weight: smaller ones are equal by chance."""
+"""Minimum number of elements of a weight; smaller constants may be equal by chance."""
 
 How = Literal["name", "content", "reader"]
 
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """A constant of one model. `node` tells that a Constant node holds it; `scope` is that of its value."""
+    """A constant of one model. `node` is whether a Constant node holds it; `scope` is the scope of its value."""
 
     name: str
     scope: str
@@ -46,7 +46,7 @@ class Constant:
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """The extents."""
+        """The dims of the tensor."""
         return tuple(self.tensor.dims)
 
     @property
@@ -56,15 +56,15 @@ class Constant:
 
     @property
     def bytes(self) -> int:
-        """The bytes of its elements."""
+        """The size of its elements in bytes."""
         return payload_bytes(self.tensor)
 
     def equals(self, other: Constant) -> bool:
-        """Return whether another one has the same type, dims and elements, bit by bit."""
+        """Return whether another constant has the same type, dims and elements, bit by bit."""
         return same_elements(self.tensor, self.weights, other.tensor, other.weights)
 
     def distance(self, other: Constant) -> Distance | None:
-        """Measure how far the elements of another one are from these; None when they differ in number."""
+        """Return the distance between the elements of two constants; None if they differ in number."""
         return distance(self.tensor, self.weights, other.tensor, other.weights)
 
     def __str__(self) -> str:
@@ -85,7 +85,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class ConstantPair:
-    """A constant that is in both models. `distance` is None when the elements are the same, or differ in number."""
+    """A constant that is in both models. `distance` is None if the elements are equal or differ in number."""
 
     before: Constant
     after: Constant
@@ -105,14 +105,14 @@ class ConstantPair:
 
 @dataclass(frozen=True)
 class Tie:
-    """Equal weights that the models hold a different number of times: tied when fewer are left, untied when more."""
+    """Equal weights that occur a different number of times in the models: tied if fewer are left, untied if more."""
 
     before: tuple[Constant, ...]
     after: tuple[Constant, ...]
 
     @property
     def what(self) -> Literal["tied", "untied"]:
-        """What became of them."""
+        """Whether the weights were tied or untied."""
         return "tied" if len(self.after) < len(self.before) else "untied"
 
     def to_json(self) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class Tie:
 
 @dataclass(frozen=True)
 class Constants:
-    """How the constants of two models belong together."""
+    """The correspondence of the constants of two models."""
 
     pairs: tuple[ConstantPair, ...] = ()
     removed: tuple[Constant, ...] = ()
@@ -135,26 +135,26 @@ class Constants:
 
     @property
     def changed(self) -> list[ConstantPair]:
-        """Those with other elements, another type, or other dims."""
+        """The pairs with different elements, types or dims."""
         return [pair for pair in self.pairs if not pair.equal]
 
     @property
     def renamed(self) -> list[ConstantPair]:
-        """Those with the same elements under another name."""
+        """The pairs with the same elements and different names."""
         return [pair for pair in self.pairs if pair.equal and pair.before.name != pair.after.name]
 
     @property
     def moved(self) -> list[ConstantPair]:
-        """Those with the same elements that went from a Constant node to an initializer, or the other way."""
+        """The pairs with the same elements that moved from a Constant node to an initializer, or vice versa."""
         return [pair for pair in self.pairs if pair.equal and pair.before.node != pair.after.node]
 
     @property
     def same(self) -> bool:
-        """Whether each constant is in both models, whatever it is called."""
+        """Whether each constant is in both models and stored the same way, regardless of its name."""
         return not (self.changed or self.removed or self.added or self.moved)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values; of the constants that are the same under the same name only the number."""
+        """Return plain values; constants that are equal under the same name are only counted."""
         return {
             "same": sum(pair.equal for pair in self.pairs),
             "renamed": [pair.to_json() for pair in self.renamed],
@@ -172,9 +172,9 @@ def constants(matching: Matching) -> Constants:
 
 
 class _Comparison:
-    """The comparison while it is made.
+    """A comparison in progress.
 
-    `open` are the constants of either side that are not matched yet; those of one class have the same elements.
+    `open` are the constants of each side that are not matched yet; constants of the same class have the same elements.
     """
 
     def __init__(self, matching: Matching) -> None:
@@ -204,7 +204,7 @@ class _Comparison:
         return ((value, (matching.scope_between(matching.before, value[0]), value[1])) for value in self.open[0])
 
     def _of_one_content(self) -> Iterator[tuple[Value, Value]]:
-        """Yield the weights with the same elements, in their order."""
+        """Yield pairs of weights with the same elements, in order."""
         known: dict[int, list[Value]] = defaultdict(list)
         for value, constant in self.open[1].items():
             known[self.classes[constant]].append(value)
@@ -214,14 +214,14 @@ class _Comparison:
                 yield value, same.pop(0)
 
     def _of_one_reader(self) -> Iterator[tuple[Value, Value]]:
-        """Yield what the same node reads as the same operand, when it has as many elements."""
+        """Yield pairs that a matched node reads as the same operand, if they have the same number of elements."""
         for before, after in instead(self.matching, self.matching.before, self.matching.after).items():
             old, new = self.open[0].get(before), self.open[1].get(after)
             if old is not None and new is not None and old.elements == new.elements:
                 yield before, after
 
     def _ties(self) -> Iterator[Tie]:
-        """Yield the weights that one model holds more often than the other, and that both hold."""
+        """Yield the weights that both models contain, but a different number of times."""
         found: dict[int, tuple[list[Constant], list[Constant]]] = defaultdict(lambda: ([], []))
         for number, side in enumerate(self.open):
             for constant in side.values():
@@ -233,7 +233,7 @@ class _Comparison:
 
 
 def _constants(side: Side) -> dict[Value, Constant]:
-    """Find the constants of a model by the values that they are."""
+    """Return the constants of a model by value."""
     found = {
         value: Constant(value[1], value[0], False, tensor, side.weights) for value, tensor in side.initializers.items()
     }
@@ -247,7 +247,7 @@ def _constants(side: Side) -> dict[Value, Constant]:
 
 
 def _classes(every: Sequence[Constant]) -> dict[Constant, int]:
-    """Number the constants, those with the same type, dims and elements alike."""
+    """Assign a number to each constant; those with the same type, dims and elements share one."""
     classes: dict[Constant, int] = {}
     first: dict[Hashable, list[Constant]] = defaultdict(list)
     for constant in every:

@@ -1,4 +1,4 @@
-"""Contents of constants: cheap fingerprints, and distances."""
+"""Contents of constants: cheap fingerprints and distances."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _PROBE = 64
 
 
 def sign_of(tensor: onnx.TensorProto, weights: Weights) -> Hashable:
-    """Tell a constant by its type, dims and elements; a large one by a few bytes of its elements.
+    """Return a fingerprint of a constant: its type, dims and elements, or a few bytes of the elements of a large one.
 
-    Different signs mean different elements of small constants, and of large ones that some of them differ.
+    Different signs mean different elements. Equal signs of large constants do not prove that their elements are equal.
     """
     kind = tensor.data_type, tuple(tensor.dims)
     if not is_external(tensor):
@@ -38,8 +38,9 @@ def sign_of(tensor: onnx.TensorProto, weights: Weights) -> Hashable:
 class Distance:
     """How far apart the elements of two tensors are, as float64.
 
-    `relative` is the largest difference by the largest element of the first tensor. Elements that are NaN or infinite
-    in one of them only, or with the other sign, are counted by `not_finite` and left out of both. Strings have neither.
+    `relative` is the largest difference divided by the largest magnitude in the first tensor. Elements that are NaN or
+    infinite in only one tensor, or infinite with different signs, are counted by `not_finite` and left out of `largest`
+    and `relative`. For strings, these two are None.
     """
 
     elements: int
@@ -60,7 +61,7 @@ class Distance:
 
 
 def distance(a: onnx.TensorProto, of_a: Weights, b: onnx.TensorProto, of_b: Weights) -> Distance | None:
-    """Measure how far two tensors are apart, element by element in their order; None when they differ in number."""
+    """Compare two tensors element by element, in order; None if they differ in number of elements."""
     import numpy as np
 
     if math.prod(a.dims) != math.prod(b.dims):

@@ -1,4 +1,4 @@
-"""The cost of one run of a model: multiply-accumulates and floating-point operations, over all scopes."""
+"""The cost of one run of a model: multiply-accumulates and floating-point operations in all scopes."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Work:
 
 @dataclass
 class Costs:
-    """Multiply-accumulates (MACs) and operations of one run, two of which are a MAC.
+    """Multiply-accumulates (MACs) and operations of one run; a MAC counts as two operations.
 
-    `macs_by_op` has them by operator. `uncounted` are the operators, and how many of each, of which nothing is known:
-    an operator of another domain, or dims that depend on data. `turns` are Loops that run an unknown number of times,
-    whose bodies are counted once.
+    `macs_by_op` has the MACs by operator. `uncounted` has the number of nodes whose cost is unknown, by operator:
+    operators of another domain, or dims that depend on data. `turns` are the nodes, such as Loops, whose bodies run an
+    unknown number of times and are counted once.
     """
 
     macs: Amount = field(default_factory=Amount)
@@ -40,7 +40,7 @@ class Costs:
     turns: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values: a number, or an expression in the names of dims."""
+        """Return plain values; an amount is a number, or an expression in the names of dims."""
         return {
             "macs": self.macs.plain(),
             "flops": self.flops.plain(),
@@ -50,11 +50,11 @@ class Costs:
         }
 
     def by_size(self) -> list[tuple[str, Amount]]:
-        """List the operators, the most expensive one first."""
+        """List the operators with their MACs, most expensive first."""
         return sorted(self.macs_by_op.items(), key=lambda item: -item[1].rough)
 
     def include(self, node: Node, done: Work) -> None:
-        """Add what one node computes."""
+        """Add the cost of one node."""
         self.macs += done.macs
         self.flops += done.macs.times(2)
         self.flops += done.others
@@ -62,7 +62,7 @@ class Costs:
             self.macs_by_op.setdefault(node.op, Amount()).__iadd__(done.macs)
 
     def add(self, other: Costs, times: Dim = 1) -> None:
-        """Add what a subgraph computes that runs so often."""
+        """Add the cost of a subgraph that runs `times` times."""
         self.macs += other.macs.times(times)
         self.flops += other.flops.times(times)
         for op, amount in other.macs_by_op.items():
@@ -72,7 +72,7 @@ class Costs:
 
 
 def costs(graph: Graph) -> Costs:
-    """Count what one run of a model computes whose functions are inlined; of an If, the more expensive branch."""
+    """Count the cost of one run of a model with inlined functions; for an If, the more expensive branch counts."""
     return _of_scope(graph, graph.ir.graph)
 
 
@@ -93,13 +93,13 @@ def _of_scope(graph: Graph, scope: ir.Graph) -> Costs:
 
 
 def macs(node: Node) -> Amount | None:
-    """Return the multiply-accumulates of a node, without those of its subgraphs; None where nothing is known."""
+    """Return the multiply-accumulates of a node, without those of its subgraphs; None if they are unknown."""
     found = work(node)
     return found.macs if found is not None else None
 
 
 def work(node: Node) -> Work | None:
-    """Count what a node computes; None for an operator that is not known, or dims that are not."""
+    """Return the cost of a node; None if the operator or its dims are unknown."""
     result = Work()
     try:
         found = terms(node)
@@ -111,7 +111,7 @@ def work(node: Node) -> Work | None:
 
 
 def _turns(node: Node, total: Costs) -> Dim:
-    """Return how often the body of a node runs, 1 where that is not known."""
+    """Return how often the body of a node runs; 1 if that is unknown, which is recorded in `total`."""
     if node.op == "If":
         return 1
     times: Dim = None
@@ -128,7 +128,7 @@ def _turns(node: Node, total: Costs) -> Dim:
 
 
 def _trip_count(node: Node) -> Dim:
-    """Return the trip count of a Loop, None when a condition may end it before, or it depends on data."""
+    """Return the trip count of a Loop; None if a condition may end it early or the count depends on data."""
     count, condition = node.input(0), node.input(1)
     body = subgraphs(node.ir)[0]
     goes_on = Value(node.graph, body.outputs[0])

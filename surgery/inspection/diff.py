@@ -1,6 +1,6 @@
 """Differences between two models: operators, nodes, constants, signature, sizes, opsets, metadata.
 
-Properties without influence on the results are not compared: names of nodes and inner values, their order, declared
+Properties that do not affect the results are not compared: names of nodes and inner values, their order, declared
 types of inner values, doc strings, metadata of nodes, statements of provenance, and how the weights are stored.
 """
 
@@ -28,9 +28,9 @@ __all__ = ["Change", "Correspondence", "Difference", "OperatorCount", "correspon
 
 
 def diff(before: Model, after: Model, *, costs: bool = False) -> Difference:
-    """Compare two model files, or messages in memory. ModelFileError when one of them is no model.
+    """Compare two models, given as files or ModelProto. ModelFileError if one of them is not a model.
 
-    With `costs`, the operations of one run are counted too, which takes longer than all the rest.
+    With `costs`, the operations of one run are counted too, which takes longer than the rest of the comparison.
     """
     first, second = storage.opened(before), storage.opened(after)
     matching = _matching(first, second)
@@ -39,7 +39,7 @@ def diff(before: Model, after: Model, *, costs: bool = False) -> Difference:
 
 
 def correspond(before: Model, after: Model) -> Correspondence:
-    """Match the nodes of two models."""
+    """Return the correspondence of the nodes of two models."""
     return correspondence(_matching(storage.opened(before), storage.opened(after)))
 
 

@@ -26,14 +26,14 @@ _SIZES = {
     "weight bytes": "weight_bytes",
     "file bytes": "bytes",
 }
-"""The numbers of an inspection that are compared, by what they are called."""
+"""The compared numbers of an inspection: from the reported name to the attribute."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What `surgery diff` tells. `operators` lists all operators, also those that stayed as they were.
+    """The result of `surgery diff`. `operators` lists all operators, including those with equal counts.
 
-    `parity` is what running both models has shown, when that was asked for.
+    `parity` is the result of running both models, if requested.
     """
 
     before: Inspection
@@ -50,7 +50,7 @@ class Difference:
 
     @property
     def same(self) -> bool:
-        """Whether the models differ in no more than names of nodes and inner values, and in how they are stored."""
+        """Whether the models differ at most in the names of nodes and inner values and in their storage."""
         told = (self.signature, self.opsets, self.functions, self.metadata)
         return not any(told) and self.nodes.same and self.constants.same
 
@@ -72,7 +72,7 @@ class Difference:
         }
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
+        """Return the HTML that a notebook shows."""
         from surgery.pages import notebook
 
         return notebook.difference(self.to_json())
@@ -83,12 +83,12 @@ def _path(side: Inspection) -> str | None:
 
 
 def _metadata(side: Inspection) -> dict[str, str]:
-    """Return the metadata that may differ: statements of provenance of two models always do."""
+    """Return the metadata to compare; provenance statements always differ and are left out."""
     return {key: text for key, text in side.metadata.items() if key != STATEMENT_KEY}
 
 
 def with_costs(found: Difference, before: StoredModel, after: StoredModel) -> Difference:
-    """Add what one run of the models computes to their sizes: a number, or an expression in the names of dims."""
+    """Add the MACs and FLOPs of one run to the sizes, each a number or an expression in the names of dims."""
     from surgery.inspection.analysis import analyse
 
     a, b = analyse(before).costs, analyse(after).costs
@@ -97,7 +97,7 @@ def with_costs(found: Difference, before: StoredModel, after: StoredModel) -> Di
 
 
 def compare(before: StoredModel, after: StoredModel, nodes: Correspondence, constants: Constants) -> Difference:
-    """Compare what inspection tells of two models, and put it together with what is told of nodes and constants."""
+    """Compare the inspections of two models, and combine the result with the differences of nodes and constants."""
     a, b = inspect_stored(before), inspect_stored(after)
     return Difference(
         a,
@@ -120,7 +120,7 @@ def compare(before: StoredModel, after: StoredModel, nodes: Correspondence, cons
 
 
 def _functions(model: onnx.ModelProto) -> dict[str, str]:
-    """Write what each function takes and gives, by its name: "(a, b; axis) -> (c), 3 nodes"."""
+    """Return the signature of each function by name: "(a, b; axis) -> (c), 3 nodes"."""
     return {function_name(function): _heading(function) for function in model.functions}
 
 

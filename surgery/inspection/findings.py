@@ -26,7 +26,7 @@ _STANDARD = ("", "ai.onnx.ml")
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding: a stable code, what it is in one sentence, how often, and what to do about it if anything."""
+    """One finding: a stable code, a one-sentence description, a count, and a remedy if there is one."""
 
     code: str
     what: str
@@ -39,7 +39,7 @@ class Finding:
 
 
 def findings(proto: onnx.ModelProto, graph: Graph, weights: Weights, gaps: list[Gap] | None) -> list[Finding]:
-    """List what is to be said about a model, given its graph, its constants and what the runtime cannot run."""
+    """List the findings for a model, given its graph, its constants and the operators without a kernel."""
     return [
         *_ports(graph),
         *_types(graph),
@@ -51,7 +51,7 @@ def findings(proto: onnx.ModelProto, graph: Graph, weights: Weights, gaps: list[
 
 
 def _finding(code: str, names: list[str], what: str, todo: str = "") -> Iterator[Finding]:
-    """Return a finding about things with names; `what` has a place for them."""
+    """Yield a finding about the named items, if there are any; `what` has a placeholder for the names."""
     if names:
         yield Finding(code, what.format(first_few(names, _MOST_NAMED)), len(names), todo)
 
@@ -69,7 +69,7 @@ def _ports(graph: Graph) -> Iterator[Finding]:
 
 
 def _is_constant(value: Value) -> bool:
-    """Return whether what an output is computed from comes to an end without an input or a random operator."""
+    """Return whether an output depends on no input, no random operator and no node with subgraphs."""
     seen: set[ir.Value] = set()
     pending = [value.ir]
     while pending:

@@ -1,4 +1,4 @@
-"""The nodes of a model that a target does not run, with the recipe step that would help."""
+"""The nodes of a model that a target does not run, with recipe steps that would help."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from surgery.registry.catalog import catalog
 from surgery.targets import Target
 
 _SIZES = {"batch": 1, "sequence": 128, "seq": 128, "height": 224, "width": 224}
-"""What is written as the size of a dim of such a name, for the reader to change."""
+"""Suggested sizes for dims with such names, for the user to change."""
 
 _WITHOUT = {
     "BatchNormalization": "fuse-conv-bn",
@@ -30,19 +30,19 @@ _WITHOUT = {
     "SequenceAt": "sequences-to-split",
     "SplitToSequence": "sequences-to-split",
 }
-"""Passes that often leave no node of an operator."""
+"""Passes that often remove all nodes of an operator."""
 
 _ORDER = (
     *("set-dims", "inline-functions", "inline-if", "unroll-loop", "fold-constants", "drop-dropout", "drop-identity"),
     *("sequences-to-split", "fuse-pad", "fuse-conv-bn", "fuse-gelu", "decompose"),
     *("downgrade-opset", "upgrade-opset", "to-float16", "set-dtype"),
 )
-"""The order in which steps help: shapes can be folded once dims are numbers."""
+"""The order of suggested steps; for example, shapes can be folded only after dims are numbers."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """Nodes with one reason, and the step of a recipe that would help; none is known where it is empty."""
+    """Nodes with one reason, and the recipe step that would help; empty if none is known."""
 
     misfit: Misfit
     help: str
@@ -62,7 +62,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Fit:
-    """How a model fits a target: nothing in `rows` where all of it is run. `nodes` counts those of the model."""
+    """How a model fits a target; `rows` is empty if the target runs all `nodes`. `off` counts the others."""
 
     target: Target
     rows: tuple[Row, ...]
@@ -71,12 +71,12 @@ class Fit:
 
     @property
     def fits(self) -> bool:
-        """Whether the target runs all of the model, as far as is known."""
+        """Whether the target runs the whole model, as far as known."""
         return not self.rows
 
     @property
     def steps(self) -> list[str]:
-        """The steps that would help, in an order that makes sense."""
+        """The steps that would help, in a sensible order."""
         found = dict.fromkeys(row.help for row in self.rows if row.help)
         return sorted(found, key=lambda step: _ORDER.index(step.split(":")[0]))
 
@@ -95,7 +95,7 @@ class Fit:
 
 
 def fit(stored: storage.StoredModel, target: Target) -> Fit:
-    """List what a target does not run of a model, and what would help."""
+    """Return the nodes of a model that a target does not run, with the steps that would help."""
     graph = _graph(stored, target)
     found = misfits(graph)
     apart = _taken_apart(stored, target) if any(one.reason.op for one in found) else set()
@@ -111,7 +111,7 @@ def _graph(stored: storage.StoredModel, target: Target) -> Graph:
 
 
 def _taken_apart(stored: storage.StoredModel, target: Target) -> set[str]:
-    """Run `decompose` over the model, and return the operators of which it leaves fewer that are not run."""
+    """Run `decompose` on the model, and return the operators for which it reduces the number of unsupported nodes."""
     graph = _graph(stored, target)
     before = _counts(graph)
     try:
@@ -134,7 +134,7 @@ def _counts(graph: Graph) -> dict[str, int]:
 
 
 class _Advice:
-    """What helps where: `apart` are the operators that `decompose` takes apart, `computed` the nodes that read data."""
+    """Finds the step that helps: `apart` are operators that `decompose` replaces, `computed` data-dependent nodes."""
 
     def __init__(self, graph: Graph, apart: set[str]) -> None:
         self._graph = graph
@@ -148,7 +148,7 @@ class _Advice:
                 self._nodes.setdefault(reason, []).append(node)
 
     def of(self, reason: Reason) -> str:
-        """Return the step that would help; empty where none is known."""
+        """Return the step that would help; empty if none is known."""
         return next(chain(self._of_model(reason), self._of_nodes(reason)), "")
 
     def _of_model(self, reason: Reason) -> Iterator[str]:
@@ -180,7 +180,7 @@ class _Advice:
             yield "to-float16"
 
     def _is_of_shapes(self, reason: Reason) -> bool:
-        """Return whether all nodes, or the operands that must be constants, follow from constants and shapes."""
+        """Return whether all nodes, or their operands that must be constants, depend only on constants and shapes."""
         nodes = self._nodes[reason]
         if reason.kind == "constant":
             return all(self._is_fixed(operand(node, reason.subject)) for node in nodes)
@@ -193,7 +193,7 @@ class _Advice:
 
 
 def _computed(graph: Graph) -> set[ir.Node]:
-    """List the nodes that compute with data: all but those that read constants and the dims of values."""
+    """Return the nodes that depend on input data, rather than only on constants and the dims of values."""
     found: set[ir.Node] = set()
     for node in graph.nodes():
         if node.op in ("Shape", "Size"):
@@ -207,7 +207,7 @@ def _computed(graph: Graph) -> set[ir.Node]:
 
 
 def _sizes(graph: Graph) -> Iterator[str]:
-    """Write each dynamic dim of an input with a number."""
+    """Yield each dynamic dim of the inputs with a suggested size."""
     names = dict.fromkeys(dim for value in graph.inputs() for dim in value.shape or () if isinstance(dim, str))
     for name in names:
         size = next((size for part, size in _SIZES.items() if part in name.lower()), 1)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output of a model. A dim is a number, a name, or None when nothing is declared."""
+    """An input or output of a model. A dim is a number, a name, or None if it is not declared."""
 
     name: str
     type: str
@@ -39,7 +39,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What `surgery inspect` tells. Bytes are those of the files; `weight_bytes` those of all constant tensors."""
+    """The result of `surgery inspect`. `bytes` is the size of the files, `weight_bytes` that of constant tensors."""
 
     path: Path | None
     ir_version: int
@@ -82,7 +82,7 @@ class Inspection:
         }
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
+        """Return the HTML that a notebook shows."""
         from surgery.pages import notebook, text
 
         facts = [
@@ -97,13 +97,13 @@ class Inspection:
 
 
 def inspect(model: str | Path | onnx.ModelProto) -> Inspection:
-    """Look at a model file, or a message in memory. ModelFileError when there is no model to look at."""
+    """Inspect a model, given as a file or a ModelProto. ModelFileError if it is not a model."""
     return inspect_stored(storage.opened(model))
 
 
 @collection_paused()
 def inspect_stored(stored: storage.StoredModel) -> Inspection:
-    """Look at a model that is loaded already."""
+    """Inspect a loaded model."""
     proto = stored.proto
     initialized = {tensor.name for tensor in proto.graph.initializer}
     inputs = [(_port(value), value.name in initialized) for value in proto.graph.input]
@@ -153,7 +153,7 @@ def _port(value: onnx.ValueInfoProto) -> Port:
 
 
 def describe_type(proto: onnx.TypeProto) -> tuple[str, tuple[int | str | None, ...] | None]:
-    """Give a type as text ("float", "sequence(float)") and, for tensors, its dims."""
+    """Return a type as text ("float", "sequence(float)") and, for tensors, the dims."""
     import onnx
 
     kind = proto.WhichOneof("value")
@@ -178,7 +178,7 @@ def describe_type(proto: onnx.TypeProto) -> tuple[str, tuple[int | str | None, .
 
 
 def _depth(graph: onnx.GraphProto) -> int:
-    """Return the number of nodes on the longest path through a graph, 0 when it has a cycle."""
+    """Return the number of nodes on the longest path through a graph; 0 if it has a cycle."""
     makers = {name: number for number, node in enumerate(graph.node) for name in node.output if name}
     above = [{makers[name] for name in reads(node) if name in makers} for node in graph.node]
     depths: dict[int, int] = {}
@@ -191,7 +191,7 @@ def _depth(graph: onnx.GraphProto) -> int:
 
 
 def _sorted(above: Sequence[Set[int]]) -> Iterable[int]:
-    """Return numbers so that each comes after those above it. CycleError when there is no such order."""
+    """Return node numbers in topological order. CycleError if there is none."""
     if all(max(others, default=-1) < number for number, others in enumerate(above)):
-        return range(len(above))  # as ONNX wants it
+        return range(len(above))  # sorted, as ONNX requires
     return graphlib.TopologicalSorter(dict(enumerate(above))).static_order()

@@ -1,4 +1,4 @@
-"""The operators that ONNX Runtime runs on the CPU, from its own kernel table."""
+"""The operators that ONNX Runtime runs on the CPU, read from its kernel table."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from surgery.graph.misfits import Reason, misfits
 from surgery.targets import Target
 
 _CPU = Target("ort-cpu", provider="CPUExecutionProvider", expands=True, widens={"float16": "float"})
-"""What the profile says of the kernels, without reading it."""
+"""The kernel-related part of the CPU profile, defined here to avoid reading the profile."""
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Nodes of one operator that have no kernel, and why: the operator, its version or a type."""
+    """Nodes of one operator without a kernel, and the reason: the operator, its version or a type."""
 
     op: str
     why: str
@@ -29,10 +29,11 @@ class Gap:
 
 
 def gaps(graph: Graph) -> list[Gap] | None:
-    """List the operators of a model that no kernel runs, the most frequent first; None when that cannot be known.
+    """List the operators of a model without a kernel, most frequent first; None if that cannot be determined.
 
-    An operator without a kernel still runs where the ONNX specification defines it by others, for the runtime puts
-    those in its place, and so does a model-local function. Float16 is computed in float where only that has a kernel.
+    An operator without a kernel still runs if the ONNX specification defines it as a function of other operators,
+    because the runtime expands it; so does a model-local function. Float16 is computed in float if only float has a
+    kernel.
     """
     try:
         found = misfits(graph, _CPU)

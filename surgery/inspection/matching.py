@@ -1,18 +1,18 @@
 """Matching the nodes of two models.
 
-Nodes are matched by the surest sign first, and each match says which that was:
+Nodes are matched by the most reliable sign first, and each match records its sign:
 
-- *name*: the same operator under the same name, or making a value of the same name, unless each of the two computes
-  what a node of another name does in the other model;
-- *structure*: the same operator on the same weights; or with the same attributes on values that correspond, or for
-  the nodes that correspond;
-- *lineage*: the second model says of a node which nodes of the first it was made of. Nodes that have one in common
+- *name*: the same operator with the same name, or with a result of the same name, unless each of the two computes
+  the same as a node of another name in the other model;
+- *structure*: the same operator on the same weights; or with the same attributes on corresponding values, or for
+  corresponding readers;
+- *lineage*: the second model records which nodes of the first model a node was made from. Nodes with a common origin
   belong to one group;
-- *value*: a node makes the value that another operator made in the first model, or what reads that value reads its
-  result. What only that one needed is part of the group.
+- *value*: a node computes the value that another operator computed in the first model, or its result is read where
+  that value was read. Nodes that only the earlier one needed are part of the group.
 
-What is left of the first model was removed, and what is left of the second was added. An untouched node is matched by
-its name before lineage is asked; a stamped one never is, unless the first model had the same stamp on it.
+The remaining nodes of the first model were removed, and those of the second were added. An untouched node is matched by
+name before lineage is used; a stamped one never is, unless the first model has the same stamp on it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from surgery.inspection.signs import Numbers
 
 
 class Matching:
-    """The matching of two models. `twins` leads from a node to its match, `heirs` from a node that became another.
+    """The matching of two models. `twins` maps a node to its match, `heirs` a node to the one that replaces it.
 
-    An heir is the one node of the same operator in a group that has one on either side. Where `computed` is the same
-    for two nodes, they compute the same.
+    An heir is the only node of the same operator on the other side of a group. Two nodes with equal `computed` numbers
+    compute the same.
     """
 
     def __init__(self, before: Side, after: Side) -> None:
@@ -42,7 +42,7 @@ class Matching:
         self.twins: dict[Entry, Entry] = {}
         self.heirs: dict[Entry, Entry] = {}
         self.group_of: dict[Entry, Group] = {}
-        # The scopes of the second model by what they are called in the first, and the other way round.
+        # From the names of scopes in the second model to their names in the first, and vice versa.
         self._scopes: dict[str, str] = {}
         self._scopes_back: dict[str, str] = {}
         self._by_name()
@@ -53,15 +53,15 @@ class Matching:
         self._by_value()
 
     def scope_of(self, scope: str) -> str:
-        """Return the name that a scope has in the first model."""
+        """Return the name of a scope of the second model in the first model."""
         return self._scopes.get(scope, scope)
 
     def scope_between(self, side: Side, scope: str) -> str:
-        """Return the name that a scope of one side has in the other model."""
+        """Return the name of a scope of one side in the other model."""
         return self._scopes_back.get(scope, scope) if side is self.before else self.scope_of(scope)
 
     def _by(self, how: How, key: Callable[[Entry], Hashable | None]) -> int:
-        """Match the entries whose key no other of either model has; return how many those are."""
+        """Match the entries whose key is unique in both models; return the number of matches."""
         return self._match_all(how, self.before.unique(key), self.after.unique(key))
 
     def _match_all(self, how: How, here: Mapping[Any, Entry], there: Mapping[Any, Entry]) -> int:
@@ -115,7 +115,7 @@ class Matching:
     # By lineage
 
     def _by_lineage(self) -> None:
-        """Join what says to come from the same nodes."""
+        """Group the nodes whose lineage names the same origins."""
         known: dict[str, list[Entry]] = defaultdict(list)
         for entry in self.before.open:
             for name in [entry.name] if entry.lineage is None else entry.lineage.origins:
@@ -130,7 +130,7 @@ class Matching:
         self._join("lineage", links)
 
     def _join(self, how: How, links: Iterable[tuple[Entry, Entry]]) -> None:
-        """Make a group of all that is linked, directly or not."""
+        """Make a group of each set of nodes that are linked directly or indirectly."""
         old, new = (
             {entry: position for position, entry in enumerate(side.entries)} for side in (self.before, self.after)
         )
@@ -141,7 +141,7 @@ class Matching:
     # By structure
 
     def _by_structure(self) -> int:
-        """Match by weights, by what is done with what, and by what is done for whom; return how many nodes."""
+        """Match by weights, by operation and operands, and by operation and readers; return the number of matches."""
 
         def forward(side: Side, numbers: Numbers) -> dict[Entry, int]:
             return signs.forward(side, numbers, self.scope_of, self._identity)
@@ -156,7 +156,7 @@ class Matching:
         return found or self._by_signs(forward, alike=True)
 
     def _by_signs(self, tell: Callable[[Side, Numbers], dict[Entry, int]], *, alike: bool = False) -> int:
-        """Match the open nodes by signs; of nodes that are all alike, as many as both have, in their order."""
+        """Match the open nodes by unique signs or, with `alike`, nodes with equal signs in order."""
         if not self.before.open or not self.after.open:
             return 0
         numbers = Numbers()
@@ -164,9 +164,10 @@ class Matching:
         return self._by_order("structure", found) if alike else self._by("structure", found.get)
 
     def _by_place(self) -> int:
-        """Match nodes that look alike, of which both models have as many, in their order; return how many nodes.
+        """Match nodes that look alike, in order, if both models have the same number; return the number of matches.
 
-        Only where most nodes are not matched: with names and weights lost, it is what is left to tell layers by.
+        Only used if most nodes are not matched: when names and weights are lost, the order is all that distinguishes
+        layers.
         """
         if 2 * len(self.pairs) > min(len(self.before.entries), len(self.after.entries)):
             return 0
@@ -192,7 +193,7 @@ class Matching:
     # By value
 
     def _by_value(self) -> None:
-        """Let what stands in for a node be what became of it, and of what only that node needed."""
+        """Group each node with its replacement, and with the nodes that only it needed."""
         links = list(dict.fromkeys([*self._renewed(), *self._read_instead()]))
         owners: dict[Entry, Entry] = {}
         for linked in _connected(links):
@@ -209,7 +210,7 @@ class Matching:
         self._join("value", links)
 
     def _renewed(self) -> Iterator[tuple[Entry, Entry]]:
-        """Yield the open nodes that make a value of the same name."""
+        """Yield pairs of open nodes that produce a value of the same name."""
         for entry in self.after.open:
             for value in self.after.outputs[entry]:
                 if value is not None:
@@ -218,7 +219,7 @@ class Matching:
                         yield entry, maker
 
     def _read_instead(self) -> Iterator[tuple[Entry, Entry]]:
-        """Yield the open nodes that the same node reads as the same operand."""
+        """Yield pairs of open nodes that a matched node reads as the same operand."""
         for before, after in instead(self, self.before, self.after).items():
             old, new = self.before.makers.get(before), self.after.makers.get(after)
             if old is not None and new is not None and old[0] in self.before.open and new[0] in self.after.open:
@@ -226,9 +227,9 @@ class Matching:
 
 
 def instead(matching: Matching, side: Side, other: Side) -> dict[Value, Value]:
-    """Tell what is read in the other model by those that read a value in this one.
+    """Map each value of one model to the value that the matched readers read instead of it in the other model.
 
-    The first operand stays the first; of the others, one may have been taken out.
+    The first operand is always compared by position; the others only if the number of operands is unchanged.
     """
     found: dict[Value, Value] = {}
     for entry, values in side.reads.items():
@@ -243,7 +244,7 @@ def instead(matching: Matching, side: Side, other: Side) -> dict[Value, Value]:
 
 
 def _connected(links: Iterable[tuple[Entry, Entry]]) -> list[set[Entry]]:
-    """Find the sets of nodes that are linked, directly or not."""
+    """Return the sets of nodes that are linked directly or indirectly."""
     import networkx
 
     graph: networkx.Graph[Entry] = networkx.Graph()
@@ -252,7 +253,7 @@ def _connected(links: Iterable[tuple[Entry, Entry]]) -> list[set[Entry]]:
 
 
 def _numbered(entries: Iterable[Entry], signs: Mapping[Entry, int]) -> Iterator[tuple[int, int, Entry]]:
-    """Number the entries of each sign."""
+    """Number the entries with the same sign, in order."""
     seen: Counter[int] = Counter()
     for entry in entries:
         sign = signs.get(entry)

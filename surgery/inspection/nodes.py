@@ -1,4 +1,4 @@
-"""Differences of nodes: which are in both models, which were replaced, removed or added, and why."""
+"""Differences of nodes: the nodes in both models, and the replaced, removed and added ones with their causes."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from surgery.inspection.changes import Change
 from surgery.inspection.places import place
 
 _MOST = 64
-"""Nodes of a group that is found without lineage, above which it is no more than a part of the model that differs."""
+"""Maximum size of a group found without lineage that explains its nodes; a larger one is just a differing region."""
 
 How = Literal["name", "structure", "lineage", "value"]
 
 Cause = Literal["dead", "duplicate", "constant", "bypassed", "replaced", "unneeded", "other"]
-"""Why a node is gone. Read from the second model to the first, why it is new:
+"""Why a node was removed or, read from the second model to the first, why it was added:
 
-- dead: nothing reads it, and nothing did;
-- duplicate: another node computes the same, and that one is in both models;
+- dead: nothing reads it, and nothing did before;
+- duplicate: another node, which is in both models, computes the same;
 - constant: its value is a constant;
-- bypassed: what read it reads its input;
-- replaced: what read it reads something else that is known;
-- unneeded: all that read it is gone or changed too;
-- other: not known.
+- bypassed: its readers read its input instead;
+- replaced: its readers read another known value instead;
+- unneeded: all of its readers are removed or changed too;
+- other: unknown.
 """
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A node that is in both models; `changes` are its attributes and inputs that differ."""
+    """A node that is in both models; `changes` are the differences of its attributes, inputs and outputs."""
 
     before: Entry
     after: Entry
@@ -53,7 +53,7 @@ class Pair:
 class Group:
     """Nodes that became other nodes, or constants.
 
-    `dropped` are the nodes that only these needed and that are gone with them; `brought` came with the new ones.
+    `dropped` are the nodes that only the old nodes needed, removed with them; `brought` were added with the new nodes.
     """
 
     before: tuple[Entry, ...]
@@ -64,18 +64,18 @@ class Group:
 
     @property
     def passes(self) -> tuple[str, ...]:
-        """The passes that made the nodes, as far as they say."""
+        """The passes that made the new nodes, as far as recorded."""
         return tuple(dict.fromkeys(name for entry in self.after for name in _passes(entry)))
 
     @property
     def size(self) -> int:
-        """The number of nodes of both sides, and of those that went or came with them."""
+        """The number of nodes on both sides, including those removed or added with them."""
         every = (*self.before, *self.after, *self.dropped, *self.brought)
         return sum(entry.op != CONSTANT for entry in every)
 
     @property
     def tells(self) -> bool:
-        """Whether it says what became of each of its nodes: by lineage, or because they are few."""
+        """Whether the group explains each of its nodes: by lineage, or because it is small."""
         return self.how == "lineage" or len(self.before) + len(self.after) <= _MOST
 
     @property
@@ -100,10 +100,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Lone:
-    """A node that only one of the models has; `now` says what stands for it in the other, where that is known.
+    """A node that only one of the models has; `now` names its replacement in the other model, if known.
 
-    `others` are the nodes that only it needed, and that are gone, or came, with it. One that is unneeded itself was
-    `needed_by` several changes, the first few of which are named.
+    `others` are the nodes that only it needed, removed or added with it. `needed_by` names the first few of the changes
+    that needed a node, if it is unneeded because of several.
     """
 
     entry: Entry
@@ -129,9 +129,10 @@ class Lone:
 
 @dataclass(frozen=True)
 class Kind:
-    """Changes of one kind: what happened, by what, and where, as a glob over names of nodes or of modules.
+    """Changes of one kind: the change, its origin, and its place as a glob over names of nodes or modules.
 
-    `examples` are the changes one by one, as text. `others` counts the nodes that only these needed, gone or new too.
+    `examples` are the individual changes as text. `others` counts the nodes that only these needed, removed or added
+    too.
     """
 
     change: str
@@ -153,9 +154,9 @@ class Kind:
 
 
 class Happening(NamedTuple):
-    """One change: what happened to which operators, by what, and to which nodes, the first of which stands for them.
+    """One change: the kind of change, its origin, and the nodes concerned, represented by the first.
 
-    `others` counts the nodes that went or came only because of these.
+    `others` counts the nodes that were removed or added only because of these.
     """
 
     change: str
@@ -167,7 +168,7 @@ class Happening(NamedTuple):
 
 @dataclass(frozen=True)
 class Correspondence:
-    """How the nodes of two models belong together."""
+    """The correspondence of the nodes of two models."""
 
     pairs: tuple[Pair, ...] = ()
     groups: tuple[Group, ...] = ()
@@ -176,37 +177,38 @@ class Correspondence:
 
     @property
     def matched(self) -> dict[str, int]:
-        """How many nodes were matched by which sign."""
+        """The number of matched nodes by sign."""
         return dict(Counter(pair.how for pair in self.pairs if pair.after.op != CONSTANT))
 
     @property
     def changed(self) -> list[Pair]:
-        """The nodes in both models of which an attribute or an input differs."""
+        """The nodes in both models that have differences."""
         return [pair for pair in self.pairs if pair.changes]
 
     @property
     def same(self) -> bool:
-        """Whether each node of one model is in the other, unchanged but for its name."""
+        """Whether each node of one model is in the other, unchanged except for its name."""
         return not (self.groups or self.removed or self.added or self.changed)
 
     @property
     def total(self) -> int:
-        """The number of nodes that differ: gone, new, or changed; a changed one counts once."""
+        """The number of nodes that differ: removed, added, or changed; a changed node counts once."""
         lone = sum(1 + len(lone.others) for lone in (*self.removed, *self.added))
         return sum(group.size for group in self.groups) + lone + len(self.changed)
 
     @property
     def unexplained(self) -> int:
-        """How many of the nodes that differ are gone or new for a cause that is not known, or along with such a node.
+        """The number of nodes that were removed or added for an unknown cause, or along with such a node.
 
-        That many nodes became many others, because the last of them makes the same value, explains nothing.
+        Large groups count too: if many nodes became many others and only the last value is known to match, nothing is
+        explained.
         """
         lone = sum(1 + len(lone.others) for lone in (*self.removed, *self.added) if lone.cause == "other")
         return lone + sum(group.size for group in self.groups if not group.tells)
 
     @cached_property
     def kinds(self) -> tuple[Kind, ...]:
-        """The changes by kind, the most frequent kinds first."""
+        """The changes by kind, most frequent first."""
         found: dict[tuple[str, str], list[Happening]] = {}
         for one in self.happenings():
             found.setdefault((one.change, one.by), []).append(one)
@@ -223,7 +225,7 @@ class Correspondence:
         return tuple(sorted(kinds, key=lambda kind: -len(kind.examples)))
 
     def happenings(self) -> Iterator[Happening]:
-        """Yield each change."""
+        """Yield the individual changes."""
         for pair in self.changed:
             what = ", ".join(change.kind for change in pair.changes)
             which = f"{pair.after}: {'; '.join(map(str, pair.changes))}"
@@ -244,7 +246,7 @@ class Correspondence:
             yield Happening(f"{lone.entry.op} added", by, entries, f"{lone}{now}", others)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values; of the nodes that are the same under the same name only the number."""
+        """Return plain values; nodes that are equal under the same name are only counted."""
         return {
             "matched": self.matched,
             "differing": self.total,
@@ -267,7 +269,7 @@ REMOVED: dict[Cause, str] = {
     "unneeded": "its readers went or changed",
     "other": "",
 }
-"""The causes in words."""
+"""The causes as text."""
 _ADDED: dict[Cause, str] = {
     "dead": "nothing reads it",
     "duplicate": "a duplicate",

@@ -1,4 +1,4 @@
-"""The cost of each operator of a model in one run: operations, and bytes that its nodes read and write."""
+"""The cost of each operator in one run of a model: operations, and bytes that its nodes read and write."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class OperatorCost:
-    """All nodes of one operator: how many, their multiply-accumulates, operations, and bytes of operands and results.
+    """All nodes of one operator: their number, multiply-accumulates, operations, and bytes of operands and results.
 
-    What only looks at a tensor in another shape moves nothing.
+    Operators that only reinterpret the shape of a tensor move no bytes.
     """
 
     op: str
@@ -37,16 +37,16 @@ class OperatorCost:
     bytes: Amount = field(default_factory=Amount)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values: numbers, or expressions in the names of dims."""
+        """Return plain values; amounts are numbers, or expressions in the names of dims."""
         amounts = {name: getattr(self, name).plain() for name in ("macs", "flops", "bytes")}
         return {"op": self.op, "nodes": self.nodes, **amounts}
 
 
 def operator_costs(stored: StoredModel, sizes: Mapping[str, int] | None = None) -> dict[str, Any]:
-    """Return the costs of a model by operator as plain values, the most operations first.
+    """Return the costs of a model by operator as plain values, most operations first.
 
-    `sizes` are those of dynamic dims; names that the model does not have are ignored. Bodies of loops count once, and
-    operators, or dims, of which nothing is known are `uncounted`.
+    `sizes` are the sizes of dynamic dims; names that the model does not have are ignored. Bodies of loops count once.
+    Nodes whose operator or dims are unknown are `uncounted`.
     """
     known = dynamic_dims(stored.proto)
     bound = {name: size for name, size in (sizes or {}).items() if name in known}
@@ -80,7 +80,7 @@ def _nodes(graph: Graph, scope: ir.Graph) -> Iterator[Node]:
 
 
 def _moved(node: Node) -> Amount:
-    """Return the bytes of the operands and results of a node, without those of which nothing is known."""
+    """Return the bytes of the operands and results of a node, without those of unknown size."""
     total = Amount()
     values = [*node.ir.inputs, *node.ir.outputs]
     for value in dict.fromkeys(one for one in values if one is not None and one.name):

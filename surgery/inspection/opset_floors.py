@@ -1,7 +1,7 @@
 """The lowest opset at which an unchanged node is legal and computes the same.
 
-From the operator schemas of the installed onnx, version by version: attributes, numbers of inputs and outputs, types.
-What changed without a trace in the schemas is in `operators.floors`; so a floor may be too high, and is never
+Computed from the operator schemas of the installed onnx, version by version: attributes, numbers of inputs and outputs,
+types. Changes that the schemas do not show are listed in `operators.floors`; so a floor may be too high, but is never
 too low.
 """
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Floor:
-    """The lowest opset of a node's domain that it can do with, and what keeps it from a lower one."""
+    """The lowest opset of a node's domain that is sufficient for it, and the reason why a lower one is not."""
 
     version: int
     reason: str
 
 
 def floor(node: Node) -> Floor | None:
-    """Return the floor of a node; None for what is no operator of ONNX: the call of a function, another domain."""
+    """Return the floor of a node; None if it is not an ONNX operator but a function call or from another domain."""
     if node.ir.op_identifier() in node.graph.ir.functions:
         return None
     schemas = _schemas(node.ir.domain).get(node.ir.op_type, {})
@@ -58,7 +58,7 @@ def _schemas(domain: str) -> dict[str, dict[int, OpSchema]]:
 
 
 def _differences(node: Node, new: OpSchema, old: OpSchema) -> Iterator[str]:
-    """Return what keeps a node of one version from being one of the version before it."""
+    """Yield the reasons why a node of one version is not valid or not equivalent in the previous version."""
     yield from _attributes(node, new, old)
     yield from _numbers(node, old)
     yield from _types(node, new, old)
@@ -108,7 +108,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _types(node: Node, new: OpSchema, old: OpSchema) -> Iterator[str]:
-    """Compare the types that the node has with those that the older version allows."""
+    """Compare the types of a node with those that the older version allows."""
     kinds: dict[str, str] = {}
     joined = _joined(new, old)
     pairs = [*_paired(node.inputs, new.inputs, old.inputs), *_paired(node.outputs, new.outputs, old.outputs)]
@@ -126,7 +126,7 @@ def _types(node: Node, new: OpSchema, old: OpSchema) -> Iterator[str]:
 
 
 def _joined(new: OpSchema, old: OpSchema) -> frozenset[str]:
-    """Return the type parameters of the older version that are several in the newer one."""
+    """Return the type parameters of the older version that the newer one splits into several."""
     found: dict[str, set[str]] = defaultdict(set)
     for now, before in (*zip(new.inputs, old.inputs), *zip(new.outputs, old.outputs)):
         if before.is_homogeneous:
@@ -135,7 +135,7 @@ def _joined(new: OpSchema, old: OpSchema) -> frozenset[str]:
 
 
 def _paired(values: Sequence[Value | None], new: Sequence[Any], old: Sequence[Any]) -> Iterator[tuple[Value, Any, Any]]:
-    """Yield each value that is there with its parameter in two versions; the last may stand for several values."""
+    """Yield each present value with its parameter in both versions; the last parameter may be variadic."""
     if not new or not old:
         return
     for index, value in enumerate(values):
@@ -151,7 +151,7 @@ def _allowed(schema: OpSchema, parameter: OpSchema.FormalParameter) -> frozenset
 
 
 def type_text(kind: ir.TypeProtocol | None) -> str | None:
-    """Write a type as the schemas do, such as "seq(tensor(float))"; None when it is not known."""
+    """Format a type as in the schemas, such as "seq(tensor(float))"; None if it is unknown."""
     if kind is None:
         return None
     if isinstance(kind, ir.SequenceType | ir.OptionalType):

@@ -1,4 +1,4 @@
-"""Which opsets a model can have: without conversion, and converted by passes; the obstacles for the others."""
+"""The opsets that a model can have, unchanged or converted by passes, and the obstacles to the others."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from surgery.registry.passes import Pass
 
 LOWEST = 7
-"""ONNX Runtime accepts no opset below this one."""
+"""The lowest opset that ONNX Runtime accepts."""
 
 _TIMEOUT = 300.0
-"""Seconds that one conversion may take."""
+"""Time limit for one conversion, in seconds."""
 
 How = Literal["current", "as it stands", "converted", "blocked"]
 
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Nodes of one operator that keep the model from going below an opset as is, for one reason."""
+    """Nodes of one operator that require at least this opset without conversion, for one reason."""
 
     opset: int
     op: str
@@ -52,7 +52,7 @@ class Obstacle:
 
 @dataclass(frozen=True)
 class Blocker:
-    """Nodes of one operator that a pass cannot take to an opset, for one reason."""
+    """Nodes of one operator that a pass cannot convert to an opset, for one reason."""
 
     op: str
     reason: str
@@ -64,7 +64,7 @@ class Blocker:
 
 @dataclass(frozen=True)
 class Candidate:
-    """An opset, and how the model gets there. `operators` has counts before and after of those that change."""
+    """An opset, and how the model gets there. `operators` has the changed operator counts, before and after."""
 
     opset: int
     how: How
@@ -92,7 +92,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Domain:
-    """A domain that the model imports: whose operators they are, and the lowest version that its nodes allow."""
+    """A domain that the model imports: the owner of its operators, and the lowest version that its nodes allow."""
 
     name: str
     version: int
@@ -103,7 +103,7 @@ class Domain:
 
 @dataclass(frozen=True)
 class Study:
-    """What `surgery opset` tells. `opset` is that of the default domain, 0 when the model does not import it."""
+    """The result of `surgery opset`. `opset` is that of the default domain, 0 if the model does not import it."""
 
     path: Path | None
     opset: int
@@ -117,7 +117,7 @@ class Study:
 
     @property
     def lowest_converted(self) -> int | None:
-        """The lowest opset that the model has, or that a pass takes it to."""
+        """The lowest opset that the model can have, with or without conversion."""
         return min((candidate.opset for candidate in self.candidates if candidate.is_reached), default=None)
 
     def to_json(self) -> dict[str, Any]:
@@ -139,10 +139,10 @@ class Study:
 def study(
     stored: storage.StoredModel, lower: Pass | None = None, higher: Pass | None = None, to: int | None = None
 ) -> Study:
-    """Find out which opsets a model can have, or whether it can have the opset `to`.
+    """Determine which opsets a model can have, or whether it can have the opset `to`.
 
-    `lower` and `higher` are passes with an option `to` that convert the model down and up; without one, only what
-    the model can be as is counts. The model stays as it is, and nothing is verified.
+    `lower` and `higher` are passes with an option `to` that convert the model down and up; without them, only opsets
+    that need no conversion are reached. The model is not changed, and nothing is verified.
     """
     if to is not None and not 1 <= to <= newest_opset():
         raise UsageError(
@@ -172,12 +172,12 @@ def study(
 
 
 def _current(graph: Graph) -> int:
-    """Return the opset of the default domain, the newest where functions have one of their own."""
+    """Return the opset of the default domain, or the newest one that a function imports if that is higher."""
     return max(graph.opset, *(function.opset_imports.get("", 0) for function in graph.ir.functions.values()), 0)
 
 
 class _Road:
-    """The ways of one model to other opsets. `graph` stays as it is: each conversion is tried in a fork."""
+    """The paths of one model to other opsets. `graph` is not changed: each conversion is tried in a fork."""
 
     def __init__(self, graph: Graph, proto: onnx.ModelProto, lower: Pass | None, higher: Pass | None) -> None:
         self.graph = graph
@@ -189,11 +189,11 @@ class _Road:
         self.rises = False
 
     def every(self) -> range:
-        """Give the opsets to try, the newest first."""
+        """Return the opsets to try, newest first."""
         return range(newest_opset(), min(LOWEST, self.current) - 1, -1)
 
     def candidate(self, opset: int, lowest: int) -> Candidate:
-        """Find out how the model gets to an opset; as is it has all from `lowest` on."""
+        """Determine how the model gets to an opset; those from `lowest` to the current one need no conversion."""
         if opset == self.current:
             return Candidate(opset, "current", release(opset))
         if lowest <= opset < self.current:
@@ -204,7 +204,7 @@ class _Road:
         if opset > self.current and self.rises:
             return Candidate(opset, "converted", release(opset), declared.name)
         found = self._converted(opset, declared)
-        # The way up to an opset leads through those between: where no operator changes, none does on the way.
+        # A conversion up passes through all opsets in between: if no operator changes, none changes for those either.
         self.rises = opset > self.current and found.is_reached and not found.operators
         return found
 
@@ -231,7 +231,7 @@ class _Road:
         return Candidate(opset, "converted", release(opset), declared.name, changes)
 
     def _infer(self) -> None:
-        """Infer types and shapes before the forks: what one of them finds out is gone with it."""
+        """Infer types and shapes before the forks, because results of inference in a fork are lost."""
         node = next((node for node in self.graph.nodes() if node.outputs), None)
         if node is not None:
             self.graph.facts.of(node.outputs[0].ir)
@@ -242,7 +242,7 @@ def _refusals(found: Iterable[Refused]) -> list[list[str]]:
 
 
 def spoken(node: Node) -> str:
-    """Name an operator with its domain, unless that is the default one."""
+    """Return the name of an operator, with its domain unless that is the default one."""
     return f"{node.ir.domain}::{node.ir.op_type}" if node.ir.domain else node.ir.op_type
 
 
@@ -260,7 +260,7 @@ def _grouped(found: Iterable[tuple[str, str, str]]) -> Iterator[Blocker]:
 
 
 def _obstacles(floors: Mapping[Node, Floor | None], least: int) -> Iterator[Obstacle]:
-    """Group what keeps nodes of the default domain from opsets down to `least`, the highest first."""
+    """Group the reasons that keep nodes of the default domain above the opset `least`, highest floor first."""
     groups: dict[tuple[int, str, str], list[str]] = defaultdict(list)
     for node, found in floors.items():
         if found is not None and not node.ir.domain and found.version > least:
@@ -270,7 +270,7 @@ def _obstacles(floors: Mapping[Node, Floor | None], least: int) -> Iterator[Obst
 
 
 def _domains(graph: Graph, floors: Mapping[Node, Floor | None]) -> Iterator[Domain]:
-    """Tell the domains other than the default one, with what their nodes need."""
+    """Yield the domains other than the default one, with the lowest version that their nodes need."""
     local = {function.domain for function in graph.ir.functions.values()}
     counts = Counter(node.ir.domain for node in floors)
     for name, version in graph.ir.opset_imports.items():
@@ -289,4 +289,4 @@ def _kind(name: str, local: set[str]) -> Literal["ONNX", "ONNX Runtime", "functi
 
 
 CONTRIB: Sequence[str] = ("com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc", "com.microsoft.experimental")
-"""Domains whose operators ONNX Runtime brings."""
+"""Domains of operators that ONNX Runtime provides."""

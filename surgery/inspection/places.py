@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from surgery.graph.entries import Entry
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
-"""Under this key PyTorch's exporter writes the modules that a node comes from, from the outermost in, as a list."""
+"""The metadata key of PyTorch's exporter for the modules that a node comes from: a list, outermost first."""
 
 _NUMBER = re.compile(r"\d+")
 _SPLIT = re.compile(r"([/.])")
 
 
 def place(entries: Sequence[Entry]) -> str:
-    """Return where nodes are, empty when they are here and there. Of one node it is its own path or name.
+    """Return the common place of nodes as a glob; empty if there is none. For one node it is its path or name.
 
-    Names of nodes are paths in many models. Where they are not, the modules that the exporter noted are taken.
+    In many models, names of nodes are paths. Otherwise, the modules recorded by the exporter are used.
     """
     paths = [_path(entry) for entry in entries]
     if len(set(paths)) == 1:
@@ -41,7 +41,7 @@ def _path(entry: Entry) -> str:
 def _module(text: str) -> str:
     """Return the innermost module of a list such as "['', 'encoder', 'encoder.layer.0', 'linear']".
 
-    The last entry is the call itself; it has no dots where it is no module.
+    The last entry is the call itself; it has no dots if it is not a module.
     """
     try:
         scopes = ast.literal_eval(text)
@@ -52,7 +52,7 @@ def _module(text: str) -> str:
 
 
 def _shared(paths: Sequence[Sequence[str]]) -> list[str]:
-    """Return the leading parts that all paths have in common; the last of them may be cut short by a separator."""
+    """Return the leading parts that all paths have in common, separators included."""
     first = paths[0]
     most = min(map(len, paths))
     length = next((at for at in range(most) if any(path[at] != first[at] for path in paths)), most)

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from surgery.storage import StoredModel
 
 _MOST_BYTES = 128 * 1024
-"""Bytes of a recipe that are quoted."""
+"""Maximum number of bytes quoted from a recipe."""
 
 
 def circumstances(command: Sequence[str], places: Iterable[str]) -> dict[str, Any]:
     """Return how and where a run was made: `command`, `environment`, and the `recipes` that `places` point into.
 
-    A place is a file and a line, such as "fast.yaml:12". Files that cannot be read are left out. URLs in the command
-    are without what may be credentials.
+    A place is a file and a line, such as "fast.yaml:12". Files that cannot be read are left out. Possible credentials
+    are removed from URLs in the command.
     """
     files = dict.fromkeys(place.rpartition(":")[0] for place in places if ":" in place)
     recipes = [{"path": path, "text": text} for path in files if (text := _read(path)) is not None]
@@ -39,9 +39,9 @@ def _read(path: str) -> str | None:
 
 
 def contents(before: StoredModel, after: StoredModel, bindings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the `weights` and `costs` of two models, and as `problems` why one of these is missing.
+    """Return the `weights` and `costs` of two models, and the `problems` that explain missing ones.
 
-    The costs are those of one run with the largest of the sizes in `bindings`.
+    The costs are those of one run with the largest sizes in `bindings`.
     """
     from surgery.inspection.operator_costs import operator_costs
     from surgery.inspection.weight_samples import compare_weights
@@ -53,7 +53,7 @@ def contents(before: StoredModel, after: StoredModel, bindings: Iterable[Mapping
         try:
             return make()
         except Exception as error:
-            # A report without a part says more than no report.
+            # An incomplete report is better than none.
             problems.append(f"{what}: {internal(error)}")
             return None
 
@@ -65,6 +65,6 @@ def contents(before: StoredModel, after: StoredModel, bindings: Iterable[Mapping
 
 
 def _largest(bindings: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the largest sizes that the original runs with."""
+    """Return the largest sizes that the original accepts."""
     found = [dict(one["dims"]) for one in bindings if not one.get("refused")]
     return max(found, key=lambda sizes: sum(sizes.values()), default={})

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from surgery.storage import StoredModel
 
 Value = tuple[str, str]
-"""A value: the scope that it is made in, and its name."""
+"""A value: the scope that defines it, and its name."""
 
 Reader = tuple[Entry, int]
-"""A node that reads a value, and at which position."""
+"""A node that reads a value, and the position of the operand."""
 
 
 class Side:
-    """One of the models. `open` are the entries that are not matched yet, in the order of the model."""
+    """One of the models. `open` are the entries that are not matched yet, in model order."""
 
     def __init__(self, stored: StoredModel) -> None:
         self.model = stored.proto
@@ -62,7 +62,7 @@ class Side:
         self.reads = {entry: [self.resolve(entry.scope, name) for name in entry.inputs] for entry in self.entries}
 
     def resolve(self, scope: str, name: str) -> Value | None:
-        """Find what a name means in a scope: a value of it, or of a scope around it. None for an omitted operand."""
+        """Resolve a name to a value of a scope or of an enclosing scope; None for an omitted operand."""
         if not name:
             return None
         here = scope
@@ -76,7 +76,7 @@ class Side:
 
     @cached_property
     def readers(self) -> dict[Value, list[Reader]]:
-        """The nodes that read a value."""
+        """The nodes that read each value."""
         found: dict[Value, list[Reader]] = defaultdict(list)
         for entry, values in self.reads.items():
             for position, value in enumerate(values):
@@ -86,7 +86,7 @@ class Side:
 
     @cached_property
     def results(self) -> dict[Value, list[tuple[str, int]]]:
-        """The values that a scope gives its caller, each with the scope and the number of the output."""
+        """The values that scopes return to their callers, each with the scope and the number of the output."""
         found: dict[Value, list[tuple[str, int]]] = defaultdict(list)
         for scope, graph in self.scopes.items():
             for number, port in enumerate(graph.output):
@@ -97,12 +97,12 @@ class Side:
 
     @cached_property
     def contents(self) -> dict[Value, Hashable]:
-        """What tells the constants by: their elements, or of large ones some of them."""
+        """The signs of the initializers: their elements, or samples of large ones."""
         return {value: sign_of(tensor, self.weights) for value, tensor in self.initializers.items()}
 
     @cached_property
     def attributes(self) -> dict[Entry, tuple[tuple[str, Hashable], ...]]:
-        """The attributes of the nodes, by name: of subgraphs the operators only, for their nodes are matched too."""
+        """The attributes of the nodes, by name; subgraphs as operator counts only: their nodes are matched too."""
         return {entry: tuple(self._attributes(entry)) for entry in self.entries}
 
     def _attributes(self, entry: Entry) -> Iterator[tuple[str, Hashable]]:
@@ -116,7 +116,7 @@ class Side:
                 yield attribute.name, attribute.SerializeToString(deterministic=True)
 
     def using(self, entry: Entry) -> Iterator[Entry]:
-        """Yield the nodes that read what a node makes, those around them whose bodies give it back included."""
+        """Yield the readers of the results of a node, including enclosing nodes whose bodies return a result."""
         for value in self.outputs[entry]:
             if value is None:
                 continue
@@ -126,7 +126,7 @@ class Side:
                     yield self.owners[scope]
 
     def given_back(self, entry: Entry) -> bool:
-        """Return whether the model, or a function, gives what a node makes to its caller."""
+        """Return whether the model or a function returns a result of a node."""
         return any(
             scope not in self.owners
             for value in self.outputs[entry]
@@ -135,19 +135,19 @@ class Side:
         )
 
     def is_constant(self, value: Value) -> bool:
-        """Return whether a value is an initializer that no caller can override, or made by a Constant."""
+        """Return whether a value is the result of a Constant node, or an initializer that no caller can override."""
         if value in self.makers:
             return self.makers[value][0].op in ("Constant", CONSTANT)
-        # Up to IR version 3, each initializer had to be an input as well.
+        # Up to IR version 3, each initializer had to be an input too.
         return value in self.initializers and (value not in self.inputs or self.model.ir_version < _OVERRIDABLE)
 
     def unique(self, key: Callable[[Entry], Hashable | None]) -> dict[Hashable, Entry]:
-        """Index the open entries by a key, but for those that share it with another."""
+        """Index the open entries by a key, without entries that share a key."""
         return once((sign, entry) for entry in self.open if (sign := key(entry)) is not None)
 
 
 def once(signs: Iterable[tuple[Hashable, Entry]]) -> dict[Hashable, Entry]:
-    """Index entries by their signs, but for those that share one with another."""
+    """Index entries by their signs, without entries that share a sign."""
     found: dict[Hashable, Entry | None] = {}
     for sign, entry in signs:
         found[sign] = None if sign in found else entry
@@ -155,6 +155,6 @@ def once(signs: Iterable[tuple[Hashable, Entry]]) -> dict[Hashable, Entry]:
 
 
 _OVERRIDABLE = 4
-"""The IR version from which on an initializer that is an input too is a default, which a caller can override."""
+"""The first IR version in which an initializer that is also an input is a default that a caller can override."""
 _TENSOR = 4
 """AttributeProto.TENSOR"""

@@ -1,8 +1,7 @@
 """Signs: hashes that identify a node within a model and are equal for its counterpart in the other model.
 
-Signs are numbers given out in one table for both models, since signs that hold one another would grow with the graph.
-A node that is matched already is identified by its match alone, so that what is after it, or before it, is found
-whatever lies on its far side.
+Signs are numbers assigned in one table for both models, because nested signs would grow with the graph. A matched node
+is identified by its match alone, so that its neighbours on one side are found whatever lies on its other side.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from surgery.graph.entries import Entry
 from surgery.inspection.side import Side, Value, once
 
 _WEIGHT = 16
-"""Constants of at least so many elements are weights: small ones, such as axes, are the same everywhere."""
+"""Minimum number of elements of a weight; small constants, such as axes, are the same everywhere."""
 
 Identify = Callable[[Entry], Hashable]
-"""Gives what is the same for a node of one model and its match in the other."""
+"""Returns an identity that a node and its match in the other model share."""
 
 ScopeOf = Callable[[str], str]
-"""Gives the name that a scope has in the first model."""
+"""Returns the name of a scope in the first model."""
 
 
 class Numbers(dict[Hashable, int]):
@@ -33,10 +32,10 @@ class Numbers(dict[Hashable, int]):
 
 
 def forward(side: Side, numbers: Numbers, scope_of: ScopeOf, identify: Identify | None = None) -> dict[Entry, int]:
-    """Tell each node by what it does with which values: equal numbers, equal results.
+    """Sign each node by its operation and operands: equal numbers mean equal results.
 
-    With `identify`, matched nodes are not told, and stand for themselves. Random operators are no exception: which of
-    two is meant is all the same here.
+    With `identify`, matched nodes get no sign and are represented by their identity. Random operators are treated
+    alike, because here it does not matter which of two equal ones is meant.
     """
     values: dict[Value, Hashable] = dict(side.contents)
     for (scope, name), number in side.inputs.items():
@@ -54,14 +53,14 @@ def forward(side: Side, numbers: Numbers, scope_of: ScopeOf, identify: Identify 
             sign = (entry.op, scope_of(entry.scope), side.attributes[entry], read, len(side.outputs[entry]))
             made = signs[entry] = numbers.of(sign)
             if entry in side.bearers:
-                # What it computes is not known by what it reads.
+                # The operands alone do not determine its results.
                 made = "body", id(entry)
         values.update((value, (made, number)) for number, value in enumerate(side.outputs[entry]) if value is not None)
     return signs
 
 
 def backward(side: Side, numbers: Numbers, scope_of: ScopeOf, identify: Identify) -> dict[Entry, int]:
-    """Tell each open node by what it does for which nodes, or for the caller, as which of its operands."""
+    """Sign each open node by its operation and its readers or scope outputs, with the operand positions."""
     marks: dict[Entry, Hashable] = {}
     signs: dict[Entry, int] = {}
     for entry in reversed(side.entries):
@@ -84,7 +83,7 @@ def backward(side: Side, numbers: Numbers, scope_of: ScopeOf, identify: Identify
 
 
 def local(side: Side, numbers: Numbers, scope_of: ScopeOf, *, around: bool) -> dict[Entry, int]:
-    """Tell each open node by itself and the constants that it reads; if `around`, by the operators next to it too."""
+    """Sign each open node by itself and its constant operands; with `around`, also by the adjacent operators."""
     signs: dict[Entry, int] = {}
     for entry in side.open:
         read: list[Hashable] = []
@@ -98,7 +97,7 @@ def local(side: Side, numbers: Numbers, scope_of: ScopeOf, *, around: bool) -> d
 
 
 def by_weights(side: Side, numbers: Numbers, scope_of: ScopeOf) -> dict[Entry, int]:
-    """Tell each open node by the weights that it reads, if it reads any."""
+    """Sign each open node that reads weights by these weights."""
     weights = {value for value, tensor in side.initializers.items() if math.prod(tensor.dims) >= _WEIGHT}
     signs: dict[Entry, int] = {}
     for entry in side.open:
@@ -109,12 +108,12 @@ def by_weights(side: Side, numbers: Numbers, scope_of: ScopeOf) -> dict[Entry, i
 
 
 def by_name(scope_of: ScopeOf, *, stamped: bool) -> Callable[[Entry], Hashable]:
-    """Tell a node by its name, and if it is `stamped` by its lineage, for a pass may have given the name anew."""
+    """Return a key of name and, with `stamped`, lineage, because a pass may have reused the name."""
     return lambda entry: (entry.op, scope_of(entry.scope), entry.name, entry.lineage if stamped else None)
 
 
 def by_value(scope_of: ScopeOf) -> Callable[[Entry], Hashable | None]:
-    """Tell a node that no pass touched by the first value that it makes."""
+    """Return a key of the name of the first result, for nodes that no pass touched."""
 
     def sign(entry: Entry) -> Hashable | None:
         names = [name for name in entry.outputs if name]
@@ -128,9 +127,9 @@ def by_value(scope_of: ScopeOf) -> Callable[[Entry], Hashable | None]:
 def disagree(
     names: Mapping[Hashable, Entry], other: Mapping[Hashable, Entry], a: Mapping[Entry, int], b: Mapping[Entry, int]
 ) -> set[Hashable]:
-    """Find the names under which the two models have different nodes, while each has its like under another name.
+    """Return the names that denote different nodes in the two models while an equal node exists under another name.
 
-    So it is where an exporter numbers the nodes, and a node more shifts the numbers.
+    This happens when an exporter numbers the nodes and an additional node shifts the numbers.
     """
     here, there = (once((sign, entry) for entry, sign in signs.items()) for signs in (a, b))
     return {

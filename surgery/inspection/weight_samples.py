@@ -1,4 +1,4 @@
-"""The constant tensors of a model before and after a change: which are the same, and histograms of samples."""
+"""The constant tensors of a model before and after a change: unchanged and changed ones, and histograms of samples."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from surgery.storage import StoredModel
 
 SAMPLED = 1 << 16
-"""Elements of a tensor that are read at most for its histogram."""
+"""Maximum number of elements of a tensor that are read for its histogram."""
 
 _BLOCK = 1 << 10
 _PIECE = 1 << 20
-"""Bytes that are compared at once."""
+"""Number of bytes compared at once."""
 
 _BINS = 48
 _LARGEST = 24
 _PACKED = 1 << 20
-"""Bytes up to which a tensor with several elements to a byte is read: it is unpacked as a whole."""
+"""Maximum size in bytes of a tensor of packed elements that is read, because it is unpacked as a whole."""
 
 
 def compare_weights(before: StoredModel, after: StoredModel) -> dict[str, Any]:
     """Compare the constant tensors of two models by name, as plain values.
 
-    Only tensors that a run has moved or made are read to compare them. `largest` has the largest of
-    the second model, each with its `state` ("same", "changed" or "new") and a histogram of a sample of its `values`.
+    Only tensors that a run has moved or created are read for the comparison. `largest` has the largest tensors of the
+    second model, each with its `state` ("same", "changed" or "new") and a histogram of a sample of its `values`.
     """
     old = {tensor.name: tensor for tensor in storage.all_tensors(before.proto) if tensor.name}
     new = {tensor.name: tensor for tensor in storage.all_tensors(after.proto) if tensor.name}
@@ -81,7 +81,7 @@ def _state(old: onnx.TensorProto | None, before: StoredModel, new: onnx.TensorPr
 
 
 def _same_bytes(old: onnx.TensorProto, before: StoredModel, new: onnx.TensorProto, after: StoredModel) -> bool:
-    """Return whether two tensors have the same bytes, read piece by piece up to the first difference."""
+    """Return whether two tensors have the same bytes, reading piece by piece up to the first difference."""
     one, other = _bytes(old, before), _bytes(new, after)
     if one is None or other is None or one.size != other.size:
         return one is None and other is None
@@ -90,7 +90,7 @@ def _same_bytes(old: onnx.TensorProto, before: StoredModel, new: onnx.TensorProt
 
 
 def _bytes(tensor: onnx.TensorProto, model: StoredModel) -> np.ndarray[Any, Any] | None:
-    """Return the bytes of a tensor, mapped where it is external; None where it cannot be read."""
+    """Return the bytes of a tensor, mapped if it is external; None if it cannot be read."""
     try:
         if storage.is_external(tensor):
             return np.frombuffer(model.weights.view(storage.external_reference(tensor)), np.uint8)
@@ -111,9 +111,9 @@ def _entry(tensor: onnx.TensorProto, state: str, model: StoredModel) -> dict[str
 
 
 def values(tensor: onnx.TensorProto, model: StoredModel) -> dict[str, Any] | None:
-    """Return a histogram of a sample of the elements of a tensor; None where it has no finite numbers.
+    """Return a histogram of a sample of the elements of a tensor; None if it has no finite numbers.
 
-    `counts` are of equal parts between `low` and `high`, `zeros` and `not_finite` shares of the sample.
+    `counts` are for equal bins between `low` and `high`; `zeros` and `not_finite` are fractions of the sample.
     """
     try:
         found = _sample(tensor, model)
@@ -136,7 +136,7 @@ def values(tensor: onnx.TensorProto, model: StoredModel) -> dict[str, Any] | Non
 
 
 def _sample(tensor: onnx.TensorProto, model: StoredModel) -> np.ndarray[Any, Any] | None:
-    """Return elements from evenly spaced blocks of a tensor, as float64; None for texts and complex numbers."""
+    """Return elements from evenly spaced blocks of a tensor, as float64; None for strings and complex numbers."""
     if _type(tensor) in ("string", "complex64", "complex128", "undefined"):
         return None
     if not storage.is_external(tensor):

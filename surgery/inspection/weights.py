@@ -9,12 +9,12 @@ from surgery.graph.graph import Graph
 from surgery.graph.values import Value
 
 _LEAST = 1024
-"""Bytes from which it matters that a tensor is there twice."""
+"""Minimum size in bytes of a duplicate or tied tensor that is reported."""
 
 
 @dataclass(frozen=True)
 class Weight:
-    """A constant tensor: its element type, its dims, its bytes, and how many inputs of nodes it is."""
+    """A constant tensor: its element type, dims, size in bytes, and the number of node inputs that read it."""
 
     name: str
     type: str
@@ -29,19 +29,19 @@ class Weight:
 
 @dataclass(frozen=True)
 class Weights:
-    """The constant tensors, the biggest first. `duplicates` are names of the same bits, of 1 KiB or more."""
+    """The constant tensors, largest first. `duplicates` are groups of names of equal tensors, of 1 KiB or more."""
 
     every: tuple[Weight, ...]
     duplicates: tuple[tuple[str, ...], ...]
 
     @property
     def tied(self) -> tuple[Weight, ...]:
-        """Those that several inputs of nodes are, of 1 KiB and more."""
+        """The tensors of 1 KiB or more that several node inputs read."""
         return tuple(weight for weight in self.every if weight.reads > 1 and weight.bytes >= _LEAST)
 
     @property
     def wasted(self) -> int:
-        """The bytes that the file would be smaller by if duplicates were one tensor."""
+        """The number of bytes that merging duplicates would save."""
         sizes = {weight.name: weight.bytes for weight in self.every}
         return sum(sizes[names[0]] * (len(names) - 1) for names in self.duplicates)
 
@@ -56,7 +56,7 @@ class Weights:
 
 
 def weights(graph: Graph) -> Weights:
-    """Look at the constants of all scopes; only those that may be there twice are read, and piece by piece."""
+    """Collect the constants of all scopes; only possible duplicates are read, piece by piece."""
     held = [(_weight(value), value) for value in graph.constants() if value.ir.const_value is not None]
     held.sort(key=lambda pair: -pair[0].bytes)
     large = [value for weight, value in held if weight.bytes >= _LEAST and weight.type != "string"]
