@@ -1,4 +1,4 @@
-"""The dependencies of a plan: the model, the recipe with all its files, the passes, the packages; and their changes."""
+"""The dependencies of a plan, and their changes: the model, the recipe with all its files, the passes, the packages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from surgery.recipe.schema import Recipe
 
 _MOST_PARTS: Final = 50_000
-"""Parts of a model whose digests a plan has, to name those that changed; of a larger model it has the whole alone."""
+"""Maximum number of parts whose digests a plan stores, to name changed parts; otherwise only the whole is stored."""
 
 _PART_DIGITS: Final = 16
 _MOST_NAMED: Final = 3
@@ -26,14 +26,14 @@ _MOST_NAMED: Final = 3
 def basis(
     stored: storage.StoredModel, recipe: Recipe, given: str, folder: Path, settings: Mapping[str, Any] | None = None
 ) -> Basis:
-    """Return what a plan rests on.
+    """Return the dependencies of a plan.
 
     `given` is the name of a shipped recipe, or the path of a recipe from the `folder` of the plan. Reads the weights.
     Raises UsageError when a file of the recipe cannot be read.
     """
     identity = identity_of(stored)
     parts = identity.parts if len(identity.parts) <= _MOST_PARTS else ()
-    # Where another processor or Python matters, the sites are others, or the verification says so.
+    # If another processor or Python version matters, the sites differ, or verification fails.
     pins = {name: value for name, value in lock.pins(recipe).items() if name not in lock.OPTIONAL}
     return Basis(
         model=ModelBasis(
@@ -48,7 +48,7 @@ def basis(
 
 
 def changes(planned: Basis, now: Basis) -> list[str]:
-    """List what is not as it was when the plan was made, one line for each thing, with its digests or versions."""
+    """List the changed dependencies since the plan was made, one line each, with digests or versions."""
     return [*_model(planned.model, now.model), *map(str, lock.changes(planned.pins, now.pins))]
 
 
@@ -69,5 +69,5 @@ def _parts(planned: Mapping[str, str], now: Mapping[str, str]) -> str:
 
 
 def _relative(path: Path | None, folder: Path) -> str | None:
-    """Return the path of a model from a folder; None for the copy of a URL or of a stream, which is gone later."""
+    """Return the path of a model relative to a folder; None for the temporary copy of a URL or a stream."""
     return None if path is None or storage.is_copy(path) else os.path.relpath(path, folder)

@@ -17,10 +17,10 @@ FORMAT_VERSION: Final = 1
 MAX_BYTES: Final = 1 << 30
 
 Checks = Literal["none", "each", "end"]
-"""What was verified while the plan was made: nothing, each step, or the result as a whole."""
+"""The verification while the plan was made: none, each step, or the result as a whole."""
 
 Operations = int | str | None
-"""Floating-point operations of one run: a number, or an expression in the names of dims; None where not known."""
+"""Floating-point operations of one run: a number, or an expression in the names of dims; None if unknown."""
 
 
 class _Entry(BaseModel):
@@ -28,7 +28,7 @@ class _Entry(BaseModel):
 
 
 class Savings(_Entry):
-    """The amounts by which something becomes less: nodes, bytes, and operations of one run; negative for more."""
+    """The saved nodes, bytes, and operations of one run; negative if there are more afterwards."""
 
     nodes: int
     bytes: int
@@ -36,7 +36,7 @@ class Savings(_Entry):
 
 
 class PlannedNode(_Entry):
-    """A node, with its operator where that is known."""
+    """A node, with its operator if known."""
 
     name: str
     op: str | None = None
@@ -45,8 +45,9 @@ class PlannedNode(_Entry):
 class PlannedSite(_Entry):
     """One match site.
 
-    `origins` are nodes of the original model that the removed nodes stand for, and `outputs` the values of removed
-    nodes that others read. `saves.bytes` counts the weights that only this site reads. A site with `skip` is left out.
+    `origins` are the nodes of the original model that the removed nodes come from, and `outputs` the values of removed
+    nodes that other nodes read. `saves.bytes` counts the weights that only this site reads. A site with `skip` is not
+    applied.
     """
 
     site: Annotated[int, Field(ge=1)]
@@ -60,7 +61,7 @@ class PlannedSite(_Entry):
 
 
 class PlannedStep(_Entry):
-    """A step with its sites. `where` is the recipe file and the line; a step of a repetition occurs once a round."""
+    """A step with its sites. `where` is the recipe file and line; a step in a repetition occurs once per round."""
 
     step: Annotated[int, Field(ge=1)]
     name: Annotated[str, Field(alias="pass")]
@@ -72,7 +73,7 @@ class PlannedStep(_Entry):
 
 
 class ModelBasis(_Entry):
-    """The model of a plan: its path from the folder of the plan, the digest of its content, and those of its parts."""
+    """The model of a plan: its path relative to the folder of the plan, and the digests of its content and parts."""
 
     path: str | None
     digest: str
@@ -80,10 +81,10 @@ class ModelBasis(_Entry):
 
 
 class Basis(_Entry):
-    """What a plan rests on.
+    """The dependencies of a plan.
 
-    `recipe` is the name of a shipped recipe, or the path of a recipe from the folder of the plan. `pins` are those of a
-    lock, see `surgery.provenance.lock`; `settings` are the flags that the plan was made with.
+    `recipe` is the name of a shipped recipe, or the path of a recipe relative to the folder of the plan. `pins` are
+    those of a lock, see `surgery.provenance.lock`; `settings` are the flags that the plan was made with.
     """
 
     model: ModelBasis
@@ -108,10 +109,10 @@ class PlannedExpectation(_Entry):
 
 
 class Plan(_Entry):
-    """What a recipe does to a model.
+    """The changes that a recipe makes to a model.
 
-    With `again`, the result did not verify as a whole, so that the steps are those of a second run in which each was
-    compared on the whole model.
+    If `again` is set, the result failed verification as a whole, and the steps are those of a second run in which each
+    step was compared on the whole model.
     """
 
     format: Literal["surgery-plan"] = FORMAT
@@ -140,7 +141,7 @@ class Plan(_Entry):
         return found
 
     def text(self) -> str:
-        """Return the document as it is written to a file, with a line for each site; equal plans have equal bytes."""
+        """Return the text of the document file, with one line per site; equal plans have equal bytes."""
         whole = self.to_json()
         steps = [
             f"{_line(step | {'sites': []})[:-2]}\n{_lines(step['sites'], '   ')}\n  ]}}" for step in whole["steps"]
@@ -160,13 +161,13 @@ def _line(entry: Any) -> str:
 
 
 def is_plan(data: bytes) -> bool:
-    """Return whether the beginning of a file is that of a plan."""
+    """Return whether data begins like a plan file."""
     head = data[:200].lstrip(b"\xef\xbb\xbf \t\r\n").replace(b" ", b"")
     return head.startswith(b"{") and f'"format":"{FORMAT}"'.encode() in head
 
 
 def read(path: Path) -> Plan:
-    """Read a plan from a file. Raises UsageError, which names the field that is wrong."""
+    """Read a plan from a file. Raises UsageError, which names the invalid field."""
     where, todo = str(path), "make the plan again: surgery plan RECIPE MODEL -o FILE"
     try:
         with path.open("rb") as file:

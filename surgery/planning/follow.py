@@ -1,4 +1,4 @@
-"""A run that applies exactly a plan: it ends at the first step with different sites."""
+"""A run that applies exactly a plan, and ends at the first step with different sites."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from surgery.recipe.schema import PassStep, Recipe
 
 _Identity = tuple[str, str, str, tuple[str, ...]]
-"""What a site is known by again where others were skipped: pass, place of the step, anchor, nodes that it removes."""
+"""The identity of a site if other sites are skipped: pass, place of the step, anchor, removed nodes."""
 
 _AGAIN = "make the plan again"
 _MOST_LISTED = 10
 
 
 def skipping(plan: Plan, texts: Sequence[str]) -> Plan:
-    """Return a plan that skips more sites, each given as `STEP:SITE`; UsageError for one that it does not have."""
+    """Return a plan that skips additional sites, each given as `STEP:SITE`; UsageError for an unknown site."""
     wanted = [_numbers(text) for text in texts]
     known = {(step.step, site.site) for step in plan.steps for site in step.sites}
     for text, numbers in zip(texts, wanted):
@@ -64,7 +64,7 @@ def _instead(plan: Plan, numbers: tuple[int, int]) -> str:
 
 
 def require_unchanged(plan: Plan, stored: storage.StoredModel, recipe: Recipe, where: Path) -> None:
-    """Raise PlanError, with a line for each, when the model, the recipe, a pass or a package is another than planned.
+    """Raise PlanError if the model, the recipe, a pass or a package has changed, with one line for each change.
 
     `where` is the file of the plan.
     """
@@ -77,9 +77,9 @@ def require_unchanged(plan: Plan, stored: storage.StoredModel, recipe: Recipe, w
 class Follower:
     """Holds a run to a plan: it chooses the sites, observes the steps, and accepts the result.
 
-    Without skipped sites, the run must come to the very steps and sites of the plan. Where sites are skipped, others
-    may not arise that were built on them, and others may arise in their place: the latter are left out, so that nothing
-    is done that the plan does not have. Raises PlanError where a step comes out otherwise.
+    Without skipped sites, the run must produce exactly the steps and sites of the plan. If sites are skipped, sites
+    that depend on them may not arise, and others may arise in their place; the latter are left out, so that nothing is
+    done that is not in the plan. Raises PlanError if a step differs from the plan.
 
     `where` is the file of the plan.
     """
@@ -95,10 +95,10 @@ class Follower:
         self._wanted = {_identity(*one) for one in _sites(plan.steps) if not one[1].skip}
         self._skipped = {_identity(*one) for one in _sites(plan.steps) if one[1].skip} - self._wanted
 
-    # As a choice of sites
+    # Choosing sites
 
     def leaves_out(self, step: PassStep, site: Site) -> bool:
-        """Return whether a site of a step is left out: skipped, or not in a plan that skips others."""
+        """Return whether a site of a step is left out: it is skipped, or absent from a plan that skips others."""
         if not self._plan.is_edited:
             return False
         where = place(f"{step.path}:{step.line}" if step.path else "", self._recipe)
@@ -108,10 +108,10 @@ class Follower:
         self._left_out[found] = None
         return True
 
-    # As an observer
+    # Observing
 
     def observed(self, observer: Observer) -> Follower:
-        """Pass on to an observer what happens."""
+        """Set the observer that all events are passed on to."""
         self._observer = observer
         return self
 
@@ -148,7 +148,7 @@ class Follower:
         """Raise PlanError unless a record is that of the next planned step, with the same sites."""
         planned = self._plan.steps[self._next] if self._next < len(self._plan.steps) else None
         if record.status == "rolled_back":
-            # In a plan that was verified, this step may be a later round of the one that is undone here.
+            # In a verified plan, this step may be a later round of the one that is undone here.
             is_next = planned is not None and (planned.name, planned.where) == (record.name, self._place(record))
             if planned is not None and is_next and self._plan.verified == "none":
                 self._refuse_step(planned, f"verification undoes it: {record.message}")
@@ -172,16 +172,16 @@ class Follower:
     def _place(self, record: StepRecord) -> str:
         return place(record.where, self._recipe)
 
-    # As what accepts the result
+    # Accepting the result
 
     def accept(self, result: Result) -> None:
-        """Raise PlanError if a planned step did not take place. A run that failed is left to its report."""
+        """Raise PlanError if a planned step did not take place. A failed run is left to its report."""
         if result.failure is None and not self._plan.is_edited and self._next < len(self._plan.steps):
             planned = self._plan.steps[self._next]
             self._refuse_step(planned, "the pass finds no sites")
 
     def to_json(self) -> dict[str, Any]:
-        """Return what became of the plan: sites skipped, left out as the plan does not have them, and not come to."""
+        """Return the outcome of the plan: sites skipped, left out because they are not planned, and not reached."""
         skipped = [one for one in self._left_out if one in self._skipped]
         other = [one for one in self._left_out if one not in self._skipped]
         missing = [one for one in self._wanted if one not in self._applied]
@@ -194,7 +194,7 @@ class Follower:
         }
 
     def summary(self) -> str:
-        """Return in one line what became of the plan."""
+        """Return the outcome of the plan in one line."""
         found = self.to_json()
         if not self._plan.is_edited:
             return f"as planned: {_count(self._plan.sites, 'site')} in {_count(len(self._plan.steps), 'step')}"
@@ -233,7 +233,7 @@ def _at(anchor: str) -> str:
 
 
 def _differences(planned: Sequence[PlannedSite], found: Sequence[Site]) -> Iterator[str]:
-    """Yield how the sites of a step differ from the planned ones, in order."""
+    """Yield the differences between the planned and the found sites of a step, in order."""
     for one, other in zip(planned, found):
         at = f"site {one.site}{_at(one.anchor)}"
         if (one.site, one.anchor) != (other.number, other.anchor):

@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Planning:
-    """The outcome of planning. `failure` is the step that would end the run; the plan goes as far as that."""
+    """The outcome of planning. `failure` is the step that would end the run; the plan ends there."""
 
     plan: Plan
     failure: StepRecord | None
 
     @property
     def ok(self) -> bool:
-        """Whether the run would write its result, as far as was verified."""
+        """Whether the run would write its result, as far as verified."""
         return self.failure is None and all(one.ok for one in self.plan.expectations)
 
     @property
     def exit_code(self) -> int:
-        """0 if ok, 3 if a pass broke, 1 for a negative verdict or an expectation that is not met."""
+        """The exit code: 0 if ok, 3 if a pass broke, 1 for a negative verdict or an unmet expectation."""
         if self.failure is not None:
             return self.failure.exit_code
         return 0 if self.ok else 1
@@ -61,9 +61,9 @@ def make(
 ) -> Planning:
     """Plan what a recipe does to a loaded model. Nothing is written.
 
-    With `verify` each step is verified, or the result as a whole, and the plan has the sites that hold; else it has all
-    that the passes find. `folder` is where the plan will be, from which its paths start; `given` and `settings` say
-    how the recipe was named and with which flags. Raises a `SurgeryError` for bad input.
+    With `verify`, each step or the result as a whole is verified, and the plan has only the sites that pass; otherwise
+    it has all sites that the passes find. `folder` is the folder of the plan, which its paths are relative to; `given`
+    is the name of the recipe as given by the user, and `settings` are the flags. Raises a `SurgeryError` for bad input.
     """
     steps = _Steps(stored, recipe)
     if verify == "none":
@@ -93,9 +93,9 @@ class _Outcome:
 def _trusted(
     stored: storage.StoredModel, recipe: Recipe, steps: _Steps, observer: Observer | None, contained: bool
 ) -> _Outcome:
-    """Run a recipe without verifying."""
+    """Run a recipe without verification."""
     pipeline = Pipeline(stored, recipe, observer, contained=contained, trusted=True, recorder=steps)
-    # What the passes inferred need not be inferred again.
+    # Reuse types and shapes that the passes have inferred.
     steps.graph_of = lambda proto: pipeline.model.graph
     with runner.rare_collections(), closing(pipeline):
         try:
@@ -121,7 +121,7 @@ def _verified(
 
 
 class _Steps:
-    """A recorder that notes the sites of each committed step. `graph_of` returns the graph of a model."""
+    """A recorder of the sites of each committed step. `graph_of` returns the graph of a model."""
 
     def __init__(self, stored: storage.StoredModel, recipe: Recipe) -> None:
         self.found: list[PlannedStep] = []
@@ -130,13 +130,13 @@ class _Steps:
         self._view = View()
 
     def begin(self, stored: storage.StoredModel, proto: onnx.ModelProto) -> None:
-        """Take the model that steps start from. A run that starts anew begins again."""
+        """Start from a model. A restarted run calls this again."""
         self.found = []
         self._view = self._first = View.of(proto, stored.weights)
         self._view.operations = operations(self._graph(proto))
 
     def commit(self, proto: onnx.ModelProto, record: StepRecord, number: int) -> None:
-        """Note a step with its sites."""
+        """Record a step with its sites."""
         before, after = self._view, View.of(proto, self._stored.weights)
         added = {label for site in record.applied for label in site.added}
         known: dict[str, Amount | None] = {
@@ -159,7 +159,7 @@ class _Steps:
 
     @property
     def before(self) -> Totals:
-        """The size of the model that steps start from."""
+        """The size of the initial model."""
         return _totals(self._first)
 
     @property

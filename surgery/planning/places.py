@@ -1,4 +1,4 @@
-"""The location of a step in a plan, independent of where the recipe file is."""
+"""The location of a step in a plan, independent of the location of the recipe file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def place(where: str, recipe: Recipe) -> str:
-    """Return a place `path:line` with the path from the folder of the recipe, or `shipped:NAME` for a shipped one."""
+    """Return `path:line`, relative to the folder of the recipe, or `shipped:NAME:line` for a shipped recipe."""
     path, _, line = where.rpartition(":")
     if not path:
         return where

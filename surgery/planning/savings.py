@@ -1,4 +1,4 @@
-"""The removed and added nodes and the savings of each site of a step, by comparing the models before and after it."""
+"""The removed and added nodes and the savings of each site of a step, from the models before and after the step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Node:
-    """What a plan says of a node of a model."""
+    """The properties of a node that a plan uses."""
 
     op: str
     is_constant: bool
@@ -35,7 +35,7 @@ class _Node:
 
 @dataclass
 class View:
-    """A model as far as sites refer to it: nodes by label, bytes of initializers, readers of values, operations."""
+    """The parts of a model that sites refer to: nodes by label, bytes of initializers, value readers, operations."""
 
     nodes: dict[str, _Node] = field(default_factory=dict)
     weights: dict[str, int] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class View:
 
     @classmethod
     def of(cls, proto: onnx.ModelProto, weights: storage.Weights) -> View:
-        """Look at a model without weights; its operations are not counted."""
+        """Return the view of a skeleton; its operations are not counted."""
         found = cls(results=frozenset(value.name for value in proto.graph.output))
         for node in nodes(proto):
             label = node.name or f"{node.op_type} -> {', '.join(node.output)}"
@@ -64,7 +64,7 @@ class View:
 
 
 def operations(graph: Graph, labels: Collection[str] | None = None) -> dict[str, Amount | None]:
-    """Return the operations of nodes by label: of some, or of all; None where the cost model does not know them."""
+    """Return the operations of the given or all nodes by label; None if the cost model does not know them."""
     return {node.label: _operations(node) for node in graph.nodes() if labels is None or node.label in labels}
 
 
@@ -79,7 +79,7 @@ def _operations(node: Node) -> Amount | None:
 
 
 def total(known: Iterable[Amount | None]) -> Operations:
-    """Return a sum as a plain value; what is not known counts nothing."""
+    """Return a sum as a plain value; unknown amounts count as zero."""
     found = Amount()
     for amount in known:
         if amount is not None:
@@ -88,7 +88,7 @@ def total(known: Iterable[Amount | None]) -> Operations:
 
 
 def between(before: View, after: View) -> Savings:
-    """Return what a step saves on the whole model."""
+    """Return the savings of a step on the whole model."""
     amount = Amount()
     for label, done in before.operations.items():
         if done is not None and after.operations.get(label) is not done:
@@ -103,7 +103,7 @@ def between(before: View, after: View) -> Savings:
 
 @dataclass
 class _Seen:
-    """What the sites of a step before this one have taken: nodes, initializers, and the origins of what they added."""
+    """The nodes and initializers taken by earlier sites of a step, and the origins of the nodes that they added."""
 
     gone: set[str] = field(default_factory=set)
     freed: set[str] = field(default_factory=set)
@@ -112,7 +112,7 @@ class _Seen:
 
 
 def planned(sites: Sequence[Site], before: View, after: View) -> tuple[PlannedSite, ...]:
-    """Return the sites of a step as a plan has them."""
+    """Return the sites of a step as entries of a plan."""
     seen = _Seen()
     return tuple(_planned(site, before, after, seen) for site in sites)
 
@@ -151,7 +151,7 @@ def _named(label: str, first: View, second: View) -> PlannedNode:
 
 
 def _freed(site: Site, before: View, after: View, seen: _Seen) -> int:
-    """Return the bytes of the initializers that only this site, and those before it, have read."""
+    """Return the bytes of the initializers that only this site and earlier ones have read."""
     read = {name for label in site.removed if label in before.nodes for name in before.nodes[label].reads}
     freed = {name for name in read & before.weights.keys() - after.weights.keys() if before.readers[name] <= seen.gone}
     freed -= seen.freed
@@ -160,7 +160,7 @@ def _freed(site: Site, before: View, after: View, seen: _Seen) -> int:
 
 
 def _stored(site: Site, before: View, after: View, seen: _Seen) -> int:
-    """Return the bytes of the initializers that come with a site."""
+    """Return the bytes of the initializers that a site adds."""
     read = {name for label in site.added if label in after.nodes for name in after.nodes[label].reads}
     stored = read & after.weights.keys() - before.weights.keys() - seen.stored
     seen.stored |= stored
@@ -168,9 +168,9 @@ def _stored(site: Site, before: View, after: View, seen: _Seen) -> int:
 
 
 def _saved(site: Site, before: View, after: View) -> Operations:
-    """Return the operations that a site saves; None where those of one of its nodes are not known."""
+    """Return the operations that a site saves; None if those of one of its nodes are unknown."""
     amount = Amount()
-    # A node that a site of the same step made, and another one removed, is in neither model.
+    # A node that was added by one site and removed by another of the same step is in neither model.
     old = [before.operations.get(label) for label in site.removed]
     new = [after.operations.get(label) for label in site.added]
     for done in old:
