@@ -1,7 +1,7 @@
 """Check a model against its provenance statement: recompute each digest, and list mismatches.
 
-Without a signature a statement shows only what was changed by accident, or by somebody who did not change the statement
-with it: anyone can seal a statement anew.
+Without a signature, a statement reveals only accidental changes, or changes by somebody who did not adapt the
+statement: anyone can seal a modified statement.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from surgery.recipe.schema import Recipe
 
 _MOST: Final = 5000
-"""Parts of a model that are aligned, when others were put between them or taken out."""
+"""Maximum number of parts that are aligned to find inserted and deleted ones."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that does not fit: what, and why."""
+    """A mismatch: what it concerns, and the problem."""
 
     what: str
     problem: str
@@ -60,7 +60,7 @@ class Finding:
 
 @dataclass
 class Checked:
-    """What was found: what does not fit, what was not checked, and how much was."""
+    """The result of a check: mismatches, remarks on unchecked items, and checked items."""
 
     statement: Mapping[str, Any]
     findings: list[Finding] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Checked:
     checked: list[str] = field(default_factory=list)
 
     def found(self, what: str, problem: str) -> None:
-        """Note something that does not fit."""
+        """Record a mismatch."""
         self.findings.append(Finding(what, problem))
 
     def to_json(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Document:
-    """A statement that was read: its fields, and the envelope around it, if there is one."""
+    """A statement: its fields, and the envelope around it, if any."""
 
     statement: Mapping[str, Any]
     envelope: Any = None
@@ -116,10 +116,10 @@ def check(
     recipe: Recipe | None = None,
     keys: Sequence[Path] = (),
 ) -> Checked:
-    """Check a model against the statement that it carries, and against one in a file.
+    """Check a model against the statement that it carries, and one in a separate file.
 
-    `source` is the model that it was made of, `recipe` the recipe; each is compared with what the statement says.
-    Raises UsageError when there is no statement.
+    `source` is the input model, and `recipe` the recipe; both are compared with the statement. Raises UsageError if
+    there is no statement.
     """
     text = carried(stored.proto)
     if sidecar is None and text is None:
@@ -155,7 +155,7 @@ def _parsed(text: str | bytes, where: str) -> Any:
 
 
 def _stated(value: Any, where: str) -> Mapping[str, Any]:
-    """Return a statement whose fields are where they should be. Raises UsageError."""
+    """Return a statement after checking its structure. Raises UsageError."""
     wrong = UsageError("this is not a provenance statement by surgery", where=where)
     try:
         predicate = value["predicate"]
@@ -192,7 +192,7 @@ def _signature(sidecar: Document, keys: Sequence[Path], result: Checked) -> None
 
 
 def _seal(name: str, statement: Mapping[str, Any], result: Checked) -> None:
-    """Compare a statement with its seal, and name the fields that were changed."""
+    """Compare a statement with its seal, and name the changed fields."""
     seal = statement["predicate"].get(SEAL)
     expected = sealed(statement)["predicate"][SEAL]
     if seal == expected:
@@ -213,7 +213,7 @@ def _seal(name: str, statement: Mapping[str, Any], result: Checked) -> None:
 
 
 def _agreement(own: Mapping[str, Any], other: Mapping[str, Any], result: Checked) -> None:
-    """Compare the statement in a model with the longer one in a file, which begins with the same content."""
+    """Compare the statement in a model with the longer one in a file, which contains the same fields."""
     theirs = dict(leaves(other))
     for place, value in leaves(own):
         if SEAL in place or value in ({}, []):
@@ -223,7 +223,7 @@ def _agreement(own: Mapping[str, Any], other: Mapping[str, Any], result: Checked
 
 
 def _differing(old: Sequence[str], new: Sequence[str], names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the names of entries that are not what they were, and what became of each. `names` are those of `new`."""
+    """Yield the names of changed entries and the kind of change. `names` are those of `new`."""
     first = next((at for at, (a, b) in enumerate(zip(old, new)) if a != b), min(len(old), len(new)))
     rest = min(len(old), len(new)) - first
     last = next((at for at in range(rest) if old[-1 - at] != new[-1 - at]), rest)
@@ -270,7 +270,7 @@ def _model(
 
 
 def _of_content(described: Any, name: str) -> str | None:
-    """Return the digest of a whole model among what a statement describes; a file may have its name."""
+    """Return the digest of a whole model among the described items; a file may have the same name."""
     found = (one.get("digest", {}).get(ALGORITHM) for one in described if one.get("name") == name)
     return next(filter(None, found), None)
 
@@ -284,7 +284,7 @@ def _changed(text: Any, parts: Sequence[Part]) -> Iterator[tuple[str, str]]:
 
 
 def _tensors(prefix: str, digests: Mapping[str, Any], found: ModelIdentity) -> Iterator[tuple[str, str]]:
-    """Yield the tensors that are not what a longer statement says."""
+    """Yield the tensors that differ from the longer statement."""
     known = {name.removeprefix(prefix): one.get("sha256") for name, one in digests.items() if name.startswith(prefix)}
     if not known:
         return
@@ -298,7 +298,7 @@ def _tensors(prefix: str, digests: Mapping[str, Any], found: ModelIdentity) -> I
 
 
 def _files(statement: Mapping[str, Any], stored: storage.StoredModel, result: Checked) -> None:
-    """Compare the bytes of files with a longer statement; another layout of the same model is only a remark."""
+    """Compare the bytes of files with the longer statement; another layout of the same model is only a remark."""
     named = [one for one in statement["subject"] if not one["name"].startswith(f"{MODEL}#")]
     listed = [one["digest"].get("sha256") for one in named]
     wanted = [digest for digest in listed if digest is not None]

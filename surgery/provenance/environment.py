@@ -14,7 +14,7 @@ _CPU = re.compile(r"^(?:model name|Model|Hardware)\s*:\s*(.+)$", re.MULTILINE)
 
 
 def environment() -> dict[str, str]:
-    """Return what results may depend on: the versions of packages, the system, the processor, its cores, memory."""
+    """Return everything that results may depend on: package versions, the system, the processor, its cores, memory."""
     return {
         **{name: version_of(package) for name, package in _PACKAGES.items()},
         "python": f"{platform.python_version()} ({platform.python_implementation()})",

@@ -1,4 +1,4 @@
-"""Digests of the files that a recipe, a package or a pass consists of."""
+"""Digests of the files of a recipe, a package or a pass."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from surgery.storage.digests import file_digest
 
 
 def digest_of(value: Any) -> str:
-    """Return the digest of a plain value: mappings in any order, lists, texts, numbers, None."""
+    """Return the digest of a plain value: mappings in any order, lists, strings, numbers, None."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -29,5 +29,5 @@ def file_or_folder(path: Path) -> str:
 
 
 def tree(folder: Path, files: Iterable[Path]) -> Mapping[str, str]:
-    """Return the digests of files by their paths in a folder."""
+    """Return the digests of files by their paths relative to a folder."""
     return {file.relative_to(folder).as_posix(): file_digest(file) for file in sorted(files)}

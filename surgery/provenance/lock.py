@@ -1,4 +1,4 @@
-"""Locks: the dependencies of a result, pinned in a file, so that a later run repeats it or is refused.
+"""Locks: the dependencies of a result, pinned in a file, so that a later run either repeats it or is refused.
 
     format_version: 1
     recipe: bert
@@ -12,8 +12,8 @@
     python: CPython 3.11
     processor: x86_64 avx avx2 ...
 
-Digests are SHA-256. `engine` is that of the source of surgery without its passes. `processor` is there because kernels
-for other processors may round the last bit of a folded constant in another way; it is not compared when a lock does
+Digests are SHA-256. `engine` is the digest of the source of surgery without its passes. `processor` is included because
+kernels for other processors may round the last bit of a folded constant differently; it is not compared if a lock does
 not have it.
 """
 
@@ -34,7 +34,7 @@ from surgery.recipe.schema import Recipe
 FORMAT_VERSION: Final = 1
 SUFFIX: Final = ".lock"
 OPTIONAL: Final = ("processor", "python")
-"""The pins that may be taken out of a lock."""
+"""The pins that may be removed from a lock."""
 
 _HEAD: Final = "Made by `surgery lock`. `surgery apply --locked` checks it."
 _NOTHING: Final = "nothing"
@@ -43,7 +43,7 @@ _SHORT: Final = 12
 
 @dataclass(frozen=True)
 class Change:
-    """A pin that is not what it was: what it is about, and both values as texts."""
+    """A changed pin: its title, and both values as text."""
 
     what: str
     old: str
@@ -58,7 +58,7 @@ class Change:
 
 
 def pins(recipe: Recipe) -> dict[str, Any]:
-    """Return what the result of a recipe depends on besides the model, as plain values. Raises UsageError."""
+    """Return the dependencies of the result of a recipe, apart from the model, as plain values. Raises UsageError."""
     named = passes_of(recipe)
     found = sources.sources(named)
     settings = settings_of(recipe)
@@ -80,7 +80,7 @@ def pins(recipe: Recipe) -> dict[str, Any]:
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
-    """List the pins that differ, in the order of the lock. What an old one lacks of `OPTIONAL` is not compared."""
+    """List the pins that differ, in the order of the lock. `OPTIONAL` pins that the old lock lacks are not compared."""
     found = []
     before, after = dict(_flat(old)), dict(_flat(new))
     for place in sorted({**before, **after}, key=lambda place: (_rank(place[0]), place)):
@@ -92,7 +92,7 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
 
 
 def default_path(recipe: Recipe) -> Path:
-    """Return where the lock of a recipe lies: next to its file, and for a shipped recipe in the current folder."""
+    """Return the path of the lock of a recipe: next to its file, or in the current folder for a shipped recipe."""
     if recipe.path is None or _is_shipped(recipe.path):
         return Path(f"{recipe.name if recipe.path is None else recipe.path.stem}{SUFFIX}")
     return recipe.path.with_suffix(SUFFIX)
@@ -103,7 +103,7 @@ def _is_shipped(path: Path) -> bool:
 
 
 def _shown(recipe: Recipe) -> str:
-    """Return what a user calls a recipe."""
+    """Return the user-facing name of a recipe."""
     if recipe.path is None:
         return recipe.name
     return recipe.path.stem if _is_shipped(recipe.path) else str(recipe.path)
@@ -117,9 +117,9 @@ def text_of(found: Mapping[str, Any]) -> str:
 
 
 def read(path: Path, recipe: str = "RECIPE") -> dict[str, Any]:
-    """Read a lock; `recipe` is what messages call the recipe.
+    """Read a lock; `recipe` is the name of the recipe in messages.
 
-    Raises UsageError when there is none, or when it is damaged or of a newer version.
+    Raises UsageError if there is none, or if it is damaged or has another format version.
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
@@ -147,7 +147,7 @@ def read(path: Path, recipe: str = "RECIPE") -> dict[str, Any]:
 
 
 def require(recipe: Recipe, path: Path | None = None) -> None:
-    """Raise UsageError unless everything is as the lock of a recipe has it; the message names each change."""
+    """Raise UsageError unless all dependencies match the lock of a recipe; the message names each change."""
     if path is None and recipe.path is None:
         raise UsageError("a single pass has no lock", todo="save its recipe with --save-recipe, and lock that")
     where = default_path(recipe) if path is None else path
@@ -167,7 +167,7 @@ def _damaged(path: Path, why: str) -> UsageError:
 
 
 def _source(one: sources.PassSource) -> Any:
-    """Return the digest of a pass, and where it comes from if that is not surgery; of a file its name only."""
+    """Return the digest of a pass, with its origin if that is not surgery; a file is given by name only."""
     if one.origin == "surgery":
         return one.digest
     return {"from": Path(one.origin).name if os.sep in one.origin else one.origin, "source": one.digest}

@@ -1,8 +1,8 @@
-"""Digests of a model: of each part, of each tensor, and of the whole, wherever its weights are stored.
+"""Digests of a model: of each part, each tensor, and the whole, regardless of how its weights are stored.
 
-The whole is a digest of the digests of its parts: each node, each attribute, each initializer, each declaration and
-each field of the model. Two files of the same model with another layout (external data, another field of
-`TensorProto`, another order of initializers) have the same digests.
+The digest of the whole is computed from the digests of its parts: each node, attribute, initializer, declaration and
+field of the model. Files of the same model with different layouts (external data, another field of `TensorProto`,
+another order of initializers) have the same digests.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from surgery import storage
 
 ALGORITHM: Final = "onnxContent1"
-"""The name of the digest of a whole model in statements of provenance; it changes with what is digested."""
+"""The name of the digest of a whole model in provenance statements; it changes with the definition of the digest."""
 
 _LAID_OUT: Final = (*PAYLOAD_FIELDS, "string_data", "external_data", "data_location")
-"""The fields of a TensorProto that say where and how its elements are stored."""
+"""The fields of a TensorProto that define where and how its elements are stored."""
 
-# The fields of each message whose entries are parts of their own.
+# The fields of each message whose entries are separate parts.
 _OF_MODEL: Final = ("graph", "functions", "training_info")
 _OF_GRAPH: Final = ("node", "initializer", "sparse_initializer", "input", "output", "value_info")
 _OF_ATTRIBUTE: Final = ("t", "g", "tensors", "graphs", "sparse_tensor", "sparse_tensors")
@@ -35,7 +35,7 @@ _OF_ATTRIBUTE: Final = ("t", "g", "tensors", "graphs", "sparse_tensor", "sparse_
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a model: where it stands, its digest, and that of the elements alone where it is a tensor."""
+    """A part of a model: its place, its digest, and for a tensor the digest of its elements alone."""
 
     place: str
     digest: str
@@ -44,13 +44,13 @@ class Part:
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """The digests of a model. `parts` are in an order that depends on the model alone."""
+    """The digests of a model. The order of `parts` depends on the model alone."""
 
     parts: tuple[Part, ...]
 
     @cached_property
     def whole(self) -> str:
-        """The digest of the whole model, without its statement of provenance."""
+        """The digest of the whole model, without its provenance statement."""
         digest = hashlib.sha256(ALGORITHM.encode())
         for part in self.parts:
             digest.update(bytes.fromhex(part.digest))
@@ -58,12 +58,12 @@ class ModelIdentity:
 
     @cached_property
     def tensors(self) -> Mapping[str, str]:
-        """The digests of the elements of each tensor, by its place."""
+        """The digest of the elements of each tensor, by place."""
         return {part.place: part.elements for part in self.parts if part.elements is not None}
 
 
 def identity_of(stored: storage.StoredModel) -> ModelIdentity:
-    """Return the digests of a stored model. Raises ModelFileError when the file of its weights is gone."""
+    """Return the digests of a stored model. Raises ModelFileError if its weight file no longer exists."""
     return identify(stored.proto, stored.weights)
 
 
@@ -73,7 +73,7 @@ def identify(proto: onnx.ModelProto, weights: storage.Weights) -> ModelIdentity:
 
 
 class _Parts:
-    """The walk through a model."""
+    """A walk over the parts of a model."""
 
     def __init__(self, weights: storage.Weights) -> None:
         self._weights = weights
@@ -136,7 +136,7 @@ class _Parts:
     def _tensor(self, place: str, tensor: onnx.TensorProto) -> Part:
         elements = elements_digest(tensor, self._weights)
         head = type(tensor)()
-        # The payload of a large tensor in memory is not copied only to be cleared.
+        # Copy field by field, to avoid copying the payload of a large tensor.
         for field, value in tensor.ListFields():
             if field.name not in _LAID_OUT:
                 if field.name in ("dims", "metadata_props"):
@@ -157,7 +157,7 @@ def _part(place: str, content: bytes, elements: str | None = None) -> Part:
 
 
 def _fields(place: str, message: Any) -> Iterator[Part]:
-    """Yield a part for each field that is set, with the entries of a repeated one in the order of their bytes."""
+    """Yield a part for each field that is set; the entries of a repeated field are sorted by their bytes."""
     for field, value in message.ListFields():
         if field.message_type is None:
             yield _part(f"{place}{field.name}", str(value).encode(errors="surrogatepass"))

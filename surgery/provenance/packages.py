@@ -24,11 +24,12 @@ PACKAGES: Final = (
     "protobuf",
     "sympy",
 )
-"""The distributions that compute, rewrite or serialize what ends up in a model."""
+"""The distributions that compute, rewrite or serialize the content of a model."""
 
 MISSING: Final = "not installed"
 
-# What kernels are chosen by, as /proc/cpuinfo calls it. The last bits of a folded constant may depend on the kernel.
+# CPU features that determine the kernels, as named in /proc/cpuinfo. The last bits of a folded constant may depend on
+# the kernel.
 _FEATURES: Final = frozenset(
     {
         *("sse4_1", "avx", "f16c", "fma", "avx2", "avx_vnni", "avx512f", "avx512bw", "avx512dq", "avx512vl"),
@@ -48,13 +49,13 @@ def version_of(distribution: str) -> str:
 
 
 def packages(more: Iterable[str] = ()) -> Mapping[str, str]:
-    """Return the versions of the packages that results depend on, and of `more`, by their names in order."""
+    """Return the versions of the packages that results depend on, and of `more`, sorted by name."""
     return {name: version_of(name) for name in sorted({*PACKAGES, *more})}
 
 
 @cache
 def processor() -> str:
-    """Return the architecture and the features of the processor that kernels are chosen by, in one line."""
+    """Return the architecture of the processor and the features that determine the kernels, in one line."""
     try:
         found = _LISTED.search(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))
     except OSError:
@@ -64,5 +65,5 @@ def processor() -> str:
 
 
 def python() -> str:
-    """Return the implementation of Python and its version without the patch, such as "CPython 3.11"."""
+    """Return the Python implementation and its major and minor version, such as "CPython 3.11"."""
     return f"{platform.python_implementation()} {'.'.join(platform.python_version_tuple()[:2])}"

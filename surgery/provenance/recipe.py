@@ -1,4 +1,4 @@
-"""The closure of a recipe: digests of all files that define it, and of its passes."""
+"""The closure of a recipe: the digests of all files that define it; and its settings and passes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from surgery.targets import shipped as targets
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
 IN_MEMORY: Final = "<recipe>"
-"""The label of a recipe without a file: its digest is that of its steps and settings."""
+"""The label of a recipe without a file; its digest is that of its steps and settings."""
 
 
 @dataclass(frozen=True)
 class Closure:
     """The files that a recipe consists of, each with its digest.
 
-    The label of a file is its path from the folder of the recipe, its name if it is elsewhere, `shipped:NAME` for a
-    shipped recipe, `target:NAME` for a shipped target, and `<recipe>` for a recipe in memory; so it does not depend on
-    where the folder is.
+    The label of a file is its path relative to the folder of the recipe, its name if it is elsewhere, `shipped:NAME`
+    for a shipped recipe, `target:NAME` for a shipped target, and `<recipe>` for a recipe in memory; so it does not
+    depend on the location of the folder.
     """
 
     files: Mapping[str, str]
@@ -42,9 +42,9 @@ class Closure:
 def closure_of(recipe: Recipe) -> Closure:
     """Return the closure of a recipe.
 
-    It has the recipe, those that it uses, plugins in files, files that options of passes name, inputs and evaluation
-    data, generators, libraries of custom operators and the profiles of targets. Installed plugins are packages: see
-    `surgery.provenance.sources`. Raises UsageError when a file cannot be read.
+    It contains the recipe, the recipes that it uses, plugin files, files named in pass options, inputs and evaluation
+    data, generators, libraries of custom operators and target profiles. Installed plugins are packages: see
+    `surgery.provenance.sources`. Raises UsageError if a file cannot be read.
     """
     found = _Files(recipe.path.parent if recipe.path is not None else Path())
     found.recipe(recipe)
@@ -52,22 +52,22 @@ def closure_of(recipe: Recipe) -> Closure:
 
 
 def settings_of(recipe: Recipe) -> dict[str, Any]:
-    """Return what a recipe says on inputs, verification, target and failures, where that is not the default.
+    """Return the settings of a recipe for inputs, verification, target and failures that are not defaults.
 
-    Keys are those of `InputsSpec` and `VerifySpec`. Paths start at the folder of the recipe.
+    Keys are those of `InputsSpec` and `VerifySpec`. Paths are relative to the folder of the recipe.
     """
     files = _Files(recipe.path.parent if recipe.path is not None else Path())
     return files.settings(recipe)
 
 
 def passes_of(recipe: Recipe) -> list[Pass]:
-    """List the passes that a recipe names, each once, in the order of their names; rules are not among them."""
+    """List the passes that a recipe names, each once, sorted by name; rules are not included."""
     named = {step.name: step.find() for step in pass_steps(recipe.steps) if step.declared is None}
     return [named[name] for name in sorted(named)]
 
 
 class _Files:
-    """The walk through a recipe and those that it uses."""
+    """A walk over a recipe and the recipes that it uses."""
 
     def __init__(self, base: Path) -> None:
         self.digests: dict[str, str] = {}
@@ -76,14 +76,14 @@ class _Files:
         self._seen: set[int] = set()
 
     def recipe(self, recipe: Recipe) -> None:
-        """Add a recipe, what it names and what it uses."""
+        """Add a recipe, the files that it names and the recipes that it uses."""
         if id(recipe) in self._seen:
             return
         self._seen.add(id(recipe))
         if recipe.path is not None and recipe.path.is_file():
             self._add(self._label(recipe.path), recipe.path)
         elif recipe.path is not None or not self.digests:
-            # An inline recipe is part of the one around it.
+            # An inline recipe is part of the enclosing one.
             self.digests[IN_MEMORY] = digest_of(self._plain(recipe))
         for plugin in recipe.plugins:
             if plugin.endswith(".py"):
@@ -159,7 +159,7 @@ class _Files:
         return real.relative_to(base).as_posix() if inside else path.name
 
     def _plain(self, value: Any) -> Any:
-        """Return an immutable value of a recipe as plain data, without the places in messages."""
+        """Return an immutable value of a recipe as plain data, without source locations."""
         match value:
             case Pass():
                 return value.name
@@ -184,14 +184,14 @@ def _is_profile(target: str) -> bool:
 
 
 def _other(value: Any, usual: Any) -> Any:
-    """Return the entries of a mapping that are not as usual, within mappings too."""
+    """Return the entries of a mapping that differ from the usual ones, recursively."""
     if not isinstance(value, dict) or not isinstance(usual, dict):
         return value
     return {name: _other(one, usual.get(name)) for name, one in value.items() if one != usual.get(name)}
 
 
 def paths_in(value: Any) -> Iterator[Path]:
-    """Yield the paths in a value, but for fields that say where it stands."""
+    """Yield the paths in a value, except for fields with its source location."""
     if isinstance(value, Path):
         yield value
     elif isinstance(value, Mapping):

@@ -1,7 +1,7 @@
 """Signatures of statements: DSSE envelopes (https://github.com/secure-systems-lab/dsse), with the user's own keys.
 
-Keys are files in PEM (Ed25519, ECDSA, RSA), as `openssl genpkey` writes them, or in the format of OpenSSH. Nothing is
-looked up or uploaded. The package securesystemslib, of the extra `sign`, does the cryptography.
+Keys are PEM files (Ed25519, ECDSA, RSA), as written by `openssl genpkey`, or files in OpenSSH format. Nothing is looked
+up or uploaded. The cryptography is done by the package securesystemslib, from the extra `sign`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PASSWORD: Final = "SURGERY_KEY_PASSWORD"
 
 
 def sign(text: str, key: Path) -> str:
-    """Return the envelope of a statement, signed, as the text of a file."""
+    """Return the signed envelope of a statement as the text of a file."""
     envelope = _library().Envelope(text.encode(), PAYLOAD_TYPE, {})
     envelope.sign(read_private(key))
     return json.dumps(envelope.to_dict(), indent=2) + "\n"
@@ -35,7 +35,7 @@ def is_envelope(value: Any) -> bool:
 
 
 def opened(value: dict[str, Any], where: Path) -> Envelope:
-    """Return the envelope in a JSON value. Raises UsageError for a damaged one."""
+    """Return the envelope in a JSON value. Raises UsageError if it is damaged."""
     library = _library()
     try:
         envelope: Envelope = library.Envelope.from_dict(json.loads(json.dumps(value)))
@@ -47,7 +47,7 @@ def opened(value: dict[str, Any], where: Path) -> Envelope:
 
 
 def fault(envelope: Envelope, key: Path) -> str:
-    """Return why an envelope is not signed by a key; empty when it is. Raises UsageError for a key unread."""
+    """Return why an envelope is not signed by a key; empty if it is. Raises UsageError for an unreadable key."""
     from securesystemslib.exceptions import VerificationError
 
     public = read_public(key)

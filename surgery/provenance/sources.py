@@ -19,7 +19,7 @@ from surgery.registry.predicates import Predicate
 from surgery.storage.digests import file_digest
 
 _SUFFIXES: Final = (".py", ".yaml", ".onnxtxt", ".jinja")
-# A pass imports of its own folder only modules with an underscore: `from ._x import y` or `from . import _x, _y`.
+# From its own folder, a pass imports only modules with an underscore: `from ._x import y` or `from . import _x, _y`.
 _FROM: Final = re.compile(r"^\s*from \.(_\w+) import ", re.MULTILINE)
 _NAMED: Final = re.compile(r"^\s*from \. import (?:\(([^)]*)\)|(.*))", re.MULTILINE)
 _MODULE: Final = re.compile(r"\b_\w+")
@@ -27,7 +27,7 @@ _MODULE: Final = re.compile(r"\b_\w+")
 
 @dataclass(frozen=True)
 class PassSource:
-    """Where a pass comes from, see `Pass.origin`, and the digest of its source."""
+    """The origin of a pass (see `Pass.origin`) and the digest of its source."""
 
     origin: str
     digest: str
@@ -43,7 +43,7 @@ def engine() -> str:
 
 
 def sources(passes: Iterable[Pass]) -> Mapping[str, PassSource]:
-    """Return the source of each pass by its name. A rule of a recipe has none: it is part of the recipe."""
+    """Return the source of each pass by name. A rule of a recipe has none: it is part of the recipe."""
     return {one.name: source_of(one) for one in sorted(passes, key=lambda one: one.name)}
 
 
@@ -55,9 +55,9 @@ def combined(passes: Iterable[Pass]) -> str:
 def source_of(one: Pass) -> PassSource:
     """Return the source of a pass.
 
-    Of a standard pass it is its file and the modules of its folder that it uses; of one in a file named by `--plugin`
-    or a recipe, that file; of one in a package, all modules of the package; of one in no file (declared in a notebook,
-    say), its function.
+    For a standard pass, this is its file and the modules of its folder that it uses; for a pass in a file named by
+    `--plugin` or a recipe, that file; for a pass in a package, all modules of the package; for a pass without a file
+    (for example, declared in a notebook), its function.
     """
     if one.is_standard:
         return PassSource(one.origin, _standard(_file(one)))
@@ -65,12 +65,12 @@ def source_of(one: Pass) -> PassSource:
 
 
 def predicate_source(one: Predicate) -> str:
-    """Return the digest of the source of a predicate, taken like that of a pass that is not standard."""
+    """Return the digest of the source of a predicate, determined as for a non-standard pass."""
     return _foreign(one.module, Path(one.file), one.function)
 
 
 def _of_function(function: Callable[..., Any]) -> str:
-    """Return the digest of the text of a function, of its code where the text is gone."""
+    """Return the digest of the source of a function, or of its code if the source is not available."""
     code = inspect.unwrap(function).__code__
     try:
         source = inspect.getsource(code).encode()
@@ -87,7 +87,7 @@ def _file(one: Pass) -> Path:
 
 @cache
 def _standard(file: Path) -> str:
-    """Return the digest of a file and of the modules of its folder that it imports, directly or not."""
+    """Return the digest of a file and the modules of its folder that it imports directly or indirectly."""
     found: dict[str, str] = {}
     waiting = [file]
     while waiting:

@@ -1,14 +1,14 @@
-"""Create a provenance statement, and store it in a model.
+"""Create a provenance statement and store it in a model.
 
-A statement has the form of in-toto (https://in-toto.io/Statement/v1) with the predicate of SLSA
+A statement has the in-toto format (https://in-toto.io/Statement/v1) with the SLSA predicate
 (https://slsa.dev/provenance/v1). It depends on the input, the recipe, surgery and the packages, and on nothing else: no
-paths, no times, no figures that were measured. So the same run makes the same bytes.
+paths, times or measurements. So the same run produces the same bytes.
 
 The statement in a model is short. It has the digest of the whole, and for each part of the model two bytes of its
-digest, which say where a model was changed. The one in a separate file begins with the same content, and adds the
+digest, which show where a model was changed. The statement in a separate file has the same content, and adds the
 digests of files, of each tensor of the input and the output, and of the source of each pass.
 
-`surgery_...` are extension fields, as SLSA asks for.
+Fields named `surgery_...` are extension fields as defined by SLSA.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ PREDICATE_TYPE: Final = "https://slsa.dev/provenance/v1"
 BUILD_TYPE: Final = "urn:onnx-surgery:apply:1"
 BUILDER: Final = "urn:onnx-surgery"
 MODEL: Final = "model"
-"""The name of the whole model among the subjects; its digest does not depend on the layout of the file."""
+"""The name of the whole model among the subjects; its digest does not depend on the file layout."""
 INPUT: Final = "input"
 RECIPE: Final = "recipe:"
-"""What the names of files of the recipe begin with, among the dependencies."""
+"""The prefix of the names of recipe files among the dependencies."""
 SEAL: Final = "surgery_seal"
 INDEX: Final = "surgery_index"
 STEPS: Final = "surgery_steps"
 
 _SHORT: Final = 2
-"""Bytes of a digest in an index."""
+"""Number of bytes of each digest in an index."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What a model was made of: the recipe with all settings that hold, digests of the input, and the steps.
+    """The origin of a model: the recipe with all effective settings, the digests of the input, and the steps.
 
-    `statement` is the digest of the statement that the input carried, if it did. `steps` are plain values.
+    `statement` is the digest of the statement that the input carried, if any. `steps` are plain values.
     """
 
     recipe: Recipe
@@ -121,7 +121,7 @@ def full(origin: Origin, output: ModelIdentity, files: Sequence[Path]) -> dict[s
 
 
 def embed(model: onnx.ModelProto, statement: Mapping[str, Any] | None) -> onnx.ModelProto:
-    """Return a copy of a model that carries a statement, in place of the one that it carried; None for none."""
+    """Return a copy of a model that carries the given statement instead of its own; None for no statement."""
     copy = type(model)()
     copy.CopyFrom(model)
     for entry in [entry for entry in copy.metadata_props if entry.key == STATEMENT_KEY]:
@@ -132,12 +132,12 @@ def embed(model: onnx.ModelProto, statement: Mapping[str, Any] | None) -> onnx.M
 
 
 def carried(model: onnx.ModelProto) -> str | None:
-    """Return the text of the statement that a model carries."""
+    """Return the text of the statement that a model carries, if any."""
     return next((entry.value for entry in model.metadata_props if entry.key == STATEMENT_KEY), None)
 
 
 def text_of(statement: Mapping[str, Any]) -> str:
-    """Return a statement as JSON, always in the same way."""
+    """Return a statement as JSON in a canonical form."""
     return json.dumps(statement, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
@@ -147,18 +147,18 @@ def digest_of_text(text: str) -> str:
 
 
 def index(digests: Iterable[str]) -> str:
-    """Return the first bytes of some digests, in base64."""
+    """Return the first bytes of digests, in base64."""
     return base64.b64encode(b"".join(bytes.fromhex(digest[: 2 * _SHORT]) for digest in digests)).decode()
 
 
 def entries(text: str) -> list[str]:
-    """Return the beginnings of digests that an index holds. Raises ValueError."""
+    """Return the digest prefixes in an index, in hexadecimal. Raises ValueError."""
     found = base64.b64decode(text, validate=True).hex()
     return [found[start : start + 2 * _SHORT] for start in range(0, len(found), 2 * _SHORT)]
 
 
 def sealed(statement: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a statement with its seal: the digest of all of its fields, and for each the beginning of its own."""
+    """Return a statement with its seal: the digest of all fields together, and a digest prefix of each field."""
     predicate = {name: value for name, value in statement["predicate"].items() if name != SEAL}
     plain = {**statement, "predicate": predicate}
     fields = index(digest_of_text(text_of({"at": place, "is": value})) for place, value in leaves(plain))
@@ -166,7 +166,7 @@ def sealed(statement: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def leaves(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the places and values of all fields that hold no others, in the order of their names."""
+    """Yield the places and values of all leaf fields, sorted by name."""
     pending = [("", value)]
     while pending:
         place, one = pending.pop()

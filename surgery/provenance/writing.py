@@ -1,4 +1,4 @@
-"""Save a model with its provenance statement, in its metadata and in a separate file."""
+"""Save a model with its provenance statement in its metadata and in a separate file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SUFFIX: Final = ".intoto.json"
 
 @dataclass(frozen=True)
 class Made:
-    """What a run did: the recipe with the settings that held, its steps as plain values, the verdict on the whole."""
+    """A finished run: the recipe with its effective settings, the steps as plain values, the verdict on the whole."""
 
     recipe: Recipe
     steps: Sequence[Mapping[str, Any]]
@@ -35,11 +35,11 @@ class Made:
 
 @dataclass(frozen=True)
 class Sidecar:
-    """What is stated beyond the short statement in the model.
+    """Options for the statement beyond the short one in the model.
 
-    With `written` the longer statement is written to `path`, by default the output with `.intoto.json` after it. `key`
-    is the file of a private key to sign it with. With `timestamp` both statements say when the model was written, so
-    that no two runs make the same bytes.
+    With `written`, the longer statement is written to `path`, by default the output path with the suffix
+    `.intoto.json`. `key` is the file of a private key to sign it with. With `timestamp`, both statements record when
+    the model was written, so no two runs produce the same bytes.
     """
 
     path: Path | None = None
@@ -48,13 +48,14 @@ class Sidecar:
     written: bool = True
 
     def target(self, output: Path) -> Path:
-        """Return where the statement about an output goes."""
+        """Return the path of the statement about an output."""
         return self.path if self.path is not None else output.with_name(output.name + SUFFIX)
 
     def check(self, output: Path | None, weights: storage.Weights, *, force: bool) -> None:
-        """Raise OutputError or UsageError where the statement could not be written or signed.
+        """Raise OutputError or UsageError if the statement could not be written or signed.
 
-        `output` is the model, if one is written, and `weights` are those of the input, which is not replaced.
+        `output` is the model file, if one is written, and `weights` are those of the input, which must not be
+        overwritten.
         """
         if self.written:
             if output is None:
@@ -77,9 +78,9 @@ def save(
     layout: storage.Layout = "keep",
     force: bool = False,
 ) -> list[Path]:
-    """Write a model made of `stored`, with a statement of how; without `made` it carries none. Return its files.
+    """Write a model made from `stored`, with a statement if `made` is given. Return its files.
 
-    Raises as `storage.save` does, and UsageError for a key that cannot be read.
+    Raises the errors of `storage.save`, and UsageError for an unreadable key.
     """
     if made is None:
         bare = proto if statement.carried(proto) is None else statement.embed(proto, None)
@@ -109,9 +110,9 @@ def save(
 
 
 def digest_weights(stored: storage.StoredModel, proto: onnx.ModelProto) -> None:
-    """Find the digests of the weights of a model and of one made of it, which `save` then need not wait for.
+    """Compute the digests of the weights of a model and of one made from it, so that `save` need not compute them.
 
-    Raises ModelFileError when the file of the weights is gone.
+    Raises ModelFileError if the weight file no longer exists.
     """
     digest_all([*storage.all_tensors(stored.proto), *storage.all_tensors(proto)], stored.weights)
 
