@@ -1,12 +1,12 @@
-"""The cache folder: content-addressed entries and tensors, written atomically and checked when read.
+"""The cache folder: content-addressed entries and tensors, written atomically and verified on reading.
 
     v1/runs/RUN/STEP.HISTORY    the outcome of a step, or another entry of runs with the same original and settings
     v1/tensors/12/1234...       the bytes of a new tensor, by their digest
-    v1/digests/1234...          the digest of a large file, by its place, size, times and inode
-    v1/uses                     a line for each run: entries that it found, and entries that it lacked
+    v1/digests/1234...          the digest of a large file, by its path, size, times and inode
+    v1/uses                     a line per run: the number of entries found and missed
 
-Any number of processes may read, write and prune at the same time, without locks: a file appears by a rename, under a
-name that says all about its contents; what disappears is missing, and is made again. What is damaged is dropped.
+Any number of processes may read, write and prune at the same time, without locks: a file is renamed into place, under a
+name that identifies its contents; a file that disappears is created again. Damaged files are dropped.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ VERSION: Final = 1
 _MAGIC: Final = b"surgery cache entry %d\n" % VERSION
 _DIGEST: Final = hashlib.sha256().digest_size
 _PIECE: Final = 4 << 20
-_SETTLED: Final = 2_000_000_000  # nanoseconds after which a file that changes gets another time
+_SETTLED: Final = 2_000_000_000  # nanoseconds after which a changed file gets a different time
 _TRIES: Final = 8
 PASSING: Final = ".passing-"
-"""How the names of files begin that are not in place yet."""
+"""The name prefix of files that are not in place yet."""
 
 
 class Damaged(Exception):  # noqa: N818 - handled by whoever reads, and reported as a warning
-    """The bytes of a file are not those that were written."""
+    """The bytes of a file differ from those that were written."""
 
 
 def default_folder() -> Path:
-    """Return $SURGERY_CACHE_DIR, else `surgery` in $XDG_CACHE_HOME, which is ~/.cache unless it is set."""
+    """Return $SURGERY_CACHE_DIR, or else `surgery` in $XDG_CACHE_HOME, which defaults to ~/.cache."""
     given = os.environ.get("SURGERY_CACHE_DIR")
     if given:
         return Path(given)
     home = os.environ.get("XDG_CACHE_HOME", "")
-    # The specification says that a relative path is to be ignored.
+    # According to the specification, relative paths are ignored.
     return (Path(home) if home.startswith("/") else Path.home() / ".cache") / "surgery"
 
 
 class CacheFolder:
-    """The files of a cache. `warn` takes a line about each file that is damaged, and about one that cannot be written.
+    """The files of a cache. `warn` receives a line for each damaged file, and if writing fails.
 
-    UsageError when the folder cannot be made.
+    UsageError if the folder cannot be created.
     """
 
     def __init__(self, path: Path, warn: Callable[[str], object]) -> None:
@@ -75,7 +75,7 @@ class CacheFolder:
 
     @property
     def runs(self) -> Path:
-        """The folder with a folder for each set of runs that share their entries."""
+        """The folder with one subfolder for each set of runs that share entries."""
         return self.root / "runs"
 
     @property
@@ -102,7 +102,7 @@ class CacheFolder:
         return frozenset()
 
     def read(self, run: str, name: str) -> bytes | None:
-        """Return an entry; None for one that is missing or damaged, which is dropped with a warning."""
+        """Return an entry; None if it is missing or damaged. A damaged entry is dropped with a warning."""
         path = self.runs / run / name
         try:
             data = path.read_bytes()
@@ -124,7 +124,7 @@ class CacheFolder:
         self.warn(f"{path}: removed from the cache, because it is damaged")
 
     def write(self, run: str, name: str, body: bytes) -> None:
-        """Write an entry, unless the disk refuses that, which ends all writing with a warning."""
+        """Write an entry. If the operating system refuses, all writing ends with a warning."""
         self._put(self.runs / run / name, [_MAGIC, hashlib.sha256(body).digest(), body])
 
     def _put(self, path: Path, parts: list[bytes]) -> None:
@@ -145,21 +145,21 @@ class CacheFolder:
         return _Refusals(self)
 
     def stop_writing(self, why: str) -> None:
-        """Write nothing more, and say why."""
+        """Stop all writing, with a warning that gives the reason."""
         self._writes = False
         self.warn(f"{self.path}: the cache cannot be written and is no longer used for writing: {why}")
 
     def used(self, found: int, missed: int) -> None:
-        """Count a run that found so many entries, and lacked so many."""
+        """Record the numbers of found and missed entries of a run."""
         if self._writes and (found or missed):
             with self._refusals(), self.uses.open("a", encoding="ascii") as file:
-                # One short write to a file that is only appended to: lines of several processes do not mix.
+                # A single short write in append mode: lines of several processes do not mix.
                 file.write(f"{found} {missed}\n")
 
     # Tensors
 
     def store(self, source: Source, offset: int, length: int) -> str:
-        """Store a range of a file as a tensor; return its digest."""
+        """Store a range of a file as a tensor, and return its digest."""
         digest = hashlib.sha256()
         fd, passing = -1, ""
         with self._refusals():
@@ -175,7 +175,7 @@ class CacheFolder:
             os.close(fd)
             with self._refusals():
                 if self._writes:
-                    # In the place of one that is there already, too: that one may be damaged.
+                    # An existing file is replaced too, because it may be damaged.
                     _put_in_place(Path(passing), self._tensor(found))
                 else:
                     Path(passing).unlink()
@@ -187,7 +187,7 @@ class CacheFolder:
     def tensor(self, digest: str) -> Iterator[bytes]:
         """Return the bytes of a tensor, piece by piece; FileNotFoundError if it is missing.
 
-        Damaged after the last of them where they are not those of the digest: the file is dropped then.
+        Raises Damaged after the last piece if the bytes do not match the digest; the file is dropped then.
         """
         path = self._tensor(digest)
         file = path.open("rb")
@@ -209,11 +209,11 @@ class CacheFolder:
     # Digests of large files
 
     def expects(self, files: Sequence[Source]) -> bool:
-        """Return whether the digests of open files, those of a model, are remembered: an earlier run had them."""
+        """Return whether the digests of all given files of a model are known from an earlier run."""
         return bool(files) and all(self.remembered(_place(source)) is not None for source in files)
 
     def digest_of(self, source: Source) -> str:
-        """Return the digest of an open file, which is read once for as long as its place, times and inode stay."""
+        """Return the digest of an open file, which is read only once while its path, times and inode are unchanged."""
         place = _place(source)
         known = self.remembered(place)
         if known is not None:
@@ -223,17 +223,17 @@ class CacheFolder:
             digest.update(piece)
         found = digest.hexdigest()
         now = os.fstat(source.fd)
-        # A file that was written a moment ago may be written again at what the file system takes for the same time.
+        # A file that was just written may be written again with the same time stamp.
         if _settled(now) and _place(source, now) == place:
             self.remember(place, found)
         return found
 
     def remember(self, key: str, digest: str) -> None:
-        """Remember a digest by a key that says all about what was digested."""
+        """Store a digest under a key that identifies the digested content."""
         self._put(self.digests / key, [digest.encode(), b"\n", _sum(key, digest)])
 
     def remembered(self, key: str) -> str | None:
-        """Return the digest that is remembered by a key."""
+        """Return the digest stored under a key, if any."""
         path = self.digests / key
         try:
             digest, _, found = path.read_bytes().partition(b"\n")
@@ -247,7 +247,7 @@ class CacheFolder:
 
 
 def _put_in_place(passing: Path, path: Path) -> None:
-    """Rename a file. Its folder is made, again if another process removes it for being empty meanwhile."""
+    """Rename a file into place. Its folder is created, again if another process removes the empty folder meanwhile."""
     for _ in range(_TRIES):
         path.parent.mkdir(exist_ok=True)
         try:
@@ -259,7 +259,7 @@ def _put_in_place(passing: Path, path: Path) -> None:
 
 
 class _Refusals:
-    """Ends all writing where the operating system refuses it."""
+    """A context manager that ends all writing to a cache when the operating system refuses it."""
 
     def __init__(self, folder: CacheFolder) -> None:
         self._folder = folder
@@ -275,7 +275,7 @@ class _Refusals:
 
 
 def key_of(*parts: object) -> str:
-    """Return the digest of some texts and numbers, as the name of a file."""
+    """Return the digest of strings and numbers, as a file name."""
     digest = hashlib.sha256()
     for part in parts:
         text = str(part).encode(errors="surrogatepass")
@@ -289,7 +289,7 @@ def _sum(key: str, digest: str) -> bytes:
 
 def _place(source: Source, found: os.stat_result | None = None) -> str:
     found = found or source.opened
-    # The time of the last change of the inode cannot be set back as the other one can.
+    # Unlike the modification time, the time of the last change of the inode cannot be set back.
     return key_of(str(source.path), found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev)
 
 
@@ -298,7 +298,7 @@ def _settled(found: os.stat_result) -> bool:
 
 
 def _pieces(source: Source, offset: int, length: int) -> Iterator[bytes]:
-    """Yield the bytes of a range. They are read rather than mapped: the mapping belongs to another thread."""
+    """Yield the bytes of a range. They are read, not mapped, because the mapping belongs to another thread."""
     fd, stop = source.fd, offset + length
     while offset < stop:
         piece = os.pread(fd, min(_PIECE, stop - offset), offset)

@@ -1,4 +1,4 @@
-"""The contents of a cache, and pruning. Runs may read and write it at the same time."""
+"""Statistics and pruning of a cache. Runs may read and write it at the same time."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from surgery.errors import UsageError
 from surgery.registry.options import parse_size
 
 MOST_BYTES: Final = 10_000_000_000
-"""The size of a cache unless $SURGERY_CACHE_SIZE says another."""
-_ABANDONED: Final = 3600.0  # seconds after which nobody writes to a file any more that is not in place
+"""The maximum size of a cache, unless set by $SURGERY_CACHE_SIZE."""
+_ABANDONED: Final = 3600.0  # seconds after which a file that is not in place is considered abandoned
 
 
 @dataclass(frozen=True)
 class Contents:
     """The contents of a cache, in numbers.
 
-    `sets` are sets of runs with the same original, settings and versions. `found` and `missed` count, over all runs,
-    the steps whose outcome was known and those that had to run.
+    `sets` counts sets of runs with the same original, settings and versions. `found` and `missed` count, over all runs,
+    the steps with a known outcome and the steps that had to run.
     """
 
     folder: str
@@ -44,7 +44,7 @@ class Contents:
 
 @dataclass(frozen=True)
 class Pruned:
-    """What was removed, and the bytes that are left."""
+    """The removed files and bytes, and the remaining bytes."""
 
     files: int
     bytes: int
@@ -63,7 +63,7 @@ class _File:
 
 
 def limit() -> int:
-    """Return the bytes that a cache may have, which $SURGERY_CACHE_SIZE says ("500MB"). Raises UsageError."""
+    """Return the maximum size of a cache in bytes, from $SURGERY_CACHE_SIZE ("500MB") if set. Raises UsageError."""
     text = os.environ.get("SURGERY_CACHE_SIZE")
     if not text:
         return MOST_BYTES
@@ -74,7 +74,7 @@ def limit() -> int:
 
 
 def contents(folder: CacheFolder) -> Contents:
-    """Count what is in a cache."""
+    """Return the statistics of a cache."""
     files = list(_files(folder))
     tensors = [one for one in files if one.path.is_relative_to(folder.tensors)]
     entries = [one for one in files if one.path.is_relative_to(folder.runs)]
@@ -93,7 +93,7 @@ def contents(folder: CacheFolder) -> Contents:
 
 
 def prune(folder: CacheFolder, *, older_than: float | None = None, max_bytes: int | None = None) -> Pruned:
-    """Remove what was not used for `older_than` seconds; then what was not used longest, down to `max_bytes`."""
+    """Remove files not used for `older_than` seconds; then the least recently used ones, down to `max_bytes`."""
     now, gone, gone_bytes, kept = time.time(), 0, 0, []
     for one in sorted(_files(folder), key=lambda one: one.used):
         age = now - one.used
@@ -106,7 +106,7 @@ def prune(folder: CacheFolder, *, older_than: float | None = None, max_bytes: in
     for one in kept:
         if max_bytes is None or left <= max_bytes:
             break
-        # What is being written has a reader soon.
+        # Files being written are about to be used.
         if not one.path.name.startswith(PASSING):
             gone, gone_bytes, left = gone + _removed(one), gone_bytes + one.bytes, left - one.bytes
     _remove_empty(folder)
@@ -114,7 +114,7 @@ def prune(folder: CacheFolder, *, older_than: float | None = None, max_bytes: in
 
 
 def remove_all(folder: CacheFolder) -> Pruned:
-    """Remove everything, and forget how often steps were found."""
+    """Remove everything, including the counts of found and missed steps."""
     pruned = prune(folder, max_bytes=-1)
     with suppress(OSError):
         folder.uses.unlink()
@@ -122,7 +122,7 @@ def remove_all(folder: CacheFolder) -> Pruned:
 
 
 def bound(folder: CacheFolder) -> None:
-    """Bring a cache that has grown too large down to nine tenths of its limit."""
+    """Prune a cache that exceeds its limit to nine tenths of it."""
     most = limit()
     if sum(one.bytes for one in _files(folder)) > most:
         prune(folder, max_bytes=most * 9 // 10)
@@ -151,7 +151,7 @@ def _removed(one: _File) -> int:
 
 
 def _remove_empty(folder: CacheFolder) -> None:
-    """Remove folders without files. Whoever wants to write there makes them again."""
+    """Remove empty folders. Writers create them again."""
     for parent in (folder.runs, folder.tensors):
         for place in parent.iterdir():
             with suppress(OSError):

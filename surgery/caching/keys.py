@@ -1,6 +1,6 @@
-"""Digests of everything that the outcome of a step depends on: the run, and the step itself.
+"""Digests of everything that the outcome of a step depends on: the run and the step itself.
 
-Steps that may depend on more are not cached; see `refusal` and `step_key`.
+Steps that may depend on anything else are not cached; see `refusal` and `step_key`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from surgery.registry.passes import Pass
 
 _VARIABLES: Final = ("ONNX", "ORT_", "OMP_", "MKL_", "OPENBLAS_")
-"""How the names of environment variables begin that native code reads."""
+"""Prefixes of the environment variables that native code reads."""
 
 _WHOLE_FILES: Final = (".npz", ".npy", ".safetensors", ".txt", ".csv", ".yaml", ".yml", ".json", ".pb")
-"""The suffixes of files that say all by themselves. Others, such as .onnx, may refer to more files."""
+"""Suffixes of self-contained files. Others, such as .onnx, may refer to more files."""
 
 
 def refusal(run: RunStart) -> str:
-    """Return why no outcome of a run may be taken from an earlier one; empty if that is fine."""
+    """Return why a run must not reuse outcomes of earlier runs; empty if it may."""
     inputs, verify = run.recipe.inputs, run.recipe.verify
     if not run.contained:
         return "passes run in this process, for debugging"
@@ -50,9 +50,10 @@ def refusal(run: RunStart) -> str:
 
 
 def run_key(run: RunStart, original: str, folder: CacheFolder) -> str:
-    """Return the digest of what all steps of a run depend on. `original` is that of the model that they start from.
+    """Return the digest of the common dependencies of all steps of a run. `original` is the digest of the original
+    model.
 
-    UsageError when a file with inputs cannot be read.
+    UsageError if a file with inputs cannot be read.
     """
     verify = run.recipe.verify
     paths = [*paths_in(run.recipe.inputs), *paths_in(verify)]
@@ -62,7 +63,7 @@ def run_key(run: RunStart, original: str, folder: CacheFolder) -> str:
         "inputs": repr(run.recipe.inputs),
         "verify": repr(verify),
         "files": [[str(path), file_or_folder(path)] for path in paths],
-        # A set of inputs that is next to the model is found by its path.
+        # Input sets next to the model are found by its path.
         "sets": _found_sets(run),
         "target": _plain(run.target),
         "engine": _engine(folder),
@@ -75,7 +76,7 @@ def run_key(run: RunStart, original: str, folder: CacheFolder) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as lists and texts that are the same in each process, other than the order of a set."""
+    """Return a value as lists and strings that are equal in all processes, unlike the order of a set."""
     if is_dataclass(value):
         return [[one.name, _plain(getattr(value, one.name))] for one in fields(value)]
     if isinstance(value, Mapping):
@@ -95,7 +96,7 @@ def _found_sets(run: RunStart) -> list[list[str]]:
 
 
 def _engine(folder: CacheFolder) -> str:
-    """Return the digest of the source of surgery. It is computed again once a file of it has changed."""
+    """Return the digest of the source of surgery, recomputed only if one of its files has changed."""
     root = Path(sources.__file__).parents[1]
     stamps = []
     for place in sorted(root.rglob("*")):
@@ -111,10 +112,10 @@ def _engine(folder: CacheFolder) -> str:
 
 
 def step_key(step: PassStep) -> str | None:
-    """Return the digest of what a step is: its pass with the source, and its options with the files that they name.
+    """Return the digest of a step: its pass with the source, and its options with the files that they name.
 
-    None for a step that is not cached: that of a pass that does not come with surgery, which may read anything, and
-    that with a file that may refer to others.
+    None for a step that is not cached: one whose pass is not part of surgery, and so may read anything, or one with a
+    file that may refer to other files.
     """
     declared = step.find()
     source = _source(declared)
@@ -125,13 +126,13 @@ def step_key(step: PassStep) -> str | None:
         return None
     if source is None or any(None in contents for _, contents in files):
         return None
-    # To stop and to undo the step differ in what comes after it.
+    # Stopping and undoing the step differ only in what follows it.
     on_failure = step.on_failure if step.on_failure in ("bisect", "keep") else ""
     return digest_of([step.name, source, declared.parity.value, given, on_failure, files])
 
 
 def _source(declared: Pass) -> Any:
-    """Return what says all about a pass; None where nothing does."""
+    """Return a complete identification of a pass; None if there is none."""
     if isinstance(declared, RulePass):
         return declared.written
     if not declared.is_standard:

@@ -1,11 +1,11 @@
-"""The step cache of a run: lookups and updates by the pipeline.
+"""The step cache of a run: lookups and updates for the pipeline.
 
 The name of an entry has two parts. The first is the digest of the model before the step and of the step itself. The
-second is the digest of what was committed or refused before, from the original on: later steps are compared with what
-came of it. Steps that changed nothing do not count, so that an outcome is found again when such a step is put before
-it. Both are in a folder for what holds for the whole run, see `keys`.
+second is the digest of everything committed or refused before, from the original on, because later steps are compared
+with the result. Steps without changes do not count, so an outcome is still found after such a step is inserted before
+it. The folder of an entry stands for the settings of the whole run, see `keys`.
 
-What is noted is stored by a separate thread. New tensors are read and written there, while the pipeline continues.
+A separate thread stores the entries. It reads and writes new tensors while the pipeline continues.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from surgery.recipe.schema import PassStep
 
 _PLAIN: Final = ("changed", "sites", "refusals", "verdict", "complaint", "exit_code", "final", "renamed", "accounts")
-"""The fields of a candidate that are stored; its model is next to them."""
+"""The stored fields of a candidate; its model is stored separately."""
 _BESIDES: Final = ("refused", "guilty", "kept")
-_STATES: Final = 8  # models that are remembered with their portable form
+_STATES: Final = 8  # number of models whose portable form is kept
 _FAST: Final = 1
 
 
 class Steps:
-    """Outcomes of steps in a folder. `found` and `missed` count the entries that a run asked for.
+    """The outcomes of steps in a cache folder. `found` and `missed` count the requested entries.
 
-    `refusal` says why a run is not cached, empty if it is.
+    `refusal` is the reason why a run is not cached, empty if it is.
     """
 
     def __init__(self, folder: CacheFolder) -> None:
@@ -53,10 +53,10 @@ class Steps:
         self._steps: dict[int, tuple[PassStep, str | None]] = {}
         self._run = ""
 
-    # What the pipeline calls
+    # Interface for the pipeline
 
     def expects(self, stored: storage.StoredModel) -> bool:
-        """Return whether an earlier run had this model."""
+        """Return whether an earlier run used this model."""
         return self.folder.expects(stored.weights.files())
 
     def begin(self, run: RunStart) -> None:
@@ -83,45 +83,45 @@ class Steps:
         self._writer.start()
 
     def may_know(self, step: PassStep, before: State) -> bool:
-        """Return whether there is an outcome of this step on this model, whatever came before."""
+        """Return whether an outcome of this step on this model exists, regardless of the steps before."""
         if not self._known:
             return False
         name = self._name(step, before)
         return name in self._begun
 
     def find(self, step: PassStep, before: State) -> Judged | None:
-        """Return the outcome of a step; None for one that is not known, was pruned or is damaged."""
+        """Return the outcome of a step; None if it is unknown, pruned or damaged."""
         self._waiting.join()
         name = self._name(step, before)
         judged: Judged | None = self._look(name, lambda held, model: self._judged(step, before, held, model))
         return judged
 
     def note(self, step: PassStep, judged: Judged, record: StepRecord, before: State, after: State) -> None:
-        """Take the outcome of a step."""
+        """Record the outcome of a step."""
         if self._run:
             self._waiting.put(lambda: self._take(step, judged, record, before, after))
 
     def find_whole(self, name: str, state: State) -> Verdict | None:
-        """Return the verdict on a committed model as a whole."""
+        """Return the verdict on a committed model as a whole, if known."""
         verdict: Verdict | None = self._find_value(f"whole {name}", state, Verdict)
         return verdict
 
     def note_whole(self, name: str, state: State, verdict: Verdict) -> None:
-        """Take the verdict on a committed model as a whole, unless it says that it is wrong, or nothing."""
+        """Record the verdict on a committed model as a whole, if it accepts the model."""
         if verdict.status.accepted:
             self._note_value(f"whole {name}", state, verdict)
 
     def find_end(self, state: State) -> EndFacts | None:
-        """Return what the report says of the original."""
+        """Return the facts about the original for the report, if known."""
         facts: EndFacts | None = self._find_value("end", state, EndFacts)
         return facts
 
     def note_end(self, state: State, facts: EndFacts) -> None:
-        """Take what the report says of the original."""
+        """Record the facts about the original for the report."""
         self._note_value("end", state, facts)
 
     def finish(self) -> None:
-        """Wait until everything that was noted is stored."""
+        """Wait until all recorded entries are stored."""
         if self._run:
             self._stop()
             found, missed = self._counted
@@ -155,7 +155,7 @@ class Steps:
     def _step_key(self, step: PassStep) -> str | None:
         known = self._steps.get(id(step))
         if known is None:
-            # The step is kept with its key, so that no other one gets its id.
+            # Keep the step with its key, so that no other step gets the same id.
             known = self._steps[id(step)] = step, keys.step_key(step)
         return known[1]
 
@@ -175,7 +175,7 @@ class Steps:
     # Reading
 
     def _look(self, name: str | None, read: Callable[[Any, bytes], Any]) -> Any:
-        """Return what `read` makes of an entry; None for one that is missing or damaged."""
+        """Return the result of `read` for an entry; None if the entry is missing or damaged."""
         entry = self._entry(name) if name is not None and self._history is not None else ""
         made = self._read(entry, read) if entry in self._known else None
         self.found += made is not None
@@ -238,7 +238,7 @@ class Steps:
                     return
                 work()
             except Exception as error:
-                # A cache that fails must not end the run.
+                # A failing cache must not end the run.
                 self._history = None
                 self.folder.stop_writing(f"{type(error).__name__}: {error}")
             finally:
@@ -255,7 +255,7 @@ class Steps:
             self._history = self._continued(step, judged, record, after)
 
     def _continued(self, step: PassStep, judged: Judged, record: StepRecord, after: State) -> str | None:
-        """Return the digest of what was committed or refused up to now, None if that is not known."""
+        """Return the digest of everything committed or refused so far; None if unknown."""
         candidate, verdict = judged.candidate, judged.candidate.verdict
         try:
             said = values.dump((dict(candidate.renamed), candidate.accounts, judged.guilty))
@@ -264,7 +264,7 @@ class Steps:
             return None
         status = verdict.status.value if verdict is not None else ""
         is_open = verdict is not None and verdict.leaves_open
-        # Which sites are avoided from now on is a matter of the pass and its options.
+        # The pass and its options determine which sites are avoided from now on.
         guilty = (step.name, repr(step.options)) if judged.guilty else ""
         return key_of(self._history, guilty, record.status, candidate.promise.value, status, is_open, model, said)
 
@@ -278,7 +278,7 @@ class Steps:
             held |= {name: getattr(judged, name) for name in _BESIDES}
             self._put(entry, held, model)
         except (TypeError, MissingTensorError):
-            return  # such as the account of another model that became part of this one
+            return  # such as the account of another model that was merged into this one
 
     def _put(self, entry: str, held: dict[str, Any], model: bytes = b"") -> None:
         text = zlib.compress(values.dump({"entry": f"{self._run}/{entry}", **held}), _FAST)
@@ -299,7 +299,7 @@ class Steps:
 
 
 def _is_lasting(judged: Judged, record: StepRecord) -> bool:
-    """Return whether another run would find the same outcome: no limit of time or memory had a part in it."""
+    """Return whether another run would have the same outcome: it was not affected by limits of time or memory."""
     candidate = judged.candidate
     return candidate.proto is not None and not judged.cut_short and candidate.is_certain and record.exit_code != 3
 

@@ -1,4 +1,4 @@
-"""Models without weights, independent of where the weights are stored: tensors are named by content."""
+"""Skeletons that do not depend on where the weights are stored: tensors are named by content."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ _NEW: Final = "new:"
 
 
 class MissingTensorError(Exception):
-    """The data of a tensor is not at hand: it was pruned, is damaged, or is of a file that this run does not have."""
+    """The data of a tensor is missing: it was pruned or damaged, or belongs to a file that this run does not have."""
 
 
 class TensorNames:
-    """The names of tensor data in one run, by content: of the files of the model, and of what passes have made.
+    """The names of tensor data in one run, by content: of the files of the model, and of new tensors by passes.
 
-    Two places with the same content have different names, as they are two tensors to whatever looks at references.
+    Two places with the same content have different names, because code that compares references treats them as
+    different tensors.
     """
 
     def __init__(self, weights: Weights, folder: CacheFolder) -> None:
@@ -45,7 +46,7 @@ class TensorNames:
             self._name_of_file(source.location)
 
     def portable(self, model: onnx.ModelProto) -> bytes:
-        """Return a model with references by content; new tensors are stored. Raises MissingTensorError."""
+        """Return a model with references by content, and store new tensors. Raises MissingTensorError."""
         copy = onnx.ModelProto()
         copy.CopyFrom(model)
         with self._lock:
@@ -61,11 +62,11 @@ class TensorNames:
     def restored(self, data: bytes) -> onnx.ModelProto:
         """Return the model of a portable form, with its new tensors in the scratch file.
 
-        Raises MissingTensorError, and ValueError when it is no model.
+        Raises MissingTensorError, and ValueError if `data` is not a model.
         """
         try:
             model: onnx.ModelProto = onnx.ModelProto.FromString(data)
-        except Exception as error:  # protobuf has several, and which depends on its implementation
+        except Exception as error:  # the type depends on the implementation of protobuf
             raise ValueError(str(error)) from error
         with self._lock:
             for tensor in all_tensors(model):
@@ -106,7 +107,7 @@ class TensorNames:
         return name
 
     def _restore(self, name: str) -> Reference:
-        """Copy a tensor from the cache to the scratch file: what is pruned from now on does not matter."""
+        """Copy a tensor from the cache to the scratch file, so that later pruning does not matter."""
         digest = name.removeprefix(_NEW).partition(".")[0]
         try:
             reference = self._weights.spill(self._folder.tensor(digest))
@@ -118,12 +119,12 @@ class TensorNames:
 
 
 def digest(data: bytes) -> str:
-    """Return the digest of some bytes."""
+    """Return the digest of bytes."""
     return hashlib.sha256(data).hexdigest()
 
 
 def _refer(tensor: onnx.TensorProto, location: str, offset: int | None = None) -> None:
-    """Have a tensor refer to another place; the order of the entries stays."""
+    """Change the location that a tensor refers to, and keep the order of the entries."""
     for entry in tensor.external_data:
         if entry.key == "location":
             entry.value = location

@@ -1,4 +1,4 @@
-"""Serialization of step outcomes as plain text; reading it runs no code."""
+"""Serialization of step outcomes as plain text; deserialization runs no code."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _CLASSES: Final[dict[str, Callable[..., Any]]] = {
 
 
 def dump(value: Any) -> bytes:
-    """Return a value as text. TypeError for what has no form, such as a class that is not listed here."""
+    """Serialize a value. TypeError for unsupported values, such as a class that is not listed here."""
     return json.dumps(_packed(value), separators=(",", ":"), ensure_ascii=True).encode()
 
 
 def load(data: bytes) -> Any:
-    """Return the value of a text that `dump` has made. Raises ValueError, TypeError or KeyError for any other."""
+    """Deserialize a text made by `dump`. Raises ValueError, TypeError or KeyError for any other."""
     return _unpacked(json.loads(data))
 
 
