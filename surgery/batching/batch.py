@@ -21,15 +21,15 @@ from surgery.errors import OutputError, UsageError
 from surgery.storage import urls
 
 FORMAT_VERSION = 1
-"""Of the JSON document."""
+"""The format version of the JSON document."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What to run, and how.
+    """The configuration of a batch.
 
-    `output` is a folder or the URL of one, `ledger` the folder of the ledger, if it is another one. `jobs` None means
-    one for each processor.
+    `output` is a folder or its URL, `ledger` the folder of the ledger if it is a different one. `jobs` None means one
+    per processor.
     """
 
     recipe: str
@@ -49,7 +49,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What came of a batch. `rows` are those of its models, `fresh` the names of those that this call has run."""
+    """The result of a batch. `rows` are those of its models, `fresh` the names of the models that this call has run."""
 
     rows: tuple[Row, ...]
     fresh: tuple[str, ...]
@@ -58,27 +58,27 @@ class BatchResult:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many models are in each state that occurs."""
+        """The number of models in each state that occurs."""
         found = Counter(row.state for row in self.rows)
         return {state: found[state] for state in STATES if found[state]}
 
     @property
     def failures(self) -> tuple[causes.Group, ...]:
-        """The models that failed, grouped by cause."""
+        """The failed models, grouped by cause."""
         return causes.groups(self.rows)
 
     @property
     def ok(self) -> bool:
-        """Whether every model that was not skipped is done."""
+        """Whether every model is done or skipped."""
         return all(row.state in ("done", "skipped") for row in self.rows)
 
     @property
     def exit_code(self) -> int:
-        """0 if ok, else 1."""
+        """The exit code: 0 if ok, else 1."""
         return 0 if self.ok else 1
 
     def totals(self) -> dict[str, int]:
-        """Return the sums of nodes and bytes of the models that are done, before and after."""
+        """Return the total nodes and bytes of the finished models, before and after."""
         done = [row for row in self.rows if row.state == "done"]
         names = ("nodes_before", "nodes_after", "bytes_before", "bytes_after")
         return {name: sum(getattr(row, name) or 0 for row in done) for name in names}
@@ -99,9 +99,9 @@ class BatchResult:
 
 
 def batch(given: Batch, watcher: Watcher) -> BatchResult:
-    """Run a batch, or go on with one that was interrupted. Raises UsageError, RecipeError and OutputError.
+    """Run a batch, or continue an interrupted one. Raises UsageError, RecipeError and OutputError.
 
-    A model that fails does not raise: look at `BatchResult.ok`.
+    A failed model raises no error: check `BatchResult.ok`.
     """
     started = time.monotonic()
     output = Output(given.output)
@@ -131,7 +131,7 @@ def batch(given: Batch, watcher: Watcher) -> BatchResult:
 
 
 def _ledger_folder(given: Batch, output: Output) -> Path:
-    """Return the folder of the ledger. UsageError where there is none: SQLite needs a local file."""
+    """Return the folder of the ledger. UsageError if there is no local one: SQLite needs a local file."""
     if given.ledger is None and output.is_remote:
         raise UsageError(
             "the ledger must be a local file, but --out is a URL", todo="name a folder for it: --ledger DIR"
@@ -140,7 +140,7 @@ def _ledger_folder(given: Batch, output: Output) -> Path:
 
 
 def _digests(entries: Sequence[Entry], settings: Settings) -> Mapping[str, str]:
-    """Load each recipe once, which finds the mistakes in it before anything runs, and return their digests."""
+    """Load each recipe once, to find errors before anything runs, and return the digests of the recipes."""
     found: dict[str, str] = {}
     for entry in entries:
         if entry.recipe not in found:
@@ -159,7 +159,7 @@ def _make(folder: Path) -> None:
 
 
 def _spare(paths: Sequence[str]) -> None:
-    """Raise OutputError where files would be replaced that no batch has written."""
+    """Raise OutputError if files that no batch has written would be overwritten."""
     if paths:
         more = f" and {len(paths) - 1} more of the outputs" if len(paths) > 1 else ""
         verb = "exist" if more else "exists"

@@ -21,7 +21,7 @@ _RUN = re.compile(r"(…)(?:[\s,]+(?:and\s+)?…)+")
 
 @dataclass(frozen=True)
 class Group:
-    """Models that failed for the same cause. `cause` is the text without particulars, `example` one whole reason."""
+    """Models that failed for the same cause. `cause` is the message without particulars, `example` one full message."""
 
     kind: str
     cause: str
@@ -34,7 +34,7 @@ class Group:
 
 
 def groups(rows: Iterable[Row]) -> tuple[Group, ...]:
-    """Group the rows that failed, the largest group first."""
+    """Group the failed rows by cause, largest group first."""
     found: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if row.state == "failed":
@@ -44,7 +44,7 @@ def groups(rows: Iterable[Row]) -> tuple[Group, ...]:
 
 
 def cause(reason: str) -> str:
-    """Return a reason with "…" in place of quoted names, paths and addresses, and N for numbers."""
+    """Return a reason with "…" instead of quoted names, paths and addresses, and N instead of numbers."""
     text = _QUOTED.sub("…", " ".join(reason.split()))
     text = _PATH.sub("…", text)
     text = _NUMBERED.sub("…", _NODE.sub(r"\1\2…", text))

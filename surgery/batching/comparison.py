@@ -1,4 +1,4 @@
-"""Comparison of two batch runs: which models changed, and which of them got worse."""
+"""Comparison of two batch runs: the changed models, and the changes for the worse."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from surgery.batching.ledger import Row
 What = Literal["broken", "fixed", "missing", "new", "nodes", "bytes", "verdict", "tolerance", "seconds", "contents"]
 
 _VERDICTS: Final = (None, "equal", "close", "intended", "lossy", "unverified", "different")
-"""From the one that says most for a result: nothing was changed, ..., it differs."""
+"""From the strongest to the weakest: nothing was changed, ..., the result differs."""
 _LEAST_SECONDS: Final = 0.5
-"""Times of less than this are not compared: they say more of the machine."""
+"""Shorter times are not compared, because they depend more on the machine than on the model."""
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """By how much a number may grow or shrink, as a share of the one before, without being a change."""
+    """The allowed growth or shrinkage of each number, as a fraction of the previous one, that is not a change."""
 
     nodes: float = 0.0
     bytes: float = 0.0
@@ -28,7 +28,7 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class ModelChange:
-    """What changed of one model, and whether for the worse."""
+    """A change of one model, and whether it is for the worse."""
 
     name: str
     what: What
@@ -51,7 +51,7 @@ class ModelChange:
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over the models that both runs have done."""
+    """Totals over the models that are done in both runs."""
 
     models: int
     nodes: tuple[int, int]
@@ -59,7 +59,7 @@ class Totals:
     seconds: tuple[float, float]
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values: before and after."""
+        """Return plain values; each total is a pair, before and after."""
         return {
             "models": self.models,
             "nodes": list(self.nodes),
@@ -70,7 +70,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class CorpusComparison:
-    """What differs between two runs. `same` counts models in both without any change."""
+    """The differences between two runs. `same` counts the models without any change."""
 
     before: int
     after: int
@@ -84,7 +84,7 @@ class CorpusComparison:
         return tuple(change for change in self.changes if change.is_worse)
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Return for each kind of change how many are for the worse, and how many are not."""
+        """Return, for each kind of change, the number of changes for the worse and of others."""
         found: dict[str, dict[str, int]] = {}
         for change in self.changes:
             kind = found.setdefault(change.what, {"worse": 0, "other": 0})
@@ -106,7 +106,7 @@ class CorpusComparison:
 
 
 def compare(before: Sequence[Row], after: Sequence[Row], thresholds: Thresholds | None = None) -> CorpusComparison:
-    """Compare two runs, model by model. Models are the same where their outputs have the same name."""
+    """Compare two runs, model by model. Models are matched by the name of their output."""
     allowed = thresholds or Thresholds()
     old, new = {row.name: row for row in before}, {row.name: row for row in after}
     changes: list[ModelChange] = []
@@ -154,7 +154,7 @@ def _one_sided(name: str, old: Row | None, new: Row | None) -> Iterator[ModelCha
 
 
 def _state(old: Row, new: Row) -> ModelChange:
-    """Return the change of a state: from done to failed or unfinished is broken, the other way round is fixed."""
+    """Return the change of a state: from done to failed or unfinished is broken, the reverse is fixed."""
     if new.state == "done":
         return ModelChange(new.name, "fixed", old.state, new.state, False, old.reason)
     if old.state == "done":
@@ -181,12 +181,12 @@ def _sizes(old: Row, new: Row, allowed: Thresholds) -> Iterator[ModelChange]:
 
 
 def _numbers(old: Row, new: Row, allowed: Thresholds) -> Iterator[ModelChange]:
-    """Yield the changes of what varies by itself: the share of the tolerance that was needed, and time."""
+    """Yield the changes of values that vary between runs: the used fraction of the tolerance, and time."""
     first, second = old.tolerance, new.tolerance
     if first is not None and second is not None and max(first, second) > 0:
         low = min(first, second)
         if low <= 0 or max(first, second) / low > 1 + allowed.tolerance:
-            # What uses a hundredth of the tolerance and then three of them is no worse for that.
+            # Going from one to three hundredths of the tolerance is not for the worse.
             yield ModelChange(new.name, "tolerance", first, second, second > max(first, 0.1))
     before, after = old.seconds or 0.0, new.seconds or 0.0
     if max(before, after) >= _LEAST_SECONDS and abs(after - before) > allowed.seconds * max(before, 1e-9):

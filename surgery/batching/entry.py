@@ -8,11 +8,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Entry:
-    """A model of a batch. `name` is its output below the output folder, in the form of POSIX, and identifies it.
+    """A model of a batch. `name` is its output path below the output folder, in POSIX form, and identifies it.
 
-    `model` is a whole path or a URL, `inputs` are whole paths, `recipe` is a whole path or the name of a shipped
-    recipe. `skip` says why the model is not to be run; it is empty otherwise. `where` is the place in a manifest,
-    `path:line`.
+    `model` is an absolute path or a URL, `inputs` are absolute paths, `recipe` is an absolute path or the name of a
+    shipped recipe. `skip` is the reason why the model is skipped; it is empty otherwise. `where` is the place in a
+    manifest, `path:line`.
     """
 
     name: str
@@ -22,12 +22,12 @@ class Entry:
     skip: str = ""
     where: str = field(default="", compare=False)
     version: str = field(default="", compare=False)
-    """What changes when the object at the URL does, as far as it was listed."""
+    """An identifier that changes with the object at the URL, if it was listed."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What holds for all models of a batch. What is not given is as the recipes say."""
+    """Settings for all models of a batch. Missing ones are taken from the recipes."""
 
     trust: bool = False
     plugins: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one model may use, and all of them together; None is no limit. Seconds and bytes."""
+    """The limits for one model and for all models together, in seconds and bytes; None means no limit."""
 
     timeout: float | None = None
     memory: int | None = None

@@ -9,12 +9,12 @@ from typing import Any, Literal, Protocol
 
 @dataclass(frozen=True)
 class Event:
-    """What an executor says of a model.
+    """An event of an executor about a model.
 
-    `stage`: it has come to the stage `text`. `ended`: `outcome` is what `surgery.batching.job.run` returned. `lost`:
-    the worker was lost through no fault of the model, and `text` says how. `restarted`: the worker was lost, and the
-    executor has started the model again by itself. `returned`: it was stopped to make room for others, and is to run
-    alone, later.
+    `stage`: it has reached the stage `text`. `ended`: `outcome` is the result of `surgery.batching.job.run`. `lost`:
+    the worker was lost through no fault of the model, for the reason `text`. `restarted`: the worker was lost, and the
+    executor has restarted the model itself. `returned`: it was stopped to free memory for others, and must run alone,
+    later.
     """
 
     kind: Literal["stage", "ended", "lost", "restarted", "returned"]
@@ -24,17 +24,17 @@ class Event:
 
 
 class Executor(Protocol):
-    """Runs jobs. All methods are called by one thread."""
+    """Runs jobs. All methods are called from one thread."""
 
     @property
     def capacity(self) -> int:
-        """How many jobs may be given to it at a time."""
+        """The number of jobs that it accepts at a time."""
 
     def submit(self, name: str, job: Mapping[str, Any], *, alone: bool = False) -> None:
-        """Start a job, or queue it. `alone`: it has the memory of all, and no other job runs."""
+        """Start or queue a job. With `alone`, it has all the memory, and no other job runs."""
 
     def next(self, timeout: float) -> Event | None:
-        """Return the next event, after so many seconds at most; None if there was none."""
+        """Return the next event; None if there is none within `timeout` seconds."""
 
     def close(self) -> None:
-        """End all jobs that run, and the processes of this executor."""
+        """End all running jobs and the processes of this executor."""

@@ -11,14 +11,14 @@ from surgery.errors import UsageError, internal
 from surgery.storage.globs import did_you_mean
 
 ENTRY_POINTS = "surgery.executors"
-"""The group of entry points with which other packages add executors."""
+"""The entry point group for executors of other packages."""
 
 Make = Callable[[str, int, Limits], Executor]
-"""What makes an executor: of the address after the colon, the number of jobs, and the limits."""
+"""Creates an executor from the address after the colon, the number of jobs, and the limits."""
 
 
 def executor(text: str, jobs: int, limits: Limits) -> Executor:
-    """Return the executor that `NAME` or `NAME:ADDRESS` names. UsageError if there is none, or it cannot be had."""
+    """Return the executor named by `NAME` or `NAME:ADDRESS`. UsageError if it does not exist or cannot be loaded."""
     name, _, address = text.partition(":")
     makers: dict[str, Callable[[], Make]] = {"local": _local, "dask": _dask}
     for entry in entry_points(group=ENTRY_POINTS):

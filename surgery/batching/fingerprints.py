@@ -1,4 +1,4 @@
-"""Digests of everything that the result of a model depends on: with the same digests, the model need not run again."""
+"""Digests of everything that the result of a model depends on; with equal digests, the model need not run again."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from surgery.storage.digests import file_digest
 
 
 def digest_of_files(paths: Sequence[Path]) -> str:
-    """Return the SHA-256 of a file; of several, that of the list of theirs in this order."""
+    """Return the SHA-256 of a file; for several files, that of the list of their digests in this order."""
     found = [file_digest(path) for path in paths]
     return found[0] if len(found) == 1 else digest_of(found)
 
 
 def recipe_digest(recipe: str, settings: Settings) -> str:
-    """Load a recipe and return the digest of all that it consists of. RecipeError and UsageError as for loading.
+    """Load a recipe and return the digest of its whole content. Raises RecipeError and UsageError like loading.
 
-    It covers the recipes that it uses, the files that it names, and the source of its passes.
+    It covers the recipe with the recipes that it uses, the files that it names, and the source of its passes.
     """
     from surgery.provenance.recipe import closure_of, passes_of
     from surgery.provenance.sources import sources

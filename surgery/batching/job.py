@@ -1,4 +1,4 @@
-"""Run a recipe over one model of a batch. This runs in a worker process; what it returns is plain data."""
+"""Run a recipe on one model of a batch. This runs in a worker process and returns plain data."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from surgery.recipe.schema import Recipe
 
 FUNCTION = "surgery.batching.job:run"
-"""What a worker is asked to call."""
+"""The function that a worker calls."""
 
 
 def run(job: Mapping[str, Any]) -> dict[str, Any]:
     """Run one model and return the columns of its row in the ledger.
 
-    `job` has the fields of `schedule.job_of`. Nothing is raised but for lack of memory: an error is a failed model.
+    `job` has the fields of `schedule.job_of`. Only MemoryError is raised; any other error makes the model fail.
     """
     started = time.perf_counter()
     stages = _Stages()
@@ -51,7 +51,7 @@ def _run(job: Mapping[str, Any], stages: _Stages) -> dict[str, Any]:
 
 
 def _run_on(model: Path, output: Path, job: Mapping[str, Any], stages: _Stages) -> dict[str, Any]:
-    """Run the recipe over local files, and deliver the result."""
+    """Run the recipe on local files, and deliver the result."""
     stored = storage.load(model)
     source = _source(job, model, data_files(stored))
     try:
@@ -92,7 +92,7 @@ def _source(job: Mapping[str, Any], model: Path, files: Sequence[Path]) -> dict[
 
 
 def _recipe(job: Mapping[str, Any]) -> Recipe:
-    """Return the recipe, with what the command line and the manifest say in its place."""
+    """Return the recipe, with the settings of the command line and the manifest applied."""
     recipe = _loaded(job["recipe"], job["trust"], tuple(job["plugins"]), job["recipe_sha256"])
     data = tuple(DataSpec(Path(path)) for path in job["inputs"])
     libraries = tuple(Path(path) for path in job["custom_op_libraries"])
@@ -112,7 +112,7 @@ def _recipe(job: Mapping[str, Any]) -> Recipe:
 
 @cache
 def _loaded(recipe: str, trust: bool, plugins: Sequence[str], digest: str) -> Recipe:
-    """Load a recipe once for each worker, and once more when its digest is another."""
+    """Load a recipe once per worker, and again if its digest changes."""
     from surgery.registry.catalog import catalog
 
     for plugin in plugins:
@@ -121,7 +121,7 @@ def _loaded(recipe: str, trust: bool, plugins: Sequence[str], digest: str) -> Re
 
 
 def _figures(result: Result) -> dict[str, Any]:
-    """Return the numbers of a run, and its verdict."""
+    """Return the numbers and the verdict of a run."""
     final = _verdict(result)
     needed = dict(final.needed) if final is not None and final.needed is not None else {}
     return {
@@ -147,7 +147,7 @@ def _verdict(result: Result) -> Any:
 
 
 _STRENGTH = ("equal", "close", "lossy", "intended", "unverified", "different")
-"""The statuses of a verdict, from the one that says most for the result."""
+"""The statuses of a verdict, from the strongest to the weakest."""
 
 
 def _number(value: object) -> float | None:
@@ -155,7 +155,7 @@ def _number(value: object) -> float | None:
 
 
 def _negative(result: Result) -> dict[str, Any]:
-    """Return why a run that is not ok ended so: at which stage, of which kind, in one line."""
+    """Return the stage, the kind and a one-line reason of a run that is not ok."""
     step = result.failure
     if step is not None:
         kind = "pass" if step.exit_code > 1 else "verdict"
@@ -174,7 +174,7 @@ def _line(step: StepRecord) -> str:
 
 
 def _problem(error: Exception) -> dict[str, Any]:
-    """Return the columns of a model that an error ended."""
+    """Return the columns of a model that ended with an error."""
     kind = error.code if isinstance(error, SurgeryError) else "internal"
     if isinstance(error, WorkerError) and error.signal in (workers.TIMEOUT, workers.OUT_OF_MEMORY):
         kind = "time" if error.signal == workers.TIMEOUT else "memory"
@@ -182,20 +182,20 @@ def _problem(error: Exception) -> dict[str, Any]:
 
 
 class _Stages:
-    """An observer that reports each stage to the process that has started this one."""
+    """An observer that reports each stage to the parent process."""
 
     def __init__(self) -> None:
         self.current = ""
         self._lock = threading.Lock()
 
     def stage(self, step: str, stage: str) -> None:
-        """Report where the run is. Steps may be judged in a thread of their own."""
+        """Report the current stage. Steps may be verified in separate threads."""
         with self._lock:
             self.current = f"{step}: {stage}" if stage else step
             workers.stage(self.current)
 
     def said(self, step: str, text: str) -> None:
-        """Drop what a pass prints."""
+        """Ignore the output of a pass."""
 
     def done(self, record: StepRecord) -> None:
-        """Do nothing: the result has the record."""
+        """Do nothing, because the result contains the record."""

@@ -1,7 +1,7 @@
-"""The result of each model of a batch, in a crash-safe SQLite file.
+"""The results of the models of a batch, in a crash-safe SQLite file.
 
-One process writes: the one that runs the batch. A model is `queued`, then `running`; it is `done` only when its output
-is in place. So models that a killed run leaves as `running` may have an unverified output, and run again.
+Only the process that runs the batch writes. A model is `queued`, then `running`; it is `done` only when its output is
+in place. So models that a killed run left as `running` may have an unverified output, and run again.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ NAME: Final = "ledger.sqlite"
 FORMAT_VERSION: Final = 1
 _LOCK: Final = "ledger.lock"
 _APPLICATION: Final = 0x53524759
-"""The field of SQLite files that says which program they are of: "SRGY"."""
+"""The application ID in the SQLite file: "SRGY"."""
 
 STATES: Final = ("queued", "running", "done", "failed", "skipped")
 
 
 @dataclass(frozen=True)
 class Row:
-    """What the ledger says of one model.
+    """The entry of one model in the ledger.
 
-    `name` identifies it. `kind` is a word for what failed ("verdict", "crash", "time", ...), `reason` a line, `stage`
-    where the run was. Sizes are in bytes; `rtol`, `atol` and `tolerance` (the share of what is allowed) are what the
-    verdict needed. `input_files` are path, size and time of change of each file, `output_files` name and size.
-    `plan_sha256` stands for all that the result depends on but the model: recipe, settings, inputs, versions.
-    `attempts` counts how often the model was started, more than once when a worker was lost.
+    `name` identifies it. `kind` is a word for the kind of failure ("verdict", "crash", "time", ...), `reason` a
+    one-line message, `stage` the stage of the run. Sizes are in bytes; `rtol`, `atol` and `tolerance` (the used
+    fraction of the allowed tolerance) are the values that the verdict needed. `input_files` has path, size and
+    modification time of each file, `output_files` name and size. `plan_sha256` stands for everything that the result
+    depends on except the model: recipe, settings, inputs, versions. `attempts` counts how often the model was started,
+    more than once if a worker was lost.
     """
 
     name: str
@@ -66,7 +67,7 @@ class Row:
     output_files: str = "[]"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields of a result: all that does not depend on when files were written."""
+        """Return the fields of a result, without sizes and times of files."""
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         for files in ("input_files", "output_files"):
             found[files] = [path for path, *_ in json.loads(found[files])]
@@ -78,7 +79,7 @@ _TYPES: Final = {"int": "INTEGER", "float": "REAL", "str": "TEXT"}
 
 
 class Ledger:
-    """The ledger of an output folder, open for one run at a time. UsageError when another run has it."""
+    """The ledger of an output folder, open for one run at a time. UsageError if another run uses it."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / NAME
@@ -96,7 +97,7 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        """Close the file, which is then complete by itself, and let another run have it."""
+        """Close the file, which is then complete by itself, and release it for other runs."""
         self._base.close()
         os.close(self._lock)
 
@@ -105,7 +106,7 @@ class Ledger:
         return {row.name: row for row in _rows(self._base)}
 
     def put(self, rows: Iterable[Row]) -> None:
-        """Write rows, in place of those with the same names; all of them or none."""
+        """Write rows atomically, replacing those with the same names."""
         marks = ", ".join("?" for _ in COLUMNS)
         values = [[getattr(row, column) for column in COLUMNS] for row in rows]
         with self._written():
@@ -118,7 +119,7 @@ class Ledger:
             self._base.execute(f"UPDATE models SET {texts} WHERE name = ?", (*values.values(), name))
 
     def requeue(self) -> list[str]:
-        """Queue again what is marked as running, and return the names: the run that did it is gone."""
+        """Requeue the models that an ended run left as running, and return their names."""
         found = [row.name for row in _rows(self._base) if row.state == "running"]
         with self._written():
             self._base.execute("UPDATE models SET state = 'queued', stage = '' WHERE state = 'running'")
@@ -134,7 +135,7 @@ class Ledger:
 
 
 def read(path: Path) -> list[Row]:
-    """Read a ledger, also while a run writes it. UsageError when the file is not a ledger."""
+    """Read a ledger, even while a run writes it. UsageError if the file is not a ledger."""
     uri = f"{path.resolve().as_uri()}?mode=ro"
     try:
         base = sqlite3.connect(uri, uri=True)
@@ -160,7 +161,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise OutputError(f"the ledger cannot be opened: {error}", where=str(path)) from error
     try:
-        # A commit that a power failure loses costs one model that runs again; one that a kill loses there is not.
+        # Killing the process loses no commit; a commit lost by a power failure only makes one model run again.
         base.execute("PRAGMA journal_mode = WAL")
         base.execute("PRAGMA synchronous = NORMAL")
         (version,) = base.execute("PRAGMA user_version").fetchone()
@@ -206,7 +207,7 @@ def _check(base: sqlite3.Connection, path: Path) -> None:
 
 
 def _locked(path: Path) -> int:
-    """Lock the folder for one run. The lock goes with the process, however that ends."""
+    """Lock the folder for one run. The lock ends with the process, however that ends."""
     try:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
@@ -219,13 +220,13 @@ def _locked(path: Path) -> int:
             "another run is writing to this folder", where=str(path.parent), todo="wait for it, or name another folder"
         ) from None
     except OSError:
-        # A file system without locks: nothing keeps two runs apart there but the user.
+        # On a file system without locks, the user must not start two runs.
         pass
     return lock
 
 
 def outcome_of(row: Row, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns that the outcome of a job fills; those it does not name are as in a new row."""
+    """Return the columns that the outcome of a job sets; the others are reset as in a new row."""
     blank = Row(row.name, row.model, row.recipe)
     kept = ("name", "model", "recipe", "attempts", "recipe_sha256", "plan_sha256", "limits")
     values = {column: getattr(blank, column) for column in COLUMNS if column not in kept}

@@ -1,4 +1,4 @@
-"""The executor of this machine: warm processes, and one that watches their memory."""
+"""The local executor: warm processes, and a thread that watches their memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from surgery.workers.memory import private_bytes_below
 
 @dataclass
 class _Place:
-    """A slot with the thread that waits for it, and the job that it runs."""
+    """A slot with the thread that waits for it, and its current job."""
 
     slot: Slot
     jobs: queue.SimpleQueue[tuple[str, Mapping[str, Any]] | None] = field(default_factory=queue.SimpleQueue)
@@ -29,10 +29,9 @@ class _Place:
 
 
 class LocalExecutor:
-    """Runs jobs in processes of this machine, one process for each job that runs at a time.
+    """Runs jobs in local processes, one process for each concurrent job.
 
-    When all together exceed the memory that they may take, the job that was started last is returned, and runs alone
-    later.
+    If all jobs together exceed the total memory limit, the job started last is returned, to run alone later.
     """
 
     def __init__(self, jobs: int, limits: Limits) -> None:
@@ -60,7 +59,7 @@ class LocalExecutor:
         place.jobs.put((name, job))
 
     def next(self, timeout: float) -> Event | None:
-        """Return the next event; None if there is none for so many seconds."""
+        """Return the next event; None if there is none within `timeout` seconds."""
         try:
             event = self._events.get(timeout=timeout)
         except queue.Empty:
@@ -70,7 +69,7 @@ class LocalExecutor:
         return event
 
     def close(self) -> None:
-        """Kill what runs, and end all processes and threads."""
+        """Kill the running jobs, and end all processes and threads."""
         self._closed.set()
         for place in self._places:
             place.jobs.put(None)
@@ -82,7 +81,7 @@ class LocalExecutor:
             self._watcher.join()
 
     def _serve(self, place: _Place) -> None:
-        """Run the jobs of a place, one after the other."""
+        """Run the jobs of a place one after another."""
         while (given := place.jobs.get()) is not None and not self._closed.is_set():
             name, job = given
             try:
@@ -91,7 +90,7 @@ class LocalExecutor:
                 event = Event("returned", name) if stopped else Event("ended", name, outcome=found)
             except LostError as error:
                 event = Event("lost", name, str(error))
-            except Exception as error:  # no thread may end with a job that nobody hears of any more
+            except Exception as error:  # a thread must not end without reporting its job
                 event = Event("lost", name, f"{type(error).__name__}: {error}")
             self._events.put(event)
         place.slot.close()
@@ -106,7 +105,7 @@ class LocalExecutor:
             self._hold(sizes)
 
     def _hold(self, sizes: Mapping[int, int]) -> None:
-        """Kill the job that was started last where all together exceed their memory."""
+        """Kill the job started last if all jobs together exceed the total memory limit."""
         total = self._limits.total_memory
         if total is None or sum(sizes.values()) <= total:
             return

@@ -1,4 +1,4 @@
-"""Manifests: lists of models in a text file, JSON lines or CSV.
+"""Manifests: lists of models as plain text, JSON lines or CSV.
 
 Relative paths are relative to the folder of the manifest.
 """
@@ -24,12 +24,12 @@ _KEYS: Final = ("model", "recipe", "output", "inputs", "skip")
 
 
 def read(path: Path, recipe: str) -> list[Entry]:
-    """Return the entries of a manifest; `recipe` is for those that name none. UsageError for what is wrong in it.
+    """Return the entries of a manifest; `recipe` is for entries without one. UsageError for an invalid manifest.
 
-    A text file has one model on each line; empty lines and lines that begin with `#` are left out. JSON lines and CSV
-    have the keys `model` (a path or a URL), and if wanted `recipe`, `output` (below the output folder), `inputs` (a
-    file or folder of input sets, or a list of them) and `skip` (why the model is not to be run). Without `output`, a
-    result has the path of its model from the manifest on; that of a URL has its last name.
+    A text file has one model per line; empty lines and lines that begin with `#` are ignored. JSON lines and CSV have
+    the keys `model` (a path or a URL) and optionally `recipe`, `output` (below the output folder), `inputs` (a file or
+    folder of input sets, or a list of them) and `skip` (the reason why the model is skipped). Without `output`, the
+    output has the path of the model relative to the manifest, or the last name in a URL.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -101,7 +101,7 @@ def _entry(item: Mapping[str, Any], where: str, folder: Path, recipe: str) -> En
 
 
 def _output(model: str, folder: Path, where: str) -> str:
-    """Return the path of a model from the manifest on, and of a URL its last name."""
+    """Return the path of a model relative to the manifest, or the last name in a URL."""
     if urls.is_url(model):
         return urls.name_of(model)
     found = Path(os.path.relpath(model, absolute(folder)))

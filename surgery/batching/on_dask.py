@@ -1,7 +1,7 @@
 """The executor of a dask cluster: one task per model, each in a separate child process of the dask worker.
 
-Starting workers is up to dask: by hand, with LocalCluster, or with the packages for SSH, Kubernetes, Slurm and others.
-They need surgery in the same version as here, and the same file system or URLs for models and results.
+Workers are started with dask: by hand, with LocalCluster, or with the packages for SSH, Kubernetes, Slurm and others.
+They need the same version of surgery as here, and the same file system or URLs for models and results.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 _TOPIC: Final = "surgery-batch"
 _CONNECT: Final = "15 s"
 _AHEAD: Final = 2
-"""Tasks for each thread of the cluster that are handed over at a time."""
+"""Number of tasks submitted at a time for each thread of the cluster."""
 _STAGE_EVERY: Final = 1.0
 
 
 class DaskExecutor:
-    """Runs jobs as tasks of a cluster. `jobs` is not used: the cluster has as many at a time as its workers threads."""
+    """Runs jobs as tasks of a cluster. `jobs` is ignored: the cluster runs one task per worker thread."""
 
     def __init__(self, address: str, jobs: int, limits: Limits) -> None:
         if not address:
@@ -52,12 +52,12 @@ class DaskExecutor:
 
     @property
     def capacity(self) -> int:
-        """How many jobs may be given to it at a time: a few more than the cluster has threads."""
+        """The number of jobs that it accepts at a time: a few more than the cluster has threads."""
         workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
         return max(1, _AHEAD * sum(int(worker["nthreads"]) for worker in workers))
 
     def submit(self, name: str, job: Mapping[str, Any], *, alone: bool = False) -> None:
-        """Submit a task. WorkerError if the scheduler is gone."""
+        """Submit a task. WorkerError if the connection to the scheduler is lost."""
         self._started.discard(name)
         try:
             future = self._client.submit(
@@ -69,7 +69,7 @@ class DaskExecutor:
         future.add_done_callback(lambda done: self._ended(name, done))
 
     def next(self, timeout: float) -> Event | None:
-        """Return the next event; None if there is none for so many seconds. WorkerError if the scheduler is gone."""
+        """Return the next event; None after `timeout` seconds. WorkerError if the scheduler connection is lost."""
         try:
             event = self._events.get(timeout=timeout)
         except queue.Empty:
@@ -81,15 +81,15 @@ class DaskExecutor:
         return event
 
     def close(self) -> None:
-        """Cancel what runs, and leave the cluster."""
+        """Cancel the running tasks, and disconnect from the cluster."""
         futures = list(self._futures.values())
-        # The cluster may be what has ended.
+        # The cluster itself may have ended.
         with suppress(Exception):
             self._client.cancel(futures, force=True)
         self._client.close(timeout=5)
 
     def _ended(self, name: str, future: Any) -> None:
-        """Note the end of a task. This runs in a thread of dask."""
+        """Record the end of a task. This runs in a thread of dask."""
         current = self._futures.get(name) is future
         if not current:
             return
@@ -102,7 +102,7 @@ class DaskExecutor:
         self._events.put(Event("lost", name, str(lost)) if lost else Event("ended", name, outcome=found))
 
     def _heard(self, event: tuple[float, Mapping[str, Any]]) -> None:
-        """Take what a task says of itself. This runs in the event loop of dask."""
+        """Record a message of a task. This runs in the event loop of dask."""
         name, stage = event[1]["name"], event[1]["stage"]
         if name not in self._futures:
             return
@@ -126,7 +126,7 @@ def _connected(address: str) -> Client:
 
 
 def _check(client: Client, address: str) -> None:
-    """Raise UsageError unless there are workers, and all of them have what results depend on in the same versions."""
+    """Raise UsageError unless there are workers, all with the same versions of everything that results depend on."""
     try:
         client.wait_for_workers(1, timeout=60)
     except TimeoutError as error:
@@ -170,7 +170,7 @@ _slots = threading.Lock()
 
 
 def run(name: str, job: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a job in a process below this one, a worker of dask. A process that was lost is `{"lost": why}`."""
+    """Run a job in a child process of this dask worker. If the process is lost, return `{"lost": why}`."""
     from distributed import get_worker
 
     worker = get_worker()

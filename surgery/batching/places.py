@@ -1,4 +1,4 @@
-"""Where models come from and results go: local folders, and URLs of object storage."""
+"""Locations of models and results: local folders, and URLs of object storage."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from surgery.storage import listing, loading, staging, urls
 
 
 def absolute(path: str | Path) -> Path:
-    """Return a path from the root on, without `..`; links stay what they are."""
+    """Return an absolute path without `..`; symbolic links are not resolved."""
     return Path(os.path.normpath(Path(path).absolute()))
 
 
 def placed(text: str, folder: Path = Path()) -> str:
-    """Return a URL as it is, and a path from the root on; relative ones start at a folder."""
+    """Return a URL unchanged, or an absolute path; relative paths start at `folder`."""
     if urls.is_url(text):
         local = urls.local_path(text)
         return text if local is None else str(absolute(local))
@@ -28,35 +28,35 @@ def placed(text: str, folder: Path = Path()) -> str:
 
 
 def named_recipe(text: str, folder: Path = Path()) -> str:
-    """Return a recipe as workers find it: the whole path of a file, or else the name of a shipped recipe."""
+    """Return a recipe as workers find it: the absolute path of a file, or the name of a shipped recipe."""
     return str(absolute(folder / text)) if (folder / text).is_file() else text
 
 
 class Output:
-    """The folder, or the URL of one, that results go to."""
+    """The output folder, given as a path or a URL."""
 
     def __init__(self, text: str) -> None:
         self.text = placed(text)
         self.is_remote = urls.is_url(self.text)
 
     def place(self, name: str) -> str:
-        """Return where a result goes."""
+        """Return the location of a result."""
         return urls.joined(self.text, name) if self.is_remote else str(Path(self.text, name))
 
     def sizes(self, name: str, files: Sequence[str]) -> list[int]:
-        """Return the bytes of the files of a result, of which some are next to it; -1 for one that is not there."""
+        """Return the sizes in bytes of a result and the files next to it; -1 for a missing file."""
         place = self.place(name)
         if self.is_remote:
             return [self._listed.get(urls.sibling(place, file), -1) for file in files]
         return [size for _, size, _ in sizes([Path(place).with_name(file) for file in files])]
 
     def exists(self, name: str) -> bool:
-        """Return whether there is a file where a result goes."""
+        """Return whether a file exists at the location of a result."""
         return self.place(name) in self._listed if self.is_remote else Path(self.place(name)).exists()
 
     @cached_property
     def _listed(self) -> Mapping[str, int]:
-        """The bytes of all objects below the URL, listed once: a question for each would take a while."""
+        """The sizes of all objects below the URL, listed once, because one request per object would be slow."""
         try:
             return {entry.url: entry.bytes or 0 for entry in listing.list_files(self.text, suffixes=("",))}
         except ModelFileError:
@@ -64,9 +64,9 @@ class Output:
 
 
 def sizes(paths: Sequence[str | Path]) -> list[list[Any]]:
-    """Return path, size and time of change of files: while they are the same, the files are not read again.
+    """Return path, size and modification time of files; files are not read again while these are unchanged.
 
-    A file that is not there has the size -1.
+    A missing file has the size -1.
     """
     return [list(_size(Path(path))) for path in paths]
 
@@ -80,9 +80,9 @@ def _size(path: Path) -> Iterator[Any]:
 
 
 def versions(model: str, locations: Sequence[str], known: str = "") -> list[list[Any]]:
-    """Return for a model at a URL, and its external data, what `sizes` does for files.
+    """Return the versions of a model at a URL and its external data, in the format of `sizes`.
 
-    `locations` are those of the external data, from the model on. `known` is the version of the model, if that was
+    `locations` are those of the external data, relative to the model. `known` is the version of the model, if it was
     listed. Raises ModelFileError and TransferError.
     """
     found = [[urls.shown(model), 0, known or listing.version(model)]]
@@ -90,13 +90,13 @@ def versions(model: str, locations: Sequence[str], known: str = "") -> list[list
 
 
 def data_locations(model: Path, files: Sequence[Path]) -> list[str]:
-    """Return the paths of external data from a model on."""
+    """Return the paths of external data relative to the model."""
     return [os.path.relpath(path, model.parent) for path in files[1:]]
 
 
 @contextmanager
 def local_copies(model: str, output: str) -> Iterator[tuple[Path, Path]]:
-    """Yield local paths to read a model from and to write a result to; what was copied goes away afterwards.
+    """Yield local paths for reading a model and writing a result; temporary copies are removed afterwards.
 
     Messages name the URLs. Raises ModelFileError and TransferError.
     """
@@ -114,6 +114,6 @@ def local_copies(model: str, output: str) -> Iterator[tuple[Path, Path]]:
 
 
 def delivered(files: Sequence[Path], output: str) -> None:
-    """Upload the files of a result, the model last, if it goes to a URL. Raises OutputError and TransferError."""
+    """Upload the files of a result if the output is a URL, the model last. Raises OutputError and TransferError."""
     if urls.is_url(output):
         storage.put_model(files, output, force=True)

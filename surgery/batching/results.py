@@ -24,7 +24,7 @@ _FILES: Final = ("input_files", "output_files")
 
 
 def check(path: Path) -> None:
-    """Raise UsageError or OutputError if results could not be written to a file, before there are any."""
+    """Raise UsageError or OutputError if results cannot be written to a file; called before the batch runs."""
     if path.suffix.lower() not in (*LINES, PARQUET):
         raise UsageError(
             f"results are written as {', '.join(LINES)} or {PARQUET}, not as '{path.suffix}'",
@@ -37,7 +37,7 @@ def check(path: Path) -> None:
 
 
 def write(path: Path, rows: Sequence[Row]) -> None:
-    """Write results, whole or not at all."""
+    """Write results atomically."""
     found = [row.to_json() for row in rows]
     if path.suffix.lower() == PARQUET:
         write_together({path: partial(_parquet, path=path, rows=found)})
@@ -73,7 +73,7 @@ def _pyarrow(path: Path) -> Any:
 
 
 def read(path: Path) -> list[Row]:
-    """Read the results of a batch: its output folder, its ledger, or a file of `--results`. Raises UsageError."""
+    """Read the results of a batch from its output folder, its ledger, or a file of `--results`. Raises UsageError."""
     if path.is_dir():
         path = path / ledger.NAME
         if not path.is_file():
@@ -119,7 +119,7 @@ def _table(path: Path) -> list[Row]:
 
 
 def _row(item: object) -> Row:
-    """Return a row of plain values; keys of newer versions are left out. Raises ValueError and TypeError."""
+    """Return a row from plain values; unknown keys of newer versions are ignored. Raises ValueError and TypeError."""
     if not isinstance(item, dict) or not {"name", "model", "recipe", "state"} <= set(item):
         raise ValueError("it has no name, model, recipe and state")
     known = {name: value for name, value in item.items() if name in _KNOWN}

@@ -1,4 +1,4 @@
-"""The remaining work: the entries of this call, compared with the ledger."""
+"""The remaining work of a batch: the entries of this call, compared with the ledger."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from surgery.provenance.files import digest_of
 from surgery.storage import urls
 
 _OF_THE_MACHINE: Final = ("lost", "output", "transfer")
-"""Kinds of failures that say nothing of the model: it runs again."""
+"""Kinds of failures that are not due to the model; it runs again."""
 _OF_LIMITS: Final = ("time", "memory")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run does: `rows` are those of all its entries, `todo` the names of those that must be run."""
+    """The work of a run: `rows` are those of all its entries, `todo` the names of the models that must run."""
 
     rows: Mapping[str, Row]
     todo: tuple[str, ...]
@@ -31,7 +31,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the results of this call depend on. `recipes` are digests by recipe, `environment` names versions."""
+    """The dependencies of the results of this call. `recipes` are digests by recipe, `environment` has versions."""
 
     settings: Settings
     limits: Limits
@@ -41,7 +41,7 @@ class Wanted:
     force: bool = False
 
     def row(self, entry: Entry) -> Row:
-        """Return the row of a model that nothing is known of."""
+        """Return the initial row of a model."""
         recipe = self.recipes[entry.recipe]
         plan = {
             "recipe": recipe,
@@ -75,7 +75,7 @@ def plan(entries: Sequence[Entry], known: Mapping[str, Row], wanted: Wanted, is_
         if old is not None and not wanted.force and _holds(old, fresh, entry, wanted, is_there):
             rows[entry.name] = _refreshed(old, entry)
             continue
-        # A model that was in flight is started once more; one that ended starts to count anew.
+        # A model that was interrupted keeps its count of attempts; for one that ended, it starts again.
         begun = old is not None and old.state in ("queued", "running") and old.plan_sha256 == fresh.plan_sha256
         rows[entry.name] = replace(fresh, attempts=old.attempts if begun and old is not None else 0)
         if fresh.state == "queued":
@@ -84,7 +84,7 @@ def plan(entries: Sequence[Entry], known: Mapping[str, Row], wanted: Wanted, is_
 
 
 def _holds(old: Row, fresh: Row, entry: Entry, wanted: Wanted, is_there: Callable[[Row], bool]) -> bool:
-    """Return whether what the ledger says is what a run would find again."""
+    """Return whether the ledger entry is still valid, so that the model need not run again."""
     if (old.model, old.recipe, old.plan_sha256) != (fresh.model, fresh.recipe, fresh.plan_sha256):
         return False
     if fresh.state == "skipped" or old.state not in ("done", "failed"):
@@ -97,10 +97,10 @@ def _holds(old: Row, fresh: Row, entry: Entry, wanted: Wanted, is_there: Callabl
 
 
 def _is_same_input(row: Row, entry: Entry) -> bool:
-    """Return whether the files of a model have not changed: by size and time, else by their contents."""
+    """Return whether the files of a model are unchanged, by size and time or else by content."""
     noted = json.loads(row.input_files)
     if not noted:
-        # It could not be read. Whether it can be read now, only a run says.
+        # It could not be read. Only a new run shows whether it can be read now.
         return False
     if urls.is_url(entry.model):
         return _is_same_object(noted, entry)
@@ -114,7 +114,7 @@ def _is_same_input(row: Row, entry: Entry) -> bool:
 
 
 def _is_same_object(noted: list[list[Any]], entry: Entry) -> bool:
-    """Return whether the objects of a model have the versions that were noted."""
+    """Return whether the objects of a model still have the recorded versions."""
     try:
         return versions(entry.model, [location for location, *_ in noted[1:]], entry.version) == noted
     except SurgeryError:
@@ -122,18 +122,18 @@ def _is_same_object(noted: list[list[Any]], entry: Entry) -> bool:
 
 
 def _refreshed(row: Row, entry: Entry) -> Row:
-    """Return the row with the times of files as they are now, so that they need not be read the next time."""
+    """Return the row with the current times of the files, so that they need not be read the next time."""
     if urls.is_url(entry.model):
         return row
     return replace(row, input_files=json.dumps(sizes([path for path, *_ in json.loads(row.input_files)])))
 
 
 def is_in_place(row: Row, output: Output) -> bool:
-    """Return whether the files of an output are there, with the sizes that were written."""
+    """Return whether the files of an output exist with the recorded sizes."""
     noted = json.loads(row.output_files)
     return bool(noted) and output.sizes(row.name, [name for name, _ in noted]) == [size for _, size in noted]
 
 
 def foreign(todo: Iterable[str], known: Mapping[str, Row], output: Output) -> list[str]:
-    """Return the outputs to be written that exist, and that the ledger does not know."""
+    """Return the outputs to be written that already exist but are not in the ledger."""
     return [output.place(name) for name in todo if name not in known and output.exists(name)]

@@ -1,4 +1,4 @@
-"""Run a batch: pass the pending models of the ledger to an executor, and record the results in the ledger."""
+"""Run a batch: pass the pending models to an executor, and record the results in the ledger."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from surgery.batching.ledger import Ledger, Row, outcome_of
 from surgery.batching.places import Output
 
 _WAIT: Final = 0.25
-"""Seconds to wait for an event."""
+"""Time to wait for an event, in seconds."""
 _STAGE_EVERY: Final = 0.5
-"""Seconds between two stages of one model that the ledger gets to know."""
+"""Minimum time between two updates of the stage of a model in the ledger, in seconds."""
 _BACK_OFF: Final = 1.0
-"""Seconds before the first retry; twice as many before each further one."""
+"""Delay before the first retry, in seconds; doubled for each further one."""
 _LONGEST: Final = 60.0
 
 
@@ -27,28 +27,28 @@ class Watcher(Protocol):
     """Receives the progress of a batch."""
 
     def begin(self, total: int, finished: Sequence[Row]) -> None:
-        """Take the number of models, and the rows of those that were finished before."""
+        """Receive the number of models, and the rows of those that were finished before."""
 
     def stage(self, name: str, stage: str) -> None:
-        """Take the stage of a model that runs."""
+        """Receive the stage of a running model."""
 
     def done(self, row: Row) -> None:
-        """Take the row of a model that has ended."""
+        """Receive the row of a model that has ended."""
 
     def lost(self, name: str, why: str, again: float) -> None:
-        """Take note that the worker of a model was lost, and that it runs again in so many seconds."""
+        """Receive the loss of a model's worker; the model runs again in `again` seconds."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """When to try again, and when to stop. `retries` counts retries of one model whose worker was lost."""
+    """Limits for retries and failures. `retries` is the maximum number of retries of a model whose worker was lost."""
 
     retries: int = 3
     most_failures: int | None = None
 
 
 class Schedule:
-    """The run of a batch. `rows` is what must be run, by name."""
+    """The run of a batch. `rows` are the rows of the models to run, by name."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Schedule:
         self._failures = 0
 
     def run(self, executor: Executor) -> None:
-        """Run all; models that are running when this is left by an exception are queued again."""
+        """Run all models; models that are running when an exception ends the run are queued again."""
         try:
             while self._left or self._later or self._alone or self._running:
                 if not self._stops:
@@ -94,11 +94,11 @@ class Schedule:
 
     @property
     def _stops(self) -> bool:
-        """Whether so many models have failed that no further one is started."""
+        """Whether so many models have failed that no more are started."""
         return self._rules.most_failures is not None and self._failures >= self._rules.most_failures
 
     def _submit(self, executor: Executor) -> None:
-        """Fill the executor. What is to run alone waits until nothing else is left."""
+        """Fill the executor. Models that must run alone wait until no others are left."""
         while self._later and self._later[0][0] <= self._clock():
             self._left.append(heapq.heappop(self._later)[1])
         while self._left and len(self._running) < executor.capacity:
@@ -123,7 +123,7 @@ class Schedule:
             return
         self._running.discard(event.name)
         if event.kind == "returned":
-            # It had begun, and did nothing wrong: this is not what attempts count.
+            # The model is not to blame, so this start does not count as an attempt.
             self._alone.append(event.name)
             self._queue_again(event.name, self._rows[event.name].attempts - 1)
         elif event.kind == "lost":
@@ -139,7 +139,7 @@ class Schedule:
             self._ledger.update(name, stage=stage)
 
     def _lost(self, name: str, why: str) -> None:
-        """Have a model run again later, unless its worker was lost too often."""
+        """Schedule a retry of a model, unless its worker was lost too often."""
         count = self._losses[name] = self._losses.get(name, 0) + 1
         if count > self._rules.retries:
             reason = f"the worker was lost {count} times: {why}" if count > 1 else f"the worker was lost: {why}"
@@ -163,7 +163,7 @@ class Schedule:
 
 
 def job_of(entry: Entry, row: Row, output: Output, settings: Settings) -> dict[str, Any]:
-    """Return what a worker is to do, as plain data."""
+    """Return the job for a worker as plain data."""
     return {
         **settings.to_json(),
         "model": entry.model,

@@ -1,4 +1,4 @@
-"""A slot for one model at a time: a warm process, which is replaced if a model ends it."""
+"""A slot for one model at a time: a warm process, which is replaced if a model crashes it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from surgery.workers.memory import private_bytes, private_bytes_below
 
 _PRELOAD = ("surgery.batching.warm",)
 _KEEP = 1 << 30
-"""The private memory, in bytes, above which a process is replaced after a model."""
+"""Private memory, in bytes, above which a process is replaced after a model."""
 
 
 INTERVAL = 0.1
-"""Seconds between two looks at the memory of a process."""
+"""Interval of memory checks, in seconds."""
 
 
 class LostError(Exception):
@@ -27,11 +27,11 @@ class LostError(Exception):
 
 
 class Slot:
-    """Runs one model after the other in a separate process; the processes that this one starts end with it.
+    """Runs models one after another in a separate process; child processes end with it.
 
-    Memory is what is private to the process and to all that it has started, as far as it is in use; it is looked at ten
-    times a second, and the limit is a hard one for each single process besides. `kill` may be called by another thread:
-    the call of `run` then says so with the reason that was given.
+    The memory is the private memory in use by the process and all of its descendants; it is checked ten times a second.
+    In addition, the limit is a hard one for each single process. `kill` may be called from another thread; `run` then
+    returns a failure with the given reason.
     """
 
     def __init__(self, limits: Limits, on_stage: Callable[[str], object] | None = None) -> None:
@@ -51,11 +51,11 @@ class Slot:
 
     @property
     def pid(self) -> int | None:
-        """The process that runs the model; None between processes."""
+        """The ID of the process that runs the model; None if there is none."""
         return self._worker.pid
 
     def run(self, job: Mapping[str, Any]) -> dict[str, Any]:
-        """Run a job; return what `surgery.batching.job.run` returns. `LostError` if the model is not to blame."""
+        """Run a job and return the result of `surgery.batching.job.run`. `LostError` if the model is not to blame."""
         self._stage = "starting"
         with self._lock:
             self._killed = ""
@@ -72,7 +72,7 @@ class Slot:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Kill the model that runs when it and all that it has started take more memory than one model may."""
+        """Kill the running model if it and its child processes exceed the memory limit for one model."""
         most = self.limits.memory
         if most is None:
             yield
@@ -95,14 +95,14 @@ class Slot:
             watcher.join()
 
     def kill(self, reason: str) -> None:
-        """End the model that runs, for a reason."""
+        """Kill the running model, for a given reason."""
         with self._lock:
             self._killed = reason
         self._worker.kill()
 
     @property
     def killed(self) -> str:
-        """The reason that `kill` was given for the job that ran last; empty if it was not called."""
+        """The reason passed to `kill` during the last job; empty if it was not called."""
         with self._lock:
             return self._killed
 
@@ -116,7 +116,7 @@ class Slot:
             self.on_stage(stage)
 
     def _died(self, error: WorkerError) -> dict[str, Any]:
-        """Say what ended the process: the model, a limit, or nothing that has to do with it."""
+        """Return the outcome of a job whose process died; `LostError` if neither the model nor a limit is the cause."""
         if self.killed:
             return self._failed("memory", self.killed)
         if error.signal == TIMEOUT:
@@ -130,7 +130,7 @@ class Slot:
 
 
 def mib(size: int) -> str:
-    """Return a number of bytes in MiB, as messages about limits write it."""
+    """Format a number of bytes in MiB for messages about limits."""
     return f"{size / (1 << 20):,.0f} MiB"
 
 

@@ -21,9 +21,10 @@ _WILD: Final = frozenset("*?[")
 
 @dataclass(frozen=True)
 class Choice:
-    """Which files of folders and globs are taken: paths from the folder on that fit one of `include`, if there are any,
-    and none of `exclude`. `output` is the local folder that results go to, whose files are not
-    taken.
+    """The selection of files in folders and globs.
+
+    Selected are relative paths that match one of `include`, if any, and none of `exclude`. Files in `output`, the local
+    output folder, are not selected.
     """
 
     recipe: str
@@ -32,17 +33,16 @@ class Choice:
     exclude: tuple[str, ...] = ()
 
     def takes(self, path: str) -> bool:
-        """Return whether a file is taken, by its path from the folder on."""
+        """Return whether a file is selected, given its path relative to the folder."""
         fits = [fnmatch.fnmatchcase(path, text) for text in self.include]
         return (any(fits) or not fits) and not any(fnmatch.fnmatchcase(path, text) for text in self.exclude)
 
 
 def entries(sources: Sequence[str], choice: Choice) -> list[Entry]:
-    """Return the models that sources name, in the order of their names. UsageError for what is no source.
+    """Return the models that the sources name, sorted by name. UsageError for an invalid source.
 
-    The results of a folder have the paths below it, those of a glob the paths below its part without wildcards, and
-    those of single files the paths below the folder that they share. A file that is named twice, also by a link, is
-    `skipped` the second time.
+    Result paths are relative to the given folder, to the part of a glob without wildcards, or to the common folder of
+    single files. A file that is named twice, even through a link, is `skipped` the second time.
     """
     choice = replace(choice, recipe=named_recipe(choice.recipe))
     sources = [placed(source) if urls.is_url(source) else source for source in sources]
@@ -67,7 +67,7 @@ def entries(sources: Sequence[str], choice: Choice) -> list[Entry]:
 
 
 def _is_single(source: str) -> bool:
-    """Return whether a source is a path of one file: it exists, or it is no glob."""
+    """Return whether a source is the path of one file: it is neither a folder, a manifest, a URL nor a glob."""
     path = Path(source)
     if urls.is_url(source):
         return False
@@ -79,7 +79,7 @@ def _is_glob(source: str) -> bool:
 
 
 def _shared(paths: Sequence[Path]) -> Path:
-    """Return the deepest folder that all paths are below."""
+    """Return the deepest common folder of all paths."""
     return Path(os.path.commonpath([absolute(path).parent for path in paths])) if paths else Path()
 
 
@@ -91,10 +91,10 @@ def _entry(path: Path, folder: Path, choice: Choice) -> Entry:
 
 
 def _listed(source: str, choice: Choice) -> list[Entry]:
-    """Return the models of a folder, with its folders, or of a glob, in which `**` stands for any folders."""
+    """Return the models of a folder, recursively, or of a glob, in which `**` matches any folders."""
     folder, paths = (Path(source), _below(Path(source))) if Path(source).is_dir() else _matches(source)
     own = choice.output.resolve() if choice.output is not None else None
-    # Where the output folder is around the source, its other contents are no results.
+    # If the output folder contains the source, its other contents are not results.
     holds_source = own is None or folder.resolve().is_relative_to(own)
     found = []
     for path in paths:
@@ -108,7 +108,7 @@ def _listed(source: str, choice: Choice) -> list[Entry]:
 
 
 def _objects(source: str, choice: Choice) -> list[Entry]:
-    """Return the models at a URL: of an object, a folder or a glob."""
+    """Return the models at the URL of an object, a folder or a glob."""
     found = []
     base = _base(source)
     for listed in listing.list_files(source):
@@ -124,7 +124,7 @@ def _objects(source: str, choice: Choice) -> list[Entry]:
 
 
 def _base(url: str) -> str:
-    """Return the folder that names begin at: what precedes wildcards, or else the URL itself."""
+    """Return the folder that names are relative to: the part before wildcards, or the URL itself."""
     head, mark, path = url.split("::")[0].partition("://")
     kept = []
     for part in path.split("/"):
@@ -139,7 +139,7 @@ def _below(folder: Path) -> list[Path]:
 
 
 def _matches(source: str) -> tuple[Path, list[Path]]:
-    """Return the folder that a glob begins in, and the files that it matches; those of the folders it matches, too."""
+    """Return the base folder of a glob, and the matching files, including the models in matching folders."""
     parts = Path(source).parts
     number = next(number for number, part in enumerate(parts) if _WILD.intersection(part))
     folder = Path(*parts[:number])
@@ -150,7 +150,7 @@ def _matches(source: str) -> tuple[Path, list[Path]]:
 
 
 def _refuse_clashes(found: Sequence[Entry]) -> None:
-    """Raise UsageError where two models would be written to one file."""
+    """Raise UsageError if two models would be written to the same file."""
     places: dict[str, Entry] = {}
     for entry in found:
         _check_name(entry)
@@ -169,7 +169,7 @@ def _refuse_clashes(found: Sequence[Entry]) -> None:
 
 
 def _spare_models(found: Sequence[Entry], output: Path) -> None:
-    """Raise UsageError where a result would be written over one of the models."""
+    """Raise UsageError if a result would overwrite one of the models."""
     models = {os.path.realpath(entry.model) for entry in found if not urls.is_url(entry.model)}
     for entry in found:
         if not entry.skip and os.path.realpath(output / entry.name) in models:
@@ -179,7 +179,7 @@ def _spare_models(found: Sequence[Entry], output: Path) -> None:
 
 
 def _check_name(entry: Entry) -> None:
-    """Raise UsageError for an output that leads out of the folder."""
+    """Raise UsageError for an output path outside of the output folder."""
     path = PurePosixPath(entry.name)
     if path.is_absolute() or ".." in path.parts or not entry.name or "\0" in entry.name:
         raise UsageError(
@@ -190,7 +190,7 @@ def _check_name(entry: Entry) -> None:
 
 
 def _skipping_repeats(found: Sequence[Entry]) -> Iterator[Entry]:
-    """Yield each output once; a model that was named before, with the same recipe and inputs, is skipped."""
+    """Yield each output once; a model named before with the same recipe and inputs is marked as skipped."""
     names: set[str] = set()
     seen: dict[tuple[object, ...], str] = {}
     for entry in found:

@@ -1,4 +1,4 @@
-"""The imports of the process from which the workers of a batch are forked."""
+"""Imports for the process from which the workers of a batch are forked."""
 
 from surgery.batching import job
 from surgery.registry import discovery
