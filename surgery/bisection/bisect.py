@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     import onnx
 
 _MOST_ALONE = 3
-"""Guilty sites that are also tried alone; where there are more, the first one only."""
+"""Maximum number of guilty sites that are also tried alone; if there are more, only the first one is."""
 
 
 @dataclass(frozen=True)
 class GuiltySite:
-    """A site with which the step fails, and without which the sites before it hold.
+    """A site that makes the step fail, although the sites before it pass.
 
-    `needs` lists sites before it that must be there for it to fail. `tried` says whether it was run with these alone.
+    `needs` lists earlier sites that are required for the failure. `tried` is whether it was run with only these.
     """
 
     site: Site
@@ -56,10 +56,10 @@ class GuiltySite:
 class Blame:
     """The result of a bisection. Without a `step`, no step failed.
 
-    `tries` counts the results that were judged, that of the failing step included; `runs` counts those that were run
-    against the original, as what the checker refuses is not. `rest` says whether the other sites hold without the
-    guilty ones. `remark` says why there is no site to blame, or not all of them. `reproduced` says whether the script
-    in `folder` shows what it should; without a folder, `no_repro` says why.
+    `tries` counts the verified results, including that of the failing step; `runs` counts those that were run against
+    the original, which excludes results refused by the checker. `rest` is whether the other sites pass without the
+    guilty ones. `remark` explains why no guilty site was found, or not all of them. `reproduced` is whether the script
+    in `folder` shows the failure; without a folder, `no_repro` gives the reason.
     """
 
     recipe: str
@@ -78,7 +78,7 @@ class Blame:
 
     @property
     def exit_code(self) -> int:
-        """0 when no step failed, 1 when a verdict is negative, 3 when a pass broke."""
+        """The exit code: 0 if no step failed, 1 for a negative verdict, 3 if a pass broke."""
         return 0 if self.step is None else self.step.exit_code or 1
 
     def to_json(self) -> dict[str, Any]:
@@ -111,10 +111,10 @@ def bisect(
     observer: Observer | None = None,
     contained: bool = True,
 ) -> Blame:
-    """Run a recipe up to the first step that fails, find the guilty among its sites, and write a repro to `output`.
+    """Run a recipe up to the first failing step, find its guilty sites, and write a repro to `output`.
 
-    Every step is verified, and a failing one ends the run, whatever the recipe says. Raises a `SurgeryError` for bad
-    input. That a step fails is no exception: look at `Blame.step`.
+    Every step is verified, and a failing one ends the run, regardless of the recipe. Raises a `SurgeryError` for bad
+    input. A failing step raises no error: check `Blame.step`.
     """
     from surgery import recipe as recipes
 
@@ -140,7 +140,7 @@ def bisect(
 
 
 class _Inquiry:
-    """The questions asked about the step that ended a pipeline."""
+    """The examination of the step that ended a pipeline."""
 
     def __init__(self, pipeline: Pipeline, recipe: str) -> None:
         self.pipeline = pipeline
@@ -160,7 +160,7 @@ class _Inquiry:
         return self.blame
 
     def _search(self, failed: Candidate) -> Candidate:
-        """Find the guilty sites; return the run of a guilty one alone, or else of as little as is known to fail."""
+        """Find the guilty sites; return the run of the first one alone, or else the smallest run known to fail."""
         search = self.pipeline.search(failed)
         rest, remark = False, ""
         try:
@@ -181,7 +181,7 @@ class _Inquiry:
     def _alone(
         search: Search[Candidate], one: Guilty[Candidate], guilty: list[GuiltySite], index: int
     ) -> Candidate | None:
-        """Run a guilty site alone, with those that it needs."""
+        """Run a guilty site with only the sites that it needs."""
         try:
             needs, trial = search.accomplices(one, [other.site.number for other in search.found[:index]])
         except SearchLimit:
@@ -190,7 +190,7 @@ class _Inquiry:
         return trial
 
     def _reproduce(self, shown: Candidate, folder: Path) -> None:
-        """Cut out a small model and write it."""
+        """Extract a small model and write it."""
         step = shown.step
         self.pipeline.journal.stage(step.name, "repro")
         try:
@@ -226,6 +226,6 @@ class _Inquiry:
 
 
 def _counts(attempts: Iterable[Candidate]) -> dict[str, Any]:
-    """Count what was judged, and what was run."""
+    """Count the verified results and the runs."""
     judged = [attempt for attempt in attempts if attempt.changed]
     return {"tries": len(judged), "runs": sum(1 for attempt in judged if attempt.verdict is not None)}

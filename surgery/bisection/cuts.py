@@ -1,4 +1,4 @@
-"""Cuts through two versions of a model, around the nodes in which they differ."""
+"""Cuts of two versions of a model around the nodes in which they differ."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     import onnx
 
 MOST_NODES = 10
-"""A cut is not made to grow beyond this many nodes."""
+"""Maximum number of nodes to which a cut is grown."""
 
 _PLAIN_IR = 10
-"""The IR version of a cut is at most this, which every runtime of the last years reads."""
+"""The maximum IR version of a cut, which every recent runtime reads."""
 
 _KINDS = "fiubU"
 
 
 @dataclass(frozen=True)
 class Cut:
-    """The same place in two models: from the values of `feed` to `output`, the one output of both."""
+    """The same part of two models: from the values in `feed` to `output`, the only output of both."""
 
     original: onnx.ModelProto
     changed: onnx.ModelProto
@@ -42,7 +42,7 @@ class Cut:
 
 
 def count_nodes(model: onnx.ModelProto) -> int:
-    """Count the nodes of a model, those of subgraphs and functions included."""
+    """Count the nodes of a model, including those of subgraphs and functions."""
     return sum(operators(model).values())
 
 
@@ -63,21 +63,21 @@ class Cutter:
         self._record = record
 
     def outputs(self) -> list[str]:
-        """List the values that are known to differ, those next to the change first."""
+        """List the outputs of changed nodes that exist in both models, those next to the change first."""
         after = self._lineage.after
         found = [name for number in sorted(self._lineage.changed) for name in after.makes(number)]
         return [name for name in found if name in self._lineage.common]
 
     def prepare(self, outputs: Sequence[str]) -> None:
-        """Record in one run what the smallest cuts to some values take."""
+        """Record in one run the inputs of the smallest cuts to these values."""
         self._fetch({name for output in outputs for name in self._entering(output, frozenset())})
 
     def smallest(self, output: str) -> Cut | None:
-        """Cut from the nearest values that both models have; None when some of them cannot be given from outside."""
+        """Cut from the nearest values that both models have; None if some of them cannot be fed as inputs."""
         return self._cut(output, frozenset())
 
     def larger(self, output: str) -> Iterator[Cut]:
-        """Make cuts with ever more nodes, further down first and then further up, as long as they are small."""
+        """Yield ever larger cuts, extended downstream first and then upstream, as long as they are small."""
         for more in (self._further_down, self._further_up):
             for end, inside in more(output):
                 found = self._cut(end, inside)
@@ -108,7 +108,7 @@ class Cutter:
             yield output, inside
 
     def _entering(self, output: str, inside: frozenset[str]) -> set[str]:
-        """Name the values that enter the cut to an output from outside, constants not counted."""
+        """Return the names of the values that enter the cut to an output from outside, without constants."""
         before, after = self._lineage.before, self._lineage.after
         stop = self._trusted - inside - {output}
         return {
@@ -141,7 +141,7 @@ class Cutter:
 
 
 def _as_array(value: Any) -> Any:
-    """Give a number of numpy's the form of an array without dims."""
+    """Return a numpy scalar as an array without dims."""
     return np.asarray(value) if isinstance(value, np.generic) else value
 
 
@@ -150,14 +150,14 @@ def _is_constant(flow: Flow, name: str) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value is a tensor that numpy can keep in a file and hand over."""
+    """Return whether a value is a tensor that numpy can save to a file and load."""
     if not isinstance(value, np.ndarray):
         return False
     return value.dtype.isbuiltin == 1 and (value.dtype.kind in _KINDS or value.dtype.kind == "O")
 
 
 def _with_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Copy a model, with initializers in place of the Constant nodes of its main graph."""
+    """Copy a model, with the Constant nodes of its main graph replaced by initializers."""
     import onnx
 
     result = deepcopy(model)
@@ -172,13 +172,13 @@ def _with_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
     copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
     del result.graph.node[:]
     result.graph.node.extend(copies)
-    # From here on, an initializer need not be listed among the inputs.
+    # From IR version 4 on, an initializer need not be listed among the inputs.
     result.ir_version = max(4, min(result.ir_version, _PLAIN_IR))
     return result
 
 
 def _stripped(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Leave out the declared types, in place: they speak of dims that the cut does not have."""
+    """Remove the declared types in place, because they refer to dims that the cut does not have."""
     del model.graph.value_info[:]
     for index, output in enumerate(model.graph.output):
         model.graph.output[index].CopyFrom(describe(output.name, None))

@@ -1,4 +1,4 @@
-"""The folder of a repro: two models, inputs, outputs, a script, a text and a report."""
+"""The folder of a repro: two models, inputs, outputs, a script, a README and a report."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _ENDINGS = {
 
 
 def check_folder(folder: Path, *, force: bool = False) -> None:
-    """Raise OutputError unless a repro can be written to a folder; with `force` to one that holds something too."""
+    """Raise OutputError unless a repro can be written to a folder, which must be empty unless `force` is set."""
     if folder.exists() and not folder.is_dir():
         raise OutputError("this is not a folder", where=str(folder), todo="name a folder to write")
     if not folder.parent.is_dir():
@@ -76,9 +76,9 @@ def clear(folder: Path) -> None:
 
 
 def write(repro: Repro, folder: Path, *, title: str = "", report: Mapping[str, Any] | None = None) -> bool:
-    """Write a repro, and return whether its script shows the difference when it is run.
+    """Write a repro, and return whether running its script shows the difference.
 
-    `title` begins the text, `report` is added to the JSON. Files of an older repro in the folder are replaced.
+    `title` is the first line of the README, `report` is added to the JSON. Files of an older repro are replaced.
     """
     folder.mkdir(exist_ok=True)
     clear(folder)
@@ -108,14 +108,14 @@ def write(repro: Repro, folder: Path, *, title: str = "", report: Mapping[str, A
 
 
 def _declared(model: onnx.ModelProto, value: Any) -> onnx.ModelProto:
-    """Declare the type of the output, which the checker asks for."""
+    """Declare the type of the output, which the checker requires."""
     result = deepcopy(model)
     result.graph.output[0].CopyFrom(describe(result.graph.output[0].name, value))
     return result
 
 
 def _write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Write a .npz. Unlike `numpy.savez` this takes any name, and the same arrays make the same bytes."""
+    """Write a .npz file. Unlike `numpy.savez`, this accepts any name, and equal arrays give equal bytes."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, value in arrays.items():
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
@@ -123,7 +123,7 @@ def _write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 
 
 def _storable(value: Any) -> Any:
-    """Give text a type of fixed width, for objects would have to be pickled."""
+    """Convert strings to a fixed-width type, because objects would have to be pickled."""
     return value.astype(str) if value.dtype.kind == "O" else value
 
 
@@ -138,7 +138,7 @@ def _script(repro: Repro) -> str:
 
 
 def _comparison(repro: Repro) -> str:
-    """Write the assertion that fails, the mildest one that does."""
+    """Return the source of the weakest assertion that fails."""
     expected = repro.shown.expected[repro.cut.output]
     actual = expected if repro.shown.actual is None else repro.shown.actual[repro.cut.output]
     if expected.dtype == actual.dtype and expected.dtype.kind == "f" and repro.promise is not Parity.EXACT:
@@ -149,7 +149,7 @@ def _comparison(repro: Repro) -> str:
             return f"np.testing.assert_allclose(actual, expected, rtol={rtol}, atol={atol})"
     same = expected.shape == actual.shape and expected.dtype == actual.dtype and _equal(expected, actual)
     if same and repro.shown.kind == "values":
-        # Such as 0.0 and -0.0, which are equal as numbers.
+        # For example 0.0 and -0.0, which are equal as numbers.
         return 'assert actual.tobytes() == expected.tobytes(), "the bits differ"'
     return "np.testing.assert_array_equal(actual, expected, strict=True)"
 
@@ -159,7 +159,7 @@ def _equal(expected: Any, actual: Any) -> bool:
 
 
 def _reproduces(repro: Repro, script: Path) -> bool:
-    """Run the script in a worker: it has to end as it says."""
+    """Run the script in a worker, and return whether it ends as described."""
     kind = repro.shown.kind
     with Worker(timeout=repro.timeout, preload=("onnxruntime",)) as worker:
         try:

@@ -8,6 +8,6 @@ from surgery.workers import stage
 
 
 def run(path: str) -> None:
-    """Run a script as if by the interpreter; what it raises is raised."""
+    """Run a script as the interpreter would; its errors are raised."""
     stage("the script of the repro")
     runpy.run_path(path)

@@ -1,4 +1,4 @@
-"""Runs of two models on the same inputs, to see whether they differ, and how."""
+"""Runs of two models on the same inputs, to find whether and how they differ."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ if TYPE_CHECKING:
     import onnx
 
 Kind = Literal["values", "refused", "crash", "hang"]
-"""The changed model has other outputs; the runtime refuses it or what it is fed; the process dies; it goes on forever.
-"""
+"""Other outputs; the runtime refuses the changed model or its inputs; the process crashes; the run does not end."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A difference. `actual` is None when the changed model gives no outputs."""
+    """A difference. `actual` is None if the changed model produces no outputs."""
 
     kind: Kind
     message: str
@@ -30,12 +29,12 @@ class Shown:
     actual: Mapping[str, Any] | None = None
 
     def is_like(self, other: Shown) -> bool:
-        """Return whether another difference is of the same nature, but for numbers and names."""
+        """Return whether another difference is of the same kind, except for numbers and names."""
         return self.kind == other.kind and (self.kind == "values" or _gist(self.message) == _gist(other.message))
 
 
 class Prober:
-    """Runs pairs of models in a worker. `timeout` is in seconds for a run, `memory` in bytes."""
+    """Runs pairs of models in a worker. `timeout` is in seconds per run, `memory` in bytes."""
 
     def __init__(
         self, rules: ComparisonRules, timeout: float, memory: int | None, weights: int, setup: SessionSetup
@@ -44,7 +43,7 @@ class Prober:
         self._engine = Engine("onnxruntime", timeout, memory, weights, setup)
 
     def show(self, original: onnx.ModelProto, changed: onnx.ModelProto, feed: Mapping[str, Any]) -> Shown | None:
-        """Run both and tell the difference; None when there is none, or the original does not run either."""
+        """Run both models and return the difference; None if there is none, or the original does not run either."""
         mine = self._run(original, feed)
         if mine.failure is not None or isinstance(mine.runs[0], str):
             return None

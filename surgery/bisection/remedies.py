@@ -1,8 +1,7 @@
-"""Changes of the recipe that make a pass fire at more places, each of them tested.
+"""Changes of the recipe that make a pass fire at more places, each of them tried.
 
-A pass sees the model as the exporter and the earlier steps left it. Each change is made to the recipe, the steps are
-run again up to the pass, and the places where it then fires are compared by their original nodes.
-Nothing is verified.
+A pass sees the model as the exporter and the earlier steps left it. For each change, the steps of the changed recipe
+are run up to the pass, and the places where it fires are compared by their original nodes. Nothing is verified.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ if TYPE_CHECKING:
     from surgery.graph.entries import Entry
 
 _NEIGHBOURHOOD = 3
-"""How many nodes away from a place a node counts that an earlier step made."""
+"""Maximum distance, in edges, between a place and nodes of earlier steps that are reported."""
 
 _OPSETS = (20, 21, 24)
-"""The opsets that are tried, until one helps everywhere: those that brought operators which passes fuse to."""
+"""The opsets to try, until one helps everywhere: those that introduced operators which passes fuse to."""
 
 _FIRST = ("fold-constants", "infer-shapes")
 _FOR = {"Einsum": "replace-einsum", "Dropout": "drop-dropout", "Identity": "drop-identity"}
-"""The pass that is tried first where a model has an operator that hides what other passes look for."""
+"""For operators that hide patterns from other passes, the pass to run first."""
 
 _TARGET = "ort-cpu"
 _SIZE = 8
-"""The size that is tried for a dynamic dim for which the recipe has none."""
+"""The size to try for a dynamic dim without a size in the recipe."""
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _TRACE = "pkg.torch.onnx.stack_trace"
@@ -46,7 +45,7 @@ _TRACE = "pkg.torch.onnx.stack_trace"
 
 @dataclass(frozen=True)
 class Remedy:
-    """A change of the recipe, and how many of the places the pass fires at with it."""
+    """A change of the recipe, and the number of places at which the pass fires with it."""
 
     change: str
     places: int
@@ -54,10 +53,11 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Left:
-    """Places that the pass leaves for one reason.
+    """Places that the pass leaves unchanged for one reason.
 
-    `places` are nodes as the pass finds them, `origins` the nodes of the original that the first of them stands for,
-    `passes` the earlier steps that made nodes around it, and `exported` where the exporter took them from.
+    `places` are nodes as the pass finds them, `origins` the nodes of the original that the first of them comes from,
+    `passes` the earlier steps that created nodes around it, and `exported` the location in the source of the exported
+    model.
     """
 
     reason: str
@@ -70,7 +70,7 @@ class Left:
 
 @dataclass(frozen=True)
 class Remedies:
-    """The places that a pass leaves, by reason, and the changes that were tried in vain for all of them."""
+    """The places that a pass leaves unchanged, by reason, and the changes that helped at none of them."""
 
     left: tuple[Left, ...]
     in_vain: tuple[str, ...]
@@ -82,7 +82,7 @@ class Remedies:
 
 @dataclass(frozen=True)
 class _Trial:
-    """The places at which a pass fires and those that it leaves, with a recipe: original nodes for each."""
+    """The result of a pass with one recipe: the original nodes at which it fires, and the explanation of the others."""
 
     fired: frozenset[str]
     why: Why
@@ -91,7 +91,7 @@ class _Trial:
 
 @dataclass(frozen=True)
 class _Change:
-    """A change of a recipe in words. Where one of its `kind` helps everywhere, no other of that kind is tried."""
+    """A changed recipe with its description. If one of a `kind` helps everywhere, no other of that kind is tried."""
 
     words: str
     recipe: Recipe
@@ -99,9 +99,9 @@ class _Change:
 
 
 def remedies(stored: storage.StoredModel, recipe: Recipe, name: str, options: Mapping[str, Any]) -> Remedies:
-    """Try what makes the pass `name` fire where it does not in a recipe; `options` come on top of those of its step.
+    """Find changes that make the pass `name` fire at more places; `options` are added to those of its step.
 
-    Raises as `run_until` does for the recipe itself; a change with which the recipe fails is one in vain.
+    Raises the errors of `run_until` for the recipe itself; a change that makes the recipe fail counts as no help.
     """
     base = _trial(stored, recipe, name, options)
     around = _Surroundings(base.proto)
@@ -135,7 +135,7 @@ def remedies(stored: storage.StoredModel, recipe: Recipe, name: str, options: Ma
 
 
 def _fired(stored: storage.StoredModel, change: _Change, name: str, options: Mapping[str, Any]) -> frozenset[str]:
-    """Return the original nodes at which the pass fires with a change; none where the recipe fails with it."""
+    """Return the original nodes at which the pass fires with a change; empty if the recipe fails with it."""
     try:
         return _trial(stored, change.recipe, name, options).fired
     except SurgeryError:
@@ -143,7 +143,7 @@ def _fired(stored: storage.StoredModel, change: _Change, name: str, options: Map
 
 
 def _helped(fired: frozenset[str], groups: Mapping[str, list[str]], around: _Surroundings) -> Iterator[tuple[str, int]]:
-    """Yield the reasons that are gone at some places, with the number of these."""
+    """Yield the reasons that no longer apply at some places, with the number of these places."""
     for reason, places in groups.items():
         number = sum(not fired.isdisjoint(around.origins([place])) for place in places)
         if number:
@@ -160,7 +160,7 @@ def _trial(stored: storage.StoredModel, recipe: Recipe, name: str, options: Mapp
 
 
 def _left(why: Why) -> dict[str, list[str]]:
-    """List the places that a pass leaves by the reason."""
+    """Return the places that a pass leaves unchanged, by reason."""
     found: dict[str, list[str]] = defaultdict(list)
     for miss in why.near_misses:
         if not miss.anchor:
@@ -176,7 +176,7 @@ def _left(why: Why) -> dict[str, list[str]]:
 
 
 class _Surroundings:
-    """The nodes of a model by their labels, what they stand for, and what is around them."""
+    """The nodes of a model by label, with their origins and neighbours."""
 
     def __init__(self, proto: onnx.ModelProto) -> None:
         self._entries: dict[str, Entry] = {}
@@ -194,7 +194,7 @@ class _Surroundings:
             makers.update({(entry.scope, value): entry.name for value in entry.outputs if value})
 
     def origins(self, labels: list[str]) -> set[str]:
-        """Return the original nodes that nodes stand for: themselves, where no pass touched them."""
+        """Return the original nodes of nodes: the nodes themselves if no pass touched them."""
         found = set()
         for label in labels:
             entry = self._entries.get(label)
@@ -203,7 +203,7 @@ class _Surroundings:
         return found
 
     def passes(self, label: str) -> tuple[str, ...]:
-        """Return the passes that made nodes close to one, in at most a few steps along its edges."""
+        """Return the passes that created nodes near a node, within a few edges."""
         near, edge = {label}, {label}
         for _ in range(_NEIGHBOURHOOD):
             edge = {other for one in edge for other in self._around[one]} - near
@@ -212,7 +212,7 @@ class _Surroundings:
         return tuple(dict.fromkeys(name for one in known if one is not None for name in one.passes))
 
     def exported(self, label: str) -> str:
-        """Return what the exporter noted of a node: its module, and the line of Python that made it."""
+        """Return the information of the exporter about a node: the line of Python that created it, and its module."""
         entry = self._entries.get(label)
         noted = {} if entry is None or entry.node is None else {p.key: p.value for p in entry.node.metadata_props}
         module = _innermost(noted[_SCOPES]) if _SCOPES in noted else ""
@@ -221,7 +221,7 @@ class _Surroundings:
 
 
 def _innermost(scopes: str) -> str:
-    """Return the name of the module in a list of scopes, whose last item is the node; text of another form as it is."""
+    """Return the module in a list of scopes whose last item is the node; text of another form is returned unchanged."""
     try:
         listed = literal_eval(scopes)
     except (ValueError, SyntaxError):
@@ -230,7 +230,7 @@ def _innermost(scopes: str) -> str:
 
 
 def _changes(stored: storage.StoredModel, recipe: Recipe, name: str, made: set[str]) -> Iterator[_Change]:
-    """Yield what to try; `made` are the earlier passes that had a hand in the places."""
+    """Yield the changes to try; `made` are the earlier passes that created nodes near the places."""
     before = _before(recipe, name)
     for step in {step.name: step for step in reversed(before) if step.name in made}.values():
         yield _Change(f"'{name}' before '{step.name}' ({step.where})", _without(recipe, name, step.name))
@@ -252,7 +252,7 @@ def _changes(stored: storage.StoredModel, recipe: Recipe, name: str, made: set[s
 
 
 def _before(recipe: Recipe, name: str) -> list[PassStep]:
-    """List the steps up to the first one of the pass."""
+    """List the steps before the first one of the pass."""
     found = []
     for step in pass_steps(recipe.steps):
         if step.name == name:
@@ -266,14 +266,14 @@ def _first(recipe: Recipe, name: str, **options: Any) -> Recipe:
 
 
 def _dims(stored: storage.StoredModel, recipe: Recipe) -> dict[str, int]:
-    """Return a size for each dynamic dim of the inputs that has a name."""
+    """Return a size for each named dynamic dim of the inputs."""
     names = [dim.dim_param for port in stored.proto.graph.input for dim in port.type.tensor_type.shape.dim]
     sizes = recipe.inputs.dims
     return {name: sizes[name][0] if name in sizes else _SIZE for name in dict.fromkeys(names) if name.isidentifier()}
 
 
 def _without(recipe: Recipe, name: str, left_out: str) -> Recipe:
-    """Return the recipe without the steps of a pass that run before the first one of `name`."""
+    """Return the recipe without the steps of the pass `left_out` that run before the first step of `name`."""
     reached = False
 
     def kept(step: PassStep) -> PassStep | None:

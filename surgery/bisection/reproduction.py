@@ -1,4 +1,4 @@
-"""Find a cut of two versions of a model that shows the error of the second."""
+"""Find a cut of two versions of a model that reproduces the error of the second."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 
 _MOST_PLACES = 256
 _MOST_AT_ONCE = 16
-"""Places whose values are recorded in one run: they are held in memory."""
+"""Maximum number of places whose values are recorded in one run, since they are held in memory."""
 
 _MOST_GROWN = 4
 _INLINE = 512 << 20
-"""Bytes of weights up to which a cut is taken into memory, and shrunk."""
+"""Maximum size of weights, in bytes, of a cut that is loaded into memory and shrunk."""
 
 _TIMEOUT = 30.0
-"""Seconds granted to a few nodes."""
+"""Time limit for a run of a cut, in seconds."""
 
 
 class NoRepro(Exception):  # noqa: N818 - an answer, not an error of its own
-    """No cut shows the difference; the text says why."""
+    """No cut shows the difference; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Repro:
-    """A cut and what it shows. `weights` hold what the models refer to; `setup` is what sessions were made with.
+    """A cut and the difference that it shows. `weights` are those of the models; `setup` is the setup of the sessions.
 
-    `timeout` is how many seconds a run was given.
+    `timeout` is the time limit of a run, in seconds.
     """
 
     cut: Cut
@@ -56,7 +56,7 @@ class Repro:
 
     @property
     def nodes(self) -> tuple[int, int]:
-        """The numbers of nodes of both cuts."""
+        """The number of nodes of each model of the cut."""
         return count_nodes(self.cut.original), count_nodes(self.cut.changed)
 
 
@@ -69,9 +69,9 @@ def make(
     promise: Parity = Parity.CLOSE,
     spec: VerifySpec | None = None,
 ) -> Repro:
-    """Find a small cut in which the changed model goes wrong on inputs that were used to verify it.
+    """Find a small cut in which the changed model is wrong on the inputs used to verify it.
 
-    Raises `NoRepro` when there is none.
+    Raises `NoRepro` if there is none.
     """
     spec = spec or VerifySpec()
     if verifier.engine != "onnxruntime":
@@ -113,7 +113,7 @@ class _Search:
         return Repro(cut, shown, self.weights, self.rules.promise, timeout, self.spec.setup)
 
     def _failing(self, feeds: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], Shown]:
-        """Find the smallest inputs on which the whole changed model goes wrong."""
+        """Return the smallest inputs on which the whole changed model is wrong, with the difference."""
         with closing(self._prober(self.spec.timeout)) as prober:
             for feed in sorted(feeds, key=_extent):
                 shown = prober.show(self.original, self.changed, feed)
@@ -122,14 +122,14 @@ class _Search:
         raise NoRepro("the difference does not appear when both are run again")
 
     def _place(self, feed: Mapping[str, Any], whole: Shown, prober: Prober) -> tuple[Cut, Shown]:
-        """Find the smallest cut that goes wrong as the whole model does."""
+        """Return the smallest cut that fails like the whole model."""
         cutter = Cutter(self.original, self.changed, feed, lambda model, names: self._record(model, feed, names))
         best: tuple[Cut, Shown] | None = None
         for cut in _cuts(cutter):
             if best is not None and cut.size >= best[0].size:
                 continue
             shown = _show(prober)(cut)
-            # What only the cut is refused for, or dies of, may be the fault of the cut.
+            # If only the cut is refused or crashes, the cut itself may be at fault.
             if shown is not None and (shown.kind in ("values", whole.kind)):
                 best = cut, shown
                 if cut.size <= MOST_NODES:
@@ -171,7 +171,7 @@ def _show(prober: Prober) -> Callable[[Cut], Shown | None]:
 
 
 def _extent(feed: Mapping[str, Any]) -> int:
-    """Count the elements of inputs, sequences taken together."""
+    """Count the elements of inputs; those of a sequence are added up."""
     return sum(
         item.size
         for value in feed.values()

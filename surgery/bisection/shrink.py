@@ -1,4 +1,4 @@
-"""A smaller cut that still shows the difference: shorter dims, the same in all weights and inputs."""
+"""Shrink a cut so that it still shows the difference: shorter dims, consistently in all weights and inputs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     import onnx
 
 _SHORTEST = 2
-"""Shorter dims would broadcast, and hide what they are about."""
+"""The minimum size of a dim; dims of size 1 would broadcast and could hide the difference."""
 
 
 def shrink(cut: Cut, shown: Shown, show: Callable[[Cut], Shown | None]) -> tuple[Cut, Shown]:
-    """Cut each extent down to the least power of two with which the difference stays, the greatest extents first.
+    """Reduce each extent to the smallest power of two that keeps the difference, largest extents first.
 
-    All dims of one extent are cut down together, and so are integer constants of that value, which are shapes most of
-    the time. Whether that was right is seen by the original, which must still run.
+    All dims of one extent are reduced together, and so are integer constants of that value, which are usually shapes.
+    The original must still run, which shows whether that was correct.
     """
     for extent in sorted(_extents(cut), reverse=True):
         size = _SHORTEST
