@@ -1,8 +1,9 @@
 """The pieces of a model: their nodes, inputs and outputs, each as a separate model.
 
-A cut is a set of tensors of the main graph. What the tensors of the first cut are computed by is the first piece, what
-those of the second are computed by besides is the second, and what is left of the way to the outputs is the last. So
-no piece ever needs a later one, whichever tensors are named, and whatever else crosses a cut is handed on by its name.
+A cut is a set of tensors of the main graph. The nodes that compute the tensors of the first cut are the first piece,
+the additional nodes that compute those of the second cut are the second piece, and the remaining nodes needed for the
+outputs are the last. So no piece ever needs a later one, whichever tensors are named, and any other tensor that crosses
+a cut is passed on by its name.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Types = Callable[[str], "onnx.ValueInfoProto"]
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a model, without weights. `inputs` are those that have no default; `defaults` may be given."""
+    """A part of a model, without weights. `inputs` are those without a default; `defaults` are optional inputs."""
 
     proto: onnx.ModelProto
     inputs: tuple[str, ...]
@@ -35,13 +36,13 @@ class Piece:
 
 
 class Source:
-    """A model that is to be cut."""
+    """A model to be cut."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.model = model
         self.flow = Flow(model.graph)
         nodes = self.flow.nodes
-        # A constant is not handed from piece to piece: each that reads it has it.
+        # Constants are not passed from piece to piece: each piece that reads one contains it.
         self.constants = {number for number, node in enumerate(nodes) if node.op_type == "Constant" and not node.domain}
         self.fixed = {name for number in self.constants for name in self.flow.makes(number)} | self.flow.constants
         ports = dict.fromkeys(self.flow.inputs)
@@ -49,11 +50,11 @@ class Source:
         self.defaults = [name for name in ports if name in self.flow.constants]
 
     def made(self, numbers: Iterable[int]) -> list[str]:
-        """List the values that nodes make, in their order."""
+        """List the outputs of nodes, in order."""
         return [name for number in sorted(numbers) for name in self.flow.makes(number)]
 
     def groups(self, cuts: Iterable[Cut]) -> list[set[int]]:
-        """Return which nodes, by number, go into which piece; cuts are ordered by what is above them."""
+        """Return the node numbers of each piece; cuts are ordered by the number of nodes upstream."""
         flow, taken, found = self.flow, set(self.constants), []
         above = sorted((flow.above(cut) for cut in cuts), key=len)
         for numbers in (*above, flow.above(flow.outputs)):
@@ -64,7 +65,7 @@ class Source:
 
 
 def pieces(source: Source, cuts: Sequence[Cut], types: Types) -> list[Piece]:
-    """Cut a model; there is one piece when the cuts divide nothing."""
+    """Cut a model into pieces; there is only one piece if the cuts do not divide it."""
     groups = source.groups(cuts)
     if not groups:
         return []
@@ -76,7 +77,7 @@ def pieces(source: Source, cuts: Sequence[Cut], types: Types) -> list[Piece]:
         made, last = source.made(group), group is groups[-1]
         inner = set(made)
         elsewhere = asked.union(*(names for index, names in enumerate(reads) if index != place))
-        # What is an output of the model as is, an input or a constant, is one of the last piece.
+        # A model output that is an input or a constant becomes an output of the last piece.
         of_model = [name for name in outputs if name in inner or (last and name not in source.flow.producers)]
         of_model += [name for name in outputs if last and name in source.fixed and name not in of_model]
         crossing = [name for name in made if name in elsewhere and name not in outputs]
@@ -86,14 +87,14 @@ def pieces(source: Source, cuts: Sequence[Cut], types: Types) -> list[Piece]:
 
 
 class _Assembly:
-    """Puts a piece together from the messages of the model."""
+    """Assembles a piece from the messages of the model."""
 
     def __init__(self, source: Source, types: Types) -> None:
         self.source = source
         self._types = types
 
     def piece(self, group: set[int], wanted: set[str], outputs: Sequence[str]) -> Piece:
-        """Make the piece of these nodes; `wanted` are the values that it takes from outside or has as constants."""
+        """Return the piece of these nodes; `wanted` are the values that it reads from outside or has as constants."""
         source, flow = self.source, self.source.flow
         constants = {flow.producers[name] for name in wanted if flow.producers.get(name) in source.constants}
         crossing = [name for name in flow.producers if name in wanted and name not in source.fixed]
@@ -106,7 +107,7 @@ class _Assembly:
         return Piece(proto, tuple(inputs), tuple(outputs), tuple(defaults))
 
     def _shell(self) -> onnx.ModelProto:
-        """Copy all of the model but its nodes, tensors and functions; training is not for a piece."""
+        """Copy the model without its nodes, tensors, functions and training information."""
         import onnx
 
         proto = onnx.ModelProto()
@@ -114,7 +115,7 @@ class _Assembly:
             if field.name == "opset_import":
                 proto.opset_import.extend(content)
             elif field.name == "metadata_props":
-                # A statement of provenance is about the whole.
+                # A provenance statement applies to the whole model.
                 proto.metadata_props.extend(entry for entry in content if entry.key != STATEMENT_KEY)
             elif field.name not in ("graph", "functions", "training_info"):
                 setattr(proto, field.name, content)
@@ -128,7 +129,7 @@ class _Assembly:
         wanted: set[str],
         ports: tuple[Sequence[str], Sequence[str], Sequence[str]],
     ) -> None:
-        """Add nodes with what belongs to them: constants, declarations, annotations."""
+        """Add nodes with their constants, declarations and annotations."""
         original, (inputs, defaults, outputs) = self.source.model.graph, ports
         declared = {value.name: value for value in (*original.input, *original.output)}
         taken, given = [*inputs, *defaults], set(self.source.flow.inputs)
@@ -147,7 +148,7 @@ class _Assembly:
 
 
 def together(model: onnx.ModelProto, parts: Sequence[Piece]) -> onnx.ModelProto:
-    """Put pieces together again, each value under its name; what several of them have is there once."""
+    """Merge pieces into one model, with unchanged value names; items in several pieces are included once."""
     whole = deepcopy(model)
     graph = whole.graph
     for field in ("node", "initializer", "sparse_initializer"):

@@ -1,4 +1,4 @@
-"""Where to cut: at given tensors, or where the parts are balanced and few bytes cross."""
+"""Choice of cuts: at given tensors, or such that the parts are balanced and few tensors cross."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from surgery.storage.globs import Globs, did_you_mean
 Balance = Literal["weights", "nodes"]
 
 _SLACK = 0.3
-"""How far a cut may lie from where it makes the parts equal, as a share of a part, for less to cross there."""
+"""Maximum distance of a cut from the balanced place, as a fraction of a part, to find a cheaper crossing."""
 
 _UNKNOWN = 64
-"""What a dim counts that is not known, when tensors are compared by size."""
+"""The size assumed for an unknown dim when tensors are compared by size."""
 
 
 def named_cuts(source: Source, at: Sequence[str | Sequence[str]]) -> list[Cut]:
-    """Find the cuts that a user names: each name or glob is a cut at every tensor that fits, a list is one cut."""
+    """Return the cuts that a user names: a name or glob is a cut at each matching tensor, a list is a single cut."""
     known = [name for name in source.made(range(len(source.flow.nodes))) if name not in source.fixed]
     cuts: list[Cut] = []
     for item in at:
@@ -33,7 +33,7 @@ def named_cuts(source: Source, at: Sequence[str | Sequence[str]]) -> list[Cut]:
 
 
 def _fitting(source: Source, text: str, known: Sequence[str]) -> list[str]:
-    """List the tensors that have a name or fit a glob; UsageError for none, with what is nearest."""
+    """List the tensors that match a name or glob; UsageError with a suggestion if there are none."""
     globs = Globs((text,))
     found = [text] if text in known else [name for name in known if globs.fit(name)]
     if found:
@@ -52,9 +52,9 @@ def _fitting(source: Source, text: str, known: Sequence[str]) -> list[str]:
 def balanced_cuts(
     source: Source, parts: int, balance: Balance, shapes: Mapping[str, Sequence[int | None]]
 ) -> list[Cut]:
-    """Find cuts that make parts of much the same size, each where the fewest and smallest tensors cross.
+    """Find cuts into parts of similar size, each at a place where the fewest and smallest tensors cross.
 
-    The size is that of the weights, or the number of nodes where there are none. `shapes` are the dims that are known.
+    The size is that of the weights, or the number of nodes if there are none. `shapes` are the known dims.
     """
     if parts < 2:
         raise UsageError(f"cannot split into {parts} parts", todo="use 2 or more")
@@ -77,7 +77,7 @@ def balanced_cuts(
 
 
 def _crossings(source: Source) -> list[tuple[str, ...]]:
-    """List, for the place after each node, the tensors that are made before it and read after it."""
+    """List, for the place after each node, the tensors that are produced before it and read after it."""
     flow = source.flow
     needed = flow.above(flow.outputs) - source.constants
     last = {name: max((n for n in numbers if n in needed), default=-1) for name, numbers in flow.readers.items()}
@@ -94,7 +94,7 @@ def _crossings(source: Source) -> list[tuple[str, ...]]:
 
 
 def _sizes(source: Source, balance: Balance) -> list[float]:
-    """Add up, node after node, the bytes of weights that are read for the first time, or the nodes."""
+    """Return the cumulative size after each node: bytes of weights read for the first time, or number of nodes."""
     flow, graph = source.flow, source.model.graph
     weight = {tensor.name: payload_bytes(tensor) for tensor in graph.initializer}
     weight |= {tensor.values.name: payload_bytes(tensor.values) for tensor in graph.sparse_initializer}
@@ -108,7 +108,7 @@ def _sizes(source: Source, balance: Balance) -> list[float]:
 
 
 def _burden(names: Sequence[str], shapes: Mapping[str, Sequence[int | None]]) -> tuple[int, int]:
-    """Return how many tensors cross and how large they are together, in elements."""
+    """Return the number of crossing tensors and their total number of elements."""
     return len(names), sum(
         math.prod(_UNKNOWN if dim is None else dim for dim in shapes.get(name, (_UNKNOWN,))) for name in names
     )

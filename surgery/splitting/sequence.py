@@ -1,4 +1,4 @@
-"""Verification of pieces: run in sequence, in separate sessions, they must give the results of the whole model."""
+"""Verification of pieces: run in sequence in separate sessions, they must give the results of the whole model."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def verify(model: onnx.ModelProto, parts: Sequence[Piece], inputs: InputsSpec, spec: VerifySpec) -> Verdict:
-    """Return whether pieces are valid models, and in sequence bit-identical to the whole.
+    """Verify that pieces are valid models and, in sequence, bit-identical to the whole model.
 
-    Where the whole shows nothing, or cannot run, the pieces put together are compared with it node by node.
+    If the outputs prove nothing or the whole model cannot run, the merged pieces are compared with it node by node.
     """
     data = [_bytes(part.proto) for part in parts]
     fault = _fault(_bytes(model), data, spec)
@@ -35,7 +35,7 @@ def verify(model: onnx.ModelProto, parts: Sequence[Piece], inputs: InputsSpec, s
 
 
 def _fault(original: bytes, parts: Sequence[bytes], spec: VerifySpec) -> str:
-    """Return what the checker finds in a piece and not in the original; empty for nothing."""
+    """Return the first finding of the checker in a piece that the original does not have; empty if there is none."""
     known: list[str] | None = None
     with closing(Checker(timeout=min(spec.timeout, CHECK_TIMEOUT), memory=spec.memory)) as checker:
         for number, part in enumerate(parts, start=1):
@@ -48,9 +48,10 @@ def _fault(original: bytes, parts: Sequence[bytes], spec: VerifySpec) -> str:
 
 
 class _InSequence(Verifier):
-    """Runs pieces where another verifier runs a changed model; what it is given is the pieces put together.
+    """A verifier that runs the pieces in sequence instead of a changed model.
 
-    That is looked into where outputs alone prove nothing.
+    The changed model that it receives consists of the merged pieces; it is examined only if outputs alone prove
+    nothing.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class _InSequence(Verifier):
 
 
 def _blame(outcome: Outcome, number: int) -> Outcome:
-    """Return which piece cannot be run; one that dies, dies as any model does."""
+    """Add the number of the piece that cannot be run to an outcome; a crash is returned unchanged."""
     if outcome.unsupported is not None:
         return replace(outcome, unsupported=f"piece {number}: {outcome.unsupported}")
     return outcome if outcome.crash is not None else replace(outcome, invalid=f"piece {number}: {outcome.invalid}")

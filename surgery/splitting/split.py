@@ -1,4 +1,4 @@
-"""Split a model into files that run in sequence, verified against the whole before anything is written."""
+"""Split a model into files that run in sequence, verified against the whole model before anything is written."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _UNVERIFIED_OK = "accept"
 
 @dataclass(frozen=True)
 class Part:
-    """One piece: its file, where each of its inputs comes from, what it gives, what is in it.
+    """One piece: its file, the sources of its inputs, its outputs, and its size.
 
-    `inputs` says for each input the number of the piece that makes it, from 1, or 0 for an input of the whole model.
-    `defaults` are inputs that have a value in the file, which a caller may replace.
+    `inputs` maps each input to the number of the piece that produces it, from 1, or to 0 for an input of the whole
+    model. `defaults` are inputs with a value in the file, which a caller may override.
     """
 
     file: str
@@ -49,7 +49,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Split:
-    """The pieces of a model in the order in which they run, and the verdict on them. `files` are those written."""
+    """The pieces of a model in execution order, and the verdict on them. `files` are the written files."""
 
     model: str
     inputs: tuple[str, ...]
@@ -61,7 +61,7 @@ class Split:
     protos: tuple[onnx.ModelProto, ...] = field(default=(), repr=False)
 
     def plan(self) -> dict[str, Any]:
-        """Return how the pieces connect: feed each what the model is given and what earlier ones made, by name."""
+        """Return how the pieces connect: each is fed by name with inputs of the model and outputs of earlier pieces."""
         return {
             "model": self.model,
             "inputs": list(self.inputs),
@@ -91,14 +91,15 @@ def split(
     inputs: InputsSpec | None = None,
     spec: VerifySpec | None = None,
 ) -> Split:
-    """Cut a model into pieces, run them in sequence, and write them into `folder` when they give what the whole gives.
+    """Cut a model into pieces, run them in sequence, and write them to `folder` if they match the whole model.
 
-    `at` names tensors of the main graph, or globs: each is a cut, and so is a list of them. `parts` asks for so many
-    pieces instead, of much the same size by `balance`, cut where little crosses. Each piece has the weights that it
-    reads; tensors keep their names, so that a piece is fed by name what the model is given and earlier pieces made.
-    A plan of that, `<model>.pieces.json`, is written next to the pieces. Without a folder nothing is written.
+    `at` has names or globs of tensors of the main graph: each is a cut, and so is a list of them. Alternatively,
+    `parts` is a number of pieces of similar size by `balance`, cut where little crosses. Each piece has the weights
+    that it reads. Tensors keep their names, so a piece is fed by name with inputs of the model and outputs of earlier
+    pieces. A plan of these connections, `<model>.pieces.json`, is written next to the pieces. Without a folder, nothing
+    is written.
 
-    Raises a `SurgeryError` for bad input. A negative verdict is no exception: look at `Split.ok`.
+    Raises a `SurgeryError` for bad input. A negative verdict raises no error: check `Split.ok`.
     """
     if bool(at) == (parts is not None):
         raise UsageError("a split needs either tensors to cut at or a number of parts", todo="pass one of them")
@@ -132,7 +133,7 @@ def split(
 
 
 def _described(stem: str, found: Sequence[Piece]) -> list[Part]:
-    """Name the files, and say which piece each input comes from."""
+    """Return the description of each piece, with its file name and the sources of its inputs."""
     digits = len(str(len(found)))
     makers = {name: number for number, piece in enumerate(found, start=1) for name in piece.outputs}
     described = []

@@ -1,4 +1,4 @@
-"""Types and shapes of tensors that cross a cut, to be declared as inputs and outputs of pieces."""
+"""Types and shapes of tensors that cross a cut, for the declarations of the inputs and outputs of pieces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Types:
-    """Types and dims of the values of a main graph, declared or inferred; no weight is read for them."""
+    """Declared or inferred types and dims of the values of a main graph; no weights are read."""
 
     def __init__(self, stored: storage.StoredModel) -> None:
         self._stored = stored
@@ -33,7 +33,7 @@ class Types:
         return {value.name: value for value in self._graph.values()}
 
     def __call__(self, name: str) -> onnx.ValueInfoProto:
-        """Declare a value. UsageError when its type is not known, and a model must say what it takes."""
+        """Return the declaration of a value. UsageError if its type is unknown, because inputs must be typed."""
         value = self._values[name]
         kind, dims = value.type, self._dims(value)
         if kind is None:
@@ -45,7 +45,7 @@ class Types:
         return ir.serde.serialize_value(declared)
 
     def shapes(self) -> dict[str, Sequence[int | None]]:
-        """Return the dims of all values whose rank is known; one that is no number is None."""
+        """Return the dims of all values of known rank; a dim that is not a number is None."""
         found: dict[str, Sequence[int | None]] = {}
         for name, value in self._values.items():
             dims = value.shape
@@ -54,7 +54,7 @@ class Types:
         return found
 
     def _dims(self, value: Value) -> tuple[Dim, ...] | None:
-        """Return the dims, without the symbols that inference made up: nothing else is called so."""
+        """Return the dims, without symbols made up by inference, which are used nowhere else."""
         facts, dims = self._graph.facts, value.shape
         if dims is None:
             return None

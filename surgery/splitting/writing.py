@@ -1,4 +1,4 @@
-"""Write pieces: first all complete under temporary names, then renamed into place, the list of pieces last."""
+"""Write pieces: first all of them under temporary names, then renamed into place, the list of pieces last."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 def plan_name(stem: str) -> str:
-    """Name the file that says how the pieces of a model connect."""
+    """Return the name of the file that describes how the pieces of a model connect."""
     return f"{stem}.pieces.json"
 
 
 def check_folder(
     folder: Path, stem: str, files: Sequence[str], weights: storage.Weights, *, force: bool = False
 ) -> None:
-    """Raise OutputError when pieces cannot be written there, before there is anything to write.
+    """Raise OutputError if pieces cannot be written to a folder; called before they exist.
 
-    The folder may be missing, its parent may not. Files that the input itself is in are never replaced.
+    The folder may be missing, but not its parent. Files that contain the input itself are never replaced.
     """
     if not os.path.lexists(folder):
         storage.check_target(folder)
@@ -51,7 +51,7 @@ def write(
 ) -> list[Path]:
     """Write models, their weights and the plan; return the files. Raises OutputError.
 
-    Whoever finds the plan finds all pieces of it: it goes first and comes last.
+    If the plan exists, all of its pieces exist: an old plan is removed first, and the new one is written last.
     """
     text = f"{json.dumps(plan, indent=2, ensure_ascii=False)}\n"
     if not os.path.lexists(folder):
@@ -74,14 +74,14 @@ def write(
 def _fill(
     folder: Path, models: Mapping[str, onnx.ModelProto], weights: storage.Weights, layout: storage.Layout
 ) -> list[str]:
-    """Save all models into a folder, and return the names of the files, those of weights after their model."""
+    """Save all models to a folder, and return the names of the files, each model followed by its weight file."""
     saved = (storage.save(model, folder / name, weights, layout=layout) for name, model in models.items())
     return [path.name for paths in saved for path in paths]
 
 
 @contextmanager
 def _passing(parent: Path, name: str) -> Iterator[Path]:
-    """Make a folder that is gone in the end, with all that was not moved out of it."""
+    """Create a temporary folder, which is removed at the end with all remaining content."""
     with ExitStack() as stack:
         with storage.output_errors(parent):
             folder = stack.enter_context(passing_folder(parent, name))
