@@ -1,7 +1,7 @@
-"""The line of code by which a pass skips a node without a reason.
+"""The line of code at which a pass skips a node without giving a reason.
 
-A graph pass gives a reason for refusals that may be of interest, and silently skips unrelated nodes. To explain these
-too, the run is traced, and the last decision about each node is recorded.
+A graph pass gives reasons for interesting refusals, and silently skips unrelated nodes. To explain these too, the run
+is traced, and the last decision about each node is recorded.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _MOST_LINES = 6
 _MOST_NODES = 2
 _LONG = 80
 _NEAR = 3
-"""A function that returns nothing so many lines after it got nothing itself hands on what another decided."""
+"""A function that returns nothing within this many lines after a call that did passes on the callee's decision."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A line of code that let a node be, and the values of what is in it, for one of the nodes."""
+    """A line of code that skips a node, and the values of its variables for one of the nodes."""
 
     where: str
     values: str
@@ -40,7 +40,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class _Return:
-    """A function returned nothing: by which decision, and to which frame at which line."""
+    """A function returned nothing: the decision, and the frame and line of the caller."""
 
     decision: Decision
     caller: FrameType | None
@@ -48,13 +48,13 @@ class _Return:
 
 
 def is_of(package: str, frame: FrameType) -> bool:
-    """Return whether code belongs to a package, that of a pass, rather than to the engine or a library."""
+    """Return whether code belongs to the package of a pass, rather than to the engine or a library."""
     module = str(frame.f_globals.get("__name__", ""))
     return module == package or module.startswith(f"{package}.")
 
 
 class Tracer:
-    """Follows the code of a pass, which is in `package`, from node to node."""
+    """Follows the code of a pass in `package` from node to node."""
 
     def __init__(self, package: str) -> None:
         self._package = package
@@ -68,7 +68,7 @@ class Tracer:
         self._returned: _Return | None = None
 
     def take(self, node: Node | None, home: FrameType | None) -> None:
-        """Note that the loop in the frame `home` goes on to a node, or ends with None."""
+        """Record that the loop in the frame `home` moves on to a node, or ends (None)."""
         if self._node is not None and self._home is not None and self._last:
             self.decisions[self._node] = self._decision(self._home)
         self._node, self._home, self._returned, self._last = node, home, None, 0
@@ -76,7 +76,7 @@ class Tracer:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Trace what runs in the block, unless a debugger does."""
+        """Trace the code in the block, unless a debugger is tracing."""
         if sys.gettrace() is not None:
             yield
             return
@@ -115,7 +115,7 @@ class Tracer:
         return self._decision_at(home, self._last)
 
     def _decision_at(self, frame: FrameType, line: int) -> Decision:
-        """Say what a line of code decides, by which values when it is the first time or the node that is asked for."""
+        """Return the decision of a line of code, with values from its first occurrence or from the requested node."""
         key = (frame.f_code.co_filename, line)
         if key not in self._seen or self._node == self.asked:
             place, text, values = deciding(frame, line)
@@ -124,13 +124,13 @@ class Tracer:
 
 
 def deciding(frame: FrameType, line: int) -> tuple[str, str, str]:
-    """Give the place of a line of code, the condition that it stands for, and the values in that."""
+    """Return the place of a line of code, the condition that it belongs to, and the values in the condition."""
     place, text = _condition(frame.f_code.co_filename, line)
     return place, text, ", ".join(_values(text, frame.f_locals))
 
 
 def _values(text: str, names: Mapping[str, Any]) -> Iterator[str]:
-    """Write the values of the names and attributes in a line of code, and the nodes at hand, calling nothing."""
+    """Format the values of names and attributes in a line of code, and of local nodes, without calling functions."""
     nodes = [name for name, value in names.items() if isinstance(value, Node)]
     for chain in dict.fromkeys([*_CHAIN.findall(_QUOTED.sub("", text)), *nodes[:_MOST_NODES]]):
         value = _look(chain.split("."), names)
@@ -145,7 +145,7 @@ def _values(text: str, names: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _look(chain: Sequence[str], names: Mapping[str, Any]) -> Any:
-    """Follow attributes, of objects of the engine alone: those of others may do anything."""
+    """Follow attributes of objects of the engine only; attributes of other objects may have side effects."""
     value = names.get(chain[0], _NO_VALUE)
     for part in chain[1:]:
         if not type(value).__module__.startswith("surgery."):
@@ -158,7 +158,7 @@ def _look(chain: Sequence[str], names: Mapping[str, Any]) -> Any:
 
 
 def _condition(file: str, line: int) -> tuple[str, str]:
-    """Show a line of code, whole, with its place; of a bare end of a branch, the condition above it."""
+    """Return the place and full text of a line of code; for a bare end of a branch, those of the condition above it."""
     text = linecache.getline(file, line)
     if _ENDS.match(text.strip()):
         line = next((above for above in _above(file, line)), line)
@@ -173,7 +173,7 @@ def _condition(file: str, line: int) -> tuple[str, str]:
 
 
 def _above(file: str, line: int) -> Iterator[int]:
-    """Yield the lines above that begin the blocks in which a line stands, the nearest first."""
+    """Yield the lines that begin the blocks containing a line, innermost first."""
     indent = _indent(linecache.getline(file, line))
     for above in range(line - 1, 0, -1):
         text = linecache.getline(file, above)

@@ -1,7 +1,7 @@
 """Why a pass fires or does not fire on a model: sites, near misses, refusals.
 
-The pass runs over the model. The remaining nodes are examined: places where its pattern matches but a guard refuses,
-and partial matches. Nothing is verified or kept.
+The pass runs on the model. Then the remaining nodes are examined for places where its pattern matches but a guard
+refuses, and for partial matches. Nothing is verified or kept.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 LIMIT = 10
 _MOST_LINES = 3
 _MOST_PLACES = 100
-"""Of refusals for one reason, that many places are listed."""
+"""Maximum number of places listed for one reason."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a pattern, and the node that stands for it, if one does; `fits` says whether it is as it should."""
+    """One line of a pattern, and the node that it is matched to, if any; `fits` is whether the node fits."""
 
     text: str
     node: str
@@ -51,7 +51,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Flaw:
-    """What is not as a line of a pattern wants it, at which node."""
+    """A mismatch between a line of a pattern and a node."""
 
     line: str
     kind: str
@@ -65,7 +65,7 @@ class Flaw:
 
 @dataclass(frozen=True)
 class Bound:
-    """What a name of a pattern stands for: the value, its type and dims, what it holds or where it comes from."""
+    """A bound name of a pattern: the value, its type and dims, and its content or source."""
 
     name: str
     value: str
@@ -77,10 +77,10 @@ class Bound:
 class NearMiss:
     """A place where a pass nearly fires.
 
-    Either the pattern (`pattern` counts from 1) fits but for `flaws`, the first of them being what the matcher meets
-    first; or it fits whole and `reason` says what was refused, `escapes` who else sees its inside, `where` which line
-    of code refused, `values` what is in that line, `unknown` what it asked for and is not known. `alike` has
-    the anchors of places like it.
+    Either the pattern (`pattern` counts from 1) fits except for `flaws`, in the order in which the matcher meets them;
+    or it fits completely, and `reason` is the reason of the refusal, `escapes` lists outside readers of inner values,
+    `where` is the line of code that refused, `values` has the values in that line, and `unknown` lists requested facts
+    that are unknown. `alike` has the anchors of similar places.
     """
 
     anchor: str
@@ -100,7 +100,7 @@ class NearMiss:
 
     @property
     def summary(self) -> str:
-        """Return in one line what is missing."""
+        """The missing part in one line."""
         if self.reason:
             values = [self.values] if self.values and not self.unknown else []
             detail = "; ".join([*self.escapes, *(f"not known: {what}" for what in self.unknown), *values])
@@ -115,7 +115,7 @@ class NearMiss:
 
 @dataclass(frozen=True)
 class Place:
-    """A node at which a pass refused, with the types of what it reads and makes."""
+    """A node at which a pass refused, with the types of its inputs and outputs."""
 
     anchor: str
     op: str
@@ -127,7 +127,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Refusals:
-    """The refusals for one reason; `places` lists the first of them."""
+    """The refusals for one reason; `places` lists the first ones."""
 
     reason: str
     where: str
@@ -137,9 +137,9 @@ class Refusals:
 
 @dataclass(frozen=True)
 class Silence:
-    """Nodes that a pass looked at and left without a word; `where` is the line of its code that decided so.
+    """Nodes that a pass visited and skipped without a reason; `where` is the deciding line of its code.
 
-    `values` has what was in that line for the first of them.
+    `values` has the values in that line for the first node.
     """
 
     where: str
@@ -153,8 +153,9 @@ class Why:
     """The explanation of one pass on one model.
 
     `kind` is "pattern", "graph", or the API that the pass is written in. `looked` has the operators that the pass
-    asked for, with the number of nodes; `absent` those that its patterns need and the model has not. `near_misses` may
-    be cut to the first of `near_misses_total`. `operators` has the counts before and after of those that changed.
+    requested, with the number of nodes; `absent` the operators that its patterns need and the model does not have.
+    `near_misses` may be truncated to the first of `near_misses_total`. `operators` has the changed operator counts,
+    before and after.
     """
 
     name: str
@@ -171,7 +172,7 @@ class Why:
     remark: str = ""
 
     def lines(self, most: int) -> list[str]:
-        """Say in a few lines what keeps the pass from having more sites, the nearest first."""
+        """Return a few lines that explain why the pass has no more sites, nearest misses first."""
         lines = [f"near miss {miss.summary}{_and(miss.alike)}" for miss in self.near_misses]
         lines += [f"refused {one.count} times: {one.reason}{_first(one)}" for one in self.refusals]
         if not lines and self.absent:
@@ -188,7 +189,7 @@ class Why:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Why:
-        """Read back what `to_json` gave."""
+        """Return the explanation from the result of `to_json`."""
         operators = data["operators"]
         made = _read(cls, {"name": data["pass"], **{key: item for key, item in data.items() if key != "pass"}})
         return replace(
@@ -220,7 +221,7 @@ T = TypeVar("T")
 
 
 def _read(kind: type[T], data: Mapping[str, Any], **parts: type[Any]) -> T:
-    """Make a dataclass of its fields as JSON; `parts` gives the classes of the items of some."""
+    """Create a dataclass from its fields as JSON; `parts` has the item classes of list fields."""
     fields: dict[str, Any] = {}
     for name, item in data.items():
         part = parts.get(name)
@@ -242,10 +243,10 @@ def explain(
     memory: int | None = None,
     target: Target = STANDARD,
 ) -> Why:
-    """Explain a pass on a model without weights; `weights` holds them. The model stays as it is.
+    """Explain a pass on a skeleton with its `weights`. The model is not changed.
 
-    `at` names one node (by its name, an output, or as the engine calls it) to be explained alone. A pass that is not
-    a standard one runs in a fork, bounded by `timeout` (seconds) and `memory` (bytes), unless `contained` is false.
+    `at` selects a single node, by its name, an output, or its label. A non-standard pass runs in a fork, limited by
+    `timeout` (seconds) and `memory` (bytes), unless `contained` is false.
     """
     bound = declared.bind(options or {})
     if declared.is_standard or not contained:
@@ -268,7 +269,7 @@ def explain(
 def why_so_few(
     step: PassStep, found: int, proto: onnx.ModelProto, weights: storage.Weights, target: Target = STANDARD
 ) -> Why | None:
-    """Explain why a step has `found` sites and no more; None where there is no reason to."""
+    """Explain why a step has only `found` sites; None if it is not expected to have more."""
     wanted = step.expect.sites if step.expect is not None else None
     if wanted is None or wanted.holds(found) or (found >= wanted.number and wanted.op != ">"):
         return None
@@ -278,7 +279,7 @@ def why_so_few(
 
 
 def explained(text: str, why: Why | None) -> str:
-    """Put the beginning of an explanation below a message."""
+    """Append the first lines of an explanation to a message."""
     return "\n".join([text, *(why.lines(_MOST_LINES) if why is not None else ())])
 
 
@@ -297,7 +298,7 @@ def _explain(
     graph.tracer.asked = node
     label = "" if node is None else node.label
     made = PassResult(None, (), (), live=True)
-    # What blocks a pass as a whole has been refused, place by place.
+    # If the pass is blocked as a whole, the refusals have been recorded for each place.
     with suppress(BlockedError), nullcontext() if declared.match else graph.tracer.running():
         made = run_pass(declared, graph, options, contained=False)
     sites = tuple(site for site in made.sites if node is None or label in (site.anchor, *site.removed))
@@ -310,14 +311,14 @@ def _explain(
 
 
 def _package(declared: Pass) -> str:
-    """Return where the code of a pass stands, with what it shares with others of its kind."""
+    """Return the package of the code of a pass, including code shared with related passes."""
     if declared.is_standard:
         return "surgery.passes"
     return declared.module if declared.module.startswith("surgery.") else declared.module.partition(".")[0]
 
 
 def _find(graph: TracingGraph, name: str) -> Node:
-    """Find a node by its name, its label or an output; UsageError suggests a near one."""
+    """Return a node by its name, label or output; UsageError with a suggestion if there is none."""
     names: dict[str, Node] = {}
     for node in graph.nodes():
         for spoken in (node.name, node.label, *(value.name for value in node.outputs)):
@@ -329,7 +330,7 @@ def _find(graph: TracingGraph, name: str) -> Node:
 
 
 def _of_other_api(why: Why, before: onnx.ModelProto, made: PassResult) -> Why:
-    """Say no more than what changed and what the bridge to that API has to tell."""
+    """Explain a pass in another API: only the changes and the refusals of the bridge are known."""
     old, new = operators(before), operators(before if made.proto is None else made.proto)
     changed = {op: (old.get(op, 0), new.get(op, 0)) for op in sorted({*old, *new}) if old.get(op) != new.get(op)}
     groups: dict[str, list[Place]] = defaultdict(list)
@@ -351,7 +352,7 @@ def _of_pattern(
         return why
     found = candidates(graph, declared, options, node)
     misses = _grouped([_near_miss(declared, one) for one in found])
-    # The graph has been worked on: what a site took away was there, and so was what was refused.
+    # The graph has been changed: operators that sites removed or that were refused were present before.
     fitted = bool(graph.sites or graph.refusals)
     absent = set() if fitted else min((absent_ops(graph, compile_pattern(text)) for text in declared.match), key=len)
     remark = ""
@@ -406,7 +407,7 @@ def _bound(bindings: Mapping[str, Any]) -> Iterator[Bound]:
 
 
 def _grouped(misses: Sequence[NearMiss]) -> list[NearMiss]:
-    """Put near misses that lack the same thing into one, with the anchors of the others."""
+    """Merge near misses with the same flaws into one, with the anchors of the others."""
     groups: dict[object, list[NearMiss]] = defaultdict(list)
     for miss in misses:
         flaws = tuple((flaw.line, flaw.kind) for flaw in miss.flaws)
@@ -434,7 +435,7 @@ def _of_graph(why: Why, graph: TracingGraph, node: Node | None, limit: int) -> W
 
 
 def _silent(graph: TracingGraph, sites: Sequence[Site], at: Node | None) -> Iterator[Silence]:
-    """Group the nodes that got neither a site nor a refusal by the line of code that let them be."""
+    """Group the nodes with neither a site nor a refusal by the line of code that skipped them."""
     if any(not site.anchor for site in sites):
         return  # it changed the model as a whole
     lines = {one.node for one in graph.declined}

@@ -1,7 +1,7 @@
-"""Near misses: places where most of a pattern matches, and the mismatches.
+"""Near misses: places where most of a pattern matches, with the mismatches.
 
-The matcher stops at the first mismatch, to be fast. Here a match grows from any line, across mismatches, which are
-collected: a wrong operator is accepted in place of the right one, a wrong constant is recorded. Only the best few
+The matcher stops at the first mismatch for speed. Here, a match grows from any line across mismatches, which are
+collected: a wrong operator is accepted instead of the right one, a wrong constant is recorded. Only the best few
 continuations are kept at each step, so the cost per place is bounded by the size of the pattern.
 """
 
@@ -25,18 +25,18 @@ FaultKind = Literal[
 ]
 
 _WIDTH = 4
-"""So many ways to go on are kept at each step."""
+"""Number of continuations kept at each step."""
 _FEW = 3
-"""A pattern of no more lines is looked for from each node that may be one of them."""
+"""Patterns with at most this many lines are grown from every node with a suitable operator."""
 _MOST_READERS = 16
-"""Of a value that more nodes read, only these are tried as the next node of a pattern."""
+"""Maximum number of readers of a value that are tried as the next node of a pattern."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that is not as a line of the pattern wants it; `line` counts the pattern's nodes from 0.
+    """A mismatch with a line of the pattern; `line` counts the pattern's nodes from 0.
 
-    `found` is what is there instead, put into words when `actual` is read.
+    `found` is the actual item, converted to text when `actual` is read.
     """
 
     line: int
@@ -47,7 +47,7 @@ class Fault:
 
     @property
     def actual(self) -> str:
-        """What is there instead, in words."""
+        """The actual item as text."""
         match self.found:
             case Node():
                 return f"{named(self.found)} in between" if self.kind == "between" else named(self.found)
@@ -59,7 +59,7 @@ class Fault:
 
     @property
     def weight(self) -> int:
-        """How far off it is; a wrong operator counts more than a wrong constant."""
+        """The weight of the mismatch; a wrong operator counts more than a wrong constant."""
         return 2 if self.kind in ("operator", "source", "reader") else 1
 
 
@@ -85,7 +85,7 @@ _FOUND = defaultdict(lambda: _name, {"source": source, "reader": _readers, "cons
 
 @dataclass(frozen=True)
 class Route:
-    """A way to the node of a line: as the producer of the value called `via`, or as one of its readers."""
+    """A path to the node of a line: as the producer of the value `via`, or as one of its readers."""
 
     line: int
     via: str
@@ -94,7 +94,7 @@ class Route:
 
 @dataclass(frozen=True)
 class Partial:
-    """A pattern that fits in part. `nodes` holds what stands for each line that was reached, fitting or not."""
+    """A partial match. `nodes` has the node of each line that was reached, matching or not."""
 
     plan: Plan
     nodes: Mapping[int, Node]
@@ -104,17 +104,17 @@ class Partial:
 
     @cached_property
     def distance(self) -> int:
-        """How much would have to be otherwise."""
+        """The total weight of the mismatches."""
         return sum(fault.weight for fault in self.faults)
 
     @cached_property
     def matched(self) -> int:
-        """The number of lines that fit."""
+        """The number of matching lines."""
         return len(self.nodes.keys() - {fault.line for fault in self.faults})
 
     @cached_property
     def rank(self) -> tuple[int, int]:
-        """The order of the ways in which a pattern may fit around one node; the least is the best."""
+        """The sort key for partial matches around one node; the smallest is the best."""
         return self.distance + len(self.plan.nodes) - len(self.nodes), -self.matched
 
     def blames(self, line: int) -> bool:
@@ -122,12 +122,12 @@ class Partial:
         return any(fault.line == line for fault in self.faults)
 
     def but(self, *faults: Fault, **bound: object) -> Partial:
-        """Add faults; let names stand for other values."""
+        """Return this match with additional faults and names bound to other values."""
         bindings = {**self.bindings, **bound} if bound else self.bindings
         return Partial(self.plan, self.nodes, bindings, (*self.faults, *faults), self.tried)
 
     def placed(self, line: int, node: Node, bindings: Bindings, faults: Iterable[Fault]) -> Partial:
-        """Let a node stand for a line."""
+        """Return this match with a node assigned to a line."""
         return Partial(self.plan, {**self.nodes, line: node}, bindings, (*self.faults, *faults), self.tried)
 
 
@@ -139,7 +139,7 @@ class Grower:
         self._routes = _routes(plan)
 
     def grow(self, line: int, node: Node, limit: int) -> Partial | None:
-        """Fit as much of the pattern as possible with `node` as its line; None when it is further off than `limit`."""
+        """Match as much of the pattern as possible with `node` as `line`; None if the distance exceeds `limit`."""
         empty = Partial(self.plan, {}, {}, (), frozenset())
         is_op = _is_op(self.plan.nodes[line], node)
         states = list(_placed(empty, line, node) if is_op else _substituted(empty, line, node))
@@ -156,7 +156,7 @@ class Grower:
         return min(done, key=_rank, default=None)
 
     def may_start(self, line: int, node: Node) -> bool:
-        """Return whether a node of the operator of a line has a neighbour that the pattern wants, or needs none."""
+        """Return whether a node with the operator of a line has a neighbour that the pattern wants, or needs none."""
         if len(self.plan.nodes) <= _FEW:
             return True
         pattern = self.plan.nodes[line]
@@ -179,7 +179,7 @@ def _rank(state: Partial) -> tuple[int, int]:
 
 
 def _routes(plan: Plan) -> tuple[Route, ...]:
-    """List the ways between lines: upstream first, for a value has one producer, and last by what both only read."""
+    """List the routes between lines: upstream first, since a value has one producer; through shared inputs last."""
     makers = {result.name: line for line, pattern in enumerate(plan.nodes) for result in pattern.results}
     reads = [
         (line, operand.name)
@@ -200,7 +200,7 @@ def _is_open(state: Partial, route: Route) -> bool:
 
 
 def _advance(state: Partial, route: Route) -> Iterator[Partial]:
-    """Give the states that come of looking for the node of a line along a route."""
+    """Yield the states that result from searching for the node of a line along a route."""
     state = Partial(state.plan, state.nodes, state.bindings, state.faults, state.tried | {route})
     value: Value = state.bindings[route.via]
     pattern = state.plan.nodes[route.line]
@@ -229,7 +229,7 @@ def _ends(value: Value, route: Route) -> list[Node]:
 
 
 def _blame(state: Partial, route: Route, value: Value) -> Fault:
-    """Note that nothing at the end of a route can be the node of its line."""
+    """Return the fault that no node at the end of a route matches its line."""
     wanted = _op_names(state.plan.nodes[route.line])
     at = next(node for node in state.nodes.values() if value in (*node.inputs, *node.outputs))
     if not route.consumer_of:
@@ -238,7 +238,7 @@ def _blame(state: Partial, route: Route, value: Value) -> Fault:
 
 
 def _stepped_over(state: Partial, route: Route, node: Node) -> Iterator[Partial]:
-    """Go on after a node that is between two nodes of the pattern, a Cast for one."""
+    """Continue after an extra node between two nodes of the pattern, such as a Cast."""
     pattern = state.plan.nodes[route.line]
     fault = Fault(route.line, "between", node, _op_names(pattern), node)
     for value in node.outputs if route.consumer_of else node.inputs:
@@ -248,7 +248,7 @@ def _stepped_over(state: Partial, route: Route, node: Node) -> Iterator[Partial]
 
 
 def _substituted(state: Partial, line: int, node: Node) -> Iterator[Partial]:
-    """Let a node of another operator stand for a line, so that what lies after it is looked at too."""
+    """Assign a node of another operator to a line, so that the nodes beyond it are examined too."""
     pattern = state.plan.nodes[line]
     bound = dict(state.bindings)
     for result, made in zip(pattern.results, node.outputs):
@@ -260,7 +260,7 @@ def _substituted(state: Partial, line: int, node: Node) -> Iterator[Partial]:
 
 
 def _placed(state: Partial, line: int, node: Node) -> Iterator[Partial]:
-    """Let a node stand for a line, in each order of its inputs, and note what does not fit."""
+    """Assign a node to a line, in each order of its inputs, and record the mismatches."""
     pattern = state.plan.nodes[line]
     bound = dict(state.bindings)
     common = list(_attribute_faults(pattern, line, node, bound))
@@ -294,7 +294,7 @@ def _attribute_faults(pattern: NodePattern, line: int, node: Node, bound: Bindin
 
 
 def _result_faults(pattern: NodePattern, line: int, node: Node, bound: Bindings, blamed: bool) -> Iterator[Fault]:
-    """Compare outputs; a value that is another one is no news where the way to this line is at fault already."""
+    """Compare outputs; a different value is not reported if the route to this line is already at fault."""
     actual = node.outputs
     for position, result in enumerate(pattern.results):
         value = actual[position] if position < len(actual) and actual[position].name else None
@@ -360,7 +360,7 @@ def _spoken(value: object) -> str:
 
 
 def seeds(plan: Plan, nodes: Mapping[tuple[str, str], Iterable[Node]]) -> Iterator[tuple[int, Node]]:
-    """Yield where to grow a match from, as pairs of a line and a node, those of the rarest operators first."""
+    """Yield the starting points of matches as pairs of a line and a node, rarest operators first."""
     lines = [
         (line, [node for op in pattern.ops for node in nodes.get(op, ())]) for line, pattern in enumerate(plan.nodes)
     ]

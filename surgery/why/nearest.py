@@ -1,4 +1,4 @@
-"""Why a pattern pass does not fire: matches that a guard refuses, and the best partial matches elsewhere."""
+"""Why a pattern pass does not fire: matches refused by a guard, and the best partial matches elsewhere."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from surgery.registry.passes import Pass
 
 _MOST_GROWN = 4000
-"""From that many places, over all patterns of a pass, partial matches are grown."""
+"""Maximum number of starting points of partial matches, over all patterns of a pass."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A place where a pattern fits, and was refused (`declined`, or for a boundary `reason`), or fits in part."""
+    """A place where a pattern matches but was refused (`declined`, or `reason` at a boundary), or matches in part."""
 
     pattern: int
     plan: Plan
@@ -36,31 +36,31 @@ class Candidate:
 
     @property
     def matched(self) -> int:
-        """The number of lines that fit."""
+        """The number of matching lines."""
         return len(self.nodes.keys() - {fault.line for fault in self.faults})
 
     @property
     def share(self) -> float:
-        """How much of the pattern fits."""
+        """The fraction of the pattern that matches."""
         return self.matched / len(self.plan.nodes)
 
     @property
     def anchor(self) -> Node:
-        """The node to speak of: that of the last line which fits."""
+        """The node to report: that of the last matching line."""
         good = self.nodes.keys() - {fault.line for fault in self.faults}
         return self.nodes[max(good or self.nodes)]
 
     def rank(self) -> tuple[int, int, int]:
-        """Order the explanations of one place; the least is the best."""
+        """Return the sort key for explanations of one place; the smallest is the best."""
         depth = self.declined.depth if self.declined is not None else 0
         far = sum(fault.weight for fault in self.faults) + len(self.plan.nodes) - len(self.nodes)
         return far, -self.matched, -depth
 
 
 def candidates(graph: TracingGraph, declared: Pass, options: Mapping[str, Any], at: Node | None) -> list[Candidate]:
-    """List the places where a pass nearly fires on a graph that it has run over, the nearest first.
+    """List the places where a pass nearly fires on a graph that it has run on, nearest first.
 
-    With `at`, only what that node is part of, and every way in which it may be; else the best for each place.
+    With `at`, list all candidates that include this node; otherwise the best one for each place.
     """
     plans = [compile_pattern(text) for text in declared.match]
     found = [one for number, plan in enumerate(plans) for one in _refused(graph, number, plan, declared, options)]
@@ -77,7 +77,7 @@ def candidates(graph: TracingGraph, declared: Pass, options: Mapping[str, Any], 
 def _refused(
     graph: TracingGraph, number: int, plan: Plan, declared: Pass, options: Mapping[str, Any]
 ) -> Iterator[Candidate]:
-    """Yield the matches that a boundary or a guard refuses."""
+    """Yield the matches refused by a boundary or a guard."""
     if not plan.fits_in({op for op, nodes in graph.index.items() if nodes}):
         return
     for anchor in graph.nodes(*plan.anchor_ops):
@@ -93,7 +93,7 @@ def _refused(
 
 
 def _escapes(plan: Plan, match: Match) -> Iterator[str]:
-    """Return who sees what a match would take away."""
+    """Yield descriptions of outside readers of values that a match would remove."""
     nodes = match.nodes
     for node in nodes:
         if node.ir.graph is not match.root.ir.graph:
@@ -110,13 +110,13 @@ def _escapes(plan: Plan, match: Match) -> Iterator[str]:
 
 
 def _partial(graph: TracingGraph, plans: Sequence[Plan], covered: set[Node]) -> Iterator[Candidate]:
-    """Grow matches from the nodes that are no part of a refused match, those of rare operators first."""
+    """Grow matches from the nodes outside of refused matches, rarest operators first."""
     nodes = {op: [Node(graph, node) for node in found] for op, found in graph.index.items()}
     nearest: dict[Node, int] = {}
     budget = max(_MOST_GROWN // len(plans), 50)
     for number, plan in enumerate(plans):
         if 2 * len(absent_ops(graph, plan)) >= _reach(plan):
-            continue  # nothing is near where much of it cannot be there
+            continue  # too many of its operators are absent for a near miss
         grower = Grower(plan)
         explored: set[tuple[int, Node]] = set()
         grown = 0
@@ -126,7 +126,7 @@ def _partial(graph: TracingGraph, plans: Sequence[Plan], covered: set[Node]) -> 
             grown += 1
             if grown > budget:
                 break
-            # What is further off than another explanation of this node is not worth being followed.
+            # A match with a greater distance than another explanation of this node is not worth following.
             partial = grower.grow(line, node, min(_reach(plan), nearest.get(node, 99)))
             if partial is None:
                 continue
@@ -138,7 +138,7 @@ def _partial(graph: TracingGraph, plans: Sequence[Plan], covered: set[Node]) -> 
 
 
 def _around(plan: Plan, node: Node) -> Iterator[Partial]:
-    """Yield the partial matches in which a node stands for any of the lines, whatever its operator."""
+    """Yield the partial matches with a node assigned to any line, regardless of its operator."""
     grower = Grower(plan)
     for line in range(len(plan.nodes)):
         partial = grower.grow(line, node, _reach(plan) + 1)
@@ -147,7 +147,7 @@ def _around(plan: Plan, node: Node) -> Iterator[Partial]:
 
 
 def absent_ops(graph: TracingGraph, plan: Plan) -> set[str]:
-    """List the operators of a pattern that the model does not have, where no other may stand in their place."""
+    """Return the operators of a pattern that the model lacks, unless it has a permitted alternative."""
     lines = (line.ops for line in plan.nodes if not any(graph.index.get(op) for op in line.ops))
     return {"|".join(f"{domain}::{op}" if domain else op for domain, op in ops) for ops in lines}
 
@@ -166,7 +166,7 @@ def _candidate(number: int, partial: Partial) -> Candidate:
 
 
 def _distinct(found: Sequence[Candidate]) -> list[Candidate]:
-    """Leave out what lies, for more than half, where a better one does."""
+    """Leave out candidates that overlap better ones by more than half."""
     taken: set[Node] = set()
     kept = []
     for one in found:

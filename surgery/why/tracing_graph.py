@@ -1,4 +1,4 @@
-"""A graph that records the queries of a pass and its reasons to decline."""
+"""A graph that records the queries of a pass and its reasons for declining."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from surgery.why.decision_trace import Tracer, deciding, is_of
 
 _MOST_UNKNOWN = 3
 _FAR = 200
-"""So many nodes upstream the origin of an unknown shape is looked for."""
+"""Maximum number of nodes upstream that are searched for the origin of an unknown shape."""
 
 
 @dataclass(frozen=True)
 class Declined:
-    """One refusal: at which node, why, by which line of code, and what that asked for and is not known.
+    """One refusal: the node, the reason, the line of code, and the requested facts that are unknown.
 
-    `values` has what is in that line, and the nodes that it is about.
-    `depth` is the line of the pass itself; of two refusals by one function, the deeper one got further.
+    `values` has the values in that line and the nodes concerned. `depth` is the line in the pass itself; of two
+    refusals by one function, the deeper one got further.
     """
 
     node: Node | None
@@ -44,23 +44,23 @@ class Declined:
 
 
 class WatchedFacts(ShapeTable):
-    """Facts that remember which values they were asked about."""
+    """Facts that record the values that they were requested for."""
 
     def __init__(self, model: ir.Model) -> None:
         super().__init__(model)
         self.asked: dict[ir.Value, Fact] = {}
 
     def of(self, value: ir.Value) -> Fact:
-        """Return the known facts about a value, and remember that it was asked for."""
+        """Return the known facts about a value, and record the request."""
         fact = super().of(value)
         self.asked[value] = fact
         return fact
 
 
 class TracingGraph(Graph):
-    """A graph that keeps an account: `looked` has the operators asked for and how many nodes there were of each.
+    """A graph that records queries: `looked` has the requested operators and the number of nodes of each.
 
-    `package` is where the code of the pass stands.
+    `package` is the package with the code of the pass.
     """
 
     def __init__(self, model: ir.Model, package: str, **more: Any) -> None:
@@ -72,19 +72,19 @@ class TracingGraph(Graph):
         self.facts = WatchedFacts(model)
 
     def adopt(self, model: ir.Model) -> None:
-        """Take another model in place of this one."""
+        """Replace the model by another one."""
         super().adopt(model)
         self.facts = WatchedFacts(model)
 
     def nodes(self, *ops: str) -> list[Node]:
-        """List the nodes of these operators, and remember that they were asked for."""
+        """List the nodes of these operators, and record the request."""
         for op in ops or ("",):
             self.looked.setdefault(op, len(super().nodes(op) if op else super().nodes()))
         return _Followed(super().nodes(*ops), self.tracer)
 
     @contextmanager
     def site(self, anchor: Node | None = None) -> Iterator[Builder]:
-        """Open a site, and remember where and why it is declined."""
+        """Open a site, and record where and why it is declined."""
         assert isinstance(self.facts, WatchedFacts)
         self.facts.asked.clear()
         before = len(self.refusals)
@@ -101,7 +101,7 @@ class TracingGraph(Graph):
             self.declined.append(Declined(anchor, self.refusals[-1].reason, *place, unknown, read, made))
 
     def _unknown(self) -> Iterator[str]:
-        """Name what the facts were asked for and do not know, the latest first."""
+        """Yield descriptions of requested facts that are unknown, latest first."""
         assert isinstance(self.facts, WatchedFacts)
         gaps = [(value, self._gap(value, fact)) for value, fact in list(self.facts.asked.items())]
         found = {self._origin(value): text for value, text in gaps if text}
@@ -111,7 +111,7 @@ class TracingGraph(Graph):
             yield f"{text}{since if Value(self, origin).shape is None else ''}"
 
     def _origin(self, value: ir.Value) -> ir.Value:
-        """Follow a value of unknown shape to the first node that makes one of known shapes."""
+        """Follow a value of unknown shape upstream to the first one whose producer has inputs of known shapes."""
         seen = {value}
         while (maker := value.producer()) is not None and len(seen) < _FAR:
             unknown = [one for one in maker.inputs if one is not None and Value(self, one).shape is None]
@@ -122,7 +122,7 @@ class TracingGraph(Graph):
         return value
 
     def _gap(self, value: ir.Value, fact: Fact) -> str:
-        if value.graph is None or not value.name:  # a value that the site would have made
+        if value.graph is None or not value.name:  # a value that the site would have created
             return ""
         shape = dims(fact.shape if fact.shape is not None else value.shape)
         if shape is None:
@@ -133,7 +133,7 @@ class TracingGraph(Graph):
 
 
 class _Followed(list[Node]):
-    """A list of nodes that tells the tracer how far a loop over it has come, and leaves out removed ones."""
+    """A list of nodes that reports the progress of a loop to the tracer, and skips removed nodes."""
 
     def __init__(self, nodes: Iterable[Node], tracer: Tracer) -> None:
         super().__init__(nodes)
@@ -155,7 +155,7 @@ def _types(values: Iterable[Value | None]) -> tuple[str, ...]:
 
 
 def _place(trace: TracebackType | None, package: str) -> tuple[str, str, int]:
-    """Say by which line of a pass a refusal was raised, by which values, and at which line its own function was."""
+    """Return the line of a pass that raised a refusal, the values in it, and the current line of its outer function."""
     steps = traceback.walk_tb(trace)
     frames = [(frame, line) for frame, line in steps if is_of(package, frame)]
     if not frames:
