@@ -1,7 +1,7 @@
 """Branches of a module that depend on tensor values at run time: `if x.sum() > 0`, `int(x.max())`.
 
-Tracing takes such a value for a constant, and an exported model has one of the ways only. Each time that a tensor
-becomes a number or a truth value of Python, the line and the value are noted.
+Tracing treats such a value as a constant, so an exported model contains only one of the branches. Each time a tensor is
+converted to a Python number or truth value, the line and the value are recorded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OURS = str(Path(__file__).parent)
 
 @contextmanager
 def recorded() -> Iterator[list[dict[str, Any]]]:
-    """Note the decisions of what runs in the block: file, line, text of the line, value. Needs torch."""
+    """Record the decisions of the code that runs in the block: file, line, text of the line, value. Needs torch."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -39,7 +39,7 @@ def recorded() -> Iterator[list[dict[str, Any]]]:
 
 
 def _place(home: str) -> dict[str, Any]:
-    """Return the line of the caller's code that asks for a value."""
+    """Return the line of the user's code that reads a value."""
     frame = sys._getframe(2)
     while frame is not None and (frame.f_code.co_filename.startswith((home, _OURS, "<"))):
         if frame.f_back is None:

@@ -24,7 +24,7 @@ class RangeError(ValueError):
 
 @dataclass
 class _Losses:
-    """How many finite elements a narrower type cannot hold, and the largest of them."""
+    """The number of finite elements that a narrower type cannot represent, and the largest of them."""
 
     count: int = 0
     largest: float = 0.0
@@ -38,9 +38,9 @@ class _Losses:
 
 
 def place(assignment: Assignment, weights: Weights) -> Reference:
-    """Return where the elements of an initializer lie: in the file of the checkpoint, or copied to the scratch file.
+    """Return the location of the elements of an initializer: in the checkpoint file, or copied to the scratch file.
 
-    Raises RangeError when an element does not fit into the narrower type of the model.
+    Raises RangeError if an element does not fit the narrower type of the model.
     """
     references = [entry.place() for entry in assignment.entries]
     if assignment.is_plain:
@@ -51,7 +51,7 @@ def place(assignment: Assignment, weights: Weights) -> Reference:
     ]
     source, wanted = assignment.source, assignment.target.dtype.numpy()
     if assignment.order is None and len(arrays) > 1 and source.axis == 0 and source.part is None:
-        pieces = iter(arrays)  # one after the other: none is copied to be joined
+        pieces = iter(arrays)  # one after another, to avoid a copy for joining
     else:
         pieces = iter([_arranged(assignment, arrays)])
     losses = _Losses()
@@ -64,7 +64,7 @@ def place(assignment: Assignment, weights: Weights) -> Reference:
 
 
 def _arranged(assignment: Assignment, arrays: list[Array]) -> Array:
-    """Join, take a part, transpose."""
+    """Join the tensors, take a part, and transpose."""
     source = assignment.source
     whole = arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=source.axis)
     if source.part is not None:
@@ -75,7 +75,7 @@ def _arranged(assignment: Assignment, arrays: list[Array]) -> Array:
 
 
 def _converted(pieces: Iterator[Array], dtype: np.dtype[Any], losses: _Losses) -> Iterator[Array]:
-    """Yield rows in another type."""
+    """Yield rows converted to another type."""
     for array in pieces:
         for rows in rows_of(array.reshape(1) if array.ndim == 0 else array):
             if rows.dtype == dtype:
@@ -88,7 +88,7 @@ def _converted(pieces: Iterator[Array], dtype: np.dtype[Any], losses: _Losses) -
 
 
 def fill(tensor: onnx.TensorProto, reference: Reference, weights: Weights) -> None:
-    """Let an initializer have these elements; few of them stand in the model itself."""
+    """Set the elements of an initializer; small ones are stored in the model itself."""
     storage.refer(tensor, reference)
     if reference.length < storage.INLINE_LIMIT:
         tensor.ClearField("external_data")

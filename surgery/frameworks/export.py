@@ -1,4 +1,4 @@
-"""Export a module or program of PyTorch, compare the model with it, clean it up, compare again, and write it."""
+"""Export a PyTorch module or program, compare the model with it, clean it up, compare again, and write it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PROGRAM = ".pt2"
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of an export: its name, what came of it, and its seconds."""
+    """One stage of an export: its name, its result as text, and its duration in seconds."""
 
     name: str
     text: str
@@ -42,9 +42,9 @@ class Stage:
 
 @dataclass
 class Exported:
-    """What came of an export. `written` is the file, None where the verdict is negative and that was not accepted.
+    """The result of an export. `written` is the file, None if the verdict is negative and not accepted.
 
-    `exported` and `result` are the comparisons of the model as the exporter made it, and after the recipe.
+    `exported` is the comparison of the model from the exporter, and `result` that of the model after the recipe.
     """
 
     target: str
@@ -60,12 +60,12 @@ class Exported:
 
     @property
     def final(self) -> Compared | None:
-        """The comparison that counts: the last one."""
+        """The final comparison."""
         return self.result or self.exported
 
     @property
     def ok(self) -> bool:
-        """Whether the model agrees with the module, or nothing could be shown and that is accepted."""
+        """Whether the model agrees with the module, or is unverified and that is accepted."""
         if self.final is None or (self.cleanup is not None and not self.cleanup.ok):
             return False
         verdict = self.final.verdict
@@ -74,10 +74,9 @@ class Exported:
     def to_json(self) -> dict[str, Any]:
         """Return plain values.
 
-        `stages` name what was done, with seconds. `exported` and `result` are verdicts as `surgery verify` has them,
-        with `turned`: the lines that decide by the value of a tensor and went another way than in the export;
-        `unturned`: those that never did; `left_out`: inputs that the module refuses. `cleanup` is the report of the
-        recipe.
+        `stages` lists the stages, with seconds. `exported` and `result` are verdicts as in `surgery verify`, with
+        `turned`: the lines that branch on a tensor value and took another branch than in the export; `unturned`: those
+        that never did; `left_out`: inputs that the module refuses. `cleanup` is the report of the recipe.
         """
         return {
             "format_version": FORMAT_VERSION,
@@ -94,7 +93,7 @@ class Exported:
 
     @contextmanager
     def stage(self, name: str, show: Callable[[str], object]) -> Iterator[list[str]]:
-        """Time a stage; what is put into the list is what came of it."""
+        """Time a stage; texts appended to the list are its result."""
         show(name)
         said: list[str] = []
         started = time.perf_counter()
@@ -115,12 +114,12 @@ def export(
     force: bool = False,
     show: Callable[[str], object] = lambda _: None,
 ) -> Exported:
-    """Export `MODULE:CALLABLE`, `FILE.py:CALLABLE` or a .pt2 program to ONNX; compare both; write the model.
+    """Export `MODULE:CALLABLE`, `FILE.py:CALLABLE` or a .pt2 program to ONNX, compare both, and write the model.
 
-    The callable gives a module, or a module with example inputs; `inputs` describes them otherwise. `recipe` cleans the
-    model up. PyTorch runs in a separate process. `show` receives each stage.
+    The callable returns a module, or a module with example inputs; otherwise `inputs` describes the inputs. `recipe`
+    cleans up the model. PyTorch runs in a separate process. `show` receives each stage.
 
-    Raises UsageError for what is not trusted, cannot be loaded or cannot be exported, WorkerError for a crash.
+    Raises UsageError if the target is not trusted or cannot be loaded or exported, WorkerError for a crash.
     """
     _require_trust(target, trust)
     if output is not None:
@@ -172,7 +171,7 @@ def _finish(
         inputs = replace(recipe.inputs, dims=known.dims, tensors=known.tensors)
         made.cleanup = runner.run(stored, replace(recipe, inputs=inputs, verify=_joined(recipe, spec)))
         result = made.cleanup
-        # It has the hash of the file that the exporter wrote, which is gone when the export is over.
+        # The report includes the hash of the exporter's file, which is deleted after the export.
         made.cleanup_report = result.to_json()
         said.append(f"{recipe.name}: {result.input.nodes} -> {result.output.nodes} nodes")
     with made.stage("compare the result", show) as said:
@@ -182,12 +181,12 @@ def _finish(
 
 
 def _joined(recipe: Recipe, spec: VerifySpec) -> VerifySpec:
-    """Return how the recipe verifies its steps: as it says, with the seed and the limits of the command."""
+    """Return the verification settings of the recipe, with the seed and the limits of the command."""
     return replace(recipe.verify, seed=spec.seed, timeout=spec.timeout, memory=spec.memory, unverified=spec.unverified)
 
 
 def verdict_line(found: Compared) -> str:
-    """Say in one line what a comparison found."""
+    """Return the result of a comparison in one line."""
     verdict = found.verdict
     sets = sum("refused" not in one for one in found.bindings) - len(found.left_out)
     return f"{verdict.status.value} on {sets} input sets: {verdict.message}"
@@ -196,7 +195,7 @@ def verdict_line(found: Compared) -> str:
 def _exported(
     made: Exported, side: TorchSide, path: Path, exporter: Exporter, opset: int | None, outputs: Sequence[str]
 ) -> str:
-    """Export with the exporter that was asked for, else with the first one that can."""
+    """Export with the requested exporter, or else the first one that succeeds."""
     program = side.target.endswith(_PROGRAM)
     wanted = {"auto": ("dynamo",) if program else ("dynamo", "torchscript")}.get(exporter, (exporter,))
     failed: list[str] = []
@@ -216,7 +215,7 @@ def _listed(inputs: Sequence[Any]) -> str:
 
 
 def _require_trust(target: str, trust: bool) -> None:
-    """Raise UsageError for code that nobody agreed to run."""
+    """Raise UsageError for code that the user has not agreed to run."""
     if target.endswith(_PROGRAM):
         if not Path(target).is_file():
             raise UsageError("no such file", where=target)

@@ -24,10 +24,10 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class Imported:
-    """What `import_weights` did.
+    """The result of `import_weights`.
 
-    `written` are the files, none where something did not fit and that was not accepted. `unchanged` counts initializers
-    that had these elements before. `suggestions` are names that may belong together, and are not used.
+    `written` are the files, none if there are misfits that were not accepted. `unchanged` counts initializers that
+    already had these elements. `suggestions` are names that may correspond; they are not applied.
     """
 
     plan: Plan
@@ -39,16 +39,16 @@ class Imported:
 
     @property
     def ok(self) -> bool:
-        """Whether all fits, or what does not is accepted, and something was imported."""
+        """Whether something was imported and everything fits, or misfits are accepted."""
         return bool(self.plan.assignments) and (self.partial or not self.plan.misfits)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values.
 
         `imported`: each initializer with its tensors, the order of axes if they were permuted and why, and the type in
-        the checkpoint. `misfits`: what did not fit, with `kind` missing, unexpected, shape, dtype, range or layout.
-        `kept`, `ignored`: names that were left out on purpose. `tied`: tensors with the elements of another one.
-        `suggestions`: initializers and tensors whose names may belong together.
+        the checkpoint. `misfits`: mismatches, with `kind` missing, unexpected, shape, dtype, range or layout. `kept`,
+        `ignored`: names that were left out on purpose. `tied`: tensors with the same elements as another one.
+        `suggestions`: initializers and tensors whose names may correspond.
         """
         found = self.plan
         return {
@@ -66,7 +66,7 @@ class Imported:
 
 
 Confirm = Callable[["onnx.ModelProto"], bool]
-"""Asked before anything is written whether the model with its new weights is what is wanted."""
+"""Called before anything is written; returns whether the model with its new weights is accepted."""
 
 
 def import_weights(
@@ -82,13 +82,13 @@ def import_weights(
     force: bool = False,
     confirm: Confirm | None = None,
 ) -> Imported:
-    """Replace the elements of initializers by tensors of checkpoints; write the model where all of it fits.
+    """Replace the elements of initializers by tensors of checkpoints, and write the model if all of them fit.
 
-    A tensor goes into the initializer of its name, or where `mapping` and `names` say; `key` picks one of several dicts
-    of a PyTorch checkpoint. Matrices are transposed as `layout` says, floats converted to the type of the model.
-    With `partial` what does not fit is left out. Names, types and dims of the model stay as they are.
+    A tensor is assigned to the initializer of its name, unless `mapping` or `names` specify another; `key` selects one
+    of several dicts of a PyTorch checkpoint. Matrices are transposed according to `layout`, and floats are converted to
+    the type of the model. With `partial`, misfits are left out. Names, types and dims of the model do not change.
 
-    Raises ModelFileError for a file that is damaged or would run code, UsageError for names that are not there.
+    Raises ModelFileError for a file that is damaged or would run code, UsageError for names that do not exist.
     """
     if not checkpoints:
         raise UsageError("no checkpoint is given")
@@ -111,7 +111,7 @@ def import_weights(
 
 
 def _fill(made: Plan, weights: storage.Weights) -> int:
-    """Put the elements into the initializers; return how many had them before."""
+    """Set the elements of the initializers, and return how many already had them."""
     unchanged = 0
     for one in list(made.assignments):
         try:
@@ -128,7 +128,7 @@ def _fill(made: Plan, weights: storage.Weights) -> int:
 
 
 def amounts(made: Plan) -> Counter[str]:
-    """Count transposed, converted, joined, split and reshaped initializers."""
+    """Return the numbers of transposed, converted, joined and split initializers."""
     found: Counter[str] = Counter()
     for one in made.assignments:
         found["transposed"] += one.order is not None

@@ -1,4 +1,4 @@
-"""The mapping file of `import-weights`: which tensors of a checkpoint become which initializers.
+"""The mapping file of `import-weights`, from initializers to tensors of a checkpoint.
 
     key: state_dict                                   # of a .pt file with several dicts
     tensors:                                          # initializer: tensor of the checkpoint
@@ -9,7 +9,7 @@
     keep: [position_ids]                              # initializers that stay as they are
     ignore: ["*.attn.masked_bias"]                    # tensors that no initializer is missing
 
-A whole name goes before a pattern, an earlier pattern before a later one.
+A full name has precedence over a pattern, and an earlier pattern over a later one.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Source:
-    """What an initializer is made of: tensors joined along `axis`, then a part along it, then transposed, reshaped.
+    """The source of an initializer: tensors joined along `axis`, then a part along it, then transposed, reshaped.
 
-    `transpose`: whether, or the order of the axes; None leaves it to the shapes and the consumers. `reshape`: other
-    dims with as many elements are taken.
+    `transpose`: whether to transpose, or the order of the axes; None decides by the shapes and the consumers.
+    `reshape`: accept other dims with the same number of elements.
     """
 
     tensors: tuple[str, ...]
@@ -52,7 +52,7 @@ class Source:
     reshape: bool = False
 
     def named(self, pattern: str, match: re.Match[str] | None) -> Source:
-        """Return the same with names in which the parts of a pattern are filled in."""
+        """Return this source with the matched parts of a pattern filled into its names."""
         if match is None:
             return self
         tensors = tuple(names.filled(template, match, pattern) for template in self.tensors)
@@ -61,7 +61,7 @@ class Source:
 
 @dataclass(frozen=True)
 class NameMapping:
-    """What a mapping file says."""
+    """The content of a mapping file."""
 
     tensors: Mapping[str, Source]
     keep: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class NameMapping:
     key: str | None = None
 
     def source(self, initializer: str) -> Source | None:
-        """Return what an initializer is made of; None where nothing is said of it."""
+        """Return the source of an initializer; None if the mapping has none."""
         whole = self.tensors.get(initializer)
         if whole is not None:
             return whole
@@ -93,7 +93,7 @@ class _Joined(Section):
     reshape: Flag = may("Take other dims with as many elements.")
 
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> Any:
-        """Make the source."""
+        """Create the source."""
         if ("source" in given) == ("concat" in given):
             draft.problem(node, "name one tensor with 'from', or several with 'concat'")
             return None
@@ -168,19 +168,19 @@ class _File(Section):
     ignore: Annotated[tuple[Annotated[str, text("a name or glob")], ...], OneOrMore()] = may("Tensors to ignore.")
 
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> Any:
-        """Make the mapping."""
+        """Create the mapping."""
         keep, ignore = (tuple(given.get(name, ())) for name in ("keep", "ignore"))
         return NameMapping(given.get("tensors") or {}, keep, ignore, given.get("key"))
 
 
 def load(path: Path) -> NameMapping:
-    """Read a mapping file. Raises UsageError when it cannot be read, RecipeError with all mistakes in it."""
+    """Read a mapping file. Raises UsageError if it cannot be read, and RecipeError with all errors in it."""
     mapping: NameMapping = read_section(path, _File, "the mapping", "tensors")
     return mapping
 
 
 def of_flags(pairs: Sequence[str]) -> dict[str, Source]:
-    """Read `INITIALIZER=TENSOR` of the command line."""
+    """Parse `INITIALIZER=TENSOR` arguments of the command line."""
     found: dict[str, Source] = {}
     for pair in pairs:
         name, equals, tensor = pair.partition("=")

@@ -1,7 +1,7 @@
 """Name patterns with parts that are copied to the other name.
 
 `{i}` matches one component of a name, up to a dot or a slash, and `*` any characters; `re:` begins a regular expression
-for the whole name. The other name has them too: `{i}`, `*` in the same order, or `\\1`.
+for the whole name. The other name refers to them by `{i}`, by `*` in the same order, or by `\\1`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ _PARTS = re.compile(r"(\{[A-Za-z_][A-Za-z0-9_]*\}|\*)")
 
 
 def is_pattern(text: str) -> bool:
-    """Return whether a text may stand for several names."""
+    """Return whether a text may match several names."""
     return text.startswith(_REGEX) or _PARTS.search(text) is not None
 
 
 def fit(pattern: str, name: str) -> re.Match[str] | None:
-    """Return how a name fits a pattern, None where it does not."""
+    """Return the match of a name with a pattern, None if it does not match."""
     return _compiled(pattern).fullmatch(name)
 
 
 def filled(template: str, match: re.Match[str], pattern: str) -> str:
-    """Put what was in a name into another one. Raises ValueError for a part that the pattern does not have."""
+    """Fill the matched parts of a name into a template. Raises ValueError for a part that the pattern does not have."""
     if pattern.startswith(_REGEX):
         try:
             return match.expand(template)
@@ -43,7 +43,7 @@ def filled(template: str, match: re.Match[str], pattern: str) -> str:
 
 
 def check(pattern: str, template: str) -> None:
-    """Raise ValueError for a pattern, or for a name that takes over more than the pattern has."""
+    """Raise ValueError for an invalid pattern, or a template with parts that the pattern does not have."""
     try:
         compiled = _compiled(pattern)
     except re.error as error:

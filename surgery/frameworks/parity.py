@@ -1,13 +1,13 @@
 """Comparison of an exported model with its module.
 
-The module is the original, and the model is judged as any changed one: on inputs drawn for its graph, at several sizes
-of each dynamic dim, with the same tolerances, and with the module in float64 where rounding is in doubt. Three things
-are looked for that only an export has:
+The module is the original, and the model is verified like any changed one: on inputs drawn for its graph, at several
+sizes of each dynamic dim, with the same tolerances, and with the module in float64 if rounding is in doubt. Three
+problems specific to exports are checked:
 
-- a size that the module takes and the model refuses: a dim that tracing froze;
-- a branch that went another way in the example: the values that the module reads from tensors are noted, run by run,
-  and further inputs are drawn until one turns them, if that can be had;
-- a branch that went the same way on all inputs, whose other side therefore nothing shows.
+- a size that the module accepts and the model refuses: a dim that tracing froze;
+- a branch that differs from the example: the values that the module reads from tensors are recorded for each run,
+  and further inputs are tried to find one that takes the other branch;
+- a branch that was the same on all inputs, so that its other side was not tested.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from surgery.verification.inputs.plan import Binding
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
 
 _MOST_REFUSED = 6
-"""So many sizes that the model refuses are tried on the module."""
+"""Maximum number of sizes refused by the model that are tried on the module."""
 
 
 @dataclass(frozen=True)
 class Turned:
-    """A decision that went another way than in the example inputs, and the inputs on which it did."""
+    """A decision that differs from that on the example inputs, and the inputs on which it does."""
 
     decision: Decision
     before: Any
@@ -51,10 +51,10 @@ class Turned:
 
 @dataclass(frozen=True)
 class Compared:
-    """The verdict on an exported model, the inputs, and what the module decided by the values of tensors.
+    """The verdict on an exported model, the inputs, and the branches of the module on tensor values.
 
-    `turned`: decisions that went another way on some inputs. `unturned`: those that never did.
-    `left_out`: inputs that the module refuses.
+    `turned`: decisions that differed on some inputs. `unturned`: decisions that never did. `left_out`: inputs that the
+    module refuses.
     """
 
     verdict: Verdict
@@ -82,9 +82,9 @@ def compare(
     inputs: InputsSpec,
     spec: VerifySpec,
 ) -> Compared:
-    """Compare a model, a skeleton as bytes, with the module it was exported from.
+    """Compare a model, given as the bytes of a skeleton, with the module that it was exported from.
 
-    `outputs` are the names of its outputs, in the order of the module's; `example` are the inputs of the export.
+    `outputs` are the names of its outputs, in the order of the module; `example` has the inputs of the export.
     """
     exported = side.run([example])[0]
     if exported.refused is not None:
@@ -114,7 +114,7 @@ class _Comparison:
         self._left_out: list[str] = []
 
     def judge(self, model: bytes, inputs: InputsSpec, spec: VerifySpec) -> Compared:
-        """Run both, and judge."""
+        """Run both, and return the verdict."""
         original = ReferenceRun(model, inputs, spec)
         original.prepare()
         if original.problem is not None:
@@ -143,7 +143,7 @@ class _Comparison:
         return dict(zip(self._outputs, ran.outputs))
 
     def _unsteady(self, original: ReferenceRun, taken: Mapping[int, Ran]) -> frozenset[str]:
-        """Run the module once more: outputs that differ from run to run show nothing."""
+        """Run the module again, and return the outputs that differ between runs, which prove nothing."""
         number, first = next(iter(taken.items()))
         again = self._side.run([original.runs[number].feed])[0]
         if again.refused is not None:
@@ -152,7 +152,7 @@ class _Comparison:
         return frozenset(name for name, one, other in pairs if not same_bits(one, other))
 
     def _narrowed(self, original: ReferenceRun) -> Verdict | None:
-        """Return the verdict when the module takes sizes that the model refuses."""
+        """Return a negative verdict if the module accepts sizes that the model refuses, else None."""
         seen: list[Mapping[str, int]] = [run.binding.dims for run in original.runs]
         tried = 0
         for binding, message in original.refused:
@@ -173,13 +173,13 @@ class _Comparison:
         for before, now in zip(self._decisions, ran.decisions):
             place = now.file, now.line
             if (before.file, before.line) != place:
-                break  # from here on another way is gone
+                break  # from here on, the run follows another branch
             self._seen.add(place)
             if before.value != now.value:
                 self._turned.setdefault(place, Turned(now, before.value, where))
 
     def _blamed(self, verdict: Verdict) -> Verdict:
-        """Name the branches that tracing froze, which went another way where the models differ."""
+        """Add the branches that tracing froze to a negative verdict."""
         flags = [one for one in self._turned.values() if isinstance(one.before, bool)] or [*self._turned.values()]
         if not verdict.is_different or not flags:
             return verdict
@@ -202,7 +202,7 @@ def _sizes(binding: Binding) -> str:
 
 
 def _turning(side: TorchSide, example: Mapping[str, Any], decisions: Sequence[Decision]) -> tuple[DataSpec, ...]:
-    """Look for inputs at which the module decides otherwise: the example, turned, scaled and shifted; all ones."""
+    """Return inputs on which the module branches differently: the example negated, scaled or shifted; zeros; ones."""
     kinds = {name: np.asarray(array).dtype.kind for name, array in example.items()}
     floats = [name for name, kind in kinds.items() if kind == "f"]
     counts = [name for name, kind in kinds.items() if kind in "iub"]

@@ -18,7 +18,7 @@ from surgery.storage.globs import Globs, did_you_mean
 from surgery.storage.named_tensors import Entry
 
 Layout = Literal["auto", "torch", "onnx"]
-"""Whether the matrices of Linear layers are [out, in] in the checkpoint, as in PyTorch, or as MatMul reads them."""
+"""The layout of the matrices of Linear layers in the checkpoint: [out, in] as in PyTorch, or as MatMul reads them."""
 
 TORCH_FORMATS: Final = (".pt", ".pth", ".bin", ".ckpt", ".gguf", ".bin.index.json")
 _COUNTERS: Final = ("*num_batches_tracked",)
@@ -29,7 +29,7 @@ Kind = Literal["missing", "unexpected", "shape", "dtype", "range", "layout"]
 
 @dataclass(frozen=True)
 class Misfit:
-    """Something that did not fit: an initializer or a tensor of the checkpoint, and why."""
+    """A mismatch: an initializer or a tensor of the checkpoint, and the reason."""
 
     kind: Kind
     name: str
@@ -42,7 +42,7 @@ class Misfit:
 
 @dataclass(frozen=True)
 class Assignment:
-    """An initializer and what it is made of. `why` says what decided about the transposition, if anything did."""
+    """An initializer and its source. `why` is the reason for the decision about transposition, if there is one."""
 
     target: Target
     source: Source
@@ -57,7 +57,7 @@ class Assignment:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the elements go into the model as they are."""
+        """Whether the elements are used without any change."""
         whole = len(self.entries) == 1 and self.source.part is None
         return whole and self.order is None and self.dtype == self.target.dtype
 
@@ -77,9 +77,9 @@ class Assignment:
 
 @dataclass
 class Plan:
-    """The assignments, what did not fit, and what was left out on purpose.
+    """The assignments, the misfits, and the names that were left out on purpose.
 
-    `tied` are tensors of the checkpoint that no initializer needs, as another name has the same elements.
+    `tied` are tensors of the checkpoint that are not needed, because a used tensor has the same elements.
     """
 
     assignments: list[Assignment] = field(default_factory=list)
@@ -89,12 +89,12 @@ class Plan:
     tied: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, kind: Kind, name: str, message: str) -> None:
-        """Note what does not fit."""
+        """Record a misfit."""
         self.misfits.append(Misfit(kind, name, message))
 
 
 def merged(checkpoints: Sequence[Checkpoint]) -> tuple[dict[str, Entry], dict[str, str], dict[str, Checkpoint]]:
-    """Join several files: entries and aliases by name, and the file of each. Raises UsageError for a name in two."""
+    """Merge several files: entries and aliases by name, and the file of each. UsageError for a name in two files."""
     entries: dict[str, Entry] = {}
     aliases: dict[str, str] = {}
     homes: dict[str, Checkpoint] = {}
@@ -113,9 +113,9 @@ def make(
     mapping: NameMapping,
     layout: Layout = "auto",
 ) -> Plan:
-    """Find a source for each initializer: the one that the mapping names, else the tensor of its own name.
+    """Find a source for each initializer: the one in the mapping, or else the tensor of the same name.
 
-    Raises UsageError for a mapping that names what is not there.
+    Raises UsageError if the mapping names anything that does not exist.
     """
     entries, aliases, homes = merged(checkpoints)
     plan, used = Plan(), set[str]()
@@ -146,7 +146,7 @@ def _is_torch(home: Checkpoint) -> bool:
 
 
 def _check_names(mapping: NameMapping, targets: Iterable[str], entries: Iterable[str]) -> None:
-    """Raise UsageError for whole names that are not there, and for patterns that fit nothing."""
+    """Raise UsageError for full names that do not exist, and for patterns that match nothing."""
     from surgery.frameworks import names
 
     initializers = list(targets)
@@ -164,7 +164,7 @@ def _check_names(mapping: NameMapping, targets: Iterable[str], entries: Iterable
 
 
 def _lacking(plan: Plan, target: Target, source: Source | None, entries: Mapping[str, Entry]) -> None:
-    """Note an initializer without a source; constants of the graph need none."""
+    """Record an initializer without a source; constants of the graph need none."""
     if source is not None:
         absent = [tensor for tensor in source.tensors if tensor not in entries]
         hint = did_you_mean(absent[0], entries)
@@ -177,7 +177,7 @@ def _lacking(plan: Plan, target: Target, source: Source | None, entries: Mapping
 
 
 def _account(plan: Plan, unused: Sequence[str], used: set[str], aliases: Mapping[str, str], ignore: Globs) -> None:
-    """Say what became of the tensors that no initializer takes."""
+    """Record the tensors that no initializer uses as ignored, tied or unexpected."""
     groups: dict[str, set[str]] = defaultdict(set)
     for alias, name in aliases.items():
         groups[name].update((alias, name))
@@ -192,7 +192,7 @@ def _account(plan: Plan, unused: Sequence[str], used: set[str], aliases: Mapping
 
 
 def shown(dtype: ir.DataType, dims: Iterable[int]) -> str:
-    """Show a type with dims."""
+    """Format a type with dims."""
     return f"{dtype.name.lower()}[{','.join(map(str, dims))}]"
 
 
@@ -201,14 +201,14 @@ def shown(dtype: ir.DataType, dims: Iterable[int]) -> str:
 
 @dataclass(frozen=True)
 class _Layouts:
-    """What is known of the matrices of Linear layers: what was said, what others show, and where they come from."""
+    """The known layout of matrices of Linear layers: the option, evidence of other matrices, and the file format."""
 
     layout: Layout
     evidence: Mapping[str, Counter[bool]]
     is_torch: bool
 
     def turned(self, target: Target) -> tuple[bool | None, str]:
-        """Return whether a square matrix is to be transposed, None where nothing tells, and why."""
+        """Return whether a square matrix must be transposed (None if unknown), and the reason."""
         if self.layout != "auto":
             return self.layout == "torch", f"square; --layout {self.layout}"
         for kind in (*dict.fromkeys(one.op_type for one in target.consumers), ""):
@@ -224,7 +224,7 @@ class _Layouts:
 
 
 def _evidence(drafts: Iterable[Assignment]) -> dict[str, Counter[bool]]:
-    """Count, by operator, which matrices that are not square must be transposed, of those that are read by rows."""
+    """Count, by operator, the non-square matrices read by rows that must and must not be transposed."""
     found: dict[str, Counter[bool]] = defaultdict(Counter)
     for draft in drafts:
         dims, wanted = _joined(draft), draft.target.dims
@@ -237,7 +237,7 @@ def _evidence(drafts: Iterable[Assignment]) -> dict[str, Counter[bool]]:
 
 
 def _joined(draft: Assignment) -> tuple[int, ...] | None:
-    """Return the dims after tensors are joined and a part is taken; None where that cannot be done."""
+    """Return the dims after joining tensors and taking a part; None if that is impossible."""
     source, first = draft.source, draft.entries[0].dims
     axis = source.axis
     if len(draft.entries) > 1 or source.part is not None:
@@ -255,7 +255,7 @@ def _joined(draft: Assignment) -> tuple[int, ...] | None:
 
 
 def bounds(source: Source, extent: int) -> tuple[int, int] | None:
-    """Return where a part begins and ends along its axis; None where the parts do not make up the whole."""
+    """Return the start and end of a part along its axis; None if the parts do not add up to the whole."""
     if source.part is None:
         return 0, extent
     sizes, number = source.part.sizes, source.part.part
@@ -270,7 +270,7 @@ def bounds(source: Source, extent: int) -> tuple[int, int] | None:
 
 
 def _fit(plan: Plan, draft: Assignment, layouts: _Layouts) -> None:
-    """Decide how a source becomes its initializer, or note why it cannot."""
+    """Decide how to convert a source to its initializer, or record why that is impossible."""
     target, source = draft.target, draft.source
     name, wanted = target.name, target.dims
     of = f"'{source.tensors[0]}'" if len(source.tensors) == 1 else f"{len(source.tensors)} tensors"
@@ -312,7 +312,7 @@ def _said(transpose: bool | tuple[int, ...], rank: int) -> tuple[int, ...] | Non
 
 
 def _turned(dims: tuple[int, ...], target: Target, layouts: _Layouts) -> tuple[bool | None, str]:
-    """Return whether a matrix is to be transposed: by its shape, or if it is square, by who reads it."""
+    """Return whether a matrix must be transposed: by its shape, or if it is square, by its consumers."""
     wanted = target.dims
     if len(dims) != 2 or len(wanted) != 2 or (dims != wanted and dims != wanted[::-1]):
         return False, ""

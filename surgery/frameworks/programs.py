@@ -1,8 +1,8 @@
-"""Find the code that `torch.export.load` would run for a .pt2 program, without loading it.
+"""Find code that `torch.export.load` would run for a .pt2 program, without loading it.
 
-Loading unpickles constants and sample inputs, evaluates expressions of dims and guards as text, and looks up functions
-by name. A program of `torch.export.save` that has only tensors, operators of ATen and plain expressions runs nothing of
-its author's; any other is refused unless it is trusted.
+Loading unpickles constants and sample inputs, evaluates expressions of dims and guards from text, and looks up
+functions by name. A program of `torch.export.save` with only tensors, ATen operators and plain expressions runs no code
+of its author; any other is refused unless it is trusted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LARGEST: Final = 256 << 20
 
 
 def find_code(path: Path) -> str | None:
-    """Return what loading a program would run, None for nothing. Raises ModelFileError for what is no program."""
+    """Return the code that loading a program would run, if any. ModelFileError if it is not a program."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename: info for info in archive.infolist()}
@@ -62,10 +62,10 @@ def find_code(path: Path) -> str | None:
 
 
 def _in_member(archive: zipfile.ZipFile, name: str, size: int) -> str | None:
-    """Look at one file of the archive by its name."""
+    """Check one file of the archive, according to its name."""
     inside = name.partition("/")[2]
     if inside.startswith(("data/weights/weight_", "data/constants/tensor_")):
-        return None  # elements, unless `use_pickle` says otherwise, which is refused
+        return None  # elements, unless `use_pickle` is set, which is refused
     if inside.endswith(".json"):
         return _in_document(name, archive.read(name)) if size <= _LARGEST else f"'{name}' is too large to check"
     if inside.startswith("data/sample_inputs/"):
@@ -75,7 +75,7 @@ def _in_member(archive: zipfile.ZipFile, name: str, size: int) -> str | None:
 
 
 def _in_pickles(name: str, data: bytes) -> str | None:
-    """Look at a file of torch.save within the program."""
+    """Check a file of torch.save within the program."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as inner:
             for info in inner.infolist():
@@ -103,7 +103,7 @@ def _in_document(name: str, data: bytes) -> str | None:
 
 
 def _in_entry(key: str, value: Any) -> str | None:
-    """Look at one entry of the description of a program."""
+    """Check one entry of the description of a program."""
     if key == "target" and isinstance(value, str) and ("." in value or value.startswith("#")):
         return None if _TARGET.fullmatch(value) else f"it would call {value[:80]}"
     if key == "expr_str" and not _is_plain(str(value)):
@@ -129,7 +129,7 @@ def _entries(document: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether an expression has only numbers, symbols of dims and the functions over them."""
+    """Return whether an expression has only numbers, symbols of dims and functions of them."""
     at = 0
     while at < len(text):
         found = _TOKEN.match(text, at)
@@ -148,7 +148,7 @@ _GUARD: Final = re.compile(
 
 
 def _is_guard(text: str) -> bool:
-    """Return whether a guard compares sizes of inputs and does nothing else."""
+    """Return whether a guard only compares sizes of inputs."""
     at = 0
     while at < len(text):
         found = _GUARD.match(text, at)

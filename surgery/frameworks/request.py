@@ -1,6 +1,6 @@
 """The request of `surgery export`: the target, its inputs, and the names of dynamic dims.
 
-The inputs are in a YAML file, or as arrays in a .npz file:
+The inputs are described in a YAML file, or given as arrays in a .npz file:
 
     inputs:
       - {name: input_ids, dtype: int64, dims: [batch, sequence], range: [0, 299]}
@@ -37,7 +37,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Inputs:
-    """All inputs, the sizes of dynamic dims to try, names of outputs, and arrays if there are any."""
+    """All inputs, the sizes of dynamic dims to try, the names of outputs, and arrays, if any."""
 
     inputs: tuple[Input, ...] = ()
     dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Inputs:
     arrays: Mapping[str, Any] = field(default_factory=dict)
 
     def described(self) -> list[dict[str, Any]]:
-        """Return plain values for the worker, with the sizes of example inputs."""
+        """Return the inputs as plain values for the worker, with the sizes of example inputs."""
         return [
             {
                 "name": one.name,
@@ -57,7 +57,7 @@ class Inputs:
         ]
 
     def size(self, dim: str) -> int:
-        """Return the size of a dynamic dim in the example inputs: not 1, which exporters take for a fixed one."""
+        """Return the size of a dynamic dim in the example; the default is not 1, which exporters treat as fixed."""
         return self.dims[dim][0] if self.dims.get(dim) else 2 + sorted(self.named()).index(dim)
 
     def named(self) -> set[str]:
@@ -65,7 +65,7 @@ class Inputs:
         return {extent for one in self.inputs for extent in one.dims if isinstance(extent, str)}
 
     def axes(self) -> dict[str, dict[str, str]]:
-        """Return the names of dynamic dims by input and axis; keys are text, as messages to workers have them."""
+        """Return the names of dynamic dims by input and axis; keys are strings, as required in messages to workers."""
         found = {
             one.name: {str(axis): extent for axis, extent in enumerate(one.dims) if isinstance(extent, str)}
             for one in self.inputs
@@ -121,7 +121,7 @@ class _File(Section):
     outputs: Annotated[tuple[Annotated[str, text("the name of an output")], ...], OneOrMore()] = may("Their names.")
 
     def made(self, draft: Draft, node: Any, given: dict[str, Any]) -> Any:
-        """Make the inputs, and look whether names fit together."""
+        """Create the inputs, and check that names are consistent."""
         inputs, dims = given.get("inputs", ()), dict(given.get("dims") or {})
         found = Inputs(tuple(inputs), dims, tuple(given.get("outputs", ())))
         for name in sorted(dims.keys() - found.named()):
@@ -135,7 +135,7 @@ class _File(Section):
 
 
 def load(path: Path) -> Inputs:
-    """Read a YAML file, or the arrays of a .npz file. Raises UsageError and RecipeError for what is wrong in it."""
+    """Read a YAML file, or the arrays of a .npz file. Raises UsageError and RecipeError for errors in it."""
     if path.suffix == ".npz":
         return _arrays(path)
     inputs: Inputs = read_section(path, _File, "the file", "inputs")

@@ -1,8 +1,8 @@
-"""Suggested pairs of names, for the user to confirm: nothing is applied automatically.
+"""Suggested pairs of names, for the user to confirm; nothing is applied automatically.
 
-- A prefix that initializers have and tensors do not, or the other way round.
-- The node that reads an initializer has a path, `/encoder/layer.0/query/MatMul`, that is the name of the module.
-- Of one type of dims there is a single initializer left, and a single tensor.
+- A prefix that initializers have and tensors do not, or vice versa.
+- The node that reads an initializer has a path, such as `/encoder/layer.0/query/MatMul`, with the name of the module.
+- Only one initializer and one tensor with the same dims are left.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from surgery.storage.named_tensors import Entry
 
 @dataclass(frozen=True)
 class Suggestions:
-    """Entries for `tensors` of a mapping file: `prefixes` as patterns, with how many fit; `single` names and why."""
+    """Entries for `tensors` of a mapping file: `prefixes` as patterns with counts, `single` names with reasons."""
 
     prefixes: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     single: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Suggestions:
         }
 
     def document(self) -> str:
-        """Return a mapping file that has them, with the reasons as comments."""
+        """Return the suggestions as a mapping file, with the reasons as comments."""
         lines = ["# Suggested by surgery import-weights --suggest: check each line before you use it.", "tensors:"]
         for new, (old, why) in self.single.items():
             lines.append(f"  {_quoted(new)}: {_quoted(old)}  # {why}")
@@ -45,7 +45,7 @@ class Suggestions:
 
 
 def suggest(plan: Plan, targets: Mapping[str, Target], entries: Mapping[str, Entry]) -> Suggestions:
-    """Suggest tensors for initializers that have none."""
+    """Suggest tensors for initializers without one."""
     open_names = [one.name for one in plan.misfits if one.kind == "missing"]
     free = [one.name for one in plan.misfits if one.kind == "unexpected"]
     prefixes, covered = _prefixes(open_names, free)
@@ -63,7 +63,7 @@ def suggest(plan: Plan, targets: Mapping[str, Target], entries: Mapping[str, Ent
 
 
 def _prefixes(wanted: Iterable[str], free: Iterable[str]) -> tuple[dict[str, tuple[str, int]], dict[str, str]]:
-    """Find the prefix that brings most names together, and the names that it does."""
+    """Return the prefix that pairs most names, and the paired names."""
     initializers, tensors = dict.fromkeys(wanted), dict.fromkeys(free)
     longer = [(name, end) for name in initializers for end in _ends(name) if end in tensors]
     shorter = [(end, name) for name in tensors for end in _ends(name) if end in initializers]
@@ -83,7 +83,7 @@ def _ends(name: str) -> list[str]:
 
 
 def _by_path(target: Target, free: Iterable[str], entries: Mapping[str, Entry]) -> str | None:
-    """Find the tensor of the module that the consumers of an initializer are in."""
+    """Return the tensor of the module that contains the consumers of an initializer."""
     paths = {one.name.strip("/").rpartition("/")[0].replace("/", ".") for one in target.consumers}
     if len(paths) != 1:
         return None
@@ -117,7 +117,7 @@ def _by_dims(
 
 
 def _quoted(text: str) -> str:
-    """Quote a text as YAML has it, which reads the strings of JSON."""
+    """Quote a text for YAML, which accepts JSON strings."""
     import json
 
     return json.dumps(text, ensure_ascii=False)

@@ -23,7 +23,7 @@ _MADE_UP: Final = re.compile(r"(onnx::|/|val_|_val|Constant|const)", re.IGNORECA
 
 @dataclass(frozen=True)
 class Consumer:
-    """A node that reads an initializer: its operator and name, and how it reads."""
+    """A node that reads an initializer: its operator and name, and how it reads the initializer."""
 
     op_type: str
     name: str
@@ -39,24 +39,24 @@ class Target:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the initializer."""
         return self.tensor.name
 
     @property
     def dtype(self) -> ir.DataType:
-        """The type of its elements."""
+        """The element type."""
         return ir.DataType(self.tensor.data_type)
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """Its dims."""
+        """The dims of the initializer."""
         return tuple(self.tensor.dims)
 
     @property
     def is_weight(self) -> bool:
-        """Whether a checkpoint is expected to have it.
+        """Whether a checkpoint is expected to contain it.
 
-        Integers, scalars and single numbers under names that exporters make up are constants of the graph.
+        Integers, scalars, and single numbers with names made up by exporters are constants of the graph.
         """
         if self.dtype not in FLOATS or not self.dims:
             return False
@@ -64,15 +64,15 @@ class Target:
 
     @property
     def reads(self) -> str:
-        """How all of its consumers read it; OTHER where they do not agree."""
+        """How its consumers read it; OTHER if they do not agree."""
         found = {one.reads for one in self.consumers}
         return found.pop() if len(found) == 1 else OTHER
 
 
 def targets(model: onnx.ModelProto) -> dict[str, Target]:
-    """List the initializers of a model by name, those of subgraphs too.
+    """Return the initializers of a model by name, including those of subgraphs.
 
-    Raises UsageError when initializers of two graphs have one name: which one is meant would not be clear.
+    Raises UsageError if initializers of two graphs have the same name, because the name would be ambiguous.
     """
     consumers: dict[str, list[Consumer]] = defaultdict(list)
     scopes = list(graphs(model.graph))
@@ -97,7 +97,7 @@ def _initializers(scopes: Sequence[onnx.GraphProto]) -> Iterator[onnx.TensorProt
 
 
 def _reads(node: onnx.NodeProto, index: int) -> str:
-    """Return how a node reads its input: `MatMul(x, w)` wants [in, out], and Gemm what transB says."""
+    """Return how a node reads its input: `MatMul(x, w)` reads [in, out], and Gemm depends on transB."""
     if index != 1 or node.op_type not in ("MatMul", "Gemm", "FusedMatMul", "FusedGemm"):
         return OTHER
     turned = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)

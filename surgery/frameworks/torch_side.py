@@ -1,4 +1,4 @@
-"""The client side of PyTorch: calls to its worker, with errors for users."""
+"""The client of the PyTorch worker, which converts errors to user errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HOME = "surgery.frameworks.torch_worker"
 
 @dataclass(frozen=True)
 class Decision:
-    """A value that the module read from a tensor while it ran, and the line that asked for it."""
+    """A value that the module read from a tensor during a run, and the line that read it."""
 
     file: str
     line: int
@@ -26,7 +26,7 @@ class Decision:
 
     @property
     def place(self) -> str:
-        """The line, with what is there."""
+        """The line number with the text of the line."""
         return f"{Path(self.file).name}:{self.line}{f' `{self.text}`' if self.text else ''}"
 
     def to_json(self) -> dict[str, Any]:
@@ -36,7 +36,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Ran:
-    """What a module made of one set of inputs: outputs in their order, or why it refuses them."""
+    """The result of a module on one set of inputs: outputs in order, or the reason why it refuses the inputs."""
 
     outputs: tuple[Any, ...] = ()
     decisions: tuple[Decision, ...] = ()
@@ -44,7 +44,7 @@ class Ran:
 
 
 class TorchSide:
-    """A module or program in a worker process. Raises UsageError for what its author must change."""
+    """A module or program in a worker process. Raises UsageError for errors that its author must fix."""
 
     def __init__(self, target: str, *, timeout: float, memory: int | None) -> None:
         self.target = target
@@ -59,7 +59,7 @@ class TorchSide:
         self._worker.close()
 
     def load(self, given: Inputs) -> None:
-        """Load what is to be exported, with its example inputs."""
+        """Load the module or program, with its example inputs."""
         found = self._call("load", target=self.target, folder=str(Path.cwd()), **_plain(given))
         self.torch, self.module = found["torch"], found["module"]
         free = found["dims"]
@@ -67,7 +67,7 @@ class TorchSide:
         self.inputs = tuple(_merged(one, said.get(one["name"]), free.get(one["name"], [])) for one in found["inputs"])
 
     def export(self, path: Path, exporter: Exporter, opset: int | None, outputs: Sequence[str]) -> tuple[str, ...]:
-        """Write an ONNX file, and return what tracing warned of."""
+        """Write an ONNX file, and return the warnings of tracing."""
         axes = Inputs(self.inputs).axes()
         found = self._call("export", path=str(path), exporter=exporter, opset=opset, dims=axes, outputs=list(outputs))
         return tuple(f"{Path(one['file']).name}:{one['line']}: {one['message']}" for one in found["warnings"])
@@ -82,7 +82,7 @@ class TorchSide:
         return [_ran(self._call("run", feeds=[dict(feed)])[0]) for feed in feeds]
 
     def in_float64(self, feeds: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Outcome:
-        """Run the module in float64; outputs have these names."""
+        """Run the module in float64; the outputs are named by `names`."""
         runs: list[Any] = []
         for feed in feeds:
             try:
@@ -110,7 +110,7 @@ def _plain(given: Inputs) -> dict[str, Any]:
 
 
 def _merged(found: Mapping[str, Any], said: Input | None, free: Sequence[int]) -> Input:
-    """Join what is known of an input: its example, what the file says, and which axes a program leaves free."""
+    """Combine the information on an input: its example, the file, and the axes that a program leaves dynamic."""
     dims: tuple[int | str, ...] = tuple(found["dims"])
     if said is not None and said.dims:
         if len(said.dims) != len(dims):

@@ -1,6 +1,6 @@
-"""The worker side of PyTorch: load a module or a program, export it, run it. All of this runs in a worker process.
+"""The worker of PyTorch: load a module or a program, export it, run it. All of this runs in a worker process.
 
-The functions keep what they loaded in this module, for as long as the worker lives.
+The loaded objects are kept in this module for the lifetime of the worker.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BFLOAT16 = "bfloat16"
 
 @dataclass
 class _Loaded:
-    """A module with example inputs: `leaves` are all values in them, `tensors` the positions of those that are fed."""
+    """A module with example inputs: `leaves` are all values in them, `tensors` the positions of the tensors to feed."""
 
     module: Any
     program: Any
@@ -45,20 +45,20 @@ _state: dict[str, _Loaded] = {}
 
 
 class ExportError(RuntimeError):
-    """Something that the user can do something about; the text says what."""
+    """An error that the user can fix; the message explains how."""
 
 
 def load(target: str, folder: str, inputs: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> dict[str, Any]:
-    """Import a module and call its function, or load a program; return what is known of its inputs.
+    """Import a module and call its function, or load a program; return the description of its inputs.
 
-    `inputs` describe example inputs, where the function gives none, or the names of their dims; `data` are arrays.
+    `inputs` describes example inputs if the function returns none, or the names of their dims; `data` has arrays.
     """
     stage("importing torch")
     try:
         import torch
     except ImportError as error:
         raise ExportError("export needs PyTorch: pip install 'onnx-surgery[torch]'") from error
-    # One run follows the other, and the threads of both processes would wait for each other.
+    # The two processes run alternately, and their threads would wait for each other.
     torch.set_num_threads(1)
     os.chdir(folder)
     stage(f"loading {target}")
@@ -130,7 +130,7 @@ def _program(target: str) -> _Loaded:
 
 
 def _examples(inputs: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Make example inputs: arrays that were given, else numbers that are drawn."""
+    """Return example inputs: the given arrays, or else random numbers."""
     import torch
 
     if data:
@@ -154,7 +154,7 @@ def _examples(inputs: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> t
 
 
 def _describe(loaded: _Loaded, names: Sequence[str]) -> None:
-    """Find the tensors among the inputs, and their names."""
+    """Determine the tensors among the inputs, and their names."""
     import torch
     from torch.utils import _pytree as pytree
 
@@ -171,7 +171,7 @@ def _describe(loaded: _Loaded, names: Sequence[str]) -> None:
 
 
 def _argument_names(loaded: _Loaded) -> list[str]:
-    """Name inputs after the arguments of `forward`; those inside of one by number."""
+    """Return names of inputs from the arguments of `forward`; tensors within one argument are numbered."""
     import torch
     from torch.utils import _pytree as pytree
 
@@ -195,7 +195,7 @@ def _shape(tensor: Any) -> dict[str, Any]:
 
 
 def _program_dims(loaded: _Loaded) -> dict[str, list[int]]:
-    """List the axes of inputs that a program leaves free."""
+    """Return the axes of inputs that a program leaves dynamic."""
     import torch
 
     if loaded.program is None:
@@ -214,7 +214,7 @@ def _program_dims(loaded: _Loaded) -> dict[str, list[int]]:
 def export(
     path: str, exporter: str, opset: int | None, dims: Mapping[str, Mapping[str, str]], outputs: Sequence[str]
 ) -> dict[str, Any]:
-    """Write the module as ONNX; `dims` are the names of dynamic dims by input and axis. Return what was said."""
+    """Write the module as ONNX, and return the warnings; `dims` has the names of dynamic dims by input and axis."""
     import torch
 
     loaded = _state["loaded"]
@@ -285,7 +285,7 @@ def _torchscript(loaded: _Loaded, path: str, axes: Mapping[str, Mapping[int, str
 
 
 def _reason(error: BaseException) -> str:
-    """Return what is at the bottom of an exporter's error, in one line, with the line of the user's code."""
+    """Return the root cause of an exporter's error in one line, with the line of the user's code."""
     chain: list[BaseException] = []
     here: BaseException | None = error
     while here is not None and here not in chain:
@@ -300,7 +300,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _last_own_line(chain: Sequence[BaseException]) -> str:
-    """Return the innermost line outside of PyTorch and of this package that an error passed through."""
+    """Return the innermost line of an error's traceback outside of PyTorch and this package."""
     import torch
 
     homes = str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), "<"
@@ -313,7 +313,7 @@ def _last_own_line(chain: Sequence[BaseException]) -> str:
 
 
 def _told(caught: Sequence[warnings.WarningMessage]) -> list[dict[str, Any]]:
-    """Return what tracing warned of: values that it took for constants."""
+    """Return the warnings of tracing: values that it treated as constants."""
     import torch
 
     found = [one for one in caught if issubclass(one.category, torch.jit.TracerWarning)]
@@ -333,8 +333,8 @@ def example() -> dict[str, Any]:
 def run(feeds: Sequence[Mapping[str, Any]], double: bool = False) -> list[dict[str, Any]]:
     """Run the module on sets of inputs, by name.
 
-    Each answer has `outputs`, arrays in their order, with `decisions`, or `refused`. With `double` the module and the
-    floats of the inputs are in float64.
+    Each result has `outputs`, arrays in order, with `decisions`, or `refused`. With `double`, the module and the floats
+    of the inputs are in float64.
     """
     loaded = _state["loaded"]
     module = _doubled(loaded) if double else loaded.module
