@@ -23,13 +23,13 @@ def bench(
     memory: bool = True,
     profile: bool = False,
 ) -> Comparison:
-    """Run models (files, or messages in memory) by turns on the same inputs and compare their times.
+    """Run models (files or ModelProto) alternately on the same inputs and compare their times.
 
-    The first model is the baseline. `inputs` says what is known of its inputs: sizes of dynamic dims, and sets of
-    inputs, which are then all that is used; without sets, one is made that the model accepts. `decide` ends the
-    measurement as soon as it is known whether each model is faster than that ratio, or slower. `memory` and `profile`
-    measure the memory and the operators of each model. Outputs are not compared: that is what `verify` is for. Raises
-    a `SurgeryError` for files that cannot be read, and for models that do not run or take other inputs.
+    The first model is the baseline. `inputs` describes its inputs: sizes of dynamic dims, and input sets, which are
+    then the only ones used; without sets, one is generated that the model accepts. `decide` ends the measurement as
+    soon as it is known whether each model is faster or slower than that ratio. `memory` and `profile` measure the
+    memory and the operators of each model. Outputs are not compared: use `verify` for that. Raises a `SurgeryError` for
+    files that cannot be read, and for models that do not run or have other inputs.
     """
     spec = spec or BenchSpec()
     subjects = [subject(model) for model in models]
@@ -43,7 +43,7 @@ def bench(
 def legal_feeds(
     subject: Subject, inputs: InputsSpec, spec: BenchSpec
 ) -> tuple[list[Mapping[str, Any]], list[dict[str, Any]]]:
-    """Return the sets of inputs that are given for a model, or else one that it accepts; and where they come from."""
+    """Return the given input sets for a model, or else one that it accepts; and descriptions of their origin."""
     inputs = replace(inputs, only_given=inputs.only_given or bool(inputs.data))
     verify = VerifySpec(
         seed=spec.seed,

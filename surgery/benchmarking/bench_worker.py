@@ -1,4 +1,4 @@
-"""The process in which models run; its errors name the model."""
+"""The worker process in which models run; its errors name the model."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from surgery.workers import Worker, default_memory
 
 _TIMING = "surgery.benchmarking.timing"
 _COPIES = 4
-"""So many times its weights a session may take while it is made: as read, as parsed, as a tensor and packed."""
+"""Copies of the weights that creating a session may need: as read, as parsed, as a tensor and packed."""
 
 
 class BenchWorker:
-    """A worker that has the models and their inputs. Close it, or use it as a context."""
+    """A worker with the models and their inputs. Close it, or use it as a context manager."""
 
     def __init__(self, subjects: Sequence[Subject], feeds: Sequence[Mapping[str, Any]], spec: BenchSpec) -> None:
         self._subjects = subjects
@@ -37,12 +37,12 @@ class BenchWorker:
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """The process ID."""
         assert self._worker.pid is not None
         return self._worker.pid
 
     def open(self, number: int, profile: str | None = None) -> float:
-        """Open a session; return the seconds that it took. With `profile`, runs are recorded in files named so."""
+        """Open a session; return the time in seconds. With `profile`, runs are recorded in files with this prefix."""
         how = {
             "threads": self._spec.threads,
             "optimization": self._spec.optimization,
@@ -53,7 +53,7 @@ class BenchWorker:
         return float(self._allowed(number, "open_session", "the model", how=how)["seconds"])
 
     def warm_up(self, number: int, runs: int) -> float:
-        """Run a model a few times, on each set of inputs at least once; return the seconds of its quickest run."""
+        """Run a model a few times, on each input set at least once; return the time of the fastest run in seconds."""
         return float(min(self._allowed(number, "warm_up", "the inputs", runs=runs)["seconds"]))
 
     def measure(self, rounds: int, calls: int, seed: int, first: int = 0) -> Array:
@@ -63,7 +63,7 @@ class BenchWorker:
         return found
 
     def close_sessions(self, padding: int = 0) -> None:
-        """Close all sessions and move what comes next in memory."""
+        """Close all sessions, and shift the memory location of the next ones."""
         self._call("close_sessions", padding=padding)
 
     def end_profile(self, number: int) -> str:

@@ -1,4 +1,4 @@
-"""Measure models against the first of them.
+"""Measure models relative to the first one.
 
 The models alternate in one process. The time of a run also depends on the previous run, the load of the machine, and
 the memory location of its session. Each of these effects is either shared by the compared models, or resampled until it
@@ -26,18 +26,18 @@ from surgery.errors import UsageError
 from surgery.operators.dtypes import Array
 
 _SLOT = 3e-4
-"""Seconds that a time is of at least: shorter runs are timed several in a row."""
+"""Minimum duration of a timing, in seconds: shorter runs are timed several in a row."""
 _MOST_CALLS = 1000
 _PARTS = 60
-"""The budget of time divided by that of the rounds between two sessions, where sessions are cheap to open."""
+"""The time budget divided by the time of the rounds per session, if sessions are cheap to open."""
 _LOOKS = 8
-"""A measurement is looked at when so many parts of the budget are used, not more often."""
+"""The number of parts of the budget after each of which the measurement is evaluated."""
 _FIRST_LOOK = 10
-"""Blocks at the first look."""
+"""Minimum number of pairs of sessions before the first evaluation."""
 _WANTED_PAIRS = 10
-"""Pairs of sessions that a budget of time is divided among, if they are not too expensive to open."""
+"""Number of pairs of sessions that share the time budget, unless sessions are too expensive to open."""
 _MOST_PAIRS = 10
-"""Pairs of sessions for a given number of rounds."""
+"""Maximum number of pairs of sessions for a given number of rounds."""
 _PADDING = 1 << 16
 _PROFILE_SHARE = 0.2
 
@@ -52,12 +52,12 @@ def compare(
     profile: bool = False,
     inputs: Sequence[Mapping[str, Any]] = (),
 ) -> Comparison:
-    """Measure models (paths, messages, stored models or subjects) on sets of inputs, the first one as the baseline.
+    """Measure models (paths, ModelProto, stored models or subjects) on input sets; the first one is the baseline.
 
-    `feeds` are dicts of arrays by the names of the inputs; inputs that a model does not have are left out. With
-    `decide` the measurement ends as soon as each interval lies on one side of that ratio; the confidence of the
-    intervals holds all the same. `memory` and `profile` measure these too. `inputs` says where the feeds come from, for
-    the report. Raises UsageError for a model that does not run on the inputs, WorkerError where a process dies.
+    `feeds` are dicts of arrays by input name; inputs that a model does not have are ignored. With `decide`, the
+    measurement ends as soon as each interval lies on one side of that ratio; the confidence of the intervals is still
+    valid. `memory` and `profile` measure these too. `inputs` describes the origin of the feeds for the report. Raises
+    UsageError for a model that does not run on the inputs, WorkerError if a process dies.
     """
     spec = spec or BenchSpec()
     subjects = [subject(model) for model in models]
@@ -93,16 +93,16 @@ def compare(
 
 @dataclass(frozen=True)
 class Pace:
-    """The seconds that it takes to open and warm up all sessions, and those of a round."""
+    """The time to open and warm up all sessions, and the time of a round, in seconds."""
 
     opening: float
     round: float
 
     def rounds(self, budget: float) -> int:
-        """Return how many rounds to measure before new sessions are opened.
+        """Return the number of rounds to measure before new sessions are opened.
 
-        They take twice as long as the sessions, or longer, unless that leaves too few sessions; and are at least so
-        many that an interval can be computed when the budget is used up.
+        The rounds take at least twice as long as the sessions, unless that leaves too few sessions; and their number is
+        large enough to compute an interval when the budget is used up.
         """
         most = max(2 * self.opening, budget / _PARTS)
         timed = min(most, max(budget / (2 * _WANTED_PAIRS) - self.opening, self.opening / 2))
@@ -113,7 +113,7 @@ class Pace:
 
 @dataclass
 class _Timing:
-    """The timed runs. `pairs` holds the seconds of rounds, halves and models for each pair of sessions."""
+    """The timed runs. `pairs` has, for each pair of sessions, the times in seconds by round, half and model."""
 
     subjects: Sequence[Subject]
     worker: BenchWorker
@@ -133,15 +133,15 @@ class _Timing:
         self._rng = np.random.default_rng(self.spec.seed)
 
     def median(self, number: int) -> float:
-        """Return the median of the seconds of a run."""
+        """Return the median time of a run, in seconds."""
         return float(np.median(np.concatenate([times[..., number].ravel() for pair in self.pairs for times in pair])))
 
     def run(self) -> Ended:
-        """Measure until all is known well enough, or the budget is used up."""
+        """Measure until the intervals are sufficient or the budget is used up."""
         return self._run_repeats(self.spec.repeats) if self.spec.repeats is not None else self._run_seconds()
 
     def _run_repeats(self, repeats: int) -> Ended:
-        """Measure a number of rounds, with as many pairs of sessions as do not take longer than the rounds."""
+        """Measure a number of rounds, with as many pairs of sessions as take no longer than the rounds."""
         pace = self._try()
         affordable = int(repeats * pace.round / (2 * pace.opening))
         count = max(1, min(_MOST_PAIRS, affordable, repeats // 2))
@@ -176,7 +176,7 @@ class _Timing:
         return len(blocks_of([(pair[0][:, 0, 0], pair[1][:, 0, 0]) for pair in self.pairs]))
 
     def _reason(self) -> Ended | None:
-        """Return why what was measured is enough."""
+        """Return why the measurement is sufficient; None if it is not."""
         if all(speed.half_width <= self.spec.width for speed in self.speeds):
             return "narrow"
         if self.decide is not None and all(speed.excludes(self.decide) for speed in self.speeds):
@@ -190,7 +190,7 @@ class _Timing:
             self.speeds.append(estimate(blocks_of(ratios), level, self.spec.seed))
 
     def _try(self) -> Pace:
-        """Open all sessions once, to find how many runs in a row are long enough to be timed."""
+        """Open all sessions once, to determine how many runs in a row are long enough to be timed."""
         begin = time.perf_counter()
         times = self._open(list(range(len(self.subjects))), record=False)
         opening = time.perf_counter() - begin
@@ -198,9 +198,9 @@ class _Timing:
         return Pace(opening, 2 * self.calls * sum(times))
 
     def _measure_pair(self) -> None:
-        """Measure with sessions opened in an order that is drawn, then with others opened in the reverse.
+        """Measure with sessions opened in a random order, then with new sessions opened in the reverse order.
 
-        The session that is opened last has been up to two percent slower than an equal one opened before it.
+        The session opened last has been up to two percent slower than an equal one opened before it.
         """
         order = self._rng.permutation(len(self.subjects)).tolist()
         pair = []
@@ -215,7 +215,7 @@ class _Timing:
         self.pairs.append((pair[0], pair[1]))
 
     def _open(self, numbers: Sequence[int], record: bool = True) -> list[float]:
-        """Open a session of each model in this order; return the seconds of a run of each, by model."""
+        """Open a session of each model in this order; return the time of a run of each model in seconds."""
         self.worker.close_sessions(int(self._rng.integers(_PADDING)))
         for number in numbers:
             seconds = self.worker.open(number)
@@ -228,6 +228,6 @@ class _Timing:
 def _logarithms(times: Array, number: int) -> Array:
     """Return the logarithm of the speed of a model relative to the first one, for each half of each round.
 
-    The halves are not averaged: then a disturbance would spoil both.
+    The halves are not averaged, because a disturbance would then affect both.
     """
     return np.asarray(np.log(times[..., 0]) - np.log(times[..., number])).ravel()

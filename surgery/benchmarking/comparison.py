@@ -16,10 +16,10 @@ Ended = Literal["narrow", "decided", "time", "repeats"]
 
 @dataclass(frozen=True)
 class Memory:
-    """The private memory in bytes of a process that runs a model, without what it had before.
+    """The private memory in bytes that a process needs to run a model, in addition to its initial memory.
 
-    Mapped files do not count. `peak` is the most of opening a session and of a few runs, `run` of the runs alone. It
-    is sampled each millisecond.
+    Mapped files do not count. `peak` is the maximum over opening a session and a few runs, `run` that over the runs
+    alone. The memory is sampled every millisecond.
     """
 
     peak: int
@@ -32,10 +32,9 @@ class Memory:
 
 @dataclass(frozen=True)
 class OperatorTime:
-    """The time that all nodes of one operator take in a run, in seconds, and how many there are.
+    """The time of all nodes of one operator in a run, in seconds, and the number of nodes.
 
-    The nodes are those that run: after the graph optimizations of ONNX Runtime, and without the time of their
-    subgraphs.
+    The nodes are those after the graph optimizations of ONNX Runtime; times do not include their subgraphs.
     """
 
     op: str
@@ -50,10 +49,10 @@ class OperatorTime:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of one model.
+    """The measurements of one model.
 
-    `seconds` is the median of a run, `speed` the time of the baseline divided by the time of this model (None for the
-    baseline itself), `session_seconds` the median of making a session, `bytes` the size of its files.
+    `seconds` is the median time of a run, `speed` the time of the baseline divided by the time of this model (None for
+    the baseline itself), `session_seconds` the median time to create a session, `bytes` the size of its files.
     """
 
     name: str
@@ -81,11 +80,11 @@ class Measured:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Models measured against the first one.
+    """Models measured relative to the first one.
 
-    `rounds` is how often each model was timed twice, `calls` how many runs in a row each of these times is of, and
-    `sessions` how many sessions of each model were opened. `inputs` describes the sets of inputs, as reports of a
-    verification do.
+    `rounds` is the number of rounds, each with two timings of each model, `calls` the number of consecutive runs per
+    timing, and `sessions` the number of sessions opened for each model. `inputs` describes the input sets, as in
+    reports of a verification.
     """
 
     models: tuple[Measured, ...]
@@ -104,18 +103,18 @@ class Comparison:
 
     @property
     def others(self) -> tuple[Measured, ...]:
-        """The models that were measured against the first one."""
+        """The models measured relative to the first one."""
         return self.models[1:]
 
     @property
     def speed(self) -> Interval:
-        """The speed of the second model relative to the first, where there are two."""
+        """The speed of the second model relative to the first, if there are exactly two."""
         (only,) = self.others
         assert only.speed is not None
         return only.speed
 
     def slower_than(self, ratio: float) -> tuple[Measured, ...]:
-        """Return the models that are not shown to have at least `ratio` times the speed of the baseline."""
+        """Return the models without evidence of at least `ratio` times the speed of the baseline."""
         return tuple(one for one in self.others if one.speed is None or not one.speed.holds(ratio))
 
     def to_json(self) -> dict[str, Any]:
@@ -123,9 +122,8 @@ class Comparison:
 
         `models`: see `Measured`; the first one is the baseline. Times are in seconds, sizes in bytes. `speed` is the
         time of the baseline divided by that of the model, with its interval at `level`. `clock`: "processor" or "wall".
-        `rounds`, `calls`, `sessions`:
-        see `Comparison`. `seconds`: what the measurement took. `ended`: "narrow", "decided", "time" or "repeats".
-        `inputs`: the sets of inputs, with `dims`, `character` and `seed`.
+        `rounds`, `calls`, `sessions`: see `Comparison`. `seconds`: the duration of the measurement. `ended`: "narrow",
+        "decided", "time" or "repeats". `inputs`: the input sets, with `dims`, `character` and `seed`.
         """
         return {
             "models": [model.to_json() for model in self.models],

@@ -1,4 +1,4 @@
-"""The memory that a model takes, in a process that runs nothing else."""
+"""The memory of a model, measured in a separate process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INTERVAL = 0.001
 
 
 def measure_memory(subject: Subject, feeds: Sequence[Mapping[str, Any]], spec: BenchSpec) -> Memory:
-    """Open a model and run it a few times in a separate process; return the private memory that this takes."""
+    """Open a model and run it a few times in a separate process; return the private memory used."""
     with BenchWorker([subject], feeds, spec) as worker:
         before = private_bytes(worker.pid)
         with _Sampler(worker.pid) as opening:
@@ -29,7 +29,7 @@ def measure_memory(subject: Subject, feeds: Sequence[Mapping[str, Any]], spec: B
 
 
 class _Sampler:
-    """Watch the private memory of a process as long as it is entered."""
+    """A context manager that samples the private memory of a process."""
 
     def __init__(self, pid: int) -> None:
         self.most = 0
@@ -55,7 +55,7 @@ class _Sampler:
             try:
                 self._sample()
             except OSError:
-                # The process is gone, which the call that waits for it reports.
+                # The process has ended, which the waiting call reports.
                 return
 
     def _sample(self) -> None:

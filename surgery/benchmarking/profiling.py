@@ -18,9 +18,9 @@ from surgery.benchmarking.subjects import Subject
 
 _LEAST_RUNS, _MOST_RUNS = 4, 50
 _MOST_EVENTS = 200_000
-"""ONNX Runtime drops what comes after a million events."""
+"""Maximum number of events of a profile; ONNX Runtime drops those after the first million."""
 _EVENTS = 3
-"""So many events a node makes in a run, in the versions that make most of them."""
+"""Maximum number of events per node and run, over the versions of ONNX Runtime."""
 _KERNEL = "_kernel_time"
 _MICROSECONDS = 1e-6
 
@@ -30,7 +30,7 @@ Event = Mapping[str, Any]
 def measure_profiles(
     subjects: Sequence[Subject], feeds: Sequence[Mapping[str, Any]], spec: BenchSpec, seconds: float
 ) -> list[tuple[OperatorTime, ...]]:
-    """Profile models on the first set of inputs, in turns, for about so many seconds."""
+    """Profile models alternately on the first input set, for about `seconds` seconds."""
     with tempfile.TemporaryDirectory() as folder, BenchWorker(subjects, feeds[:1], spec) as worker:
         times = []
         for number in range(len(subjects)):
@@ -44,7 +44,7 @@ def measure_profiles(
 
 
 def operator_times(events: Sequence[Event], warmup: int) -> tuple[OperatorTime, ...]:
-    """Sum the times of the nodes by operator, the longest first: for each the median over the runs after a warm-up."""
+    """Return the total time of each operator, longest first: the median over the runs after the warm-up."""
     runs = list(_runs(events))[warmup:]
     totals: dict[str, list[float]] = defaultdict(lambda: [0.0] * len(runs))
     nodes: Counter[str] = Counter()
@@ -61,7 +61,7 @@ def operator_times(events: Sequence[Event], warmup: int) -> tuple[OperatorTime, 
 
 
 def _runs(events: Sequence[Event]) -> Iterator[list[Event]]:
-    """Yield the kernels of each run."""
+    """Yield the kernel events of each run."""
     kernels = [event for event in events if event.get("cat") == "Node" and event["name"].endswith(_KERNEL)]
     spans = sorted((event["ts"], event["dur"]) for event in events if event.get("name") == "model_run")
     starts = np.array([event["ts"] for event in kernels])
@@ -71,7 +71,7 @@ def _runs(events: Sequence[Event]) -> Iterator[list[Event]]:
 
 
 def _own_times(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
-    """Yield the operator of each kernel and its microseconds, without those of the kernels in its subgraphs."""
+    """Yield the operator and the time in microseconds of each kernel, without the kernels in its subgraphs."""
     open_: list[tuple[float, str, list[float]]] = []
     for event in sorted(events, key=lambda one: (one["ts"], -one["dur"])):
         begin, duration = float(event["ts"]), float(event["dur"])

@@ -12,18 +12,18 @@ Clock = Literal["processor", "wall"]
 
 @dataclass(frozen=True)
 class BenchSpec:
-    """How models are measured.
+    """The settings of a measurement.
 
-    `threads`: the intra-op threads of ONNX Runtime. `clock`: whether times are those of the processor, which other
-    processes disturb little, or by the clock on the wall; None for the former with one thread and the latter with
-    several. `optimization`: the graph optimization level of ONNX Runtime. `level`: the
-    confidence of each interval. `width`: half the width of an interval, relative to 1, at which it is narrow enough.
-    `seconds`: the budget of time for timed runs and the sessions that they need; at least six rounds are measured,
-    however long they take. `repeats`: the number of rounds, which takes the place of `width` and `seconds`; a round
-    times each model twice. `warmup`: untimed runs of each session. `seed`: the seed of the order of runs and of the
-    bootstrap. `timeout`: the limit in seconds for a session, a run, or the few rounds between two messages. `memory`:
-    the limit in bytes of the process that runs the models, without their weights. `custom_op_library`: shared
-    libraries with custom operators. `providers`: execution providers, none means the CPU.
+    `threads`: the intra-op threads of ONNX Runtime. `clock`: "processor" for processor time, which other processes
+    disturb little, or "wall" for wall-clock time; None for the former with one thread and the latter with several.
+    `optimization`: the graph optimization level of ONNX Runtime. `level`: the confidence of each interval. `width`: the
+    half width of an interval, relative to 1, at which it is narrow enough. `seconds`: the time budget for timed runs
+    and their sessions; at least six rounds are measured, however long they take. `repeats`: the number of rounds, which
+    replaces `width` and `seconds`; a round times each model twice. `warmup`: untimed runs of each session. `seed`: the
+    seed of the order of runs and of the bootstrap. `timeout`: the limit in seconds for a session, a run, or the few
+    rounds between two messages. `memory`: the limit in bytes of the process that runs the models, without their
+    weights. `custom_op_library`: shared libraries with custom operators. `providers`: execution providers; empty for
+    the CPU.
     """
 
     threads: int = 1
@@ -42,5 +42,5 @@ class BenchSpec:
 
     @property
     def used_clock(self) -> Clock:
-        """The clock that is used."""
+        """The effective clock."""
         return self.clock or ("processor" if self.threads == 1 else "wall")

@@ -1,15 +1,15 @@
-"""Intervals for ratios of paired times.
+"""Confidence intervals for ratios of paired times.
 
-What disturbs a measurement lasts: another process takes the core for milliseconds, the clock rate drifts for seconds,
-and a session that has come to be elsewhere in memory is up to two percent faster or slower as long as it lives. So:
+Disturbances of a measurement last: another process takes the core for milliseconds, the clock rate drifts for seconds,
+and a session at another memory location is up to two percent faster or slower for its whole lifetime. So:
 
-- Times are compared within a round only, in which each model runs twice, in an order and in its reverse.
-- Rounds close to each other are not independent, so that whole blocks of them are drawn, not single ones (block
-  bootstrap, Künsch 1989). A block is all that was measured with one pair of sessions of each model, opened in an
+- Times are compared only within a round, in which each model runs twice, in an order and in its reverse.
+- Rounds close to each other are not independent, so whole blocks of them are drawn, not single ones (block
+  bootstrap, Künsch 1989). A block has all rounds measured with one pair of sessions of each model, opened in an
   order and in its reverse.
-- The location is the mean without the lowest and the highest fifth, in a block as well as over the blocks: a burst of
-  disturbance moves few of them. The quantiles of the bootstrap are widened by Student's t with the degrees of freedom
-  of a trimmed mean (Tukey and McLaughlin 1963), since few blocks know little of their own spread.
+- The location is the mean without the lowest and the highest fifth, within a block and over the blocks: a burst of
+  disturbance affects few of them. The quantiles of the bootstrap are widened by Student's t with the degrees of freedom
+  of a trimmed mean (Tukey and McLaughlin 1963), since few blocks give a poor estimate of their spread.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 TRIMMED = 0.2
-"""The share of values that is left out at either end."""
+"""The fraction of values that is left out at either end."""
 
 FEWEST = 5
-"""So many blocks an interval needs."""
+"""Minimum number of blocks for an interval."""
 
 _PARTS = 6
-"""Blocks that fewer pairs of sessions than that are cut into."""
+"""The number of blocks to split into if there are fewer than `FEWEST` pairs of sessions."""
 
 _DRAWS = 4000
 _HARDLY_ANY = 1e-9
@@ -55,7 +55,7 @@ class Interval:
         return self.low >= least
 
     def excludes(self, ratio: float) -> bool:
-        """Return whether a ratio is outside."""
+        """Return whether a ratio is outside of the interval."""
         return not self.low <= ratio <= self.high
 
     def to_json(self) -> dict[str, float]:
@@ -64,7 +64,7 @@ class Interval:
 
 
 def trimmed_mean(values: Array) -> Array:
-    """Return the mean of the values along the last axis without the lowest and the highest fifth."""
+    """Return the mean along the last axis, without the lowest and the highest fifth of the values."""
     ordered = np.sort(values, axis=-1)
     cut = _cut(ordered.shape[-1])
     return np.asarray(ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1))
@@ -77,7 +77,7 @@ def _cut(count: int) -> int:
 def estimate(blocks: Array, level: float, seed: int = 0) -> Interval:
     """Estimate a ratio from its logarithms, one for each block.
 
-    With fewer than two blocks the interval is everything; fewer than `FEWEST` make it wide.
+    If fewer than two blocks are left after trimming, the interval is unbounded; fewer than `FEWEST` make it wide.
     """
     values = np.asarray(blocks, dtype=np.float64)
     count = len(values)
@@ -123,9 +123,9 @@ def student(probability: float, freedom: int) -> float:
 def blocks_of(pairs: Sequence[tuple[Array, Array]]) -> Array:
     """Return the logarithm of a ratio for each block.
 
-    `pairs` holds, for each pair of sessions, the logarithms of its rounds with the models opened in one order and in
-    the reverse. Fewer than `FEWEST` pairs are cut into blocks of consecutive rounds; how the speed of a session depends
-    on its place in memory is then not part of the interval.
+    `pairs` has, for each pair of sessions, the logarithms of its rounds with the models opened in one order and in the
+    reverse. Fewer than `FEWEST` pairs are split into blocks of consecutive rounds; the interval then does not include
+    the dependence of a session's speed on its memory location.
     """
     parts = 1 if len(pairs) >= FEWEST else math.ceil(_PARTS / max(1, len(pairs)))
     blocks = []
@@ -137,11 +137,11 @@ def blocks_of(pairs: Sequence[tuple[Array, Array]]) -> Array:
 
 
 class Spending:
-    """The share of the error probability that is left when an interval is looked at more than once.
+    """The remaining error probability when an interval is evaluated more than once.
 
-    Who measures on until an interval looks right finds one that is wrong more often than its level says. So a look
-    when a share `t` of the budget is used spends what t² allows (Lan and DeMets 1983). Over all looks that adds up to
-    the error of the level, so that the interval on which a measurement stops holds at least with the level stated.
+    Measuring until an interval looks good gives wrong intervals more often than the level states. So an evaluation
+    after a fraction `t` of the budget spends error according to t² (Lan and DeMets 1983). Over all evaluations this
+    adds up to the error of the level, so the final interval has at least the stated level.
     """
 
     def __init__(self, level: float) -> None:
@@ -149,7 +149,7 @@ class Spending:
         self._spent = 0.0
 
     def level(self, share: float) -> float:
-        """Return the level of a look when a share of the budget is used, 1 at the end."""
+        """Return the level of an evaluation after a fraction of the budget, 1 at the end."""
         allowed = self._error * min(share, 1.0) ** 2
         left, self._spent = allowed - self._spent, max(allowed, self._spent)
         return 1.0 - max(left, _HARDLY_ANY)

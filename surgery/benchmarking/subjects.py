@@ -1,4 +1,4 @@
-"""The measured models: files or models in memory."""
+"""The models to measure: files or models in memory."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ if TYPE_CHECKING:
     import onnx
 
 Model = "str | Path | onnx.ModelProto | storage.StoredModel | Subject"
-"""A file, a message in memory, or a model without its weights next to the weights."""
+"""A file, a ModelProto, or a stored model with separate weights."""
 
 
 @dataclass(frozen=True)
 class Subject:
     """A model to measure.
 
-    `path` is the file that ONNX Runtime opens, as a user would; None for a model in memory, of which it is given the
-    `skeleton`, whose weights are ranges of files. `weights` is their number of bytes, `size` that of the files.
+    `path` is the file that ONNX Runtime opens, as a user would; None for a model in memory, for which ONNX Runtime
+    receives the `skeleton`, whose weights are ranges of files. `weights` is the size of the weights in bytes, `size`
+    that of the files.
     """
 
     name: str
@@ -42,15 +43,15 @@ class Subject:
         return data
 
     def message(self) -> dict[str, Any]:
-        """Return what a worker needs to open it."""
+        """Return the values that a worker needs to open the model."""
         source = {"skeleton": self.skeleton()} if self.path is None else {"path": str(self.path.absolute())}
         return {"name": self.name, **source}
 
 
 def subject(model: Any, name: str | None = None) -> Subject:
-    """Make a subject of a file, a message in memory, or a stored model. Raises ModelFileError.
+    """Return the subject for a file, a ModelProto, or a stored model. Raises ModelFileError.
 
-    A stored model counts as one in memory, since its message may have been changed.
+    A stored model is treated as one in memory, since its message may have been changed.
     """
     if isinstance(model, Subject):
         return model
@@ -70,7 +71,7 @@ def _shown(model: str | Path) -> str:
 
 
 def require_same_inputs(subjects: Sequence[Subject]) -> None:
-    """Raise UsageError for a model that cannot be fed what the first one is fed."""
+    """Raise UsageError for a model that does not accept the inputs of the first one."""
     first = subjects[0]
     for other in subjects[1:]:
         wrong = mismatch(first.proto, other.proto, by_name(first.proto, other.proto))
@@ -80,6 +81,6 @@ def require_same_inputs(subjects: Sequence[Subject]) -> None:
 
 
 def fed(subject: Subject, feed: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of some inputs that a model has."""
+    """Return the inputs in a feed that a model has."""
     names = {value.name for value in subject.proto.graph.input}
     return {name: value for name, value in feed.items() if name in names}

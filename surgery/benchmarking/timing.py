@@ -1,6 +1,6 @@
-"""Timed runs in ONNX Runtime. The functions here run in a worker process, which keeps sessions between calls.
+"""Timed runs in ONNX Runtime. These functions run in a worker process, which keeps sessions between calls.
 
-Unlike the sessions of a verification, these are what a deployment has: optimized, with packed weights.
+Unlike the sessions of a verification, the sessions are those of a deployment: optimized, with packed weights.
 """
 
 from __future__ import annotations
@@ -47,25 +47,25 @@ _bench = _Bench()
 
 
 def load(models: list[dict[str, Any]], feeds: list[list[dict[str, Any]]]) -> None:
-    """Take models, each a `name` and a `path` or a `skeleton`, and the sets of inputs of each."""
+    """Set the models, each with a `name` and a `path` or a `skeleton`, and the input sets of each."""
     global _bench
     _bench = _Bench()
     _bench.models = models
     boxes = [[boxed(feed) for feed in sets] for sets in feeds]
-    # Sequences, optionals and strings go in as they are, for all models or for none.
+    # Sequences, optionals and strings are passed unconverted, for all models or for none.
     _bench.boxes = all(feed is not None for sets in boxes for feed in sets)
     _bench.feeds = boxes if _bench.boxes else feeds
 
 
 def close_sessions(padding: int = 0) -> None:
-    """Close all sessions, and take some bytes of memory, so that the next ones come to be elsewhere."""
+    """Close all sessions, and allocate `padding` bytes, so that the next sessions get another memory location."""
     _bench.sessions.clear()
     gc.collect()
     _bench.padding = [bytearray(padding)] if padding else []
 
 
 def open_session(number: int, how: dict[str, Any]) -> dict[str, Any]:
-    """Open the session of a model: `{"seconds": time}`, or `{"refused": why}` where ONNX Runtime does not."""
+    """Open the session of a model; return `{"seconds": time}`, or `{"refused": why}` if ONNX Runtime refuses it."""
     model = _bench.models[number]
     stage(f"the session of {model['name']}")
     try:
@@ -95,7 +95,7 @@ def _options(how: Mapping[str, Any], is_skeleton: bool) -> onnxruntime.SessionOp
     options.intra_op_num_threads = how["threads"]
     name = _LEVELS.get(how["optimization"], _NONE)
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, name)
-    # The threads of one session shall not spin while another one is timed.
+    # The threads of one session must not spin while another one is timed.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     if is_skeleton:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", "/")
@@ -118,7 +118,7 @@ def _open(
 
 
 def warm_up(number: int, runs: int) -> dict[str, Any]:
-    """Run a model on each set of inputs, `runs` times in all or more: `{"seconds": times}`, or `{"refused": why}`."""
+    """Run a model on each input set, `runs` times or more; return `{"seconds": times}` or `{"refused": why}`."""
     stage(f"a run of {_bench.models[number]['name']}")
     sets = len(_bench.feeds[number])
     seconds = []
@@ -135,15 +135,15 @@ def warm_up(number: int, runs: int) -> dict[str, Any]:
 
 
 def measure(rounds: int, calls: int, clock: str, seed: int, first: int = 0) -> Array:
-    """Time rounds: the seconds of a run, by round, half of the round, and model.
+    """Time rounds, and return the seconds of a run by round, half of the round, and model.
 
-    In a round each model runs `calls` times in a row on one set of inputs, then each does so again in the reverse
-    order, which is drawn for each round: what comes second, or after a certain other, comes out even. Rounds take the
-    sets of inputs in turn, beginning with the set of number `first`. The `clock` is "processor" or "wall".
+    In a round, each model runs `calls` times in a row on one input set, then again in the reverse order. The order is
+    drawn for each round, so effects of the position and of the previous model average out. Rounds use the input sets in
+    turn, beginning with set number `first`. The `clock` is "processor" or "wall".
     """
     stage("timed runs")
     count = len(_bench.models)
-    # That of the thread: while a limit of processor time is set, that of the process moves by whole ticks.
+    # The time of the thread: under a limit of processor time, that of the process advances in whole ticks.
     now = time.thread_time_ns if clock == "processor" else time.perf_counter_ns
     rng = np.random.default_rng(seed)
     found = np.empty((rounds, 2, count))
@@ -167,6 +167,6 @@ def _time(now: Callable[[], int], model: int, feed: int, calls: int) -> float:
 
 
 def end_profile(number: int) -> str:
-    """End the profile of a session; return the path of its file."""
+    """End the profile of a session, and return the path of its file."""
     path: str = _bench.sessions[number].end_profiling()
     return path
