@@ -8,16 +8,16 @@ from surgery.drawing.arrays import Ints, inverse, offsets
 from surgery.drawing.lanes import Rows
 
 PIECE = 4
-"""Rows of a lane that stay together from the beginning."""
+"""Number of rows of a lane that are kept in one column from the start."""
 SMALL = 400
-"""Vertices of drawings in which whole lanes stay together."""
+"""Maximum number of vertices of a drawing in which whole lanes stay in one column."""
 
 
 class Alignment:
-    """Chooses the vertical edges: first those that matter, then those that are nearly vertical anyway."""
+    """Chooses the vertical edges: first the important ones, then those that are nearly vertical anyway."""
 
     def __init__(self, rows: Rows, place: Ints, above: Ints, below: Ints) -> None:
-        """Prepare. `above` and `below` count the edges of the longest paths that end, and begin, at each box."""
+        """Prepare. `above` and `below` are the lengths of the longest paths to and from each box, in edges."""
         lanes = np.full(len(place) - rows.boxes, -1, np.int64)
         above, below = np.concatenate([above, lanes]), np.concatenate([below, lanes])
         upper, lower = rows.lane[rows.upper], rows.lane[rows.lower]
@@ -30,10 +30,10 @@ class Alignment:
         ]
 
     def strict(self, band: int) -> Ints:
-        """Return columns of boxes that are the best neighbors of each other, and of lanes, none beyond a band of rows.
+        """Return columns of boxes that are mutual best neighbors, and of lanes, each within a band of rows.
 
-        Longer columns would push each other aside: each spans rows where something else would have to make way. In
-        large drawings, lanes begin as pieces for the same reason.
+        Longer columns would displace each other, because each spans rows in which other vertices would have to give
+        way. In large drawings, lanes start as pieces for the same reason.
         """
         rows = self._rows
         self._chosen = _Chosen(rows, self._place)
@@ -45,7 +45,7 @@ class Alignment:
         return _roots(self._chosen.above)
 
     def joined(self, x: Ints, near: int) -> Ints:
-        """Return columns that also hold what stands within `near` of its best neighbor, by the `x` of the vertices."""
+        """Return columns that also include vertices within `near` of their best neighbor, given their `x`."""
         rows = self._rows
         for edges in (self._lanes, *self._best[0], *self._best[1]):
             self._chosen.take(edges[np.abs(x[rows.upper[edges]] - x[rows.lower[edges]]) <= near])
@@ -53,7 +53,7 @@ class Alignment:
 
 
 class _Chosen:
-    """Edges that are vertical. Those taken earlier keep the others from crossing them."""
+    """The vertical edges. Later edges may not cross earlier ones."""
 
     def __init__(self, rows: Rows, place: Ints) -> None:
         self._rows, self._place = rows, place
@@ -61,14 +61,14 @@ class _Chosen:
         self.below = np.full(len(place), -1, np.int64)
 
     def take(self, edges: Ints) -> None:
-        """Take those of `edges` whose ends are free and that cross no edge taken before, of two that cross the left."""
+        """Take the edges with free ends that cross no edge taken before; of two crossing edges, the left one."""
         rows, place = self._rows, self._place
         edges = edges[(self.below[rows.upper[edges]] < 0) & (self.above[rows.lower[edges]] < 0)]
         taken = np.nonzero(self.above >= 0)[0]
         taken = taken[np.argsort(place[taken])]
         high, low = place[self.above[taken]], place[taken]
         upper, lower = place[rows.upper[edges]], place[rows.lower[edges]]
-        # The edges taken do not cross each other, so both of their ends are in order.
+        # The taken edges do not cross each other, so both of their ends are in order.
         clear = np.searchsorted(high, upper) == np.searchsorted(low, lower)
         edges, upper, lower = edges[clear], upper[clear], lower[clear]
         order = np.lexsort((lower, upper))
@@ -81,19 +81,19 @@ class _Chosen:
 
 
 def _best(edges: Ints, near: Ints, far: Ints, worth: Ints, place: Ints) -> Ints:
-    """Return, for each vertex that `edges` have as `near`, the edge to the neighbor of most worth, the middle one."""
+    """Return, for each vertex in `near`, the edge to the neighbor with the highest worth; the middle one of several."""
     most = np.full(len(place), -1, np.int64)
     np.maximum.at(most, near[edges], worth[far[edges]])
     edges = edges[worth[far[edges]] == most[near[edges]]]
     order = np.lexsort((place[far[edges]], near[edges]))
     starts = offsets(near[edges], len(place))
     first, count = starts[:-1], np.diff(starts)
-    there = count % 2 == 1  # of an even number there is no middle one: the vertex belongs between them
+    there = count % 2 == 1  # an even number has no middle one: the vertex belongs between two
     return np.asarray(edges[order[(first + (count - 1) // 2)[there]]], np.int64)
 
 
 def _roots(above: Ints) -> Ints:
-    """Number the columns, in the order of their top vertices."""
+    """Number the columns in the order of their top vertices."""
     top = np.where(above < 0, np.arange(len(above), dtype=np.int64), above)
     while True:
         further = top[top]

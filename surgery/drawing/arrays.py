@@ -1,4 +1,4 @@
-"""Index arrays that the layout is computed with."""
+"""Helpers for the index arrays of the layout."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Mask = NDArray[np.bool_]
 
 
 def offsets(keys: Ints, count: int) -> Ints:
-    """Return where each key begins in the sorted `keys`, and their number at the end: `count + 1` entries."""
+    """Return the start of each key in the sorted `keys`, followed by the total: `count + 1` entries."""
     found = np.zeros(count + 1, np.int64)
     np.cumsum(np.bincount(keys, minlength=count), out=found[1:])
     return found
 
 
 def ranges(starts: Ints, counts: Ints) -> Ints:
-    """Concatenate `arange(start, start + count)` for all pairs."""
+    """Return the concatenation of `arange(start, start + count)` for all pairs."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     found: Ints = np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - counts), counts)
@@ -33,13 +33,13 @@ def inverse(order: Ints) -> Ints:
 
 
 def distinct(values: Ints) -> Ints:
-    """Return the different values, sorted. `np.unique` hashes integers first, which takes longer."""
+    """Return the distinct values, sorted. `np.unique` hashes integers first, which is slower."""
     ordered = np.sort(values)
     new: Mask = np.diff(ordered, prepend=ordered[:1] - 1) != 0
     return ordered[new]
 
 
 def unique_pairs(first: Ints, second: Ints, count: int) -> tuple[Ints, Ints]:
-    """Return the distinct pairs, sorted; `count` is above each second member."""
+    """Return the distinct pairs, sorted; `count` is larger than each second member."""
     keys = distinct(first * count + second)
     return keys // count, keys % count

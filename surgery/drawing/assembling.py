@@ -1,4 +1,4 @@
-"""The drawing document: all that a viewer needs to draw a history, as plain values in columns."""
+"""The drawing document: everything that a viewer needs to draw a history, as plain values in columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORMAT_VERSION = 1
 
 
 class Strings:
-    """Texts by number, each once; the empty text is number 0."""
+    """A table of distinct texts by number; the empty text is number 0."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {"": 0}
@@ -31,15 +31,15 @@ class Strings:
         return [self(text) for text in texts]
 
     def listed(self) -> list[str]:
-        """Return the texts; halves of surrogate pairs, which no file can hold, are replaced."""
+        """Return the texts; lone surrogates, which cannot be written to a file, are replaced."""
         return [text.encode("utf-8", "replace").decode() for text in self._numbers]
 
 
 @collection_paused()
 def document(history: History, title: str | None = None) -> dict[str, Any]:
-    """Return the document of a history, ready for JSON; docs/reference/json.md describes it.
+    """Return the document of a history as JSON-compatible values, described in docs/reference/json.md.
 
-    `title` is in place of that of the history. Nothing but shapes is computed, and no weights are read.
+    `title` replaces that of the history. Only shapes are computed, and no weights are read.
     """
     found, strings = history.rows, Strings()
     details = Details(history, strings)

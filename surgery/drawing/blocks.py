@@ -1,4 +1,4 @@
-"""Groups by structure, for models without meaningful names: repeated patterns, else narrow cuts."""
+"""Groups by structure, for models without meaningful names: repeated patterns, or else narrow cuts."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ __all__ = ["Blocks", "Repeat", "blocks", "refine", "repeats"]
 
 @dataclass(frozen=True)
 class Blocks:
-    """A hierarchy of groups. Those that were there before keep their numbers, new ones follow."""
+    """A hierarchy of groups. Existing groups keep their numbers, new ones follow."""
 
     group: Ints
-    """The innermost group of each node; -1: the top level."""
+    """The innermost group of each node; -1 for the top level."""
     parent: Ints
-    """The group that holds each group; -1: the top level."""
+    """The group that contains each group; -1 for the top level."""
 
 
 def blocks(kinds: ArrayLike, edges: ArrayLike, limit: int = 40) -> Blocks:
-    """Group nodes so that a room holds about `limit` boxes, when alike blocks are counted once.
+    """Group nodes so that a room contains about `limit` boxes, with equal blocks counted once.
 
-    `kinds[i]` says what node i is, as any number. `edges` are rows (from, to, from slot, to slot).
+    `kinds[i]` is the kind of node i, as any number. `edges` are rows (from, to, from slot, to slot).
     """
     count = np.asarray(kinds).size
     return refine(kinds, edges, np.full(count, -1), np.zeros(0, np.int64), limit)
 
 
 def refine(kinds: ArrayLike, edges: ArrayLike, group: ArrayLike, parent: ArrayLike, limit: int = 40) -> Blocks:
-    """Put groups into the rooms of a hierarchy that hold too much; the arguments are those of `repeats`.
+    """Add groups to rooms of a hierarchy with too many boxes; the arguments are those of `repeats`.
 
-    First, a pattern that follows itself is cut where the fewest edges cross, and each turn becomes a block. What is
-    still too much is cut into chunks of about the same size, at narrow places again, and then the blocks themselves.
+    First, a repeated pattern is cut where the fewest edges cross, and each repetition becomes a block. Rooms that are
+    still too full are cut into chunks of similar size, again at narrow places, and then the blocks themselves are cut.
     """
     kind = np.asarray(kinds, np.int64).reshape(-1)
     links = np.asarray(edges, np.int64).reshape(-1, 4)
@@ -53,7 +53,7 @@ def refine(kinds: ArrayLike, edges: ArrayLike, group: ArrayLike, parent: ArrayLi
 
 
 class _House:
-    """Rooms, and who holds what. Items are nodes, then groups, as in `Hierarchy`."""
+    """The rooms and the holder of each item. Items are nodes, then groups, as in `Hierarchy`."""
 
     def __init__(self, whole: Hierarchy, links: Ints, limit: int) -> None:
         self.holder: list[int] = whole.room.tolist()
@@ -71,7 +71,7 @@ class _House:
         self._cutter = Cutter(limit)
 
     def furnish(self, number: int) -> None:
-        """Put blocks into a room, if it holds more than the limit."""
+        """Add blocks to a room if it contains more boxes than the limit."""
         items = self._items.of(number)
         if len(np.unique(self._alike[items])) <= self._limit:
             return
@@ -84,13 +84,13 @@ class _House:
         if np.all(pairs[:, 0] < pairs[:, 1]):
             orders.append(given)
         rows = [self._row(items[order], inverse(order)[pairs], colors[order], self._labels[met]) for order in orders]
-        # Exporters write one layer after the other; what was edited is in order of rows rather.
+        # Exporters write one layer after another; edited models are better ordered by rows.
         best = max(range(len(rows)), key=lambda one: covered(rows[one][0]))
         row, begins = rows[best]
         self._build(number, items[orders[best]], np.append(begins, len(items)), self._cutter.cut(row))
 
     def _row(self, items: Ints, pairs: Ints, colors: Hashes, labels: Hashes) -> tuple[Sequence, Ints]:
-        """Return the items as a sequence, in which alike groups next to each other are one, and where each begins."""
+        """Return the items as a sequence, with adjacent equal groups as one item, and the start of each item."""
         begins = np.nonzero(np.diff(self._alike[items], prepend=-1))[0]
         unit = np.repeat(np.arange(len(begins)), np.diff(np.append(begins, len(items))))
         pairs = np.sort(unit[pairs], axis=1)
@@ -109,7 +109,7 @@ class _House:
 
 
 class _Sorted:
-    """Positions of a column of numbers, by number. -1 stands for the last number."""
+    """Positions in a column of numbers, by number; -1 stands for the last number."""
 
     def __init__(self, column: Ints, count: int) -> None:
         self._order = np.argsort(column, kind="stable")

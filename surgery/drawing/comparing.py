@@ -1,4 +1,4 @@
-"""Comparing: the node differences of `surgery diff`, as changes of rows."""
+"""The node differences of `surgery diff`, as changes of rows."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from surgery.graph.entries import Entry
 from surgery.inspection.nodes import REMOVED, Correspondence, Group
 
 _STATE = 1
-"""The second model."""
+"""The state of the second model."""
 
 
 def key_of(entry: Entry) -> NodeKey:
-    """Return what finds the row of a node."""
+    """Return the key of the row of a node."""
     return entry.scope, entry.node.name if entry.node is not None else "", tuple(entry.outputs)
 
 
 def compared(found: Rows, nodes: Correspondence, old: Mapping[NodeKey, int], new: Mapping[NodeKey, int]) -> None:
-    """Note what happened to the rows between two models, whose nodes are found in `old` and `new`."""
+    """Record the changes of rows between two models; `old` and `new` map node keys to rows."""
     _Comparison(found, nodes, old, new).run()
 
 
@@ -29,7 +29,7 @@ class _Comparison:
         self, found: Rows, nodes: Correspondence, old: Mapping[NodeKey, int], new: Mapping[NodeKey, int]
     ) -> None:
         self.found, self.nodes = found, nodes
-        # Entries are distinguished by identity: the same name may be meant in either model.
+        # Entries are distinguished by identity, because a name may exist in both models.
         self.rows: dict[Entry, int] = {}
         for side, known in (("before", old), ("after", new)):
             for entry in _entries(nodes, side):
@@ -44,7 +44,7 @@ class _Comparison:
             before, after = self.rows.get(pair.before), self.rows.get(pair.after)
             if before is None or after is None:
                 continue
-            if before != after:  # it went from one subgraph to another
+            if before != after:  # it moved to another subgraph
                 self.found.links[before, after] = None
                 self._change(f"{pair.after.op} moved", f"matched by {pair.how}", (before, after))
             elif pair.changes:
@@ -62,7 +62,7 @@ class _Comparison:
             self._change(one.change, one.by, tuple(rows))
 
     def _group(self, group: Group) -> None:
-        """Link what became of what, and note the passes that did it."""
+        """Link the removed nodes of a group to the added ones, and record the passes."""
         gone, come = (tuple(self.rows[e] for e in side if e in self.rows) for side in (group.before, group.after))
         link(self.found, gone, come)
         by = ", ".join(group.passes)

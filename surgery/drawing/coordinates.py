@@ -1,4 +1,4 @@
-"""The x coordinates: columns move towards the center of their neighbors, as far as there is room."""
+"""The x coordinates: columns move towards the center of their neighbors as far as possible."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from surgery.drawing.arrays import Floats, Ints, offsets
 from surgery.drawing.lanes import Rows
 
 GAP = 16
-"""Between two boxes of a row, in px."""
+"""Gap between two boxes of a row, in px."""
 LANE_GAP = 10
-"""Next to the places of a lane."""
+"""Gap next to places of a lane, in px."""
 FINE = 16
-"""Steps to one px: what is computed with."""
+"""Steps per px, the unit of computation."""
 FAR = 1 << 40
-"""More than any row is wide: what keeps rows apart where all of them are pushed at once."""
+"""An offset larger than the width of any row, which separates rows that are processed at once."""
 ROUNDS = 24
-"""Times that columns may push each other on. More of them means that they do so through the whole drawing."""
+"""Maximum number of rounds in which columns push each other. More would go through the whole drawing."""
 BANDS = (1 << 40, 64, 16, 4, 1)
-"""Rows after which all columns end: the first band with which `ROUNDS` suffice is taken."""
+"""Numbers of rows after which all columns end; the first one for which `ROUNDS` rounds suffice is used."""
 NEAR = 24
-"""Px that a column moves to become straight."""
+"""Maximum distance, in px, that a column moves to become straight."""
 
 
 @dataclass(frozen=True)
 class _Field:
-    """Vertices sorted by row and place. `least[i]` is how far vertex i must be from the first one of its row."""
+    """Vertices sorted by row and place. `least[i]` is the minimum distance of vertex i from the first of its row."""
 
     sequence: Ints
     row: Ints
@@ -44,10 +44,11 @@ class _Field:
         return found
 
     def push(self, wanted: Ints, direction: int) -> Ints | None:
-        """Move columns as little as needed in one direction, so that rows keep order and gaps. Returns x by column.
+        """Move columns as little as needed in one direction, so that rows keep order and gaps; return x by column.
 
         Alternates between rows, in which each vertex pushes the next ones, and columns, which follow their foremost
-        vertex, until nothing moves. None: that takes too long, for columns push each other through the whole drawing.
+        vertex, until nothing moves. Returns None if that takes too long because columns push each other through the
+        whole drawing.
         """
         x = wanted
         for _ in range(ROUNDS):
@@ -59,13 +60,13 @@ class _Field:
         return None
 
     def settle(self, wanted: Floats) -> Ints | None:
-        """Return the x of the columns, near to what is wanted, with rows in order: halfway of both ways to push."""
+        """Return the x of the columns close to the wanted one, with rows in order: the mean of both directions."""
         near = np.floor(wanted).astype(np.int64)
         right, left = self.push(near, 1), self.push(near, -1)
         return None if right is None or left is None else (right + left) // 2
 
     def compact(self) -> Ints | None:
-        """Return columns halfway between as far left and as far right as they can be."""
+        """Return the x of columns halfway between their leftmost and rightmost positions."""
         left = self.push(np.zeros(len(self.bounds), np.int64), 1)
         if left is None:
             return None
@@ -73,7 +74,7 @@ class _Field:
         return None if right is None else (left + right) // 2
 
     def slide(self, x: Ints, move: Ints, direction: int) -> Ints:
-        """Move columns in one direction as far as they want to and the gap to the next ones allows."""
+        """Move columns in one direction by `move`, limited by the gap to the next columns."""
         at = x[self.column]
         room = np.full(len(at), FAR, np.int64)
         gap = np.diff(at - self.least)
@@ -86,7 +87,7 @@ class _Field:
         return x + direction * np.clip(move * direction, 0, free)
 
     def spread(self, x: Ints, direction: int) -> Ints:
-        """Push within rows alone: `x` and the result in the order of the sequence."""
+        """Push within rows only; `x` and the result are in the order of the sequence."""
         free = x - self.least
         if direction > 0:
             return np.maximum.accumulate(free + self.row * FAR) - self.row * FAR + self.least
@@ -94,9 +95,9 @@ class _Field:
 
 
 def coordinates(rows: Rows, place: Ints, alignment: Alignment, widths: Ints) -> Ints:
-    """Return the centre of each vertex in px, in an own range for each component. `widths` are those of all vertices.
+    """Return the centre of each vertex in px, separately for each component. `widths` has the widths of all vertices.
 
-    Boxes of a row are at least `GAP` apart, in their order.
+    Boxes of a row are at least `GAP` apart, in order.
     """
     turns = _turns(len(place))
     for band in BANDS:
@@ -104,7 +105,7 @@ def coordinates(rows: Rows, place: Ints, alignment: Alignment, widths: Ints) -> 
         start = field.compact()
         if start is not None:
             break
-    assert start is not None  # the last band has columns of one vertex: nothing pushes on
+    assert start is not None  # the last band has columns of one vertex, so pushing ends
     x = _relaxed(rows, field, start, turns)
     at = x[field.column]
     joined = _field(rows, place, alignment.joined(x[field.at_vertex()], NEAR * FINE), widths)
@@ -117,7 +118,7 @@ def coordinates(rows: Rows, place: Ints, alignment: Alignment, widths: Ints) -> 
 
 
 def _relaxed(rows: Rows, field: _Field, x: Ints, turns: int) -> Ints:
-    """Let columns slide to the middle of what they are connected with, to the left and to the right in turn."""
+    """Slide columns towards the mean of their neighbors, alternately to the right and to the left."""
     column, count = field.at_vertex(), len(x)
     inner = column[rows.upper] != column[rows.lower]
     upper, lower = column[rows.upper[inner]], column[rows.lower[inner]]

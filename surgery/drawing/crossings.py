@@ -1,4 +1,4 @@
-"""The order of boxes in each row: barycenters, swept down and up, keeping the order with the fewest crossings."""
+"""The order of boxes in each row: barycenter sweeps down and up, keeping the order with the fewest crossings."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from surgery.drawing.arrays import Ints, distinct, inverse, offsets, ranges
 from surgery.drawing.lanes import Rows
 
 STRIDE = 48
-"""A sweep handles every 48th row at once, so it takes 48 steps however deep the drawing is."""
+"""A sweep handles every 48th row at once, so it takes 48 steps regardless of the depth of the drawing."""
 PATIENCE = 3
-"""Sweeps without an improvement before the search ends."""
+"""Number of sweeps without improvement after which the search ends."""
 SMALL = 400
-"""Vertices of drawings that several orders are tried for."""
+"""Maximum number of vertices of a drawing for which several initial orders are tried."""
 SHUFFLES = 1_200
-"""Orders drawn by lot that are tried then, times the vertices."""
+"""Number of random orders that are tried then, times the number of vertices."""
 SWITCHES = 8
-"""Rounds of exchanging neighbors."""
+"""Maximum number of rounds of exchanging neighbors."""
 MOST = 256
-"""Pairs of edges that are looked at to exchange two vertices."""
+"""Maximum number of pairs of edges that are examined to exchange two vertices."""
 
 
 @dataclass(frozen=True)
 class _Step:
-    """Vertices that are sorted at once, those of a row next to each other, and their neighbors in the row before."""
+    """Vertices that are sorted at once, grouped by row, and their neighbors in the previous row."""
 
     vertices: Ints
     neighbors: Ints
@@ -34,10 +34,10 @@ class _Step:
 
 
 def ordered(rows: Rows, first: Ints) -> Ints:
-    """Return the place of each vertex: places `rows.starts[r]` and up are those of row r, from left to right.
+    """Return the place of each vertex; the places of row r start at `rows.starts[r]`, from left to right.
 
-    `first` is the order to begin with: any numbers, one for each vertex. The result has no more crossings than it.
-    Small drawings begin with other orders too.
+    `first` is the initial order: any numbers, one for each vertex. The result has at most as many crossings. For small
+    drawings, other initial orders are tried too.
     """
     sorter = _Sorter(rows)
     best = inverse(np.lexsort((first, rows.row)))
@@ -65,7 +65,7 @@ def ordered(rows: Rows, first: Ints) -> Ints:
 
 
 class _Sorter:
-    """What all starts have in common."""
+    """The data shared by all initial orders."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -74,7 +74,7 @@ class _Sorter:
         self._sides = [_Side(rows.upper, rows.lower, len(rows.row)), _Side(rows.lower, rows.upper, len(rows.row))]
 
     def sorted(self, place: Ints, fewest: int) -> tuple[Ints, int]:
-        """Sweep until nothing improves any more. Returns the best order, which is a new array, and its crossings."""
+        """Sweep until nothing improves. Returns the best order, as a new array, and its number of crossings."""
         best = place.copy()
         idle = 0
         for sweep in range(_sweeps(len(place))):
@@ -90,7 +90,7 @@ class _Sorter:
         return best.copy(), fewest
 
     def switch(self, place: Ints) -> None:
-        """Exchange neighbors of a row where that saves crossings, those of every other row at once."""
+        """Exchange neighbors in a row where that reduces crossings, in every other row at once."""
         row = self._rows.row
         for _ in range(SWITCHES):
             before = place.copy()
@@ -114,7 +114,7 @@ class _Side:
         self._starts = offsets(near, count)
 
     def saved(self, left: Ints, right: Ints, place: Ints) -> Ints:
-        """Return how many crossings are saved when the vertices of each pair change places."""
+        """Return the number of crossings saved by exchanging the vertices of each pair."""
         first, second = np.diff(self._starts)[left], np.diff(self._starts)[right]
         counts = np.where(first * second <= MOST, first * second, 0)
         pair = np.repeat(np.arange(len(left), dtype=np.int64), counts)
@@ -126,12 +126,12 @@ class _Side:
 
 
 def _sweeps(vertices: int) -> int:
-    """Return how many sweeps a drawing gets: large ones have no time for more, and nobody sees all of them at once."""
+    """Return the maximum number of sweeps; large drawings get fewer to save time, and are never seen as a whole."""
     return 24 if vertices < 4_000 else 12 if vertices < 40_000 else 6
 
 
 def _steps(rows: Rows, fixed: Ints, free: Ints, direction: int) -> list[_Step]:
-    """Split a sweep: in each step, the vertices `free` of some rows follow those `fixed` in the rows before."""
+    """Split a sweep into steps: in each, vertices `free` of some rows are sorted by `fixed` ones in previous rows."""
     order = np.argsort(free, kind="stable")
     neighbors = fixed[order]
     starts = offsets(free, len(rows.row))
@@ -152,7 +152,7 @@ def _steps(rows: Rows, fixed: Ints, free: Ints, direction: int) -> list[_Step]:
 
 
 def _sort(place: Ints, step: _Step, bias: int) -> None:
-    """Sort vertices by the mean place of their neighbors. Places of rows do not overlap, so rows stay apart."""
+    """Sort vertices by the mean place of their neighbors. Places of rows do not overlap, so rows stay separate."""
     mean = np.add.reduceat(place[step.neighbors], step.starts) / step.degree
     own = place[step.vertices]
     order = np.lexsort((own * bias, mean))
@@ -169,7 +169,8 @@ def crossings(rows: Rows, place: Ints) -> int:
 def inversions(values: Ints, starts: Ints) -> int:
     """Count, in each slice `starts[i]` to `starts[i + 1]`, the pairs that are in descending order.
 
-    From the highest bit to the lowest, slices are parted by the bit in a stable way; what a zero overtakes was larger.
+    From the highest bit to the lowest, slices are partitioned stably by the bit; each one that a zero overtakes is
+    larger.
     """
     total = 0
     width = int(values.max()).bit_length() if len(values) else 0

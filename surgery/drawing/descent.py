@@ -1,4 +1,4 @@
-"""Descent: which rows became which in a step, by its sites and the lineage of the nodes."""
+"""Descent: the correspondence of removed and added rows in a step, from its sites and the lineage of nodes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from surgery.drawing.tracking import Step
 from surgery.graph.state import Site
 
 _MOST = 64
-"""Links between the nodes of one site, above which each node is linked once: everything to everything says nothing."""
+"""Maximum number of links between all nodes of one site; above that, each node is linked once."""
 
 
 def explain(found: Rows, step: Step, sites: Sequence[Site], by: str) -> None:
-    """Link the nodes that died to those made of them, and list what happened, site by site."""
+    """Link the removed nodes to those made from them, and record the changes, site by site."""
     _Explanation(found, step, by).run(sites)
 
 
 class _Explanation:
-    """The rows that came and went in a step, by what they are called."""
+    """The rows added, removed and altered in a step, by label."""
 
     def __init__(self, found: Rows, step: Step, by: str) -> None:
         self.found, self.step, self.by = found, step, by
@@ -54,7 +54,7 @@ class _Explanation:
         self._tell(self._title(gone, come, changed), rows)
 
     def _take(self, known: dict[str, list[int]], label: str) -> list[int]:
-        """Return the row of a label, which is given out once unless only one row has the label."""
+        """Remove and return the first row with a label, as a list; empty if there is none."""
         rows = known.get(label, [])
         return [rows.pop(0)] if rows else []
 
@@ -75,7 +75,7 @@ class _Explanation:
     # Links
 
     def _by_lineage(self, rows: Iterable[int]) -> None:
-        """Link what no site tells of, where a node that came has an origin in common with one that went."""
+        """Link the remaining rows, if an added node has an origin in common with a removed one."""
         gone: dict[str, list[int]] = defaultdict(list)
         for row in self.step.died:
             for name in origins(self.found.rows[row].node):
@@ -88,7 +88,7 @@ class _Explanation:
                         _note(self.found, old, row)
 
     def _by_name(self, rows: Iterable[int]) -> None:
-        """Link a node to the one of another operator that was under its name, or made its value."""
+        """Link an added node to a removed one with the same name or the same result."""
         gone: dict[str, int] = {}
         for row in self.step.died:
             node = self.found.rows[row].node
@@ -103,7 +103,7 @@ class _Explanation:
                     _note(self.found, old, row)
 
     def _tell_fates(self) -> None:
-        """Say what stands for the rows of which nothing was made; a duplicate became the node that stays."""
+        """Set the fate of removed rows without a link; a duplicate is linked to the node that stays."""
         linked = {old for old, _ in self.found.links}
         for row in self.step.died:
             one = self.found.rows[row]
@@ -121,7 +121,7 @@ class _Explanation:
                 one.fate = f"bypassed: its readers read '{name}'"
 
     def _kinds(self, rows: Iterable[int]) -> dict[str, list[int]]:
-        """Group what no site tells of by what happened to it."""
+        """Group the remaining rows by operator and kind of change."""
         kinds: dict[str, list[int]] = defaultdict(list)
         for row in rows:
             one = self.found.rows[row]
@@ -131,7 +131,7 @@ class _Explanation:
 
 
 def link(found: Rows, gone: Sequence[int], come: Sequence[int]) -> None:
-    """Link what went to what came: by common origins where these tell, else all to all, or one to one."""
+    """Link removed rows to added ones: by common origins if there are any, else all to all, or one to one."""
     if len(gone) * len(come) > _MOST:
         by_origin: dict[str, list[int]] = defaultdict(list)
         for new in come:
@@ -154,7 +154,7 @@ def _note(found: Rows, old: int, new: int) -> None:
 
 
 def origins(node: Plain) -> set[str]:
-    """Return the original nodes that a node stands for, itself if no pass made it."""
+    """Return the original nodes of a node: the node itself if no pass made it."""
     if node.lineage is None:
         return {node.label}
     return set(node.lineage.origins)

@@ -16,11 +16,11 @@ from surgery.registry.catalog import catalog
 Intern = Callable[[str], int]
 
 _ORIGINS = 32
-"""Original nodes that are listed for one node."""
+"""Maximum number of original nodes listed for one node."""
 
 
 class Details:
-    """Writes the details of the rows of a history; texts go through `intern`."""
+    """Returns the details of the rows of a history; texts are converted by `intern`."""
 
     def __init__(self, history: History, intern: Intern) -> None:
         assert history.first is not None and history.last is not None
@@ -34,7 +34,7 @@ class Details:
         self._constants = self._made_constants()
 
     def of(self, row: int) -> dict[str, Any] | None:
-        """Return the details of a row, without keys that have nothing to tell; None where all are empty."""
+        """Return the details of a row, without empty ones; None if all are empty."""
         one = self.found.rows[row]
         node = one.node
         lineage = node.lineage
@@ -57,7 +57,7 @@ class Details:
         return {key: value for key, value in told.items() if value} or None
 
     def type_of(self, row: Row, name: str) -> str:
-        """Return the type of a value that a row makes or reads, at the end of its life if that is known."""
+        """Return the type of a value that a row produces or reads, in its last state if known."""
         facts = self.facts if row.died != -1 else self.facts[::-1]
         function = self._functions[row.scope]
         return next(filter(None, (known.type_of(function, name) for known in facts)), "")
@@ -91,14 +91,14 @@ class Details:
         return next((macs for name in names for known in facts if (macs := known.macs_of(function, name))), None)
 
     def _error(self, row: Row) -> dict[str, Any] | None:
-        """Return what share of the tolerance the step needed that made a node, if its results are not the same bits."""
+        """Return the fraction of the tolerance needed by the step that made a node, unless it is bit-identical."""
         made = self.found.states[row.born] if row.born > 0 else None
         if made is None or not made.needed:
             return None
         return {"needed": made.needed, "where": self.intern(made.by or made.label)}
 
     def _origins(self, row: int) -> list[int | str]:
-        """List the original nodes of a row that passes made or edited: rows where they are known, else names."""
+        """Return the original nodes of a row that passes made or edited, as rows if known, else as names."""
         lineage = self.found.rows[row].node.lineage
         if lineage is None:
             return []
@@ -112,7 +112,7 @@ class Details:
 
 
 def _function(found: Rows, scope: int) -> str:
-    """Return the full name of the function that a scope is in, empty for the main graph."""
+    """Return the full name of the function that contains a scope; empty for the main graph."""
     while found.scopes[scope].around != -1:
         scope = found.scopes[scope].around
     return found.scopes[scope].name
@@ -132,7 +132,7 @@ def _typed(constant: Constant) -> str:
 
 @cache
 def _rule(name: str) -> str:
-    """Return what a pass does, in one line, and its patterns as text; empty for what is not a pass."""
+    """Return the summary of a pass, and its patterns as text; empty if there is no such pass."""
     declared = catalog.get(name) if name else None
     if declared is None:
         return ""

@@ -1,4 +1,4 @@
-"""Facts: types of values and multiply-accumulates of nodes, as shape inference finds them in one model."""
+"""Facts: types of values and multiply-accumulates of nodes in one model, from shape inference."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from surgery.storage import StoredModel, ir_from_proto
 from surgery.storage.scopes import nested
 
 Name = tuple[str, str]
-"""A value: the full name of the function that it is in, empty for the main graph, and its name."""
+"""A value: the full name of its function, empty for the main graph, and its name."""
 
 
 class Facts:
     """The types of the values of a model, as text, and the multiply-accumulates of its nodes.
 
-    Nothing is computed before the first question. A node is found by the first value that it makes.
+    Nothing is computed before the first query. A node is identified by its first result.
     """
 
     def __init__(self, model: StoredModel) -> None:
@@ -31,11 +31,11 @@ class Facts:
         self._macs: dict[Name, int | str] = {}
 
     def type_of(self, function: str, name: str) -> str:
-        """Return the type of a value, such as "float[batch,768]"; empty where nothing is known."""
+        """Return the type of a value, such as "float[batch,768]"; empty if unknown."""
         return self._known().get((function, name), "")
 
     def macs_of(self, function: str, name: str) -> int | str | None:
-        """Return what the node that makes a value computes: a number, or an expression in the names of dims."""
+        """Return the MACs of the node that produces a value: a number, or an expression in the names of dims."""
         self._known()
         return self._macs.get((function, name))
 
@@ -61,7 +61,7 @@ class Facts:
 
 
 def _typed(value: Value) -> str:
-    """Write type and dims: "float[batch,4]", "float" for a scalar, "float[...]" where not even the rank is known."""
+    """Format type and dims: "float[batch,4]", "float" for a scalar, "float[...]" if the rank is unknown."""
     kind = value.dtype
     if kind is None:
         return "" if value.type is None else str(value.type)

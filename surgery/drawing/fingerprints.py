@@ -11,27 +11,27 @@ from surgery.drawing.arrays import Ints, inverse
 
 Hashes = NDArray[np.uint64]
 ROUNDS = 12
-"""How far from itself a node sees, at most, when nodes that look alike are distinguished."""
+"""Maximum distance of the neighbors by which similar nodes are distinguished."""
 
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """Nodes in groups, and what structure says about them. Item i is a node below `nodes`, group `i - nodes` above.
+    """Nodes in groups, with their structure. Item i is a node if it is below `nodes`, otherwise group `i - nodes`.
 
-    The room of the top level has the number `groups`. The nodes of a group, with those of all groups inside, are next
-    to each other in `order`: `order[start[g] : start[g] + size[g]]`. Within, they are in canonical order, and so do
-    the groups inside in `tree[begin[g] : begin[g] + within[g]]`, which begins with the group itself.
+    The room of the top level has the number `groups`. The nodes of a group, including those of all groups inside, are
+    adjacent in `order`: `order[start[g] : start[g] + size[g]]`. Within it, they are in canonical order, and so are the
+    groups inside in `tree[begin[g] : begin[g] + within[g]]`, which begins with the group itself.
     """
 
     nodes: int
     groups: int
     kinds: Ints
     edges: Ints
-    """Rows (position, position, from slot, to slot): sorted, positions are those in `order`."""
+    """Rows (position, position, from slot, to slot), sorted; positions refer to `order`."""
     room: Ints
-    """The room of each item; that of the top level is -1."""
+    """The room of each item; -1 for the top level."""
     digest: Hashes
-    """By group: alike groups have the same one."""
+    """The digest of each group; equal groups have the same one."""
     order: Ints
     start: Ints
     size: Ints
@@ -40,7 +40,7 @@ class Hierarchy:
     within: Ints
 
     def same(self, one: int, other: int) -> bool:
-        """Return whether two groups are alike: kinds, edges between their nodes, groups inside, node by node."""
+        """Return whether two groups are equal, node by node: kinds, edges between their nodes, and groups inside."""
         if self.digest[one] != self.digest[other] or self.size[one] != self.size[other]:
             return False
         return all(np.array_equal(a, b) for a, b in zip(self._form(one), self._form(other)))
@@ -65,7 +65,7 @@ def mixed(values: Hashes) -> Hashes:
 
 
 def digests(*columns: Ints | Hashes) -> Hashes:
-    """Hash rows of numbers."""
+    """Return a hash of each row of numbers."""
     found = np.zeros(len(columns[0]), np.uint64)
     for at, column in enumerate(columns):
         found = mixed(found + column.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15 * (at + 1) % (1 << 64)))
@@ -73,7 +73,7 @@ def digests(*columns: Ints | Hashes) -> Hashes:
 
 
 def refined(colors: Hashes, source: Ints, target: Ints, labels: Hashes, rounds: int = ROUNDS) -> Hashes:
-    """Tell items apart by their neighbors, their neighbors' neighbors and so on (Weisfeiler-Lehman)."""
+    """Distinguish items by their neighbors, their neighbors' neighbors and so on (Weisfeiler-Lehman)."""
     distinct = len(np.unique(colors))
     for _ in range(rounds):
         seen = np.zeros((2, len(colors)), np.uint64)
@@ -88,19 +88,19 @@ def refined(colors: Hashes, source: Ints, target: Ints, labels: Hashes, rounds: 
 
 
 def hierarchy(kinds: Ints, edges: Ints, group: Ints, parent: Ints) -> Hierarchy:
-    """Find the canonical order of nodes and groups from the innermost groups outwards.
+    """Determine the canonical order of nodes and groups, from the innermost groups outwards.
 
-    `kinds`: what a node is, as any number. `edges`: rows (from, to, from slot, to slot) of nodes. `group` is the
-    innermost group of each node and `parent` that of each group, -1 at the top level. Nodes that only names tell apart
-    stay in the order that they are given in.
+    `kinds`: the kind of each node, as any number. `edges`: rows (from, to, from slot, to slot) of nodes. `group` is the
+    innermost group of each node and `parent` that of each group, -1 at the top level. Nodes that differ only in their
+    names keep the given order.
     """
     return _Climb(kinds, edges, group, parent).result()
 
 
 def meetings(nodes: int, room: Ints, edges: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return, for each edge, the innermost room that holds both ends, and the items there that hold one each.
+    """Return, for each edge, the innermost room that contains both ends, and the items in it that contain each end.
 
-    `room` is that of each item; the top level has the number that is above those of all groups.
+    `room` is the room of each item; the top level has the number after the last group.
     """
     top = len(room) - nodes
     above = np.append(room[nodes:], top)
@@ -122,7 +122,7 @@ def meetings(nodes: int, room: Ints, edges: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 class _Climb:
-    """Rooms by height. An item is done with its room: then what it holds is counted from the beginning of the room."""
+    """Processes rooms by height. Once the room of an item is done, positions in the item are relative to that room."""
 
     def __init__(self, kinds: Ints, edges: Ints, group: Ints, parent: Ints) -> None:
         self.nodes, self.groups = len(kinds), len(parent)
@@ -135,7 +135,7 @@ class _Climb:
         self.position = np.zeros(self.nodes, np.int64)
         self.rank = np.zeros(top + 1, np.int64)
         self.held = np.arange(self.nodes + top, dtype=np.int64)
-        """The outermost item that holds each item, of those whose room is not done."""
+        """The outermost item that contains each item, among those whose room is not done."""
 
     def result(self) -> Hierarchy:
         height = self._heights()
@@ -166,7 +166,7 @@ class _Climb:
         )
 
     def _chains(self) -> list[tuple[Ints, Ints]]:
-        """List, outwards step by step, all pairs of a group and a node somewhere inside."""
+        """Return all pairs of a group and a node inside it, by number of levels between them."""
         item = np.arange(self.nodes, dtype=np.int64)
         holder = self.room[: self.nodes]
         found = []
@@ -178,7 +178,7 @@ class _Climb:
         return found
 
     def _heights(self) -> Ints:
-        """Return how many rooms each room has inside each other."""
+        """Return the depth of nested rooms inside each room."""
         height = np.zeros(self.groups + 1, np.int64)
         inner = self.room[self.nodes :]
         while True:

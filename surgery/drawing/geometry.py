@@ -15,14 +15,14 @@ from surgery.drawing.rows import Rows
 NODE_HEIGHT, GROUP_HEIGHT = 24, 40
 
 Box = int
-"""A row, or -2 minus the number of a group."""
+"""A box: the number of a row, or -2 minus the number of a group."""
 
 
 @dataclass
 class Places:
-    """The row (`layer`) and the place in it (`order`) of boxes, and their centres (`x`, px), by their numbers.
+    """The row (`layer`), the place in it (`order`) and the centre (`x`, px) of each box, by its number.
 
-    `routes` are edges of a room that pass boxes: from, to, and the x at which they do.
+    `routes` are edges of a room that pass other boxes: from, to, and the x at which they pass.
     """
 
     layer: dict[Box, int] = field(default_factory=dict)
@@ -47,7 +47,7 @@ def group_width(name: str) -> int:
 
 
 def places(found: Rows, whole: Tree, copies: list[Copies]) -> Places:
-    """Lay out every room. Rooms that are alike are laid out once."""
+    """Lay out every room; equal rooms are laid out once."""
     result = Places()
     rows, inner, edges = whole.rows(), whole.children(), _edges(found, whole)
     alike = {int(group) for one in copies for group in one.groups[1:].ravel()}
@@ -83,7 +83,7 @@ def _width(found: Rows, whole: Tree, one: Box) -> int:
 
 
 def _copy(copies: Copies, result: Places) -> None:
-    """Place what is in the instances of a repeat as it is in the first one."""
+    """Copy the layout of the first instance of a repeat to the others."""
     first_groups, first_rows = copies.groups[0].tolist(), copies.rows[0].tolist()
     for groups, rows in zip(copies.groups[1:].tolist(), copies.rows[1:].tolist()):
         same = [*zip(map(box, first_groups), map(box, groups)), *zip(first_rows, rows)]
@@ -94,7 +94,7 @@ def _copy(copies: Copies, result: Places) -> None:
 
 
 def _edges(found: Rows, whole: Tree) -> dict[int, list[tuple[Box, Box]]]:
-    """Lift each edge to the room that holds both ends, and what a subgraph computes to the node that owns it."""
+    """Return edges by room: each edge lifted to the room with both ends, and edges from subgraphs to their owners."""
     parent = [one.parent for one in whole.groups]
     chains: dict[int, list[int]] = {-1: []}
     for number in range(len(parent)):
@@ -114,7 +114,7 @@ def _edges(found: Rows, whole: Tree) -> dict[int, list[tuple[Box, Box]]]:
 
 
 def _chain(group: int, parent: list[int], chains: dict[int, list[int]]) -> None:
-    """Note the groups around a group and itself, from the outermost in."""
+    """Store the chain of groups around a group, including itself, outermost first."""
     missing = []
     while group not in chains:
         missing.append(group)
@@ -124,7 +124,7 @@ def _chain(group: int, parent: list[int], chains: dict[int, list[int]]) -> None:
 
 
 def _lifted(source: Box, target: Box, above: list[int], below: list[int]) -> tuple[int, Box, Box]:
-    """Return the innermost room that holds both ends, and the boxes in it in which they are."""
+    """Return the innermost room that contains both ends, and the boxes in it that contain them."""
     depth = 0
     while depth < min(len(above), len(below)) and above[depth] == below[depth]:
         depth += 1

@@ -14,9 +14,9 @@ Kind = Literal["scope", "function", "subgraph", "repeat", "block"]
 
 @dataclass(slots=True)
 class Group:
-    """A box with others in it. `parent` is -1 at the top level; `owner` is the row that holds a subgraph.
+    """A box that contains others. `parent` is -1 at the top level; `owner` is the row with a subgraph.
 
-    A repeat has so many alike instances (`count`), and its children say which `instance` they belong to.
+    A repeat has `count` equal instances, and each of its children belongs to an `instance`.
     """
 
     parent: int
@@ -29,20 +29,20 @@ class Group:
 
 @dataclass
 class Tree:
-    """The groups, each after the one it is in, and the group of each row; -1 is the top level."""
+    """The groups, each after its parent, and the group of each row; -1 is the top level."""
 
     groups: list[Group] = field(default_factory=list)
     group: list[int] = field(default_factory=list)
 
     def children(self) -> dict[int, list[int]]:
-        """Return the groups in each group, and at the top level."""
+        """Return the direct subgroups of each group, and of the top level."""
         found: dict[int, list[int]] = defaultdict(list)
         for number, one in enumerate(self.groups):
             found[one.parent].append(number)
         return found
 
     def rows(self) -> dict[int, list[int]]:
-        """Return the rows that are in each group itself."""
+        """Return the rows directly in each group."""
         found: dict[int, list[int]] = defaultdict(list)
         for row, number in enumerate(self.group):
             found[number].append(row)
@@ -50,7 +50,7 @@ class Tree:
 
 
 def tree(found: Rows) -> Tree:
-    """Group the rows by function, subgraph and name scope; boxes with a single thing in them are left out."""
+    """Group the rows by function, subgraph and name scope; boxes with a single item are left out."""
     return _pruned(_Builder(found).build())
 
 
@@ -66,7 +66,7 @@ class _Builder:
         rows: dict[int, list[int]] = defaultdict(list)
         for row, one in enumerate(self.found.rows):
             rows[one.scope].append(row)
-        # A scope comes after the one around it, so that the place of its owner is known.
+        # A scope comes after the enclosing one, so that the place of its owner is known.
         for scope in range(len(self.found.scopes)):
             around = self._around(scope)
             base = self._base(scope, rows[scope])
@@ -76,7 +76,7 @@ class _Builder:
         return self.tree
 
     def _around(self, scope: int) -> int:
-        """Return the group of a scope itself: that of a function, or of a subgraph, or none."""
+        """Return the group of a scope itself: that of a function or subgraph, or none."""
         one = self.found.scopes[scope]
         if one.is_function:
             return self._add(Group(-1, one.name, "function"))
@@ -87,7 +87,7 @@ class _Builder:
         return self._add(Group(self.tree.group[one.owner], name, "subgraph", owner=one.owner))
 
     def _base(self, scope: int, rows: list[int]) -> Path:
-        """Return the part of the paths in a scope that says no more than where its owner stands."""
+        """Return the leading part of the paths in a scope that only repeats the path of its owner."""
         one = self.found.scopes[scope]
         inner = [self.paths[row] for row in rows if not self.found.rows[row].is_port]
         if one.owner == -1 or not inner:
@@ -108,7 +108,7 @@ class _Builder:
 
 
 def _pruned(whole: Tree) -> Tree:
-    """Dissolve scopes with a single node or nothing in them, and join each with the only group in it."""
+    """Dissolve scopes with at most one node, and merge each scope with its only subgroup."""
     groups = whole.groups
     rows = Counter(whole.group)
     inner = whole.children()
@@ -131,7 +131,7 @@ def _pruned(whole: Tree) -> Tree:
 
 
 def _renumbered(whole: Tree, into: dict[int, int]) -> Tree:
-    """Take out groups, in whose place others stand, and put each group after the one it is in."""
+    """Remove groups that are replaced by others, and sort each group after its parent."""
 
     def target(number: int) -> int:
         while number in into:
@@ -144,7 +144,7 @@ def _renumbered(whole: Tree, into: dict[int, int]) -> Tree:
 
 
 def ordered(whole: Tree, parents: dict[int, int]) -> Tree:
-    """Return the groups that are keys of `parents`, each after the one that it is in, with new numbers."""
+    """Return the groups that are keys of `parents`, each after its parent, with new numbers."""
     inner: dict[int, list[int]] = defaultdict(list)
     for number, parent in parents.items():
         inner[parent].append(number)

@@ -1,4 +1,4 @@
-"""Hierarchy: blocks for rooms that are too full, and one box for equal groups."""
+"""Hierarchy: blocks in rooms that are too full, and one box for equal groups."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Copies:
-    """What is alike: row i of `groups` and `rows` has the groups and rows of instance i, each column the same thing."""
+    """Equal instances: row i of `groups` and `rows` has those of instance i, and each column corresponding items."""
 
     groups: Ints
     rows: Ints
 
 
 def with_repeats(found: Rows, whole: Tree) -> tuple[Tree, list[Copies]]:
-    """Return the tree with blocks where a room has too many boxes, and with the groups that are alike in repeats."""
+    """Return the tree with blocks in rooms with too many boxes and with equal groups in repeats, and the copies."""
     graph = _Skeleton(found)
     blocked = refine(graph.kinds, graph.edges, graph.groups(whole), _parents(whole))
     full = _with_blocks(found, whole, graph.placed(whole, blocked), blocked.parent)
@@ -44,9 +44,9 @@ def _parents(whole: Tree) -> Ints:
 
 
 class _Skeleton:
-    """The nodes whose structure tells what is alike: neither inputs and outputs, nor what is made out of nothing.
+    """The nodes whose structure is compared: all except inputs, outputs, and Constant nodes without inputs.
 
-    A Constant stands with those that read it; how many of them share one says nothing of the network.
+    A Constant is placed with its readers; how many readers share one is irrelevant to the structure of the network.
     """
 
     def __init__(self, found: Rows) -> None:
@@ -79,11 +79,11 @@ class _Skeleton:
         self.edges = np.array(listed, np.int64).reshape(-1, 4)
 
     def groups(self, whole: Tree) -> Ints:
-        """Return the groups of the nodes."""
+        """Return the group of each node."""
         return np.array([whole.group[row] for row in self.rows], np.int64)
 
     def placed(self, whole: Tree, blocked: Blocks) -> list[int]:
-        """Return the group of each row among blocks: a Constant goes where all that read it are."""
+        """Return the group of each row after adding blocks: a Constant is placed in the common group of its readers."""
         group, parent = list(whole.group), blocked.parent.tolist()
         for row, number in zip(self.rows, blocked.group.tolist(), strict=True):
             group[row] = number
@@ -95,16 +95,16 @@ class _Skeleton:
         return group
 
     def constants_of(self, rows: Ints) -> Ints:
-        """Return the constants of instances, in columns; none where the instances have not the same ones."""
+        """Return the constants of instances in columns; none if the instances do not correspond."""
         columns = [[one for row in instance for one in self._owned[row]] for instance in rows.tolist()]
         alike = len({tuple(len(self._owned[row]) for row in instance) for instance in rows.tolist()}) == 1
         return np.array(columns, np.int64) if alike else np.zeros((len(columns), 0), np.int64)
 
 
 def _with_blocks(found: Rows, whole: Tree, group: list[int], parent: Ints) -> Tree:
-    """Take over the blocks of a refined hierarchy, in which old groups keep their numbers.
+    """Return the tree with the blocks of a refined hierarchy, in which old groups keep their numbers.
 
-    A block with a named group in it is left out, so that what has a name is not hidden in something that has none.
+    A block that contains a named group is left out, so that named groups are not hidden in unnamed ones.
     """
     known, around = len(whole.groups), parent.tolist()
     groups = [replace(one) for one in whole.groups] + [Group(-1, "", "block") for _ in around[known:]]
@@ -131,9 +131,9 @@ def _outside(number: int, around: list[int], hiding: set[int]) -> int:
 
 
 def _grouped(full: Tree, found: Sequence[Repeat]) -> tuple[Tree, dict[int, int]]:
-    """Put the groups of each repeat into a group of their own; such groups come last in the list.
+    """Put the groups of each repeat into a new group; the new groups come last in the list.
 
-    Return the tree, and these groups by the first group of the first instance.
+    Return the tree, and the new groups by the first group of the first instance.
     """
     groups = list(full.groups)
     boxes: dict[int, int] = {}
@@ -149,7 +149,7 @@ def _grouped(full: Tree, found: Sequence[Repeat]) -> tuple[Tree, dict[int, int]]
 
 
 def _numbered(one: Repeat, groups: Sequence[Group]) -> Iterator[Repeat]:
-    """Yield the parts of a repeat whose names differ in numbers alone: query, key and value are alike, but not one."""
+    """Yield the parts of a repeat whose names differ only in numbers: equal query, key and value are not a repeat."""
     signs = [tuple(_sign(groups[root]) for root in roots) for roots in one.roots.tolist()]
     start = 0
     for end in range(1, len(signs) + 1):
@@ -165,7 +165,7 @@ def _sign(group: Group) -> str:
 
 
 def _copies(one: Repeat, boxes: dict[int, int], graph: _Skeleton) -> Copies:
-    """Return what is alike, the repeats within included."""
+    """Return the equal instances of a repeat, including the repeats inside."""
     groups = np.asarray(one.groups, np.int64)
     heads = [column for column in range(groups.shape[1]) if all(int(group) in boxes for group in groups[:, column])]
     within = [[boxes[int(group)] for group in groups[:, column]] for column in heads]
@@ -175,7 +175,7 @@ def _copies(one: Repeat, boxes: dict[int, int], graph: _Skeleton) -> Copies:
 
 
 def _chain(group: int, parent: list[int]) -> tuple[int, ...]:
-    """Return the groups around something, from the outermost in."""
+    """Return the chain of groups around a group, including itself, outermost first."""
     found = []
     while group != -1:
         found.append(group)

@@ -1,7 +1,7 @@
-"""History: the states of a model, over the steps of a run or of two models that were compared.
+"""History: the states of a model over the steps of a run, or of two compared models.
 
-A history is given to a run as its recorder. It keeps what changed from state to state, and of the messages only the
-first and the last, which the result of the run holds anyway.
+A history is passed to a run as its recorder. It stores the changes from state to state, and only the first and the last
+message, which the result of the run has anyway.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class History:
-    """The states of a model. `first` and `last` are the models of the first and the last, with their weights."""
+    """The states of a model. `first` and `last` are the models of the first and the last state, with weights."""
 
     def __init__(self, title: str = "") -> None:
         self.title = title
@@ -35,22 +35,22 @@ class History:
         self.last: storage.StoredModel | None = None
         self._tracker = Tracker()
 
-    # How a history comes about
+    # Creation of histories
 
     @property
     def rows(self) -> Rows:
-        """What is known of the nodes and edges of all states."""
+        """The nodes and edges of all states."""
         return self._tracker.found
 
     @property
     def looked_at(self) -> int:
-        """How many nodes and operands were looked at so far."""
+        """The number of nodes and operands examined so far."""
         return self._tracker.looked_at
 
     @classmethod
     @collection_paused()
     def of(cls, model: Model) -> History:
-        """Return the history of one model, which has one state. ModelFileError when it is no model."""
+        """Return the history of one model, with one state. ModelFileError if it is not a model."""
         stored, history = storage.opened(model), cls()
         history.begin(stored, stored.proto)
         return history
@@ -58,9 +58,9 @@ class History:
     @classmethod
     @collection_paused()
     def between(cls, found: Difference, before: Model, after: Model) -> History:
-        """Return the history of two models that were compared, which has two states.
+        """Return the history of two compared models, with two states.
 
-        `found` is what `surgery.diff` found between them.
+        `found` is the result of `surgery.diff`.
         """
         first, second = storage.opened(before), storage.opened(after)
         history = cls(" → ".join(_name(one, name) for one, name in ((first, "before"), (second, "after"))))
@@ -74,10 +74,10 @@ class History:
             history.rows.states.append(State(_name(one, name), _count(one.proto)))
         return history
 
-    # As the recorder of a run
+    # Interface of a recorder of a run
 
     def begin(self, stored: storage.StoredModel, proto: onnx.ModelProto) -> None:
-        """Take the model that a run starts from, `proto` as the steps see it; what was recorded before is dropped."""
+        """Record the original model of a run, `proto` as the steps see it; earlier records are dropped."""
         self._tracker = Tracker()
         self.title = self.title or (stored.path.name if stored.path is not None else "")
         self.first = self.last = storage.StoredModel(stored.path, proto, stored.weights, stored.external)
@@ -85,7 +85,7 @@ class History:
         self.rows.states.append(State("original", _count(proto)))
 
     def commit(self, proto: onnx.ModelProto, record: StepRecord, number: int) -> None:
-        """Take the model that a step left, with the record of the step and its number among the records of the run."""
+        """Record the model after a step, with the record of the step and its number in the run."""
         assert self.first is not None
         self.last = storage.StoredModel(self.first.path, proto, self.first.weights, self.first.external)
         step = self._tracker.enter(proto, record.name)

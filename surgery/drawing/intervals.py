@@ -1,4 +1,4 @@
-"""Cutting a row of items: into repetitions of a pattern, and at places that few values cross."""
+"""Cutting a sequence of items into repetitions of a pattern, and at places that few values cross."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from surgery.drawing.arrays import Ints
 from surgery.drawing.fingerprints import Hashes, digests
 
 LEAST = 6
-"""Nodes that a turn of a pattern has at least: what is smaller is no easier to read as a group."""
+"""Minimum number of nodes in a repetition of a pattern; smaller groups would not improve readability."""
 CANDIDATES = 24
-"""Lengths of a pattern that are tried."""
+"""Maximum number of pattern lengths that are tried."""
 SHARE = 8
 """A pattern must cover one item in this many."""
 LARGE = 16
 """A pattern that covers one item in this many is not put into another block."""
 LOOSE = 3
-"""Places between items, with those at the ends, up to which items next to such a pattern stay loose."""
+"""Maximum number of places, including both ends, of a range next to such a pattern that is not put into a block."""
 PATTERNS = 4
-"""Lengths that are looked for in one sequence, one after the other."""
+"""Maximum number of pattern lengths that are searched in one sequence, one after another."""
 
 
 @dataclass(frozen=True)
 class Sequence:
-    """Items one after the other, and edges between them, each leading to a later place."""
+    """Items in order, and edges between them, each to a later place."""
 
     marks: Hashes
-    """What an item is."""
+    """The kind of each item."""
     context: Hashes
-    """What an item and its surroundings are."""
+    """The kind of each item with its surroundings."""
     sizes: Ints
-    """The nodes that an item stands for."""
+    """The number of nodes of each item."""
     edges: Ints
     """Rows (place, place), sorted."""
     labels: Hashes
     """The slots of each edge."""
 
     def part(self, first: int, last: int) -> Sequence:
-        """Return the items from `first` to before `last`, and the edges between them."""
+        """Return the items from `first` up to `last` (exclusive), and the edges between them."""
         low, high = np.searchsorted(self.edges[:, 0], (first, last))
         inside = low + np.nonzero(self.edges[low:high, 1] < last)[0]
         return Sequence(
@@ -52,7 +52,7 @@ class Sequence:
         )
 
     def crossing(self) -> Ints:
-        """Return how many items are read across each place, from before the first item to after the last one."""
+        """Return the number of items read across each place, from before the first item to after the last one."""
         size = len(self.marks)
         last = np.arange(size, dtype=np.int64)
         np.maximum.at(last, self.edges[:, 0], self.edges[:, 1])
@@ -62,7 +62,7 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Cut:
-    """A block: the items from `first` to before `last`, and the blocks inside, counted from its first item."""
+    """A block: the items from `first` up to `last` (exclusive), and the blocks inside, relative to its first item."""
 
     first: int
     last: int
@@ -70,14 +70,14 @@ class Cut:
 
 
 class Cutter:
-    """Cuts sequences into blocks, and those that are the same in the same way."""
+    """Cuts sequences into blocks; equal sequences are cut in the same way."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._known: dict[bytes, tuple[Cut, ...]] = {}
 
     def cut(self, row: Sequence) -> tuple[Cut, ...]:
-        """Return the blocks of a sequence; none, if it is short enough."""
+        """Return the blocks of a sequence; none if it is short enough."""
         if len(row.marks) <= self._limit:
             return ()
         key = b"".join(part.tobytes() for part in (row.marks, row.sizes, row.edges, row.labels))
@@ -90,7 +90,7 @@ class Cutter:
         blocks = [
             [self._block(row, first + turn * period, period) for turn in range(count)] for first, period, count in runs
         ]
-        # Places where chunks may be cut: everywhere but between the turns of a pattern, which are drawn as one.
+        # Places where chunks may be cut: everywhere except between repetitions of a pattern, which are drawn as one.
         free = np.ones(len(row.marks) + 1, np.bool_)
         for first, period, count in runs:
             free[first + 1 : first + period * count] = False
@@ -100,7 +100,7 @@ class Cutter:
         return self._parted(row.crossing(), places, blocks)
 
     def _parted(self, crossing: Ints, places: Ints, runs: list[list[Cut]]) -> tuple[Cut, ...]:
-        """Leave patterns that make up much of a room where they are seen, and put what is between them into blocks."""
+        """Keep patterns that make up much of a room visible, and put the ranges between them into blocks."""
         size = int(places[-1])
         large = [run for run in runs if (run[-1].last - run[0].first) * LARGE >= size]
         blocks = [block for run in runs for block in run]
@@ -124,7 +124,7 @@ class Cutter:
         return Cut(first, first + size, self.cut(row.part(first, first + size)))
 
     def _chunked(self, crossing: Ints, places: Ints, blocks: list[Cut]) -> tuple[Cut, ...]:
-        """Put what is between `places` into chunks, with the blocks there, until there are few enough."""
+        """Put the ranges between `places` into chunks, with their blocks, until there are few enough."""
         if len(places) - 1 <= self._limit:
             return tuple(blocks)
         marks = chunks(crossing[places], self._limit)
@@ -142,12 +142,12 @@ class Cutter:
 
 
 def covered(row: Sequence) -> int:
-    """Return how many items are in turns of a pattern."""
+    """Return the number of items in repetitions of a pattern."""
     return sum(period * count for _, period, count in _patterns(row))
 
 
 def _patterns(row: Sequence) -> list[tuple[int, int, int]]:
-    """Find runs of patterns until none covers enough of what is left."""
+    """Find runs of patterns until none covers enough of the remaining items."""
     found: list[tuple[int, int, int]] = []
     marks = row.marks.copy()
     for _ in range(PATTERNS):
@@ -162,7 +162,7 @@ def _patterns(row: Sequence) -> list[tuple[int, int, int]]:
 
 
 def turns(row: Sequence) -> list[tuple[int, int, int]]:
-    """Find the pattern that covers most: runs (first place, length of the pattern, how often) that do not overlap."""
+    """Return the runs of the pattern that covers most, without overlaps: (first place, pattern length, repetitions)."""
     size = len(row.marks)
     most, best, runs = 0, 0, [(0, 0)]
     for period in sorted(_periods(row)):
@@ -177,7 +177,7 @@ def turns(row: Sequence) -> list[tuple[int, int, int]]:
 
 
 def _periods(row: Sequence) -> list[int]:
-    """Return how far items are from the next ones of the same surroundings, the most frequent distances."""
+    """Return the most frequent distances between items with the same surroundings."""
     size = len(row.marks)
     order = np.argsort(row.context, kind="stable")
     same = row.context[order[1:]] == row.context[order[:-1]]
@@ -188,7 +188,7 @@ def _periods(row: Sequence) -> list[int]:
 
 
 def _runs(marks: Hashes, period: int) -> list[tuple[int, int]]:
-    """Return the ranges in which each mark is the one a period before, at least two periods long."""
+    """Return the ranges, at least two periods long, in which each mark equals the one a period before."""
     differs = np.nonzero(marks[:-period] != marks[period:])[0]
     begins = np.concatenate([[0], differs + 1])
     ends = np.concatenate([differs, [len(marks) - period]])
@@ -203,7 +203,7 @@ def _runs(marks: Hashes, period: int) -> list[tuple[int, int]]:
 
 
 def _cut(row: Sequence, crossing: Ints, first: int, last: int, period: int) -> list[tuple[int, int, int]]:
-    """Cut a run where the fewest items are read across, and keep the turns that are connected in the same way."""
+    """Cut a run where the fewest items are read across, and keep adjacent repetitions with equal inner edges."""
     period *= max(1, -(-LEAST // max(1, int(row.sizes[first : first + period].sum()))))
     if last - first < 2 * period:
         return []
@@ -226,7 +226,7 @@ def _cut(row: Sequence, crossing: Ints, first: int, last: int, period: int) -> l
 
 
 def _digests(row: Sequence, begin: int, period: int, count: int) -> Hashes:
-    """Hash the edges inside of each turn of a pattern."""
+    """Return a hash of the edges inside each repetition of a pattern."""
     turn = (row.edges - begin) // period
     inside = (turn[:, 0] == turn[:, 1]) & (row.edges[:, 0] >= begin) & (turn[:, 1] < count)
     place = (row.edges[inside] - begin) % period
@@ -236,9 +236,9 @@ def _digests(row: Sequence, begin: int, period: int, count: int) -> Hashes:
 
 
 def chunks(crossing: Ints, limit: int) -> list[int]:
-    """Return where to cut so that parts are about as large as each other, and few items are read across.
+    """Return the places to cut so that parts have similar sizes, and few items are read across.
 
-    `crossing[i]` counts what is read across place i, for each place before and after all of them.
+    `crossing[i]` is the number of items read across place i, including the places at both ends.
     """
     size = len(crossing) - 1
     count = min(3 * limit // 4, -(-size // max(13 * limit // 20, 2)))

@@ -1,4 +1,4 @@
-"""Edges that cross rows: each source gets one lane, a column of empty places past the rows in between."""
+"""Edges that cross rows: each source gets one lane, a column of empty places through the rows in between."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from surgery.drawing.arrays import Ints, offsets, ranges
 from surgery.drawing.layers import Layers
 
 LONGEST = 512
-"""Rows that an edge may cross and still get places of its own."""
+"""Maximum number of rows that an edge may cross to get a lane."""
 
 
 @dataclass(frozen=True)
 class Rows:
     """Boxes and places of lanes in rows, and the edges from each row to the next.
 
-    Vertices below `boxes` are boxes, those above are places. A row is one layer of one component, so rows of different
-    components are different ones. `starts[r]` is the number of vertices in rows before `r`.
+    Vertices below `boxes` are boxes, the others are places of lanes. A row is one layer of one component, so different
+    components have different rows. `starts[r]` is the number of vertices in rows before `r`.
     """
 
     boxes: int
@@ -27,13 +27,13 @@ class Rows:
     upper: Ints
     lower: Ints
     lane: Ints
-    """The box at the top of the lane that a vertex belongs to; -1 for boxes."""
+    """The box at the top of the lane of a vertex; -1 for boxes."""
     last: Ints
-    """The last place that each edge of the layers passes; -1 for those without."""
+    """The last place that each edge of the layers passes; -1 if there is none."""
 
 
 def rows(placed: Layers) -> Rows:
-    """Insert lanes. Edges of one source share theirs, and the longest edges have none, so that memory stays linear."""
+    """Insert lanes. Edges of one source share a lane, and the longest edges have none, so that memory stays linear."""
     count = len(placed.layer)
     span = placed.layer[placed.target] - placed.layer[placed.source] - 1
     taken = (span > 0) & (span <= _longest(placed.source, span, 2 * count + 1024))
@@ -67,7 +67,7 @@ def _longest(source: Ints, span: Ints, budget: int) -> int:
 
 
 def _numbered(layer: Ints, component: Ints) -> tuple[Ints, Ints]:
-    """Return the row of each vertex, components one after the other, and where the vertices of each row begin."""
+    """Return the row of each vertex, component by component, and the start of the vertices of each row."""
     parts = int(component.max()) + 1 if len(component) else 0
     deepest = np.zeros(parts, np.int64)
     np.maximum.at(deepest, component, layer + 1)

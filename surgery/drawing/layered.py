@@ -1,9 +1,9 @@
 """Layered drawings of directed graphs: rows from top to bottom, edges downwards, few crossings, straight chains.
 
 The steps are those of Sugiyama, for all rows at once: rows (`layers.py`), lanes for edges that cross rows (`lanes.py`),
- the order of rows (`crossings.py`), columns (`alignment.py`) and coordinates (`coordinates.py`). Rows wider
-than the drawing should be are cut into several. A chain is not folded, however long it is: rows must go down, and
-`blocks.py` folds long rooms into groups.
+the order of rows (`crossings.py`), columns (`alignment.py`) and coordinates (`coordinates.py`). Rows that are too wide
+are split into several. Chains are not folded, however long they are: edges must point down, and `blocks.py` folds long
+rooms into groups.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from surgery.drawing.lanes import Rows, rows
 from surgery.drawing.layers import Layers, layers
 
 ROW_GAP = 28
-"""Between the boxes of two rows, in px."""
+"""Gap between the boxes of two rows, in px."""
 BEND = 24
-"""Px within which the way of an edge past the rows in between counts as straight."""
+"""Maximum deviation, in px, of a route through the rows in between that counts as straight."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each box stands. All numbers are integers; lengths are px."""
+    """The position of each box. All numbers are integers; lengths are in px."""
 
     layer: Ints
     """The row of each box, 0 at the top."""
     order: Ints
-    """Its place among the boxes of the row, from the left."""
+    """The place of each box in its row, from the left."""
     x: Ints
-    """Its centre, from the left edge of the drawing."""
+    """The centre of each box, from the left edge of the drawing."""
     y: Ints
-    """Its centre, from the top edge of the drawing."""
+    """The centre of each box, from the top edge of the drawing."""
     via: Ints
-    """For each edge, the x at which it passes the rows in between; -1: there is none, or its way bends."""
+    """For each edge, the x at which it passes the rows in between; -1 if there are none, or its route bends."""
     width: int
     height: int
 
@@ -47,11 +47,11 @@ class Layout:
 def layered(widths: ArrayLike, heights: ArrayLike, edges: ArrayLike) -> Layout:
     """Lay out boxes of the given sizes (px). `edges` are rows (from, to) of box indexes.
 
-    Any graph will do: cycles (one edge of each points up), self-edges, repeated edges, boxes without edges. Connected
-    components are next to each other or below each other, in columns. The same arguments give the same layout.
+    Any graph is accepted: cycles (one edge of each points up), self-edges, repeated edges, boxes without edges.
+    Connected components are placed next to or below each other, in columns. The same arguments give the same layout.
 
     Raises:
-        ValueError: an edge names a box that is not there, or sizes differ in number.
+        ValueError: an edge names a box that does not exist, or the numbers of widths and heights differ.
     """
     wide, high = np.asarray(widths, np.int64).reshape(-1), np.asarray(heights, np.int64).reshape(-1)
     pairs = np.asarray(edges, np.int64).reshape(-1, 2)
@@ -73,7 +73,7 @@ def layered(widths: ArrayLike, heights: ArrayLike, edges: ArrayLike) -> Layout:
 
 
 def _packed(placed: Layers, proper: Rows, x: Ints, widths: Ints, heights: Ints, pairs: Ints) -> Layout:
-    """Put the components next to each other."""
+    """Arrange the components and return the layout."""
     count = len(widths)
     component = np.concatenate([placed.component, placed.component[proper.lane[count:]]])
     parts = int(placed.component.max()) + 1
@@ -103,7 +103,7 @@ def _packed(placed: Layers, proper: Rows, x: Ints, widths: Ints, heights: Ints, 
 
 
 def _stacked(width: Ints, depth: Ints) -> tuple[Ints, Ints]:
-    """Return the left edge and the top row of each component: columns of them, the deepest components first."""
+    """Return the left edge and the top row of each component, stacked in columns, deepest components first."""
     area = float((width * depth).sum()) * (ROW_GAP + 24)
     limit = max(int(depth.max()), int(area**0.5) // (ROW_GAP + 24))
     across, down = np.zeros_like(width), np.zeros_like(width)
@@ -118,7 +118,7 @@ def _stacked(width: Ints, depth: Ints) -> tuple[Ints, Ints]:
 
 
 def _vias(placed: Layers, proper: Rows, x: Ints, pairs: Ints) -> Ints:
-    """Return, for each edge, the x of the part of the lane that it takes, if that is straight or nearly so."""
+    """Return, for each edge, the x of the part of the lane that it uses, if that is nearly straight."""
     count = len(placed.layer)
     turned = placed.layer[pairs[:, 0]] > placed.layer[pairs[:, 1]]
     source, target = np.where(turned, pairs[:, 1], pairs[:, 0]), np.where(turned, pairs[:, 0], pairs[:, 1])

@@ -1,4 +1,4 @@
-"""The row of each box: longest paths, then boxes with a single edge move to its other end."""
+"""The row of each box: by longest paths, then boxes move towards their consumers or producers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from surgery.drawing.arrays import Ints, Mask, distinct, inverse, offsets, unique_pairs
 
 WIDEST = 96
-"""Boxes that any row may have; those of large drawings may have more, three times the root of all boxes."""
+"""Maximum number of boxes in a row; in large drawings, three times the square root of the number of boxes."""
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,12 @@ class Layers:
     target: Ints
     layer: Ints
     component: Ints
-    """Which connected component a box belongs to, numbered by the first box of each."""
+    """The connected component of each box, numbered by the first box of each component."""
     visited: Ints
-    """When a search in depth came by the box: neighbors in the drawing come one after the other."""
+    """The depth-first visiting order of the boxes, in which neighbors in the drawing are adjacent."""
     above: Ints
     below: Ints
-    """The edges of the longest paths that end, and that begin, at a box."""
+    """`above` and `below`: the lengths, in edges, of the longest paths that end and begin at each box."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class _Search:
 
 
 def layers(count: int, edges: Ints) -> Layers:
-    """Assign rows to `count` boxes. Self-edges are left out; of each cycle, one edge is turned around.
+    """Assign rows to `count` boxes. Self-edges are ignored; in each cycle, one edge is reversed.
 
-    Boxes start on the longest path from a source. Then each box that fewer edges hold from above than from below moves
-    down to its consumers, together with what only it reads: a mask is next to its first reader, not at the top.
-    Side exits move up to their producers.
+    Boxes start at the length of the longest path from a source. Then each box that is held by fewer edges from above
+    than from below moves down to its consumers, together with boxes that only it reads: a mask is next to its first
+    reader, not at the top. Side exits move up to their producers.
     """
     proper = edges[edges[:, 0] != edges[:, 1]]
     source, target = unique_pairs(proper[:, 0], proper[:, 1], max(count, 1))
@@ -66,7 +66,7 @@ def layers(count: int, edges: Ints) -> Layers:
 
 
 def _search(count: int, starts: list[int], targets: list[int], roots: list[int]) -> _Search:
-    """Search in depth from each root that is new. `backward` are the positions of edges that close a cycle."""
+    """Search depth-first from each unvisited root. `backward` are the positions of edges that close a cycle."""
     state = bytearray(count)  # 0 new, 1 on the stack, 2 done
     cursor = starts[:count]
     finished: list[int] = []
@@ -100,7 +100,7 @@ def _search(count: int, starts: list[int], targets: list[int], roots: list[int])
 
 
 def _narrowed(layer: Ints, component: Ints, fed: Mask, read: Mask, visited: Ints) -> Ints:
-    """Cut rows that are much wider than the drawing should be into several: first what nobody reads, inputs last.
+    """Split rows that are too wide into several: boxes without readers first, inputs last.
 
     Rows of each component are numbered from 0.
     """
@@ -121,7 +121,7 @@ def _narrowed(layer: Ints, component: Ints, fed: Mask, read: Mask, visited: Ints
 
 
 class _Way:
-    """The graph as lists, and an order in which producers come before their readers."""
+    """The graph as lists, with a topological order."""
 
     def __init__(self, count: int, source: Ints, target: Ints, order: list[int]) -> None:
         self.order = order
@@ -130,7 +130,7 @@ class _Way:
         self.begins, self.producers = offsets(target, count).tolist(), source[by_target].tolist()
 
     def turned(self) -> _Way:
-        """Return the graph with all edges turned around."""
+        """Return the graph with all edges reversed."""
         other = copy(self)
         other.order = self.order[::-1]
         other.starts, other.readers = self.begins, self.producers
@@ -138,7 +138,7 @@ class _Way:
         return other
 
     def longest(self) -> list[int]:
-        """Return the edges of the longest path to each box."""
+        """Return the length of the longest path to each box, in edges."""
         starts, readers = self.starts, self.readers
         found = [0] * len(self.order)
         for node in self.order:
@@ -149,9 +149,9 @@ class _Way:
         return found
 
     def held(self) -> list[float]:
-        """Return how many lanes become longer when a box moves down, with all that it alone reads.
+        """Return the number of lanes that become longer if a box moves down with the boxes that only it reads.
 
-        The readers of a producer share its lane, and the cost of it.
+        The readers of a producer share the cost of its lane.
         """
         starts, begins, producers = self.starts, self.begins, self.producers
         found = [0.0] * len(self.order)
@@ -165,7 +165,7 @@ class _Way:
 
 
 def _rows(way: _Way, longest: list[int]) -> list[int]:
-    """Return rows: the longest path, then down to the readers what little holds, and up to producers what leads out."""
+    """Return rows by longest paths; then loosely held boxes move down to readers, and side exits up to producers."""
     starts, readers, begins, producers = way.starts, way.readers, way.begins, way.producers
     rows = longest.copy()
     held, loose = way.held(), way.turned().held()
@@ -180,7 +180,7 @@ def _rows(way: _Way, longest: list[int]) -> list[int]:
 
 
 def _components(root: Ints, source: Ints, target: Ints) -> Ints:
-    """Number the connected components, given the tree of the search that each box is in."""
+    """Number the connected components, given the search tree of each box."""
     parent = {int(one): int(one) for one in distinct(root)}
 
     def find(one: int) -> int:

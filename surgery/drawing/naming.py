@@ -1,4 +1,4 @@
-"""Naming: the names of blocks and repeats."""
+"""The names of blocks and repeats."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from surgery.drawing.rows import Rows
 from surgery.operators.operations import MOVING, has_products
 
 _NAMED = 3
-"""Operators that the name of a block has."""
+"""Maximum number of operators in the name of a block."""
 
 _NUMBER = re.compile(r"\d+")
 
 
 def name_blocks(found: Rows, full: Tree) -> None:
-    """Name each block by the operators in it, the ones that tell most first."""
+    """Name each block by the operators in it, most significant first."""
     counts: list[Counter[str]] = [Counter() for _ in full.groups]
     for row, number in enumerate(full.group):
         if number != -1 and not found.rows[row].is_port:
@@ -31,14 +31,14 @@ def name_blocks(found: Rows, full: Tree) -> None:
 
 
 def _of_operators(operators: Counter[str]) -> str:
-    """Name a few of the operators: sums of products before norms and the like, what only moves data last."""
+    """Return a name with a few of the operators: those with products first, those that only move data last."""
     ranked = sorted(operators, key=lambda op: (not has_products(op), op in MOVING, -operators[op], op))
     named = [f"{operators[op]} {op}" if operators[op] > 1 else op for op in ranked[:_NAMED]]
     return ", ".join([*named, *(["…"] if len(ranked) > _NAMED else [])]) or "block"
 
 
 def tell_apart(whole: Tree) -> None:
-    """Number groups of one room that have the same name: a scope may be called as a function is."""
+    """Add numbers to groups of one room with the same name; for example, a scope and a function may share one."""
     for inner in whole.children().values():
         taken = {whole.groups[number].name for number in inner}
         seen: set[str] = set()
@@ -53,12 +53,12 @@ def tell_apart(whole: Tree) -> None:
 
 
 def pattern(name: str) -> str:
-    """Return a name with a star for each number."""
+    """Return a name with each number replaced by a star."""
     return _NUMBER.sub("*", name)
 
 
 def shared_name(names: Sequence[str]) -> str:
-    """Name several groups at once: "layer.1-11" for layer.1 to layer.11, else with a star for each number."""
+    """Return one name for several groups: "layer.1-11" for layer.1 to layer.11, or a star for differing numbers."""
     signs = {pattern(name) for name in names}
     if len(signs) > 1:
         return min(names)

@@ -1,7 +1,7 @@
 """Nodes as plain values, so that a drawing does not keep protobuf messages alive.
 
-A message of the protobuf runtime keeps the whole model alive that it is a part of. A history goes over many states of a
-model, so it copies what it needs of the nodes that are new or changed, and of nothing else.
+A protobuf message keeps the whole model alive that it is part of. A history covers many states of a model, so it copies
+the necessary values, and only of new or changed nodes.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     import onnx
 
 SMALL = 16
-"""Elements up to which a constant is written out."""
+"""Maximum number of elements of a constant that are included."""
 
 _LIST = 32
-"""Items of an attribute that are written."""
+"""Maximum number of items of an attribute that are included."""
 _TEXT = 400
-"""Characters of a text attribute that are written."""
+"""Maximum number of characters of a text attribute that are included."""
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _NAMESPACE = "namespace"
 _TRACE = "pkg.torch.onnx.stack_trace"
 _HOOK = "_empty_nn_module_stack_from_metadata_hook"
-"""What PyTorch writes where it does not know the module."""
+"""The name that PyTorch writes if it does not know the module."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A tensor that the model holds. `values` are its elements if there are at most `SMALL` of them, else None."""
+    """A tensor of the model. `values` are its elements if there are at most `SMALL`, else None."""
 
     dims: tuple[int, ...]
     type: str
@@ -64,10 +64,10 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A node without its subgraphs. `attributes` are texts by name, and `path` the modules or scopes around it, None
-    where nothing tells them.
+    """A node without its subgraphs.
 
-    `source` is the line of the program that the exporter took it from, `constant` the tensor of a Constant.
+    `attributes` are texts by name, `path` has the modules or scopes around the node, None if unknown, `source` is the
+    line of the exported program, and `constant` the tensor of a Constant.
     """
 
     op: str
@@ -82,7 +82,7 @@ class Plain:
     source: str = ""
     constant: Constant | None = None
     signature: bytes = b""
-    """Equal for equal attributes."""
+    """A digest of the attributes, equal for equal attributes."""
 
     @property
     def kind(self) -> tuple[str, str]:
@@ -91,12 +91,12 @@ class Plain:
 
     @property
     def label(self) -> str:
-        """How reports call the node: its name, or what it computes."""
+        """The label of the node in reports: its name, or its operator and outputs."""
         return self.name or f"{self.op} -> {', '.join(self.outputs)}"
 
 
 def digest(node: onnx.NodeProto, *, has_bodies: bool) -> bytes:
-    """Return what tells a node from any other, its subgraphs left out."""
+    """Return a digest that identifies a node, without its subgraphs."""
     if not has_bodies:
         return _hash(node.SerializeToString(deterministic=True))
     parts = [node.op_type, node.domain, node.name, *node.input, "", *node.output]
@@ -104,12 +104,12 @@ def digest(node: onnx.NodeProto, *, has_bodies: bool) -> bytes:
 
 
 def own_attributes(node: onnx.NodeProto) -> list[bytes]:
-    """Return the attributes of a node as bytes, its subgraphs left out."""
+    """Return the attributes of a node as bytes, without its subgraphs."""
     return [one.SerializeToString(deterministic=True) for one in node.attribute if one.type not in GRAPHS]
 
 
 def digest_of(tensor: onnx.TensorProto | onnx.SparseTensorProto) -> bytes:
-    """Return what tells a tensor from any other; a large one by where its elements lie."""
+    """Return a digest that identifies a tensor; a large one is identified by the location of its elements."""
     return _hash(tensor.SerializeToString(deterministic=True))
 
 
@@ -118,7 +118,7 @@ def _hash(data: bytes) -> bytes:
 
 
 def plain(node: onnx.NodeProto) -> Plain:
-    """Copy what a drawing tells of a node."""
+    """Copy the values of a node that a drawing uses."""
     metadata = {entry.key: entry.value for entry in node.metadata_props}
     constant = next((constant_of(one.t) for one in node.attribute if one.name == "value" and one.HasField("t")), None)
     is_constant = node.op_type == "Constant" and constant is not None
@@ -142,14 +142,14 @@ def plain(node: onnx.NodeProto) -> Plain:
 
 
 def attribute_text(attribute: onnx.AttributeProto) -> str:
-    """Write the value of an attribute on one line, shortened where it is long."""
+    """Format the value of an attribute on one line, shortened if it is long."""
     import onnx
 
     if attribute.ref_attr_name:
         return f"@{attribute.ref_attr_name}"
     try:
         value = onnx.helper.get_attribute_value(attribute)
-    except ValueError:  # no type that this onnx knows
+    except ValueError:  # a type unknown to this version of onnx
         return "?"
     if isinstance(value, onnx.TensorProto | onnx.SparseTensorProto):
         return constant_of(value).text
@@ -170,7 +170,7 @@ def _item_text(item: Any) -> str:
 
 
 def constant_of(tensor: onnx.TensorProto | onnx.SparseTensorProto) -> Constant:
-    """Copy the description of a tensor. Only the elements of a small one are read, which are in the message itself."""
+    """Copy the description of a tensor. Elements are read only for small tensors, which are in the message itself."""
     if not hasattr(tensor, "data_type"):
         size = payload_bytes(tensor.values) + payload_bytes(tensor.indices)
         return Constant(tuple(tensor.dims), f"sparse {type_name(tensor.values.data_type)}", size)
@@ -186,7 +186,7 @@ def _values(tensor: onnx.TensorProto) -> Iterator[Any]:
 
     try:
         array = numpy_helper.to_array(tensor)
-    except (ValueError, TypeError, KeyError):  # damaged, or of a type that this onnx cannot read
+    except (ValueError, TypeError, KeyError):  # damaged, or of a type that this version of onnx cannot read
         return
     for item in array.reshape(-1):
         value = item.item() if hasattr(item, "item") else item
@@ -212,13 +212,13 @@ def type_name(data_type: int) -> str:
         return f"type {data_type}"
 
 
-# Where a node is in the program that was exported
+# The location of a node in the exported program
 
 
 def path_of(node: onnx.NodeProto, metadata: dict[str, str]) -> tuple[str, ...] | None:
-    """Return the modules or name scopes that a node is in, from the outermost in; None where nothing says so.
+    """Return the modules or name scopes that contain a node, outermost first; None if unknown.
 
-    What PyTorch noted counts first; then the name of the node, and that of its first result, where these are paths.
+    The metadata of PyTorch comes first, then the name of the node or of its first result, if that is a path.
     """
     if _SCOPES in metadata:
         return _modules(metadata[_SCOPES])
@@ -229,13 +229,13 @@ def path_of(node: onnx.NodeProto, metadata: dict[str, str]) -> tuple[str, ...] |
 
 
 def split_path(name: str) -> tuple[str, ...] | None:
-    """Return the folders of a name that is a path, without the last part: "/a/b/Add" is in ("a", "b")."""
+    """Return the folders of a name that is a path: ("a", "b") for "/a/b/Add"; None if it is not a path."""
     return tuple(part for part in name.split("/")[:-1] if part) if "/" in name else None
 
 
 @lru_cache(maxsize=4096)
 def _modules(text: str) -> tuple[str, ...] | None:
-    """Read a list such as "['', 'encoder', 'encoder.layer.0', 'linear']", whose last item is the call itself."""
+    """Parse a list such as "['', 'encoder', 'encoder.layer.0', 'linear']", whose last item is the call itself."""
     try:
         listed = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -246,12 +246,12 @@ def _modules(text: str) -> tuple[str, ...] | None:
 
 @lru_cache(maxsize=4096)
 def _namespace(text: str) -> tuple[str, ...] | None:
-    """Read ": models.Tokens/model: transformers.BertModel/model.embeddings: .../expand: aten.expand"."""
+    """Parse ": models.Tokens/model: transformers.BertModel/model.embeddings: .../expand: aten.expand"."""
     return _relative([part.partition(": ")[0].strip() for part in text.split("/")][:-1])
 
 
 def _relative(names: list[str]) -> tuple[str, ...] | None:
-    """Name each module within the one around it."""
+    """Return the name of each module relative to the enclosing one."""
     if _HOOK in names:
         return None
     found, around = [], ""

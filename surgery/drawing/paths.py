@@ -1,7 +1,7 @@
 """Paths: the modules or name scopes of each row, even if its own name does not show them.
 
-A node that a pass made is in what the modules of the nodes it was made of have in common. Any other node of which
-nothing is known is where its readers do, or else where what it reads stands.
+A node that a pass made gets the common path of the nodes that it was made from. Any other node of unknown path gets the
+common path of its readers, or else of its producers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 Path = tuple[str, ...]
 
 _DEPTH = 16
-"""Groups within groups, beyond which the rest of a path is one name."""
+"""Maximum depth of groups; the rest of a longer path becomes one name."""
 
 
 def paths(found: Rows) -> list[Path]:
@@ -31,18 +31,18 @@ def paths(found: Rows) -> list[Path]:
 
 
 def _given(found: Rows, row: int) -> Path | None:
-    """Return the known facts about a row for itself."""
+    """Return the path of a row from its own node, if known."""
     one = found.rows[row]
     if one.is_port:
         return ()
     is_new = one.born > 0 or one.node.lineage is not None
     if is_new and one.node.path is not None and split_path(one.node.name) == one.node.path:
-        return None  # its name is made from those of others
+        return None  # its name is derived from other names
     return one.node.path
 
 
 def _inherit(found: Rows, known: list[Path | None]) -> None:
-    """Give new nodes what the paths of those have in common that they were made of."""
+    """Give new nodes the common path of the nodes that they were made from."""
     parents: dict[int, list[int]] = defaultdict(list)
     for old, new in found.links:
         parents[new].append(old)
@@ -56,7 +56,7 @@ def _inherit(found: Rows, known: list[Path | None]) -> None:
 
 
 def _infer(found: Rows, known: list[Path | None]) -> None:
-    """Give the nodes that are left a path by their neighbours."""
+    """Give the remaining nodes a path from their neighbours."""
     readers: dict[int, list[int]] = defaultdict(list)
     sources: dict[int, list[int]] = defaultdict(list)
     for edge in found.edges:
@@ -72,7 +72,7 @@ def _infer(found: Rows, known: list[Path | None]) -> None:
 
 
 def common(paths: Iterable[tuple[T, ...]]) -> tuple[T, ...]:
-    """Return the leading parts that all paths share; there must be one at least."""
+    """Return the leading parts that all paths share; at least one path is required."""
     shortest, *others = sorted(set(paths), key=len)
     length = len(shortest)
     for other in others:

@@ -1,4 +1,4 @@
-"""Adjacent equal groups, such as layer.0 to layer.11: one of them can be drawn for all."""
+"""Adjacent equal groups, such as layer.0 to layer.11, of which one can be drawn for all."""
 
 from __future__ import annotations
 
@@ -12,31 +12,30 @@ from surgery.drawing.arrays import Ints
 from surgery.drawing.fingerprints import Hierarchy, hierarchy
 
 PERIODS = 16
-"""Groups that one instance may consist of, at most."""
+"""Maximum number of groups in one instance."""
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """Alike runs of sibling groups. In each array, a row is an instance, and a column is the same thing in each."""
+    """Equal runs of sibling groups. In each array, a row is an instance, and a column has corresponding items."""
 
     parent: int
-    """The group that holds the instances; -1: the top level."""
+    """The group that contains the instances; -1 for the top level."""
     roots: Ints
-    """The groups of each instance: one, or several that take turns."""
+    """The groups of each instance: one, or several in sequence."""
     groups: Ints
-    """All groups inside, with the roots."""
+    """All groups inside, including the roots."""
     nodes: Ints
     """All nodes inside."""
 
 
 def repeats(kinds: ArrayLike, edges: ArrayLike, group: ArrayLike, parent: ArrayLike) -> tuple[Repeat, ...]:
-    """Find the repeats of all rooms, outer ones before inner ones, also those inside of instances.
+    """Return the repeats of all rooms, outer ones before inner ones, including those inside of instances.
 
-    `kinds[i]` says what node i is, apart from names: an operator with its attributes, as any number. `edges` are rows
-    (from, to, from slot, to slot). `group[i]` is the innermost group of node i, `parent[j]` the group that holds group
-    j; -1 is the top level. Siblings are taken in the order of their first nodes, or of their numbers. What comes into a
-    group from outside and what leaves it makes no difference, and nobody asks for names: that q, k and v are not one
-    thing thrice is for the caller to say.
+    `kinds[i]` is the kind of node i, without names: an operator with its attributes, as any number. `edges` are rows
+    (from, to, from slot, to slot). `group[i]` is the innermost group of node i, `parent[j]` the group that contains
+    group j; -1 is the top level. Siblings are ordered by their first nodes, or by their numbers. Inputs and outputs of
+    a group are ignored, and so are names: it is up to the caller to exclude q, k and v as three instances of one thing.
     """
     return found(
         hierarchy(
@@ -49,7 +48,7 @@ def repeats(kinds: ArrayLike, edges: ArrayLike, group: ArrayLike, parent: ArrayL
 
 
 def found(whole: Hierarchy) -> tuple[Repeat, ...]:
-    """Find the repeats of a hierarchy."""
+    """Return the repeats of a hierarchy."""
     first = np.full(whole.groups, whole.nodes, np.int64)
     for one in range(whole.groups):
         inside = whole.order[whole.start[one] : whole.start[one] + whole.size[one]]
@@ -68,7 +67,7 @@ def found(whole: Hierarchy) -> tuple[Repeat, ...]:
 
 def _in_room(whole: Hierarchy, room: int, siblings: list[int], first: Ints) -> list[Repeat]:
     marks = _marks(whole, siblings)
-    # Groups are numbered as somebody came by them, which is the order to go by where that of the nodes is none.
+    # Groups are numbered in the order of discovery, which is the better order if that of the nodes is arbitrary.
     orders = [np.argsort(first[siblings], kind="stable").tolist(), list(range(len(siblings)))]
     runs = [tandem([marks[at] for at in order], PERIODS) for order in orders]
     best = 0 if sum(a * b for _, a, b in runs[0]) >= sum(a * b for _, a, b in runs[1]) else 1
@@ -83,7 +82,7 @@ def _in_room(whole: Hierarchy, room: int, siblings: list[int], first: Ints) -> l
 
 
 def _marks(whole: Hierarchy, siblings: list[int]) -> list[int]:
-    """Return, for each group, the first one that is like it."""
+    """Return, for each group, the first one that equals it."""
     classes: dict[tuple[int, int], int] = {}
     found = []
     for one in siblings:
@@ -103,13 +102,13 @@ def _nodes(whole: Hierarchy, one: int) -> Ints:
 
 
 def tandem(marks: Sequence[int], longest: int) -> list[tuple[int, int, int]]:
-    """Find runs of a pattern that follows itself, from the left: (start, length of the pattern, how often).
+    """Return runs of a repeated pattern, from the left: (start, pattern length, repetitions).
 
-    Of the patterns that begin at a place, the one that covers most is taken, and of those the shortest.
+    Of the patterns that begin at a place, the one that covers most is taken; the shortest one if several do.
     """
     text = np.asarray(marks, np.int64)
     size = len(text)
-    # How many marks from each place on are equal to those a period later.
+    # The number of marks from each place on that equal those a period later.
     equal = {}
     for period in range(1, min(longest, size // 2) + 1):
         differs = np.nonzero(text[:-period] != text[period:])[0]

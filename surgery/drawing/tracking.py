@@ -1,8 +1,8 @@
-"""Tracking: which nodes of a model existed in its previous state, and which are new, removed or altered.
+"""Tracking: the nodes of a model that existed in its previous state, and the new, removed and altered ones.
 
-A node is the same as long as it has its operator, and its name or the name of a result. Where a pass renames both, it
-is the same if it has its attributes and reads the same values. What is compared is one digest for each node, so that a
-state costs one look at each node, and only what changed is copied.
+A node is the same as long as its operator and its name or the name of a result are unchanged. If a pass renames both, a
+node with the same attributes and the same inputs is the same. Nodes are compared by one digest each, so a state costs
+one pass over the nodes, and only changed nodes are copied.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     import onnx
 
 Key = tuple[int, str, int]
-"""What a scope is found by: its owner, the attribute, and the number of the graph in it; functions have no owner."""
+"""The key of a scope: its owner, the attribute, and the number of the graph in it; functions have no owner."""
 
 NodeKey = tuple[str, str, tuple[str, ...]]
-"""What a node is found by in one model: its scope as `Entry` calls it, its name, and the names of its results."""
+"""The key of a node in one model: its scope as named by `Entry`, its name, and the names of its results."""
 
 _NO_KEY: NodeKey = ("", "", ())
 
 _SHOWN = 60
-"""Characters of an attribute that are told where it changes."""
+"""Maximum number of characters of an attribute in the description of a change."""
 
 
 @dataclass
 class Live:
-    """One scope in the state that was looked at last."""
+    """One scope in the latest state."""
 
     rows: dict[int, bytes] = field(default_factory=dict)
-    """The rows of its nodes in their order, each with its digest."""
+    """The rows of its nodes in order, each with its digest."""
     makers: dict[str, Source] = field(default_factory=dict)
     constants: dict[str, bytes] = field(default_factory=dict)
     inputs: dict[str, int] = field(default_factory=dict)
@@ -50,19 +50,19 @@ class Live:
 
 @dataclass
 class Step:
-    """What one state brought."""
+    """The changes from one state to the next."""
 
     born: list[int] = field(default_factory=list)
     died: list[int] = field(default_factory=list)
     altered: dict[int, Plain] = field(default_factory=dict)
-    """The rows that are the same and differ, each with the node that it was."""
+    """The kept rows with changes, each with its previous node."""
     instead: dict[int, tuple[Source | None, str]] = field(default_factory=dict)
-    """What is read now by those that read a row that died: what makes it, None for a constant, and its name."""
+    """For removed rows, the value that their readers read instead: its producer, None for a constant, and its name."""
 
 
 @dataclass(slots=True)
 class _New:
-    """A node of the state that is looked at, until its row is known."""
+    """A node of the current state whose row is not yet known."""
 
     node: onnx.NodeProto
     digest: bytes
@@ -76,15 +76,15 @@ class _New:
 
 
 class Tracker:
-    """Follows a model from state to state and notes in `found` what happens to its nodes.
+    """Follows a model from state to state, and records the changes of its nodes in `found`.
 
-    With `keyed`, `keys` has the rows of the nodes of the state that was looked at last.
+    With `keyed`, `keys` has the rows of the nodes of the latest state.
     """
 
     def __init__(self, *, keyed: bool = False) -> None:
         self.found = Rows()
         self.looked_at = 0
-        """Nodes and operands that were looked at, to test that the work follows the size of the model."""
+        """Number of nodes and operands examined, to test that the work is proportional to the size of the model."""
         self._state = -1
         self._by = ""
         self._live: dict[int, Live] = {}
@@ -102,9 +102,9 @@ class Tracker:
         self._keys_before: dict[NodeKey, int] = {}
 
     def enter(self, model: onnx.ModelProto, by: str = "", same: Mapping[NodeKey, NodeKey] | None = None) -> Step:
-        """Look at the next state, which `by` led to; `same` says which nodes are which of the state before.
+        """Enter the next state, produced by the step `by`; `same` maps nodes to nodes of the previous state.
 
-        Without it names tell, and what changed in a node is noted.
+        Without `same`, nodes are matched by name, and changes of nodes are recorded.
         """
         self._state += 1
         self._by = by
@@ -117,13 +117,13 @@ class Tracker:
         self._bury()
         self._connect()
         self._pair_duplicates()
-        self._tensors = {}  # they would keep the whole model
+        self._tensors = {}  # they would keep the whole model alive
         return self._step
 
     # Scopes
 
     def _scopes(self, model: onnx.ModelProto) -> Iterator[tuple[int, onnx.GraphProto | onnx.FunctionProto]]:
-        """Yield each scope after the one around it; the rows of a scope are known when the next is asked for."""
+        """Yield each scope after the enclosing one; the rows of a scope must be known when the next is requested."""
         yield from self._with_bodies(self._scope((-1, "", 0), Scope(), ""), model.graph)
         for function in model.functions:
             name = function_name(function)
@@ -161,7 +161,7 @@ class Tracker:
     # One scope
 
     def _enter(self, scope: int, body: onnx.GraphProto | onnx.FunctionProto) -> None:
-        """Find the rows of the nodes, the inputs and the outputs of a scope."""
+        """Determine the rows of the nodes, inputs and outputs of a scope."""
         before, live = self._before.get(scope, Live()), Live()
         self._live[scope] = live
         tensors = self._tensors[scope] = _tensors(body)
@@ -191,7 +191,7 @@ class Tracker:
         return _New(node, digest(node, has_bodies=has_bodies))
 
     def _ports(self, scope: int, op: str, names: list[str], before: dict[str, int]) -> dict[str, int]:
-        """Return the rows of inputs or outputs by name; one that was renamed keeps its place."""
+        """Return the rows of inputs or outputs by name; a renamed one keeps its place."""
         gone = [row for name, row in before.items() if name not in set(names)]
         new = [name for name in names if name not in before]
         renamed = dict(zip(new, gone, strict=False)) if len(new) == len(gone) else {}
@@ -222,7 +222,7 @@ class Tracker:
         return self._called[scope], node.name, tuple(node.output)
 
     def _take(self, scope: int, before: Live, nodes: list[_New]) -> None:
-        """Give nodes the rows that they had, as the caller knows; one that went to another scope is a new one."""
+        """Give nodes their previous rows, as specified by the caller; a node moved to another scope is new."""
         assert self._same_as is not None
         for one in nodes:
             row = self._keys_before.get(self._same_as.get(self._key(scope, one.node), _NO_KEY), -1)
@@ -240,7 +240,7 @@ class Tracker:
         self._resume(scope, left, [one for one in nodes if one.row == -1])
 
     def _same(self, before: Live, nodes: list[_New]) -> dict[int, Plain]:
-        """Give nodes the rows they had, as names tell; return the rows that are left."""
+        """Give nodes their previous rows, matched by digest or names; return the remaining rows."""
         known: dict[bytes, list[int]] = {}
         for row in reversed(before.rows):
             known.setdefault(before.rows[row], []).append(row)
@@ -254,7 +254,7 @@ class Tracker:
         return left
 
     def _match(self, key: Callable[[Plain], Hashable], left: dict[int, Plain], nodes: list[_New]) -> None:
-        """Match nodes that have a key in common, in their order."""
+        """Match nodes with equal keys, in order."""
         if not left:
             return
         known: dict[Hashable, deque[int]] = {}
@@ -272,7 +272,7 @@ class Tracker:
         self._alter(row, one.read())
 
     def _resume(self, scope: int, left: dict[int, Plain], nodes: list[_New]) -> None:
-        """Match what was renamed: nodes with the same attributes on the same values."""
+        """Match renamed nodes, which have the same attributes and inputs."""
         known: dict[Hashable, deque[int]] = {}
         for row in sorted(left):
             sources = self._sources.get(row, ())
@@ -287,13 +287,13 @@ class Tracker:
 
     def _alter(self, row: int, node: Plain) -> None:
         before = self._step.altered[row] = self.found.rows[row].node
-        # A new name does not take a node out of its module.
+        # A new name does not move a node out of its module.
         self.found.rows[row].become(node if before.path is None else replace(node, path=before.path), self._state)
 
     # After all scopes
 
     def _bury(self) -> None:
-        """Note which rows are gone."""
+        """Mark the removed rows."""
         for scope, before in self._before.items():
             now = set(self._live[scope].all()) if scope in self._live else ()
             for row in before.all():
@@ -307,7 +307,7 @@ class Tracker:
             self.found.edges[edge].died = self._state
 
     def _connect(self) -> None:
-        """Bring the edges up to date, and tell what changed in the nodes that stay."""
+        """Update the edges, and record the changes of the kept nodes."""
         for scope, live in self._live.items():
             for row in live.all():
                 self._connect_row(scope, row)
@@ -327,7 +327,7 @@ class Tracker:
             self._rewire(row, node, sources)
 
     def _note_instead(self, node: Plain, before: tuple[Source | None, ...], sources: tuple[Source | None, ...]) -> None:
-        """Note what a node reads in place of what died."""
+        """Record the values that a node reads instead of those of removed rows."""
         if len(before) != len(sources):
             return
         for then, now, name in zip(before, sources, node.inputs, strict=True):
@@ -335,7 +335,7 @@ class Tracker:
                 self._step.instead.setdefault(then[0], (now, name))
 
     def _pair_duplicates(self) -> None:
-        """Where a row stands for a duplicate that died, what makes its operands stands for what made those."""
+        """If a row replaces a removed duplicate, the producers of its operands replace those of the duplicate."""
         pending = [(old, now[0]) for old, (now, _) in self._step.instead.items() if now is not None]
         while pending:
             old, new = pending.pop()
@@ -349,7 +349,7 @@ class Tracker:
                     pending.append((then[0], now[0]))
 
     def _refresh_constants(self, node: Plain, read: list[tuple[Source | None, int]]) -> list[int]:
-        """Keep what is told of the constants that a node reads; return the operands that hold something else now."""
+        """Record the constants that a node reads, and return the positions of operands with a changed constant."""
         changed = []
         for position, (name, (source, home)) in enumerate(zip(node.inputs, read, strict=True)):
             if source is not None or home == -1:
@@ -363,7 +363,7 @@ class Tracker:
         return changed
 
     def _resolve(self, scope: int, name: str) -> tuple[Source | None, int]:
-        """Find what makes a value; for a constant None and the scope that holds it, -1 for what nothing makes."""
+        """Return the producer and the scope of a value; (None, scope) for a constant, (None, -1) if undefined."""
         while name and scope != -1:
             live = self._live[scope]
             if name in live.makers:
@@ -384,7 +384,7 @@ class Tracker:
                 made_in = self.found.rows[source[0]].scope
                 self.found.edges.append(Edge(source[0], row, source[1], name, made_in, self._state))
 
-    # What changed in a node
+    # Changes of a node
 
     def _tell(
         self,
@@ -406,7 +406,7 @@ class Tracker:
     def _operands(
         self, old: Plain, new: Plain, before: tuple[Source | None, ...], now: tuple[Source | None, ...]
     ) -> Iterator[str]:
-        """Tell which operands changed, but for those that did because what made them is gone or new."""
+        """Yield the changed operands, except those that changed because their producer was removed or added."""
         if len(old.inputs) != len(new.inputs):
             yield f"inputs: {len(old.inputs)} -> {len(new.inputs)}"
             return
