@@ -1,4 +1,4 @@
-"""Pages: self-contained HTML files that show runs, models and measurements, and the charts in them.
+"""Pages: HTML files that show runs, models and measurements, with charts.
 
 This package does not depend on models: pages are built from plain values, as in the JSON reports. A page is one
 self-contained file.

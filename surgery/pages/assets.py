@@ -1,4 +1,4 @@
-"""The style sheets and scripts of pages: read from the package, and hashed for the policy of a page."""
+"""The style sheets and scripts of pages: read from the package, and hashed for the content security policy."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 _ORDER = "order.txt"
-"""The names of the viewer's files in their order, one a line."""
+"""The file that lists the names of the viewer's files in order, one per line."""
 
 
 @cache
 def style(*, viewer: bool) -> str:
-    """Return the style sheet of pages, with that of the graph view if the page has one."""
+    """Return the style sheet of pages, including that of the graph view if the page has one."""
     sheets = [_static("page.css"), *(_viewer(".css") if viewer else ())]
     return "\n".join(sheets)
 
 
 @cache
 def script(*, viewer: bool) -> str:
-    """Return the script of pages: the graph view, if the page has one, before what starts it."""
+    """Return the script of pages: the graph view, if the page has one, and then the code that starts it."""
     parts = [*(_viewer(".js") if viewer else ()), _static("page.js")]
     joined = "\n;\n".join(parts)
-    # This would end the element that the script is in; escaped so it means the same in a string or pattern.
+    # These would end the script element; the escaped forms mean the same in a string or pattern.
     return joined.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def integrity(text: str) -> str:
-    """Return the hash of an inline script or style as a Content-Security-Policy names it."""
+    """Return the hash of an inline script or style in the format of a Content-Security-Policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def has_viewer() -> bool:
-    """Return whether the package has the files of the graph view."""
+    """Return whether the package contains the files of the graph view."""
     return any(name.endswith(".js") for name in _names(_folder("viewer")))
 
 

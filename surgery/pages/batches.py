@@ -23,7 +23,7 @@ _STATES = {
 
 
 def report(found: Mapping[str, Any], title: str) -> str:
-    """Return the page of a batch; `found` is what `surgery batch --format json` prints."""
+    """Return the page of a batch; `found` is the output of `surgery batch --format json`."""
     models: Sequence[Mapping[str, Any]] = found["models"]
     failures = found["failures"]
     done = [one for one in models if one["state"] == "done"]
@@ -89,7 +89,7 @@ def _facts(found: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> list[
 
 
 def _picture(done: Sequence[Mapping[str, Any]]) -> Markup:
-    """Return the nodes after against those before, for the models that are done."""
+    """Return a chart of the nodes after against the nodes before, for the finished models."""
     known = [one for one in done if one["nodes_before"] and one["nodes_after"]][:_MOST_POINTS]
     if len(known) < 2:
         return Markup("")
@@ -103,7 +103,7 @@ def _picture(done: Sequence[Mapping[str, Any]]) -> Markup:
 
 
 def _gain(one: Mapping[str, Any]) -> float:
-    """Return the share of the nodes that stayed; models that gained most come first."""
+    """Return the ratio of nodes after to nodes before; models with the largest reduction come first."""
     return (one["nodes_after"] or 0) / one["nodes_before"] if one["nodes_before"] else 2.0
 
 

@@ -1,7 +1,7 @@
 """Charts as inline SVG: bars, histograms on a logarithmic scale, lines, scatter plots, intervals.
 
-A chart is a `figure` with its data as a table below it, closed at first. It has a title and a description for screen
-readers, and takes its colors from the page by classes: a page allows no style attributes.
+A chart is a `figure` with its data as a table below it, initially closed. It has a title and a description for screen
+readers, and gets its colors from the page through classes, because a page allows no style attributes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from surgery.pages.text import clip, integer, scientific
 
 WIDTH, HEIGHT = 640, 250
 _CROWD = 400
-"""Points of a scatter plot from which on they have no names on it."""
+"""Maximum number of points of a scatter plot that are labelled with names."""
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 30, 26, 40
 
@@ -27,9 +27,9 @@ Write = Callable[[float], str]
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis from `low` to `high`, on a logarithmic scale if `log` (both ends positive then).
+    """One axis from `low` to `high`, on a logarithmic scale if `log` (then both ends are positive).
 
-    `write` writes a number at a tick, `label` says what the numbers are.
+    `write` formats the number at a tick, `label` describes the numbers.
     """
 
     low: float
@@ -39,14 +39,14 @@ class Axis:
     log: bool = False
 
     def share(self, value: float) -> float:
-        """Return where a value lies: 0 at the low end, 1 at the high one; values beyond are at the ends."""
+        """Return the position of a value from 0 at the low end to 1 at the high end; values beyond are at the ends."""
         low, high, at = self.low, self.high, max(value, self.low)
         if self.log:
             low, high, at = math.log10(low), math.log10(high), math.log10(at)
         return min(1.0, max(0.0, (at - low) / (high - low))) if high > low else 0.5
 
     def ticks(self, most: int = 7) -> list[float]:
-        """Return the numbers to mark."""
+        """Return the numbers to mark on the axis."""
         if self.log:
             lowest, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
             every = max(1, math.ceil((last - lowest + 1) / most))
@@ -76,7 +76,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Table:
-    """The data of a chart: what it lists, its head, and its rows as text."""
+    """The data of a chart: its caption, header, and rows as text."""
 
     caption: str
     head: tuple[str, ...]
@@ -84,9 +84,9 @@ class Table:
 
 
 def bar(share: float, kind: str = "bar", *, width: int = 120, limit: float | None = None) -> Markup:
-    """Return a small bar for a line of a table: `share` of its length is filled, `limit` is marked.
+    """Return a small bar for a table row: `share` of its length is filled, `limit` is marked.
 
-    Screen readers leave it out, for the numbers are next to it.
+    It is hidden from screen readers, because the numbers are next to it.
     """
     filled = max(0.0, min(1.0, share)) * width
     mark = ""
@@ -101,7 +101,7 @@ def bar(share: float, kind: str = "bar", *, width: int = 120, limit: float | Non
 
 
 def pair(before: float, after: float, most: float, *, width: int = 220) -> Markup:
-    """Return two bars, one above the other, for a line of a table that has both numbers."""
+    """Return two bars, one above the other, for a table row that has both numbers."""
 
     def length(value: float) -> float:
         return max(1.0, value / most * width) if value > 0 and most > 0 else 0.0
@@ -116,9 +116,9 @@ def pair(before: float, after: float, most: float, *, width: int = 220) -> Marku
 def histogram(
     name: str, title: str, bins: Sequence[tuple[float, float, int]], axis: Axis, *, limit: float | None = None
 ) -> Markup:
-    """Return a histogram: `bins` have their two ends and a count. The height is logarithmic: one element shows.
+    """Return a histogram: `bins` have two ends and a count. The height is logarithmic, so a single element is visible.
 
-    `limit` is marked; what lies beyond it has another color.
+    `limit` is marked; bins beyond it have another color.
     """
     top = max((count for _, _, count in bins), default=1)
     heights = Axis(
@@ -141,7 +141,7 @@ def histogram(
 def lines(
     name: str, title: str, series: Sequence[Series], x: Axis, y: Axis, marks: Sequence[tuple[float, str]] = ()
 ) -> Markup:
-    """Return lines over a common axis, told apart by dashes too; `marks` are named places of x."""
+    """Return lines over a common axis, distinguished by dashes too; `marks` are named places of x."""
     area = _Area(x, y)
     parts = [area.frame()]
     for at, what in marks:
@@ -165,7 +165,7 @@ def lines(
 def scatter(
     name: str, title: str, points: Sequence[Point], x: Axis, y: Axis, table: Table, lines: Sequence[Series] = ()
 ) -> Markup:
-    """Return a scatter plot with the points named as far as there is room; `lines` are drawn below them, dashed."""
+    """Return a scatter plot with points labelled as far as there is room; dashed `lines` are drawn below them."""
     area = _Area(x, y, height=320)
     parts = [area.frame()]
     for line in lines:
@@ -182,7 +182,7 @@ def scatter(
 
 
 def _names(points: Sequence[Point], places: Sequence[tuple[float, float]]) -> Iterator[Markup]:
-    """Name points as far as there is room, the first ones first: a name covers no point and no other name."""
+    """Yield labels of points as far as there is room, in order; a label covers no point and no other label."""
     taken = [(x - one.size, x + one.size, y) for one, (x, y) in zip(points[:_CROWD], places)]
     for one, (x, y) in zip(points[:_CROWD], places):
         name = clip(one.name, 24)
@@ -198,7 +198,7 @@ def _names(points: Sequence[Point], places: Sequence[tuple[float, float]]) -> It
 
 @dataclass(frozen=True)
 class Estimate:
-    """A measured number with the ends of its interval."""
+    """A measured number with its interval."""
 
     name: str
     value: float
@@ -207,7 +207,7 @@ class Estimate:
 
 
 def intervals(name: str, title: str, found: Sequence[Estimate], axis: Axis, table: Table) -> Markup:
-    """Return numbers with their intervals, one a line, and 1 to compare with."""
+    """Return numbers with their intervals, one per line, and a line at 1 for comparison."""
     row, left = 30, 190
     height = _TOP + row * len(found) + _BOTTOM
     area = _Area(axis, Axis(0, 1, "", str), left=left, height=height)
@@ -236,7 +236,7 @@ def figure(
     legend: Sequence[tuple[str, str]] = (),
     height: int | None = None,
 ) -> Markup:
-    """Put the parts of a chart together: heading, legend, picture, and the data as a table. `name` makes ids."""
+    """Return a chart from its parts: heading, legend, picture, and the data as a table. `name` is used for ids."""
     tall = height or (320 if "points" in description else HEIGHT)
     picture = Markup(
         '<div class="scroll" tabindex="0" role="group" aria-label="{title}">'
@@ -250,7 +250,7 @@ def figure(
 
 
 def data_table(table: Table) -> Markup:
-    """Return the data of a chart as a table that opens."""
+    """Return the data of a chart as a collapsed table."""
     head = Markup("").join(
         Markup('<th scope="col"{}>{}</th>').format(Markup(' class="num"') if place else "", what)
         for place, what in enumerate(table.head)
@@ -268,7 +268,7 @@ def data_table(table: Table) -> Markup:
 
 
 class _Area:
-    """Where the axes of a chart lie on it, in px."""
+    """The area of the axes of a chart, in px."""
 
     def __init__(self, across: Axis, upward: Axis, *, left: int = _LEFT, height: int = HEIGHT) -> None:
         self.across, self.upward = across, upward
@@ -276,15 +276,15 @@ class _Area:
         self.top, self.bottom = _TOP, height - _BOTTOM
 
     def x(self, value: float) -> float:
-        """Return where a value of the axis across lies."""
+        """Return the x coordinate of a value of the horizontal axis."""
         return self.left + self.across.share(value) * (self.right - self.left)
 
     def y(self, value: float) -> float:
-        """Return where a value of the upward axis lies."""
+        """Return the y coordinate of a value of the vertical axis."""
         return self.bottom - self.upward.share(value) * (self.bottom - self.top)
 
     def frame(self, across: bool = True) -> Markup:
-        """Return the axes with ticks and labels; lines across unless that is turned off."""
+        """Return the axes with ticks and labels, and with horizontal lines if `across`."""
         parts = []
         for value in self.upward.ticks(5) if across else ():
             y = self.y(value)
@@ -301,13 +301,13 @@ class _Area:
         return Markup("").join(parts)
 
     def upright(self, value: float, label: str) -> Markup:
-        """Return a dashed line at a value of the axis across."""
+        """Return a dashed vertical line at a value of the horizontal axis."""
         x = self.x(value)
         path = Markup('<path class="limit" d="M{:.1f} {}V{}"/>').format(x, self.top, self.bottom)
         return path + (_text(x - 5, self.top + 10, label, "end") if label else Markup(""))
 
     def describe(self, what: str = "") -> str:
-        """Describe the axes in words."""
+        """Return a description of the axes."""
         parts = [what] if what else []
         for axis, place in ((self.across, "Across"), (self.upward, "Upward")):
             if axis.label:
@@ -338,7 +338,7 @@ def _text(x: float, y: float, what: str, anchor: str, kind: str = "") -> Markup:
 
 
 def _step(least: float) -> float:
-    """Return the smallest of 1, 2, 5, 10, 20... times a power of ten that is at least so large."""
+    """Return the smallest number of the form 1, 2 or 5 times a power of ten that is at least `least`."""
     if least <= 0 or not math.isfinite(least):
         return 1.0
     power = 10.0 ** math.floor(math.log10(least))
@@ -352,7 +352,7 @@ def around(values: Sequence[float], label: str, write: Write) -> Axis:
 
 
 def power(value: float) -> str:
-    """Write a power of ten as one, other numbers short."""
+    """Format a power of ten with a superscript, and other numbers briefly."""
     exponent = math.log10(value)
     if value in (1.0, 10.0) or abs(exponent - round(exponent)) > 1e-9:
         return f"{value:g}" if value in (1.0, 10.0) else scientific(value)

@@ -1,4 +1,4 @@
-"""The appearance of statuses: a sign, a word and a tone, so that they differ not only in color."""
+"""The appearance of statuses: a sign, a word and a tone, so that they do not differ only in color."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 
 class Mark(NamedTuple):
-    """A sign, what it says, and the tone: "ok", "warn", "bad", "info" or "none"."""
+    """A sign, the word for it, and the tone: "ok", "warn", "bad", "info" or "none"."""
 
     sign: str
     word: str

@@ -1,4 +1,4 @@
-"""Pages of measurements: sensitivity of the sites of a lossy step, and speed of models."""
+"""Pages of measurements: the sensitivity of the sites of a lossy step, and the speed of models."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from surgery.pages.page import Section, page, render
 from surgery.pages.run_verdict import share
 
 _DECADES = 4
-"""How many powers of ten below the longest bar have a bar at all."""
+"""Number of powers of ten below the longest bar that are drawn."""
 
 
 def sensitivity(found: Mapping[str, Any]) -> str:
-    """Return the page of a sensitivity study; `found` is what `surgery sensitivity --format json` prints."""
+    """Return the page of a sensitivity study; `found` is the output of `surgery sensitivity --format json`."""
     uses = [_number(one["use"]) for one in found["sites"]]
     largest = max((use for use in uses if use is not None), default=0.0)
     rows = [(one, use, _bar(use, largest)) for one, use in zip(found["sites"], uses)]
@@ -36,12 +36,12 @@ def sensitivity(found: Mapping[str, Any]) -> str:
 
 
 def _number(value: object) -> float | None:
-    """Return a finite number; None for what JSON writes as a text, such as infinity."""
+    """Return a finite number; None for values that JSON represents as text, such as infinity."""
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _bar(use: float | None, largest: float) -> Markup:
-    """Return the bar of a site on a logarithmic scale, red and full where it cannot be converted."""
+    """Return the bar of a site on a logarithmic scale; full and red if it cannot be converted."""
     if use is None:
         return charts.bar(1.0, "wrong", width=180)
     if use <= 0 or largest <= 0:
@@ -55,7 +55,7 @@ def _metric(value: object) -> str:
 
 
 def _trade(sites: Sequence[Mapping[str, Any]]) -> Markup:
-    """Return what a site uses of the budget against what it computes: low and to the right is worth converting."""
+    """Return a chart of budget use against MACs of the sites; those low and to the right are worth converting."""
     known = [(one, use) for one in sites if (use := _number(one["use"])) is not None and use > 0 and one["macs"] > 0]
     if len(known) < 2:
         return Markup("")
@@ -69,7 +69,7 @@ def _trade(sites: Sequence[Mapping[str, Any]]) -> Markup:
 
 
 def bench(found: Mapping[str, Any]) -> str:
-    """Return the page of a measurement of speed; `found` is what `surgery bench --format json` prints."""
+    """Return the page of a speed measurement; `found` is the output of `surgery bench --format json`."""
     models = found["models"]
     body = render(
         "measurements/bench.html.jinja",
@@ -84,7 +84,7 @@ def bench(found: Mapping[str, Any]) -> str:
 
 
 def _speeds(models: Sequence[Mapping[str, Any]], level: float) -> Markup:
-    """Return the speeds of models next to that of the baseline, with their intervals."""
+    """Return a chart of the speeds of models relative to the baseline, with intervals."""
     measured = [(one, one["speed"]) for one in models if one["speed"] is not None]
     if not measured:
         return Markup("")
@@ -99,7 +99,7 @@ def _speeds(models: Sequence[Mapping[str, Any]], level: float) -> Markup:
 
 
 def _profiles(models: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, float, float, Markup]]]]:
-    """Return for each model that was profiled against the first the time of each operator, before and after."""
+    """Return, for each model profiled against the first one, the time of each operator before and after."""
     if not models[0]["profile"]:
         return []
     base = {one["op"]: one["seconds"] for one in models[0]["profile"]}

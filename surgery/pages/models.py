@@ -1,4 +1,4 @@
-"""Models: what a page tells of one model, or of the difference of two, around the drawing of them."""
+"""The sections of a page on one model, or on the difference of two models."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from surgery.pages import run_evidence
 from surgery.pages.page import Section, render
 
 _MOST_KINDS = 200
-"""Kinds of changes that are listed."""
+"""Maximum number of kinds of changes that are listed."""
 
 _SIZES = ("weight bytes", "file bytes")
-"""The sizes that are bytes."""
+"""The sizes that are in bytes."""
 
 
 def model_sections(found: Mapping[str, Any]) -> list[Section]:
-    """Return the sections on a model; `found` is the JSON report of `surgery inspect`, without its analysis.
+    """Return the sections on a model; `found` is the JSON report of `surgery inspect`, without the analysis.
 
-    It may have `costs` in addition, as the report of a run, of the one model.
+    It may also have `costs`, as in the report of a run, for this model only.
     """
     operators = sorted(found["ops"].items(), key=lambda item: (-item[1], item[0]))
     costs = run_evidence.costs(found, {"before": "The model"})
@@ -53,7 +53,7 @@ def difference_sections(found: Mapping[str, Any]) -> list[Section]:
 
 
 def _as_run(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the operators of both models as the report of a run has them."""
+    """Return the operators of both models in the format of the report of a run."""
     return {
         side: {"ops": {count["op"]: count[key] for count in found["operators"] if count[key]}}
         for side, key in (("input", "before"), ("output", "after"))

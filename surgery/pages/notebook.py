@@ -12,13 +12,14 @@ from surgery.pages.run_verdict import facts, outcome
 Fact = tuple[str, str]
 
 _MOST_ROWS = 40
-"""Rows of a table that are shown."""
+"""Maximum number of rows of a table that are shown."""
 
 
 def result(run: Mapping[str, Any]) -> str:
-    """Return a run: `run` has the keys `ok`, `recipe`, `input`, `output`, `steps`, `end` and so on of a JSON report.
+    """Return the HTML of a run: `run` has the keys `ok`, `recipe`, `input`, `output`, `steps`, `end` etc. of a JSON
+    report.
 
-    Files need no hashes.
+    The files may lack hashes.
     """
     rows = [
         (
@@ -51,7 +52,7 @@ def _mark(step: Mapping[str, Any]) -> str:
 
 
 def difference(found: Mapping[str, Any]) -> str:
-    """Return the difference of two models: `found` is what `surgery diff --format json` prints."""
+    """Return the HTML of a difference of two models: `found` is the output of `surgery diff --format json`."""
     before, after = found["before"], found["after"]
     moved = [one for one in found["operators"] if one["difference"]]
     rows = [
@@ -79,7 +80,7 @@ def _value(value: object) -> str:
 
 
 def model(name: str, facts: Sequence[Fact], ops: Mapping[str, int]) -> str:
-    """Return a model: its name, some facts, and how often its operators occur."""
+    """Return the HTML of a model: its name, facts, and the counts of its operators."""
     rows = [(op, text.integer(count)) for op, count in ops.items()]
     return _shown(name, "info", (), facts, ("Operator", "Nodes"), rows, "operators")
 

@@ -1,4 +1,4 @@
-"""One page: sections, and a graph view, as a single HTML file that loads nothing."""
+"""One page: sections and a graph view, as a single HTML file that loads nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from surgery.pages import assets, text
 class Section:
     """A part of a page. `anchor` is its id, `title` its heading, `short` its name in the navigation.
 
-    `body` is HTML; what comes from a model was escaped when the body was made.
+    `body` is HTML; text from models has been escaped when the body was created.
     """
 
     anchor: str
@@ -34,8 +34,8 @@ def page(
 ) -> str:
     """Return a page as one HTML document.
 
-    `drawing` is a drawing document (`surgery.drawing.document`), shown after the first section. `kind` says above the
-    title what the page is, such as "Report of a run". Text of models is escaped, and what a browser would obey shown.
+    `drawing` is a drawing document (`surgery.drawing.document`), shown after the first section. `kind` is shown above
+    the title, such as "Report of a run". Text from models is escaped, and control characters are made visible.
     """
     drawn = drawing is not None and assets.has_viewer()
     style, script = assets.style(viewer=drawn), assets.script(viewer=drawn)
@@ -54,20 +54,20 @@ def page(
 
 
 def render(template: str, /, **values: Any) -> Markup:
-    """Fill a template; all that is not `Markup` is made visible and escaped."""
+    """Fill a template; all values except `Markup` are made visible and escaped."""
     return Markup(environment().get_template(template).render(**values))
 
 
 def compressed(document: Mapping[str, Any]) -> str:
-    """Return a JSON document as the graph view reads it: UTF-8, deflated without a header, in base64."""
-    # Half a surrogate pair is no text in UTF-8; JSON can write it as an escape.
+    """Return a JSON document in the format of the graph view: UTF-8, deflated without a header, in base64."""
+    # A lone surrogate is invalid in UTF-8; JSON can write it as an escape.
     data = json.dumps(document, separators=(",", ":"), allow_nan=False).encode("ascii")
     packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     return base64.b64encode(packer.compress(data) + packer.flush()).decode("ascii")
 
 
 def _policy(style: str, script: str) -> str:
-    """Return the Content-Security-Policy: nothing is loaded, and no script runs but the page's own."""
+    """Return the Content-Security-Policy: nothing is loaded, and only the page's own script runs."""
     return "; ".join(
         (
             "default-src 'none'",
@@ -82,7 +82,7 @@ def _policy(style: str, script: str) -> str:
 
 @cache
 def environment() -> Environment:
-    """Return the templates, with the filters that they use."""
+    """Return the template environment with the filters that the templates use."""
     made = Environment(
         loader=PackageLoader("surgery.pages"),
         autoescape=True,
@@ -107,7 +107,7 @@ def environment() -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """Prepare a value for a page: text is made visible, None is nothing."""
+    """Prepare a value for a page: text is made visible, None becomes empty."""
     if value is None:
         return ""
     return text.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value

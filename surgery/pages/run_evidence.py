@@ -13,14 +13,14 @@ from surgery.pages.page import Section, render
 from surgery.pages.run_verdict import final, share
 
 _SHARE = 10_000
-"""Operators are drawn that do at least one part in so many of what the largest does."""
+"""Operators with less than one in this many parts of the largest cost are not drawn."""
 
 _MOST_CHARTS = 8
-"""Outputs whose errors are drawn; the table has all."""
+"""Maximum number of outputs whose errors are drawn; the table has all of them."""
 
 
 def evidence(run: Mapping[str, Any]) -> list[Section]:
-    """Return the sections on what was measured, without those for which the report has nothing."""
+    """Return the sections on the measurements, without those missing in the report."""
     made = [
         ("errors", "Accuracy", errors(run)),
         ("operators", "Operators", operators(run)),
@@ -33,7 +33,7 @@ def evidence(run: Mapping[str, Any]) -> list[Section]:
 
 
 def errors(run: Mapping[str, Any]) -> Markup:
-    """Return how far the outputs of the result are from those of the original."""
+    """Return the section on the errors of the outputs of the result relative to the original."""
     found = final(run)
     details = (found or {}).get("details")
     if found is None or not details:
@@ -70,7 +70,7 @@ def _spread(number: int, output: Mapping[str, Any]) -> Markup:
 
 
 def _in_tolerances(output: Mapping[str, Any]) -> bool:
-    """Return whether the errors of an output are in tolerances; reports of older versions have no other."""
+    """Return whether the errors of an output are in units of the tolerance, as always in reports of older versions."""
     return bool(output.get("unit", "tolerance") == "tolerance")
 
 
@@ -96,7 +96,7 @@ _TITLES = {"before": "The original", "after": "The result"}
 
 
 def costs(run: Mapping[str, Any], titles: Mapping[str, str] = _TITLES) -> Markup:
-    """Return what each operator computes and moves, in each of the models that have a title."""
+    """Return the cost of each operator, in operations and bytes moved, for each model that has a title."""
     found = run.get("costs")
     if not found:
         return Markup("")
@@ -107,7 +107,7 @@ def costs(run: Mapping[str, Any], titles: Mapping[str, str] = _TITLES) -> Markup
 
 
 def _drawable(side: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the operators that compute and move a share that matters; the others would stretch the axes."""
+    """Return the operators with a relevant share of operations or bytes; the others would stretch the axes."""
     known = [one for one in side["by_op"] if _is_number(one["flops"]) and _is_number(one["bytes"])]
     most = [max((one[what] for one in known), default=0) / _SHARE for what in ("flops", "bytes")]
     return [
@@ -116,7 +116,7 @@ def _drawable(side: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _cost_axes(drawn: Sequence[Mapping[str, Any]]) -> tuple[charts.Axis, charts.Axis] | None:
-    """Return the axes for bytes and operations, the same for both models; None when there is nothing to draw."""
+    """Return the axes for bytes and operations, shared by both models; None if there is nothing to draw."""
     if not drawn:
         return None
     x = charts.around([float(one["bytes"]) for one in drawn], "bytes moved, logarithmic", text.size)
@@ -126,7 +126,7 @@ def _cost_axes(drawn: Sequence[Mapping[str, Any]]) -> tuple[charts.Axis, charts.
 def cost_chart(
     name: str, title: str, side: Mapping[str, Any], axes: tuple[charts.Axis, charts.Axis] | None = None
 ) -> Markup:
-    """Return operations against bytes moved for each operator; the table alone when there is nothing to draw."""
+    """Return a chart of operations against bytes moved by operator, or only the table if there is nothing to draw."""
     axes = axes or _cost_axes(_drawable(side))
     points = [
         charts.Point(
@@ -143,7 +143,7 @@ def cost_chart(
     if axes is None:
         return charts.data_table(table)
     x, y = axes
-    # Where operators lie that compute so much for each byte: to the left of a line, memory is not what they wait for.
+    # Lines of constant operations per byte: operators to the left of a line are not limited by memory bandwidth.
     balance = [
         charts.Series(f"{ratio} a byte", [(low, ratio * low), (high, ratio * high)])
         for ratio in (1, 10, 100)
@@ -164,7 +164,7 @@ def _is_number(value: object) -> bool:
 
 
 def weights(run: Mapping[str, Any]) -> Markup:
-    """Return the weights before and after: how large they are, which changed, and how their values are spread."""
+    """Return the section on the weights before and after: sizes, changes, and distributions of values."""
     found = run.get("weights")
     if not found:
         return Markup("")
@@ -180,7 +180,7 @@ def weights(run: Mapping[str, Any]) -> Markup:
 
 
 def small(values: Mapping[str, Any] | None) -> Markup:
-    """Return a small histogram of the values of a tensor, from its least to its largest."""
+    """Return a small histogram of the values of a tensor, from the smallest to the largest."""
     counts = (values or {}).get("counts")
     if not values or not counts:
         return Markup("")
@@ -200,7 +200,7 @@ def small(values: Mapping[str, Any] | None) -> Markup:
 
 
 def inputs(run: Mapping[str, Any]) -> Markup:
-    """Return the sets of inputs that the models were run on, and those that the original refused."""
+    """Return the section on the input sets that the models were run on, and those that the original refused."""
     bindings = run.get("bindings") or []
     if not bindings:
         return Markup("")
@@ -211,7 +211,7 @@ def inputs(run: Mapping[str, Any]) -> Markup:
 
 
 def memory(run: Mapping[str, Any]) -> Markup:
-    """Return the private memory of the process and of its workers over the time of the run."""
+    """Return the section on the private memory of the process and its workers over the time of the run."""
     found = run.get("memory")
     if not found or len(found["samples"]) < 2:
         return Markup("")

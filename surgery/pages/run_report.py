@@ -1,4 +1,4 @@
-"""The report of a run: its JSON report as a page, with the graph view where there is one."""
+"""The report of a run: its JSON report as a page, with the graph view if there is one."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from surgery.pages.run_steps import steps
 from surgery.pages.run_verdict import verdict
 
 _KEYS = ("ok", "recipe", "input", "output", "steps", "seconds")
-"""What makes a JSON document the report of a run."""
+"""The keys that identify the report of a run."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a recipe: its id on the page, its text, and the steps that it stands for, with their marks."""
+    """A line of a recipe: its id on the page, its text, and its steps with their marks."""
 
     anchor: str
     text: str
@@ -29,7 +29,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Source:
-    """A recipe file as the page lists it."""
+    """A recipe file as listed on the page."""
 
     title: str
     lines: Sequence[Line]
@@ -38,8 +38,8 @@ class Source:
 def report(run: Mapping[str, Any], drawing: Mapping[str, Any] | None = None, note: str = "") -> str:
     """Return the report of a run as an HTML page.
 
-    `run` is what `surgery apply --format json` prints. `drawing` is the drawing document of its history. `note` says
-    why there is none. `UsageError` when the document is not the report of a run.
+    `run` is the output of `surgery apply --format json`. `drawing` is the drawing document of its history. `note`
+    explains why there is none. `UsageError` if the document is not the report of a run.
     """
     if not isinstance(run, Mapping) or any(key not in run for key in _KEYS):
         raise UsageError(
@@ -64,13 +64,13 @@ def report(run: Mapping[str, Any], drawing: Mapping[str, Any] | None = None, not
 
 
 def _states(drawing: Mapping[str, Any] | None) -> dict[int, int]:
-    """Return the states of the graph view by the numbers of the steps that made them."""
+    """Return the states of the graph view by the numbers of the steps that produced them."""
     found = enumerate((drawing or {}).get("states", ()))
     return {state["step"]: number for number, state in found if state.get("step") is not None}
 
 
 def _anchors(run: Mapping[str, Any]) -> dict[str, str]:
-    """Return the ids of the lines of the recipes by their places, such as "fast.yaml:12"."""
+    """Return the ids of the lines of the recipes by place, such as "fast.yaml:12"."""
     return {
         f"{source['path']}:{number}": f"recipe-{place}-{number}"
         for place, source in enumerate(run.get("recipes") or ())

@@ -1,4 +1,4 @@
-"""The steps of a run: a line for each that did something, with its sites below; the others are folded."""
+"""The steps of a run: a line for each step with an effect, with its sites below; the others are folded."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from surgery.pages.page import render
 from surgery.pages.run_verdict import share
 
 _LOW, _HIGH = -6, 1
-"""The ends of the bars for the tolerance, as powers of ten of what is allowed."""
+"""The ends of the tolerance bars, as powers of ten of the allowed tolerance."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One step: its number from 1, its fields in the JSON report, and what is shown beside them.
+    """One step: its number from 1, its fields in the JSON report, and the additional values shown.
 
-    `state` is the number of the state of the graph after it, None if the graph view has none. `line` is the id of its
+    `state` is the number of the graph state after the step, None if the graph view has none. `line` is the id of its
     line in the recipe, and `place` the name of that line.
     """
 
@@ -39,24 +39,24 @@ class Row:
         if factor is None:
             return Markup("")
         filled = 0.0 if factor == 0 else (math.log10(factor) - _LOW) / (_HIGH - _LOW)
-        # Beyond the tolerance a step may still hold: as close to float64 as the original, or lossy within its budget.
+        # Beyond the tolerance, a step may still pass: as close to float64 as the original, or lossy within its budget.
         kind = "good" if factor <= 1 else "poor" if self.step["status"] == "committed" else "wrong"
         return charts.bar(max(filled, 0.02) if factor else 0.0, kind, limit=-_LOW / (_HIGH - _LOW), width=90)
 
     @property
     def factor(self) -> float | None:
-        """How many times the tolerance it needs."""
+        """The needed tolerance, as a multiple of the allowed one."""
         found = (self.step.get("needed") or {}).get("factor")
         return float(found) if isinstance(found, int | float) and math.isfinite(found) else None
 
     @property
     def used(self) -> str:
-        """The share of the tolerance in words."""
+        """The used share of the tolerance as text."""
         return "" if self.factor is None else share(self.factor)
 
     @property
     def delta(self) -> int:
-        """By how many nodes the model grew."""
+        """The change of the number of nodes."""
         return int(self.step["nodes_after"]) - int(self.step["nodes_before"])
 
     @property
@@ -68,7 +68,7 @@ class Row:
 
     @property
     def has_more(self) -> bool:
-        """Whether there is something below the line."""
+        """Whether there are details below the line."""
         step = self.step
         return any(
             step.get(key) for key in ("message", "applied", "refused_sites", "kept", "declined", "details", "why")
@@ -78,8 +78,8 @@ class Row:
 def steps(run: Mapping[str, Any], lines: Mapping[str, str], states: Mapping[int, int]) -> Markup:
     """Return the body of the section on steps.
 
-    `lines` has the ids of the lines of the recipes by their places, such as "fast.yaml:12"; `states` the states of the
-    graph view by the numbers of the steps, from 0.
+    `lines` has the ids of the lines of the recipes by place, such as "fast.yaml:12"; `states` has the states of the
+    graph view by the number of the step, from 0.
     """
     rows = [_row(number, step, lines, states) for number, step in enumerate(run["steps"])]
     shown = [row for row in rows if row.step["status"] not in ("unchanged", "skipped") or row.step.get("refused_sites")]

@@ -18,7 +18,7 @@ _MEASURED = re.compile(r"speed: .*\(found ([0-9.]+), between ([0-9.]+) and ([0-9
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run comes to: the tone, a sentence, and what explains it."""
+    """The outcome of a run: the tone, a sentence, and explanations."""
 
     tone: str
     headline: str
@@ -40,13 +40,13 @@ class Fact:
 
 
 def verdict(run: Mapping[str, Any]) -> Markup:
-    """Return the body of the first section."""
+    """Return the body of the verdict section."""
     numbers = list(facts(run))
     return render("run/verdict.html.jinja", run=run, outcome=outcome(run), facts=numbers, marks=marks)
 
 
 def final(run: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the verdict on the end result: on the whole model, else the last on a committed step."""
+    """Return the verdict on the final result: that on the whole model, or else the last one on a committed step."""
     if run.get("end"):
         return dict(run["end"])
     found = [step for step in run["steps"] if step["status"] == "committed" and step.get("verdict")]
@@ -60,7 +60,7 @@ def failed(run: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def outcome(run: Mapping[str, Any]) -> Outcome:
-    """Return what a run comes to."""
+    """Return the outcome of a run."""
     return _negative(run) or _positive(run)
 
 
@@ -84,7 +84,7 @@ def _negative(run: Mapping[str, Any]) -> Outcome | None:
 
 
 def _ended(end: Mapping[str, Any], steps: int) -> Outcome:
-    """Return the outcome of a run that did not come to its end; the model was not written, or not whole."""
+    """Return the outcome of a run that did not finish; the model was not written, or not completely."""
     after = f"after {text.plural(steps, 'step', 'steps')}" if steps else "in its first step"
     if end.get("interrupted"):
         return Outcome("bad", f"The run was interrupted {after}. The model was not written.")
@@ -128,7 +128,7 @@ def _agreement(found: Mapping[str, Any] | None) -> Outcome:
 
 
 def facts(run: Mapping[str, Any]) -> Iterator[Fact]:
-    """Yield the numbers of a run: nodes, bytes, cost, speed if it was measured, steps, tolerance used, time."""
+    """Yield the numbers of a run: nodes, bytes, cost, speed if measured, steps, tolerance used, time."""
     before, after = run["input"], run["output"]
     yield Fact("Nodes", *_moved(before["nodes"], after["nodes"], text.integer))
     if before.get("bytes") is not None:
@@ -159,7 +159,7 @@ def facts(run: Mapping[str, Any]) -> Iterator[Fact]:
 
 
 def share(factor: float) -> str:
-    """Write a share of the tolerance: "none", "14 %", "3.2 times"."""
+    """Format a share of the tolerance: "none", "14 %", "3.2 times"."""
     if factor == 0:
         return "none"
     if factor > 1:
@@ -168,7 +168,7 @@ def share(factor: float) -> str:
 
 
 def _moved(before: Any, after: Any, write: Any) -> tuple[str, str]:
-    """Return the number after, and how it came from the one before."""
+    """Return the number after, and its change from the number before."""
     if before == after:
         return write(after), "as before"
     by = text.change(before, after) if not isinstance(before, str) and not isinstance(after, str) else ""

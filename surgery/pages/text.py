@@ -9,20 +9,20 @@ _OBEYED = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff"
     "\ufeff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f]"
 )
-"""Control characters but for tab and newline, marks of direction, what has no width, and halves of surrogate pairs."""
+"""Control characters except tab and newline, direction marks, zero-width characters, and lone surrogates."""
 
 _MOST = 240
-"""Characters of a name that are shown; the middle of longer ones is left out."""
+"""Maximum number of characters of a name that are shown; the middle of longer ones is left out."""
 
 _BYTES = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 _COUNTS = ((10**12, "T"), (10**9, "G"), (10**6, "M"))
 _MINUS = "\u2212"
 MISSING = "\u2013"
-"""What stands for a value that there is not: a dash."""
+"""The text for a missing value: a dash."""
 
 
 def visible(text: str) -> str:
-    """Write what a browser would obey, rather than show, as its code, such as \\u202e."""
+    """Replace characters that a browser would interpret by their code, such as \\u202e."""
     return _OBEYED.sub(lambda found: _code(ord(found[0])), text)
 
 
@@ -33,7 +33,7 @@ def _code(number: int) -> str:
 
 
 def clip(text: object, most: int = _MOST) -> str:
-    """Make text visible and leave out the middle of a long one, with a remark on how long it is."""
+    """Make text visible, and shorten the middle of a long text, with its length in parentheses."""
     shown = visible(str(text))
     if len(shown) <= most:
         return shown
@@ -42,17 +42,17 @@ def clip(text: object, most: int = _MOST) -> str:
 
 
 def integer(number: int | None) -> str:
-    """Write a count with separators: "12,345"."""
+    """Format a count with separators: "12,345"."""
     return MISSING if number is None else f"{number:,}".replace("-", _MINUS)
 
 
 def signed(number: int) -> str:
-    """Write a change of a count: "+12", "-3" with a proper minus, "0"."""
+    """Format a change of a count: "+12", "-3" with a proper minus sign, "0"."""
     return f"+{integer(number)}" if number > 0 else integer(number)
 
 
 def amount(number: float | str | None) -> str:
-    """Write a large number with a prefix: "1.25 G"; an expression stays as it is."""
+    """Format a large number with a prefix: "1.25 G"; an expression is unchanged."""
     if number is None or isinstance(number, str):
         return number or MISSING
     for factor, prefix in _COUNTS:
@@ -62,7 +62,7 @@ def amount(number: float | str | None) -> str:
 
 
 def size(number: float | str | None) -> str:
-    """Write a number of bytes: "2.5 MB"; an expression stays as it is."""
+    """Format a number of bytes: "2.5 MB"; an expression only gets the unit."""
     if number is None or isinstance(number, str):
         return f"{number} B" if number else MISSING
     for factor, unit in _BYTES:
@@ -72,7 +72,7 @@ def size(number: float | str | None) -> str:
 
 
 def seconds(number: float | None) -> str:
-    """Write a time: "0.82 ms", "12.4 s", "3 min 20 s"."""
+    """Format a time: "0.82 ms", "12.4 s", "3 min 20 s"."""
     if number is None:
         return MISSING
     if number >= 90:
@@ -84,7 +84,7 @@ def seconds(number: float | None) -> str:
 
 
 def scientific(number: float | str | None) -> str:
-    """Write a small number: "1.2e-07"; zero, infinity and None are distinguished."""
+    """Format a small number: "1.2e-07"; zero, infinity and None are distinguished."""
     if number is None:
         return MISSING
     if isinstance(number, str):
@@ -93,14 +93,14 @@ def scientific(number: float | str | None) -> str:
 
 
 def plain_number(value: object) -> str:
-    """Write an element of a tensor with all the digits that tell float32 values apart."""
+    """Format an element of a tensor with enough digits to distinguish float32 values."""
     if isinstance(value, float):
         return f"{value:.9g}".replace("-", _MINUS)
     return clip(value)
 
 
 def change(before: float | None, after: float | None) -> str:
-    """Write by how much a number changed, in percent of what it was; empty if that says nothing."""
+    """Format the change of a number in percent of the old value; empty if that is meaningless."""
     if not before or after is None or not math.isfinite(before) or before == after:
         return ""
     share = (after - before) / before
@@ -111,12 +111,12 @@ def change(before: float | None, after: float | None) -> str:
 
 
 def dims(values: object) -> str:
-    """Write sizes of dims: "batch=2, sequence=37"."""
+    """Format sizes of dims: "batch=2, sequence=37"."""
     return (
         ", ".join(f"{clip(name, 60)}={size}" for name, size in dict(values).items()) if isinstance(values, dict) else ""
     )
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:
-    """Write a count with its noun: "1 site", "12 sites"."""
+    """Format a count with its noun: "1 site", "12 sites"."""
     return f"{integer(count)} {one if count == 1 else many or one + 's'}"
