@@ -1,4 +1,4 @@
-"""Numbers and names as reports write them: sizes, differences, tolerances."""
+"""Formatting of numbers and names in reports: sizes, differences, tolerances."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ def change(difference: int) -> Text:
 
 
 def quoted_names(names: Sequence[str], most: int) -> str:
-    """Name the first few things in quotes, and say how many more there are."""
+    """Return the first few names in quotes, with the number of the others."""
     return first_few((f"'{name}'" for name in names), most)

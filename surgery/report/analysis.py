@@ -14,13 +14,13 @@ from surgery.inspection.analysis import Analysis, Dynamic
 from surgery.report.amounts import size
 
 _SHORT = 90
-"""Letters of an expression that is still shown."""
+"""Maximum number of characters of an expression that is shown."""
 _MOST = 4
 _PREFIXES = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
 
 
 def analysis(found: Analysis, top: int) -> RenderableType:
-    """Show what a model costs, its `top` biggest weights, its dynamic dims, and what is wrong with it."""
+    """Return the costs of a model, its `top` largest weights, its dynamic dims, and the findings."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()

@@ -21,16 +21,15 @@ if TYPE_CHECKING:
     from surgery.batching.ledger import Row
 
 _EVERY = 30.0
-"""Seconds between two lines about the progress where nobody watches."""
+"""Interval of progress lines on a non-interactive console, in seconds."""
 _MOST_NAMES = 3
 _MOST_GROUPS = 12
 
 
 class BatchProgress:
-    """Shows how many models are done, failed and left, and the time that is left.
+    """Shows the numbers of models that are done, failed and left, and the remaining time.
 
-    On a terminal that is one line that changes, elsewhere a line every half a minute; with `verbose`, a line for each
-    model.
+    On a terminal, this is one changing line, elsewhere a line every half minute; with `verbose`, a line for each model.
     """
 
     def __init__(
@@ -60,11 +59,11 @@ class BatchProgress:
             self._status.stop()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Show the line, as it is now."""
+        """Show the current line."""
         yield Text(self.line(options.max_width), no_wrap=True, overflow="crop")
 
     def begin(self, total: int, finished: Sequence[Row]) -> None:
-        """Take what there is to do."""
+        """Start with the number of models and the rows finished before."""
         self._total, self._before = total, len(finished)
         self._failed = sum(row.state == "failed" for row in finished)
         self._ended = len(finished)
@@ -73,11 +72,11 @@ class BatchProgress:
             self._console.print(f"{self._before} of {total} models were finished before", style="dim")
 
     def stage(self, name: str, stage: str) -> None:
-        """Take the stage of a model."""
+        """Record the stage of a model."""
         self._running[name] = stage
 
     def done(self, row: Row) -> None:
-        """Count a model that has ended, and print a line for it when asked to."""
+        """Count a finished model, and print a line for it if requested."""
         self._running.pop(row.name, None)
         self._ended += 1
         self._failed += row.state == "failed"
@@ -90,14 +89,14 @@ class BatchProgress:
             self._console.print(self.line(), style="dim", soft_wrap=True)
 
     def lost(self, name: str, why: str, again: float) -> None:
-        """Say that a model is started again."""
+        """Report that a model is started again."""
         self._running.pop(name, None)
         self._console.print(
             f"{name}: the worker was lost: {why}; retrying in {again:g} s", style="yellow", soft_wrap=True
         )
 
     def account(self) -> str:
-        """Return how many models are done, failed and left: "37 done, 3 failed, 60 left"."""
+        """Return the numbers of models: "37 done, 3 failed, 60 left"."""
         done, left = self._ended - self._failed, self._total - self._ended
         return f"{done} done, {self._failed} failed, {left} left"
 
@@ -123,7 +122,7 @@ def _line(row: Row) -> str:
 
 
 def result(found: BatchResult, *, every: bool = False) -> RenderableType:
-    """Return the report: failures by cause, and the line with the result; `every` lists all that failed."""
+    """Return the report: failures by cause, and the line with the result; `every` lists all failed models."""
     return Group(*_groups(found, every), conclusion(found))
 
 

@@ -16,7 +16,7 @@ _MOST_SITES = 4
 
 
 def blame(found: Blame) -> RenderableType:
-    """Show the failing step, its guilty sites, and where the repro is."""
+    """Return the report of the failing step, its guilty sites, and the location of the repro."""
     step = found.step
     if step is None:
         return Text(f"ok: no step of recipe '{found.recipe}' fails", style="bold green")

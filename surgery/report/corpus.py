@@ -1,4 +1,4 @@
-"""Two runs of a batch next to each other, on the terminal and in Markdown."""
+"""The comparison of two batch runs, on the terminal and in Markdown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ORDER = ("broken", "missing", "new", "fixed", "verdict", "nodes", "bytes", "tol
 
 
 def ordered(found: CorpusComparison) -> list[ModelChange]:
-    """Return the changes, those for the worse first."""
+    """Return the changes; those for the worse come first."""
     return sorted(found.changes, key=lambda change: (not change.is_worse, _ORDER.index(change.what), change.name))
 
 
@@ -75,7 +75,7 @@ def value(change: ModelChange, given: Any) -> str:
 
 
 def outcome(found: CorpusComparison, subject: str, exit_code: int) -> outcomes.Outcome:
-    """Return the comparison in the form that formats of other tools are written from."""
+    """Return the comparison as an outcome, from which formats of other tools are written."""
     changes = ordered(found)
     rows = tuple(
         (change.name, change.what, value(change, change.before), value(change, change.after), change.note)

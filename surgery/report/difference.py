@@ -16,15 +16,15 @@ from surgery.inspection.nodes import Kind
 from surgery.report import amounts, terminal
 
 _FEW = 20
-"""Kinds of changes that are shown unless each change is asked for."""
+"""Maximum number of kinds of changes shown, unless every change is requested."""
 _FEW_CONSTANTS = 5
-"""Constants of a kind that are shown unless each is asked for."""
+"""Maximum number of constants of a kind shown, unless all are requested."""
 _LONG = 100
-"""Letters of a change that are shown unless each change is asked for."""
+"""Maximum number of characters of a change shown, unless every change is requested."""
 
 
 def difference(found: Difference, *, every: bool = False) -> RenderableType:
-    """Show what `diff` found; with `every` each node and each constant that changed."""
+    """Return the report of `diff`; with `every`, with each changed node and constant."""
     parts: list[RenderableType] = [terminal.histogram_table(found.operators, every=every), Text("")]
     parts += [Text("nodes", style="bold"), *_nodes(found.nodes, every=every)]
     parts += [Text(""), Text("constants", style="bold"), *_constants(found.constants, every=every)]
@@ -42,7 +42,7 @@ def difference(found: Difference, *, every: bool = False) -> RenderableType:
 
 
 def headline(found: Difference) -> str:
-    """Say in one line whether the models differ, and whether their outputs do."""
+    """Return in one line whether the models and their outputs differ."""
     shown = "the models are the same" if found.same else "the models differ"
     counts = found.nodes
     told = f"{counts.unexplained} of {counts.total} differing nodes are not explained" if counts.unexplained else ""
@@ -79,7 +79,7 @@ def _nodes(found: Correspondence, *, every: bool) -> Iterator[RenderableType]:
 
 
 def _matched(found: Correspondence) -> str:
-    """Count what was matched, and how."""
+    """Return the numbers of matched nodes, by sign, and of changed, replaced, removed and added ones."""
     ways = ", ".join(f"{count} by {how}" for how, count in found.matched.items())
     parts = [f"{sum(found.matched.values())} are in both{f' ({ways})' if ways else ''}"]
     if found.changed:
@@ -157,7 +157,7 @@ def _names(pair: ConstantPair) -> str:
 
 
 def _apart(pair: ConstantPair) -> str:
-    """Return how far apart the elements are."""
+    """Return the distance of the elements as text."""
     return "another number of elements" if pair.distance is None else _distance(pair.distance)
 
 

@@ -13,7 +13,7 @@ _FEW = 3
 
 
 def report(made: Exported, *, every: bool = False) -> RenderableType:
-    """Show the stages, what tracing froze, and the result; `every` lists all warnings and inputs that were left out."""
+    """Return the stages, the frozen branches, and the result; `every` lists all warnings and left-out inputs."""
     table = Table.grid(padding=(0, 2))
     for stage in made.stages:
         table.add_row(stage.name, f"{stage.seconds:.1f} s", stage.text)
@@ -32,8 +32,8 @@ def report(made: Exported, *, every: bool = False) -> RenderableType:
 
 
 def _decisions(found: Compared) -> list[RenderableType]:
-    """Show which branches depend on values, and whether both of their sides were seen."""
-    # A number that is another one each time is no branch, and where the outputs agree it was not frozen.
+    """Return the branches that depend on values, and whether both of their sides were tested."""
+    # A number that varies between runs is not a branch, and if the outputs agree, it was not frozen.
     shown = [one for one in found.turned if isinstance(one.before, bool) or found.verdict.is_different]
     turned: list[RenderableType] = [Text(f"value-dependent: {one}", style="yellow") for one in shown]
     for one in found.unturned:
@@ -43,7 +43,7 @@ def _decisions(found: Compared) -> list[RenderableType]:
 
 
 def conclusion(made: Exported) -> RenderableType:
-    """Give the result in one line."""
+    """Return the result in one line."""
     found = made.final
     assert found is not None
     if made.cleanup is not None and not made.cleanup.ok:

@@ -14,7 +14,7 @@ _MOST_NAMES = 4
 
 
 def split(found: Split) -> RenderableType:
-    """Show the pieces of a model, what connects them, and the verdict on them in sequence."""
+    """Return the pieces of a model, their connections, and the verdict on them in sequence."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("piece", no_wrap=True)
     for title in ("nodes", "weights"):

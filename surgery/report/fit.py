@@ -13,7 +13,7 @@ from surgery.inspection.fit import Fit, Row
 
 
 def fit(found: Fit, *, verbose: bool = False) -> RenderableType:
-    """Show whether a model fits a target, and where not; `verbose` names the source of what is known of the target."""
+    """Return whether a model fits a target, and the misfits; `verbose` adds the source of the target profile."""
     parts: list[RenderableType] = [Text(headline(found), style="bold")]
     if verbose:
         parts += [Text(line, style="dim") for line in (found.target.about, found.target.source) if line]
@@ -24,7 +24,7 @@ def fit(found: Fit, *, verbose: bool = False) -> RenderableType:
 
 
 def headline(found: Fit) -> str:
-    """Say in one line whether a model fits a target."""
+    """Return in one line whether a model fits a target."""
     name = found.target.name
     if found.fits:
         return f"{name} runs all {found.nodes} nodes"

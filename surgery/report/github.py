@@ -1,4 +1,4 @@
-"""Workflow commands of GitHub Actions: an annotation for each finding, at its place in the recipe."""
+"""Workflow commands for GitHub Actions: an annotation for each finding, at its place in the recipe."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _PROPERTY = {**_DATA, ":": "%3A", ",": "%2C"}
 
 
 def github(outcome: Outcome, root: Root | None = None) -> str:
-    """Write an annotation for each finding, and one for the result."""
+    """Return an annotation for each finding, and one for the result."""
     root = root or Root()
     found = list(outcome.notable())
     lines = [_annotation(check, root) for check in found]
-    # The findings say why it failed; without any, the result is the finding.
+    # The findings explain the failure; without any, the result is the finding.
     silent = not outcome.ok and not any(check.is_negative for check in found)
     title = f"surgery {outcome.command}: {outcome.subject}"
     lines.append(_command("error" if silent else "notice", {"title": title}, outcome.headline))
@@ -22,7 +22,7 @@ def github(outcome: Outcome, root: Root | None = None) -> str:
 
 
 def _annotation(check: Check, root: Root) -> str:
-    """Write one finding; a file that is not in the repository is in the message instead."""
+    """Return the annotation of a finding; a file outside of the repository is in the message instead."""
     properties: dict[str, str] = {}
     message = check.message or check.name
     inside = root.relative(check.path) if check.path else None

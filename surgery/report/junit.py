@@ -1,7 +1,7 @@
-"""JUnit XML, as Jenkins, GitLab and Azure Pipelines read it: one test case for each check.
+"""JUnit XML for Jenkins, GitLab and Azure Pipelines: one test case for each check.
 
-A test case fails only if the command does. A step that was rolled back in a run that succeeds counts as skipped, with
-the reason; a step that found nothing to change has passed.
+A test case fails only if the command does. A step that was rolled back in a successful run counts as skipped, with the
+reason; a step that found nothing to change has passed.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from surgery.report.outcome import Check, Outcome, unique
 from surgery.report.visible import code, visible
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 cannot hold, not even as a character reference."""
+"""Characters that XML 1.0 cannot represent, not even as a character reference."""
 
 
 def junit(outcome: Outcome) -> str:
-    """Write a document with one suite."""
+    """Return a document with one suite."""
     counts = {
         "tests": len(outcome.checks),
         "failures": sum(check.level == "failed" for check in outcome.checks),
@@ -39,7 +39,7 @@ def junit(outcome: Outcome) -> str:
 
 
 def _class_name(outcome: Outcome) -> str:
-    """Return what CI tools group test cases by. Dots separate packages."""
+    """Return the name by which CI tools group test cases. Dots separate packages."""
     return _text(f"surgery.{outcome.command}.{re.sub('[ ./]', '_', outcome.subject)}")
 
 
@@ -60,7 +60,7 @@ def _case(suite: ElementTree.Element, check: Check, title: str, group: str) -> N
 
 
 def _told(check: Check) -> str:
-    """Return all that is known of a check: the place, the message, the nodes."""
+    """Return the full text of a check: the place, the message, the nodes."""
     place = f"{check.path}:{check.line}: " if check.path and check.line else f"{check.path}: " if check.path else ""
     nodes = [f"node {name}" for name in check.nodes]
     return "\n".join([f"{place}{check.message}", *nodes])

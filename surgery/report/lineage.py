@@ -1,4 +1,4 @@
-"""Where nodes come from, as rich tables."""
+"""The lineage of nodes as rich tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FEW = 3
 
 
 def descent(found: Descent, origin: str | None = None, *, most: int = _FEW) -> RenderableType:
-    """Show what `inspect --lineage` found: `most` origins of each node; `origin` is the one that was asked for."""
+    """Return the report of `inspect --lineage`, with `most` origins of each node; `origin` is the requested one."""
     if not found.found:
         return Text(_nothing(found, origin), style="yellow")
     parts: list[RenderableType] = []
@@ -68,7 +68,7 @@ def _cells(known: Lineage | None, most: int) -> tuple[Text, Text]:
 
 
 def origins(known: Lineage, most: int) -> str:
-    """List origins, at most so many, and say how many others there are."""
+    """Return at most `most` origins, with the number of the others."""
     more = max(0, len(known.origins) - most) + known.more
     certain = "at least " if known.more else ""
     return ", ".join([*known.origins[:most], *([f"{certain}{more} more"] if more else [])])

@@ -1,7 +1,7 @@
 """A short summary in Markdown, for pull requests and the job summary of GitHub Actions.
 
-Whatever comes from a model or a message is in code spans, where neither Markdown nor HTML, links, mentions or
-references to issues mean anything.
+Text from models or messages is in code spans, in which Markdown, HTML, links, mentions and issue references have no
+effect.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from surgery.report.visible import one_line
 _MOST_FINDINGS = 30
 _MOST_ROWS = 200
 _LONGEST = 500
-"""Letters of a message: services refuse summaries beyond some size."""
+"""Maximum number of characters of a message, because services refuse large summaries."""
 
 _PLAIN = re.compile(r"[a-z]{0,12}|[-+0-9.,e%> ]{0,20}[kMGT]?B?")
 _MARKS = {"broken": "❌", "failed": "❌", "undone": "⚠️", "remark": "⚠️"}
 
 
 def markdown(outcome: Outcome, root: Root | None = None) -> str:
-    """Write the summary: the verdict, the tables, and what was refused or is wrong."""
+    """Return the summary: the verdict, the tables, and the findings."""
     root = root or Root()
     found = list(outcome.notable())
     mark = "✅" if outcome.ok and not found else "⚠️" if outcome.ok else "❌"
@@ -34,19 +34,19 @@ def markdown(outcome: Outcome, root: Root | None = None) -> str:
 
 
 def code(text: str, most: int = 200) -> str:
-    """Write text as a code span that it cannot leave; nothing for no text."""
+    """Return text as a code span that it cannot escape from; empty for empty text."""
     shown = one_line(text)
     shown = shown if len(shown) <= most else f"{shown[: most - 3]}..."
     if not shown:
         return ""
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", shown)), default=0))
-    # Within a table, only the escaped form does not end the cell; GitHub shows it without the backslash there alone.
+    # In a table, only the escaped form does not end the cell; only there, GitHub shows it without the backslash.
     blank = " " if shown.startswith("`") or shown.endswith("`") else ""
     return f"{fence}{blank}{shown}{blank}{fence}"
 
 
 def _cell(text: str) -> str:
-    """Write a cell: plain if it is a number or a word, in which nothing has a meaning."""
+    """Return a table cell: plain if it is a number or a word without markup, else a code span."""
     return text if _PLAIN.fullmatch(text) else code(text).replace("|", "\\|")
 
 

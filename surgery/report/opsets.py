@@ -18,7 +18,7 @@ _MOST_CHANGES = 4
 
 
 def study(found: Study, *, verbose: bool = False) -> RenderableType:
-    """Show what the model needs and how it gets to each opset; `verbose` leaves out no name."""
+    """Return the requirements of the model and how it gets to each opset; `verbose` lists all names."""
     most = sys.maxsize if verbose else _MOST_NAMES
     parts: list[RenderableType] = [Text(_head(found), style="bold")]
     parts += [Text(line) for line in _others(found)]
@@ -104,7 +104,7 @@ def _obstacles(found: Study, most: int) -> Iterator[RenderableType]:
 
 
 def _blockers(found: Study, most: int) -> Iterator[RenderableType]:
-    """Show what a pass refused, once for the opsets that have it in common."""
+    """Yield the refusals of a pass, once for all opsets with the same ones."""
     blocked = [candidate for candidate in found.candidates if candidate.blockers]
     for _, group in groupby(blocked, key=lambda one: (one.by, one.blockers)):
         same = list(group)

@@ -1,6 +1,6 @@
 """The outcome of a command, from which all formats for other tools are written.
 
-`surgery.report.outcomes` makes it of the records of a command, and the modules `github`, `junit`, `sarif` and
+`surgery.report.outcomes` creates it from the records of a command, and the modules `github`, `junit`, `sarif` and
 `markdown` write it.
 """
 
@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Literal
 
 Level = Literal["passed", "skipped", "remark", "undone", "failed", "broken"]
-"""What came of a check.
+"""The result of a check.
 
-`remark`: it passed, with something to say. `undone`: a step was rolled back, which does not fail the run. `broken`: it
-could not be completed because something crashed.
+`remark`: it passed, with a remark. `undone`: a step was rolled back, which does not fail the run. `broken`: it could
+not be completed because of a crash.
 """
 
 NEGATIVE: tuple[Level, ...] = ("failed", "broken")
@@ -25,11 +25,11 @@ NOTABLE: tuple[Level, ...] = ("remark", "undone", *NEGATIVE)
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was checked: a step, an expectation, a model, a case, a rule of a target.
+    """One check: of a step, an expectation, a model, a case, or a rule of a target.
 
-    `rule` is the kind of check, such as the name of the pass, and stays the same from run to run; `about` describes it
-    in one line. `path`, `line` and `column`, from 1, are the place in a file; a line of 0 means the file as a whole.
-    `nodes` names nodes of the model `model`.
+    `rule` is the kind of check, such as the name of the pass, and is the same in all runs; `about` describes it in one
+    line. `path`, `line` and `column`, from 1, are the place in a file; line 0 means the whole file. `nodes` are names
+    of nodes of the model `model`.
     """
 
     rule: str
@@ -46,7 +46,7 @@ class Check:
 
     @property
     def is_notable(self) -> bool:
-        """Whether there is something to say about it."""
+        """Whether the check has to be reported."""
         return self.level in NOTABLE
 
     @property
@@ -57,7 +57,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a summary; `title` is above it, and `is_folded` hides it until it is opened."""
+    """A table of a summary; `title` is shown above it, and `is_folded` hides it until it is opened."""
 
     title: str
     columns: tuple[str, ...]
@@ -67,10 +67,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command found.
+    """The outcome of a command.
 
-    `subject` is what the command worked on, and `headline` the result in one line. `is_complete` is false if the
-    command ended early with an error.
+    `subject` is the model or recipe that the command worked on, and `headline` the result in one line. `is_complete` is
+    false if the command ended early with an error.
     """
 
     command: str
@@ -88,7 +88,7 @@ class Outcome:
         return self.exit_code == 0
 
     def notable(self) -> Iterator[Check]:
-        """Yield the checks with something to say, each complaint once."""
+        """Yield the checks to report, without repetitions."""
         seen: set[tuple[object, ...]] = set()
         for check in self.checks:
             same = check.rule, check.path, check.line, check.message, check.nodes
@@ -99,21 +99,21 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Root:
-    """The folder that paths of reports start at: that of the repository in CI, else the current one."""
+    """The folder that paths in reports are relative to: the repository in CI, else the current folder."""
 
     folder: Path = field(default_factory=lambda: Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve())
 
     def relative(self, path: str) -> str | None:
-        """Return a path below the folder in the form of POSIX, or None for one that is elsewhere."""
+        """Return a path below the folder in POSIX form, or None for a path elsewhere."""
         try:
             found = Path(path).resolve()
-        except (OSError, ValueError):  # no path that can exist
+        except (OSError, ValueError):  # not a valid path
             return None
         return found.relative_to(self.folder).as_posix() if found.is_relative_to(self.folder) else None
 
 
 def placed(where: str) -> tuple[str, int, int]:
-    """Split `path:line:column` or `path:line` into its parts; a place without a line is a path."""
+    """Split `path:line:column` or `path:line` into its parts; without a line, the place is a path."""
     path, numbers = where, list[int]()
     for _ in range(2):
         head, colon, tail = path.rpartition(":")
@@ -125,7 +125,7 @@ def placed(where: str) -> tuple[str, int, int]:
 
 
 def unique(names: Sequence[str]) -> list[str]:
-    """Number the names that occur more than once, from the second on: CI tools tell tests apart by name."""
+    """Return unique names by numbering repeated ones from the second on, because CI tools identify tests by name."""
     counts: dict[str, int] = {}
     found = []
     for name in names:

@@ -1,4 +1,4 @@
-"""From the records of a command to its outcome, which the formats for other tools are written from."""
+"""Conversion of the records of a command to its outcome, from which formats for other tools are written."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LEVELS: Mapping[str, Level] = {
     "failed": "failed",
 }
 _BROKEN = 3
-"""The exit code of what could not be completed."""
+"""The exit code of a run that could not be completed."""
 
 
 # A run
@@ -39,7 +39,7 @@ def of_result(found: Result, command: str, places: Mapping[str, str], about: Map
     """Return the outcome of a run: a check for each step and each expectation.
 
     `places` maps the place of a step of a nested recipe to that of the step that uses it, and `about` the names of
-    passes to what they do.
+    passes to their summaries.
     """
     model = str(found.input.path) if found.input.path is not None else ""
     checks = [
@@ -61,7 +61,7 @@ def of_result(found: Result, command: str, places: Mapping[str, str], about: Map
 
 
 def _at(where: str) -> dict[str, Any]:
-    """Return the place of a check."""
+    """Return the fields for the place of a check."""
     path, line, column = placed(where)
     return {"path": path, "line": line, "column": column}
 
@@ -80,7 +80,7 @@ def _step(step: StepRecord, found: Result, model: str) -> Check:
 
 
 def _told(step: StepRecord) -> str:
-    """Describe a step that has nothing else to say."""
+    """Return a description of a step without a message."""
     if step.status == "unchanged":
         return "nothing to change"
     verdict = f", {step.verdict.status}" if step.verdict is not None else ""
@@ -99,7 +99,7 @@ def _expectation(item: Expectation) -> Check:
 
 
 def _of_original(found: Result, model: str) -> Iterator[Check]:
-    """Check whether the original is valid, and whether it can be run."""
+    """Yield checks for an original that is invalid or cannot be run."""
     about = "Whether the input model is valid and can be run."
     if found.validity is not None and not found.validity.ok:
         yield Check("original", "original", "remark", f"the input model: {found.validity}", model, about=about)
@@ -150,7 +150,7 @@ def _signed(number: int) -> str:
 
 
 def of_pair(found: Pair, first: str, second: str) -> Outcome:
-    """Return the outcome of `verify`: the outputs, and what the second model lacks."""
+    """Return the outcome of `verify`: the outputs, and the deficiencies of the second model."""
     shown = terminal.pair_headline(found)
     return Outcome(
         "verify",
@@ -177,7 +177,7 @@ def _of_pair(found: Pair, model: str, shown: str) -> Iterator[Check]:
 
 
 def of_difference(found: Difference, exit_code: int) -> Outcome:
-    """Return the outcome of `diff`: what changed, and the comparison of the outputs where it was asked for."""
+    """Return the outcome of `diff`: the changes, and the comparison of the outputs if requested."""
     before, after = str(found.before.path or "before"), str(found.after.path or "after")
     headline = difference.headline(found)
     changes = (*found.signature, *found.opsets, *found.functions, *found.metadata)
@@ -221,7 +221,7 @@ def _where(kind: Any) -> str:
 
 
 def of_models(answers: Sequence[tuple[str, Validity | str]], exit_code: int) -> Outcome:
-    """Return the outcome of `check`: for each path the validity of the model, or why it cannot be read."""
+    """Return the outcome of `check`: for each path, the validity of the model, or why it cannot be read."""
     about = "Whether a model is valid and loads in ONNX Runtime."
     checks = []
     for path, found in answers:
@@ -258,7 +258,7 @@ def of_fit(found: Fit, model: str) -> Outcome:
 
 
 def of_recipes(answers: Sequence[tuple[str, Sequence[Problem], str]]) -> Outcome:
-    """Return the outcome of `recipe check`: for each recipe its problems, or the error for one that cannot be read."""
+    """Return the outcome of `recipe check`: for each recipe, its problems, or the error if it cannot be read."""
     checks: list[Check] = []
     for name, problems, message in answers:
         checks += [_problem(problem) for problem in problems]
@@ -279,11 +279,11 @@ def _problem(problem: Problem) -> Check:
     return Check("recipe", name, "failed", message, problem.path, problem.line, problem.column, about=_RECIPE)
 
 
-# What ended a command
+# Errors
 
 
 def of_error(command: str, error: Exception) -> Outcome:
-    """Return the outcome of a command that an error ended."""
+    """Return the outcome of a command that ended with an error."""
     code = error.exit_code if isinstance(error, SurgeryError) else _BROKEN
     about = "Errors that end a command."
     if isinstance(error, RecipeError):

@@ -1,4 +1,4 @@
-"""Plans as tables: the steps with their sites, and what they save."""
+"""Plans as tables: the steps with their sites and savings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MOST_SITES = 5
 _MOST_NODES = 4
 _LONGEST = 40
-"""Letters of an expression in the names of dims; JSON has the longer ones."""
+"""Maximum number of characters of an expression in the names of dims; longer ones are only in JSON."""
 _VERIFIED = {"none": "not verified", "each": "each step verified", "end": "verified at the end"}
 
 
@@ -36,7 +36,7 @@ def plan(planning: Planning, *, every: bool = False) -> RenderableType:
 
 
 def conclusion(planning: Planning) -> Text:
-    """Return what the plan comes to, in one line, or which step ends the run."""
+    """Return the result of the plan in one line, or the step that ends the run."""
     if planning.failure is not None:
         failed = planning.failure
         return Text(f"failed: step '{failed.name}' ({failed.where}): {failed.message}", style="red")
@@ -90,7 +90,7 @@ def _sites(step: PlannedStep, every: bool) -> Table:
 
 
 def _takes(site: PlannedSite) -> str:
-    """Return the nodes that a site takes, or where it is."""
+    """Return the nodes that a site removes, or else its anchor."""
     return _named(site.removes) or site.anchor or "(the whole model)"
 
 
@@ -113,7 +113,7 @@ def _bytes(saved: int) -> str:
 
 
 def _cell(saved: Operations) -> str:
-    """Return the change of the number of operations; an expression as what is saved, unless it is long."""
+    """Return the change of the number of operations; an expression is shown as a saving, unless it is long."""
     if saved is None or saved == 0 or len(str(saved)) > _LONGEST:
         return ""
     return f"{-saved:+,d}" if isinstance(saved, int) else f"-({saved})"

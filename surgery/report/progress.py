@@ -1,4 +1,4 @@
-"""The step that is running, shown on the terminal while it runs."""
+"""The progress of a run: the running step, shown on the terminal."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from surgery.engine.records import StepRecord
 
 _USUAL = ("pass", "check", "parity")
-"""Stages that every step goes through, which say nothing more than the step."""
+"""Stages of every step, which are not shown."""
 _PLAIN = {"(end)": "verifying the result", "(expect)": "measuring the result"}
-"""What is no step, in words."""
+"""Descriptions of stages that are not steps."""
 _LOG = logging.getLogger("surgery.run")
 _LEVELS = {"rolled_back": logging.WARNING, "failed": logging.ERROR}
 _SHORT = 12
-"""Letters of the name of a step that stay on a narrow terminal."""
+"""Maximum number of characters of the name of a step on a narrow terminal."""
 
 
 class Progress:
     """An observer that shows the running step and, on request, a line for each finished one.
 
-    `agenda` counts the steps and lets the remaining time be estimated. Nothing moves unless the console is
-    `interactive`.
+    `agenda` counts the steps and allows the remaining time to be estimated. The changing line is shown only if the
+    console is `interactive`.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class Progress:
             self._status.stop()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Show the line, as it is now."""
+        """Show the current line."""
         yield Text(self.line(options.max_width), no_wrap=True, overflow="crop")
 
     def line(self, width: int = 200) -> str:
-        """Return what is shown: "step 37/166, fuse-gelu, 12 s, about 40 s left"; less of it if it is too wide."""
+        """Return the line: "step 37/166, fuse-gelu, 12 s, about 40 s left", shortened if it is too wide."""
         if not self._step:
             return "loading"
         now = self._clock()
@@ -95,17 +95,17 @@ class Progress:
         return f"{min(self._agenda.done + 1, total)}/{total}"
 
     def stage(self, step: str, stage: str) -> None:
-        """Show what is being done."""
+        """Show the current stage."""
         _LOG.debug("%s: %s", _PLAIN.get(step, step), stage, extra={"fields": {"step": step, "stage": stage}})
         self._step, self._stage = _PLAIN.get(step, step), stage
 
     def said(self, step: str, text: str) -> None:
-        """Show what a pass has printed."""
+        """Show the output of a pass."""
         _LOG.info("%s printed: %s", step, text.rstrip(), extra={"fields": {"step": step}})
         self._console.out(text.rstrip("\n"), highlight=False)
 
     def done(self, record: StepRecord) -> None:
-        """Count the step, and print a line for it when asked to."""
+        """Count the step, and print a line for it if requested."""
         self._finished += 1
         if self._agenda is not None:
             self._agenda.note(record.name, record.where)
@@ -117,7 +117,7 @@ class Progress:
 
 
 def _described(record: StepRecord) -> str:
-    """Return what came of a step in one line."""
+    """Return the result of a step in one line."""
     verdict = f", {record.verdict.status} {needed(record.verdict)}" if record.verdict is not None else ""
     sites = f", {record.sites} sites" if record.sites else ""
     nodes = f"{record.nodes_before} -> {record.nodes_after} nodes"
@@ -126,7 +126,7 @@ def _described(record: StepRecord) -> str:
 
 
 def _log_step(record: StepRecord, line: str) -> None:
-    """Log what came of a step: the line, its message, and each site that was undone or that the pass left alone."""
+    """Log the result of a step: the line, its message, and each undone site and refused match."""
     level = _LEVELS.get(record.status, logging.INFO)
     if not _LOG.isEnabledFor(level):
         return
@@ -147,10 +147,10 @@ def _cut(name: str) -> str:
 
 
 class Remaining:
-    """An estimate of the time that a run still takes, from the share of its steps that is done and how long they took.
+    """An estimate of the remaining time of a run, from the share of finished steps and their duration.
 
     Steps differ: the first ones, on the largest graph, take longest. So half of the estimate comes from all steps, and
-    half from the recent ones; and the time of the end, rather than what is left, changes slowly, so that the
+    half from the recent ones. The estimated end time is smoothed, rather than the remaining time, so that the remaining
     time counts down in between.
     """
 
@@ -158,7 +158,7 @@ class Remaining:
     LEAST_STEPS = 5
     LEAST_SECONDS = 2.0
     RECENT = 0.1
-    """The share of the steps that are recent."""
+    """The share of the steps that count as recent."""
     WEIGHT = 0.2
     """The weight of a new estimate."""
 
@@ -169,9 +169,9 @@ class Remaining:
         self._end: float | None = None
 
     def note(self, done: int, total: int, now: float) -> None:
-        """Note that so many steps of the total are done at a time, in seconds."""
+        """Record that `done` of `total` steps are finished at the time `now`, in seconds."""
         if self._first is None:
-            # What came before the first step, such as the run of the original, is not like the steps.
+            # The time before the first step, such as the run of the original, is not representative of steps.
             self._first = self._last = (done, now)
             return
         steps, seconds = done - self._last[0], now - self._last[1]
@@ -188,11 +188,11 @@ class Remaining:
         self._end = end if self._end is None else self._end + self.WEIGHT * (end - self._end)
 
     def seconds(self, now: float) -> float | None:
-        """Return the seconds left; None while they are not known."""
+        """Return the remaining seconds; None while unknown."""
         return None if self._end is None else max(self._end - now, 0.0)
 
     def text(self, now: float) -> str:
-        """Return the time left in words, rounded to what the estimate is worth; empty if it is not known."""
+        """Return the remaining time as text, rounded to the accuracy of the estimate; empty if unknown."""
         left = self.seconds(now)
         if left is None or left < 1:
             return ""

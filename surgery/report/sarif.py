@@ -1,7 +1,7 @@
-"""SARIF 2.1.0, as code scanning services read it: one result for each finding.
+"""SARIF 2.1.0 for code scanning services: one result for each finding.
 
-What passed is no result: services show every result as an alert. Rules are the passes and the kinds of checks that the
-results belong to.
+Passed checks give no result, because services show every result as an alert. Rules are the passes and the kinds of
+checks that the results belong to.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _BASE = "%SRCROOT%"
 
 
 def sarif(outcome: Outcome, version: str, root: Root | None = None) -> dict[str, Any]:
-    """Return a log with one run, as plain values; `version` is that of this tool."""
+    """Return a log with one run, as plain values; `version` is the version of this tool."""
     root = root or Root()
-    # An error without a place, which no service can show in a file, is in the invocation alone.
+    # An error without a place cannot be shown in a file, so it is only in the invocation.
     found = [check for check in outcome.notable() if outcome.is_complete or check.path]
     rules = {check.rule: check for check in reversed(found)}
     ids = sorted(rules)
@@ -78,7 +78,7 @@ def _location(check: Check, root: Root) -> dict[str, Any]:
     found: dict[str, Any] = {}
     path = check.path or check.model
     if path:
-        # Services want a line; a model, which has none, is shown from its first.
+        # Services require a line; a model has none, so line 1 is used.
         region = {"startLine": check.line or 1} | ({"startColumn": check.column} if check.column else {})
         found["physicalLocation"] = {"artifactLocation": _artifact(path, root), "region": region}
     if check.nodes:
@@ -98,7 +98,7 @@ def _artifact(path: str, root: Root) -> dict[str, str]:
 
 
 def _fingerprint(check: Check, root: Root) -> str:
-    """Identify a finding from run to run: by what and where it is, not by the line, which moves."""
+    """Return an identifier of a finding across runs, from its kind and place but not its line, which may change."""
     path = check.path or check.model
     parts = [check.rule, check.name, (root.relative(path) or Path(path).name) if path else "", *check.nodes]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

@@ -1,7 +1,7 @@
-"""JSON schemas of the reports that `--format json` writes: `surgery schema NAME`.
+"""JSON schemas of the reports of `--format json`, printed by `surgery schema NAME`.
 
 A shape is the name of a type, with "?" if it may be null; a list with the shape of the items; or a mapping of keys to
-shapes, where a key with "?" at its end may be absent. Other keys are allowed, as later versions may add some.
+shapes, in which a key that ends with "?" may be absent. Other keys are allowed, because later versions may add some.
 """
 
 from __future__ import annotations
@@ -434,11 +434,11 @@ SHAPES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
         },
     ),
 }
-"""The shapes that the report of a command can have."""
+"""The possible shapes of the report of each command."""
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of the commands whose reports have a schema; blanks in them are hyphens."""
+    """Return the names of the commands whose reports have a schema, with hyphens instead of spaces."""
     return tuple(sorted(SHAPES))
 
 

@@ -1,4 +1,4 @@
-"""Show how sensitive the outputs of a model are to the sites of a step, on the terminal."""
+"""The sensitivity of the outputs of a model to the sites of a step, on the terminal."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from surgery.engine.sensitivity import Sensitivity
 from surgery.engine.sensitivity_study import Study
 
 _WIDTH = 24
-"""Characters of the longest bar."""
+"""Length of the longest bar in characters."""
 
 _DECADES = 4
-"""How many powers of ten below the longest bar have a bar at all."""
+"""Number of powers of ten below the longest bar that are drawn."""
 
 
 def study(found: Study, limit: int) -> RenderableType:

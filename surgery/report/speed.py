@@ -18,7 +18,7 @@ _STYLES = {"faster": "green", "slower": "red", "": "yellow"}
 
 
 def comparison(found: Comparison) -> RenderableType:
-    """Return the report of `bench`: a row for each model, what was measured, the operators."""
+    """Return the report of `bench`: a row for each model, the conditions of the measurement, the operators."""
     parts: list[RenderableType] = [_models(found), Text("")]
     parts += [Text(line) for line in _verdicts(found)]
     parts += [Text(line, style="dim") for line in _how(found)]
@@ -45,19 +45,19 @@ def _models(found: Comparison) -> Table:
 
 
 def interval(speed: Interval | None) -> tuple[Text, Text]:
-    """Format how fast a model is relative to another: the ratio, and the interval that it lies in."""
+    """Format the relative speed of a model: the ratio and its interval."""
     if speed is None:
         return Text(""), Text("")
     return Text(f"{speed.ratio:.3f}", style=_STYLES[_side(speed)]), Text(f"{speed.low:.3f} to {speed.high:.3f}")
 
 
 def _side(speed: Interval) -> str:
-    """Return on which side of 1 an interval lies, if on one."""
+    """Return whether an interval is above ("faster") or below ("slower") 1; empty if it contains 1."""
     return ("faster" if speed.low > 1.0 else "slower") if speed.excludes(1.0) else ""
 
 
 def milliseconds(seconds: float) -> str:
-    """Format a duration with four digits, at most three of them after the point."""
+    """Format a duration in milliseconds with four digits, at most three of them after the decimal point."""
     value = seconds * 1000
     return f"{value:.{3 if value < 10 else 2 if value < 100 else 1 if value < 1000 else 0}f}"
 
@@ -83,7 +83,7 @@ def _how(found: Comparison) -> Iterator[str]:
 
 
 def how_measured(spec: BenchSpec, inputs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield what a measurement rests on: the clock, the threads, and the sets of inputs."""
+    """Yield the conditions of a measurement: the clock, the threads, and the input sets."""
     threads = f"{spec.threads} thread{'' if spec.threads == 1 else 's'}"
     clock = "processor time" if spec.used_clock == "processor" else "time by the clock"
     yield f"{clock}, {threads}, optimization {spec.optimization}"

@@ -1,4 +1,4 @@
-"""The steps of a run as a table and messages, cut to what fits a terminal."""
+"""The steps of a run as a table and messages, shortened to fit a terminal."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 
 STATUS_STYLES = {"committed": "green", "unchanged": "dim", "rolled_back": "yellow", "skipped": "dim", "failed": "red"}
 _FEW = 20
-"""Recipes of at most so many steps are shown with those that changed nothing."""
+"""Maximum number of steps of a recipe that are shown even if they changed nothing."""
 _LEAST_ROWS = 1
-"""Steps that are shown however low the terminal is."""
+"""Minimum number of steps shown, regardless of the height of the terminal."""
 _LINES = 2
-"""Lines of a message that is cut."""
+"""Maximum number of lines of a shortened message."""
 _GAP = 2
 
 _COLUMNS = ("step", "status", "nodes", "", "sites", "verdict", "region", "needed", "seconds")
 _LEFT = ("step", "status", "verdict")
 _DROPPED = ("seconds", "region", "needed", "sites", "status", "", "verdict")
-"""The columns that a narrow terminal has no room for, the first to go first."""
+"""The columns that are left out on a narrow terminal, in this order."""
 
 
 @dataclass(frozen=True)
 class StepTable:
-    """A table with one row per step, with the columns that the width has room for."""
+    """A table with one row per step and as many columns as fit."""
 
     steps: Sequence[StepRecord]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Leave out columns until the table fits; the names of steps may break in the end."""
+        """Leave out columns until the table fits; as a last resort, the names of steps are wrapped."""
         rows = [_cells(step) for step in self.steps]
         columns = list(_COLUMNS)
         unusual = any(step.status != "committed" for step in self.steps)
-        # What became of the steps says more than the verdicts where they are not all committed.
+        # The status is more important than the verdict if not all steps are committed.
         dropped = [name for name in _DROPPED if not (unusual and name == "status")]
         for name in dropped:
             if _width(columns, rows) <= options.max_width:
@@ -54,13 +54,13 @@ class StepTable:
 
 
 def _width(columns: Sequence[str], rows: Sequence[dict[str, Text]]) -> int:
-    """Return how wide a table is."""
+    """Return the width of a table."""
     shown = _joined(columns, rows)
     return sum(max(len(name), *(row[name].cell_len for row in shown)) + _GAP for name in shown[0]) - _GAP
 
 
 def _joined(columns: Sequence[str], rows: Sequence[dict[str, Text]]) -> list[dict[str, Text]]:
-    """Return the cells of some columns; the size of a region stands with its verdict."""
+    """Return the cells of the columns; the size of a region is shown with its verdict."""
     found = []
     for row in rows:
         verdict = {"verdict": row["verdict"] + row["region"]} if "region" in columns else {}
@@ -72,7 +72,7 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Text]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     shown = _joined(columns, rows)
     for name in shown[0]:
-        # Only names may break: numbers must stay whole.
+        # Only names may be wrapped, not numbers.
         table.add_column(
             name,
             justify="left" if name in _LEFT else "right",
@@ -101,9 +101,9 @@ def _cells(step: StepRecord) -> dict[str, Text]:
 
 
 def steps_shown(steps: Sequence[StepRecord], rows: int | None = None, *, every: bool = False) -> RenderableType:
-    """List the steps, in at most so many `rows`: all of a short recipe, else those that changed something.
+    """Return the steps in at most `rows` rows: all of a short recipe, else those that changed something.
 
-    With `every` all are listed. A last line counts those that are not.
+    With `every`, all are listed. The last line counts the steps that are not listed.
     """
     shown = [step for step in steps if every or len(steps) <= _FEW or not _is_idle(step)]
     if rows is not None and not every:
@@ -113,24 +113,24 @@ def steps_shown(steps: Sequence[StepRecord], rows: int | None = None, *, every: 
 
 
 def _most_telling(steps: list[StepRecord], rows: int, *, others: bool) -> list[StepRecord]:
-    """Return the steps that say most, in their order, if there are more than so many rows with the header."""
+    """Return the most important steps, in order, that fit the number of rows including the header."""
     room = max(rows - 1 - int(others), _LEAST_ROWS)
     if len(steps) <= room:
         return steps
-    # One row less for the line that counts the others.
+    # Reserve one row for the line that counts the others.
     room = max(rows - 2, _LEAST_ROWS)
     ranked = sorted(range(len(steps)), key=lambda number: (_weight(steps[number]), -number), reverse=True)
     return [steps[number] for number in sorted(ranked[:room])]
 
 
 def _weight(step: StepRecord) -> tuple[bool, bool, int, int]:
-    """Return how much a step has to say: what failed first, then what changed most."""
+    """Return the importance of a step: failed steps first, then those with the largest changes."""
     failed = step.status in ("failed", "rolled_back") or bool(step.refused_sites)
     return failed, not _is_idle(step), abs(step.nodes_after - step.nodes_before), step.sites
 
 
 def _left_out(steps: Sequence[StepRecord], shown: Sequence[StepRecord]) -> str:
-    """Count the steps that are not shown, those that changed something apart."""
+    """Return a line that counts the steps not shown, separately for those that changed something."""
     there = set(map(id, shown))
     left = [step for step in steps if id(step) not in there]
     if not left:
@@ -147,23 +147,23 @@ def _left_out(steps: Sequence[StepRecord], shown: Sequence[StepRecord]) -> str:
 
 
 def _is_idle(step: StepRecord) -> bool:
-    """Return whether a step has nothing to tell: its condition did not hold, or it found nothing to change."""
+    """Return whether a step had no effect: its condition was not met, or it found nothing to change."""
     return step.status == "skipped" or (step.status == "unchanged" and not step.message)
 
 
 def messages(steps: Sequence[StepRecord]) -> Iterator[tuple[StepRecord, Text]]:
-    """Yield what steps have to say, each thing once; how far outputs are apart is dim."""
+    """Yield the messages of steps, without repetitions; distances of outputs are dim."""
     known = None
     said: set[tuple[str, str, str]] = set()
     for step in steps:
         same = step.name, step.where, step.message
         if step.message and step.status != "skipped":
-            if same in said:  # in the round before
+            if same in said:  # in the previous round
                 continue
             said.add(same)
             place = f"{step.where}: " if step.where else ""
             yield step, Text.assemble((f"{step.name}: ", STATUS_STYLES[step.status]), f"{place}{step.message}")
-        # An exact step after one that rounds otherwise is as far from the original as that one.
+        # An exact step after one that changes rounding has the same distance from the original as that one.
         elif step.verdict is not None and step.verdict.status is Status.CLOSE and step.verdict.details != known:
             known = step.verdict.details
             if known is not None and not known.differing:
@@ -172,7 +172,7 @@ def messages(steps: Sequence[StepRecord]) -> Iterator[tuple[StepRecord, Text]]:
 
 
 def messages_shown(steps: Sequence[StepRecord], lines: int | None = None) -> Iterator[RenderableType]:
-    """Yield the messages indented; in at most so many `lines` without distances, each cut, the worst ones kept."""
+    """Yield the messages indented; in at most `lines` lines, the worst ones are kept, shortened, without distances."""
     found = list(messages(steps))
     if lines is None:
         yield from (Padding(text, (0, 0, 0, 2)) for _, text in found)
@@ -191,7 +191,7 @@ def messages_shown(steps: Sequence[StepRecord], lines: int | None = None) -> Ite
 
 @dataclass(frozen=True)
 class _Cut:
-    """A message on at most two indented lines; what is left out is marked."""
+    """A message on at most two indented lines; omitted text is marked."""
 
     text: Text
 
@@ -207,7 +207,7 @@ class _Cut:
 
 
 def distance(verdict: Verdict) -> str:
-    """Format the distance of close outputs: the tolerance needed, float64."""
+    """Format the distance of close outputs: the tolerance needed, and the distances from float64."""
     parts, details = ["no tolerance is large enough"], verdict.details
     if verdict.needed is not None:
         parts = [f"needed rtol {verdict.needed['rtol']:.1e} and atol {verdict.needed['atol']:.1e}"]

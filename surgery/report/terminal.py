@@ -30,7 +30,7 @@ _MOST_DIMS = 4
 def histogram_table(counts: Sequence[OperatorCount], *, every: bool = False) -> Table:
     """Return a table with one row per operator: before, after, difference.
 
-    The operators that stayed as they were are one row, unless `every` is set.
+    The unchanged operators are one row, unless `every` is set.
     """
     table = Table(box=None, pad_edge=False, header_style="bold", show_footer=True)
     before, after = sum(count.before for count in counts), sum(count.after for count in counts)
@@ -52,7 +52,7 @@ def histogram_table(counts: Sequence[OperatorCount], *, every: bool = False) -> 
 
 @dataclass(frozen=True)
 class _Run:
-    """The report of a run. With a `height`, its end from the steps on fits a terminal of so many lines."""
+    """The report of a run. With a `height`, the part from the steps on fits a terminal of that many lines."""
 
     account: Result
     every: bool
@@ -69,7 +69,7 @@ class _Run:
         if self.height is not None and fits:
             rows = room = self.height - _below(console, options, Group(*said, *end)) - 1
             while rows > 0 and _below(console, options, steps.steps_shown(account.steps, rows)) > room:
-                rows -= 1  # lines broke
+                rows -= 1  # lines were wrapped
         yield from invalid(account.validity) if account.validity is not None else ()
         counts = histogram(account.input.ops, account.output.ops)
         if any(count.difference for count in counts):
@@ -82,15 +82,15 @@ class _Run:
 
 
 def _below(console: Console, options: ConsoleOptions, shown: RenderableType) -> int:
-    """Count the lines of something."""
+    """Return the number of lines of a renderable."""
     return len(console.render_lines(shown, options.update(height=None), pad=False))
 
 
 def result(account: Result, *, every: bool = False, height: int | None = None) -> RenderableType:
     """Return the report of `apply`: operators before and after, steps, messages, expectations, the verdict.
 
-    `every` shows all steps and operators. `height` is the number of lines that the steps and what follows have: the
-    steps that say least, and the ends of long messages, are left out.
+    `every` shows all steps and operators. `height` is the number of lines for the steps and the rest: the least
+    important steps and the ends of long messages are left out.
     """
     return _Run(account, every, height)
 
@@ -106,18 +106,18 @@ def _expected(account: Result) -> Iterator[Text]:
 
 
 def invalid(found: Validity) -> Iterator[RenderableType]:
-    """Report what is wrong with the input model, if anything."""
+    """Yield the findings on the input model, if it is invalid."""
     if not found.ok:
         yield Text(f"the input model: {found}", style="yellow")
 
 
 def conclusion(account: Result) -> Text:
-    """Return the verdict on a run: what became of the model, and how that was shown; or why it failed."""
+    """Return the verdict on a run: the change of the model and how it was verified, or why the run failed."""
     return Text.assemble(_conclusion(account), _from_cache(account))
 
 
 def _from_cache(account: Result) -> str:
-    """Return what is known from earlier runs."""
+    """Return the number of results taken from the cache."""
     taken, end = account.cached
     parts = [f"{taken} of {len(account.steps)} steps"] if taken else []
     parts += ["the verdict on the whole model"] if end else []
@@ -151,7 +151,7 @@ def _conclusion(account: Result) -> Text:
 
 
 def _not_kept(refused: Sequence[StepRecord]) -> str:
-    """Describe what was refused: whole steps, and single sites of other steps."""
+    """Describe the refused steps, and the refused sites of other steps."""
     whole = sum(1 for step in refused if not step.refused_sites)
     sites = sum(len(step.refused_sites) for step in refused)
     found = [f"{count} {one}{'' if count == 1 else 's'}" for count, one in ((whole, "step"), (sites, "site")) if count]
@@ -159,7 +159,7 @@ def _not_kept(refused: Sequence[StepRecord]) -> str:
 
 
 def _advice(step: StepRecord) -> str:
-    """Suggest what to do about a step that ended the run."""
+    """Return advice about a step that ended the run."""
     advice = "--on-failure bisect keeps the correct sites; 'surgery bisect' finds the wrong ones"
     if step.verdict is not None and step.verdict.is_unverified:
         advice = f"or --unverified accept to accept it unverified; {advice}"
@@ -206,7 +206,7 @@ def _proof(committed: Sequence[StepRecord], account: Result) -> str:
 
 
 def _moves(verdicts: Sequence[Status]) -> str:
-    """Count the changes that other outputs are meant by."""
+    """Return the numbers of changes that change outputs on purpose."""
     lossy, intended = (sum(one is status for one in verdicts) for status in (Status.LOSSY, Status.INTENDED))
     parts = [f"{lossy} lossy change{'' if lossy == 1 else 's'} within the budget"] if lossy else []
     if intended:
@@ -291,7 +291,7 @@ def _outputs(found: Pair) -> str:
 
 
 def remarks(bindings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Report the given input sets that were refused or whose expected outputs differ; they have no seed."""
+    """Return remarks on given input sets, which have no seed, that were refused or whose expected outputs differ."""
     given = [binding for binding in bindings if binding["seed"] is None]
     lines = [f"{item['character']} is not used: {item['refused']}" for item in given if "refused" in item]
     for item in given:
@@ -302,7 +302,7 @@ def remarks(bindings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def refused_sizes(bindings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """List in one line the sizes of dynamic dims that the original rejected."""
+    """Return one line with the sizes of dynamic dims that the original rejected, if any."""
     drawn = [binding for binding in bindings if binding["seed"] is not None]
     run = {dim for binding in drawn if "refused" not in binding for dim in binding["dims"].items()}
     tried: dict[str, set[int]] = {}

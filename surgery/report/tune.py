@@ -1,4 +1,4 @@
-"""Show how a recipe was tuned, on the terminal."""
+"""The tuning of a recipe, on the terminal."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from surgery.report.amounts import size
 from surgery.report.speed import how_measured, interval
 
 _LONGEST = 100
-"""Characters of a reason that are shown."""
+"""Maximum number of characters of a reason that are shown."""
 
 
 def tuned(found: Tuned) -> RenderableType:
-    """Return the table of what was tried, and what the recipe that was found makes of the model."""
+    """Return the table of trials, and the effect of the resulting recipe on the model."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("step or group", overflow="fold")
     table.add_column("sites", justify="right", no_wrap=True)

@@ -23,7 +23,7 @@ _TITLES = {
 
 
 def report(found: Imported, *, every: bool = False) -> RenderableType:
-    """Show what was imported, how it was changed, and what did not fit; `every` lists all of it."""
+    """Return the imported tensors, their conversions, and the misfits; `every` lists all of them."""
     plan, most = found.plan, None if every else _FEW
     parts: list[RenderableType] = []
     if plan.assignments:
@@ -92,7 +92,7 @@ def _suggestions(found: Imported) -> RenderableType:
 
 
 def conclusion(found: Imported) -> RenderableType:
-    """Give the result in one line."""
+    """Return the result in one line."""
     plan = found.plan
     count = len(plan.assignments)
     if not count:

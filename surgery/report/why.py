@@ -1,4 +1,4 @@
-"""Show why a pass fires where it does, on the terminal."""
+"""The explanation of a pass, on the terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_PLACES = 3
 
 
 def why(found: Why, limit: int) -> RenderableType:
-    """Show sites, near misses and refusals, at most `limit` of each."""
+    """Return sites, near misses and refusals, at most `limit` of each."""
     parts: list[RenderableType] = [Text(_head(found), style="bold")]
     parts += [Padding(Text(_site(site)), (0, 0, 0, 2)) for site in found.sites[:limit]]
     parts += _more(len(found.sites) - limit)
@@ -35,7 +35,7 @@ def why(found: Why, limit: int) -> RenderableType:
 
 
 def remedies(found: Remedies) -> RenderableType:
-    """Show what makes the pass fire at more places, for each reason for which it leaves some."""
+    """Return the changes that make the pass fire at more places, for each reason for leaving places unchanged."""
     parts: list[RenderableType] = []
     for left in found.left:
         parts += [Text(""), Text.assemble((f"{_count(len(left.places), 'place')}: {left.reason}", "bold"))]
