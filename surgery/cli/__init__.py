@@ -1,4 +1,4 @@
-"""The command line. Each command has a module; this one dispatches to it and turns errors into exit codes.
+"""The command line. Each command has a module; this one dispatches to it and converts errors to exit codes.
 
 Exit codes: 0 success; 1 a verdict, an expectation or a comparison is negative; 2 the input or the call is invalid;
 3 an internal failure; 130 interrupted, 143 and 129 ended by SIGTERM and SIGHUP.

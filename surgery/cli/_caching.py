@@ -44,7 +44,7 @@ def folder(arguments: argparse.Namespace) -> CacheFolder:
     from surgery.caching import housekeeping
     from surgery.caching.folder import CacheFolder, default_folder
 
-    housekeeping.limit()  # problems with it are reported before a run
+    housekeeping.limit()  # report problems with the limit before the run
     path = Path(arguments.cache_dir) if arguments.cache_dir else default_folder()
     return CacheFolder(path, lambda text: _output.say(f"surgery: warning: {text}"))
 
@@ -59,7 +59,7 @@ def asked(arguments: argparse.Namespace) -> CacheFolder | None:
 
 
 def steps(found: CacheFolder | None) -> Steps | None:
-    """Return the step cache in a folder. Importing it takes long."""
+    """Return the step cache in a folder. It is imported only if needed, because that is slow."""
     if found is None:
         return None
     from surgery.caching.steps import Steps

@@ -166,7 +166,7 @@ def _read(path: Path, *, is_project: bool) -> Source | None:
 
 
 def settings(found: Sequence[Source], parser: argparse.ArgumentParser) -> list[Setting]:
-    """List the keys of files, in increasing precedence; RecipeError with all mistakes in them."""
+    """List the keys of files, in increasing precedence; RecipeError with all errors in them."""
     known, problems = [], []
     for source in found:
         for one in _keys(source, (), source.tables, parser):
@@ -302,7 +302,7 @@ def fill(
     found = sources(arguments.config, isolated=arguments.isolated)
     if not found:
         return
-    # A flag that excludes a given one is not taken from a file either.
+    # Flags that exclude a given one are not taken from a file either.
     excluded = {
         action.dest
         for group in parser._mutually_exclusive_groups

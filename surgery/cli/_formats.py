@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _SUMMARY = "GITHUB_STEP_SUMMARY"
 _MOST_BYTES = 1024 * 1024
-"""What GitHub accepts as the summary of a step."""
+"""The maximum size of a step summary on GitHub."""
 
 
 def write(arguments: argparse.Namespace, outcome: Outcome) -> None:

@@ -1,7 +1,7 @@
-"""Checks of the installation: each check tests the component directly.
+"""Checks of the installation; each check tests a component directly.
 
-`CHECKS` are the questions in their order, and `CONFLICTS` are packages that do not go together. A check returns
-findings; a check that raises is a finding as well.
+`CHECKS` are the checks in order, and `CONFLICTS` are packages that exclude each other. A check yields findings; an
+exception in a check is a finding too.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Level = Literal["ok", "note", "broken"]
 
 _GIB = 1 << 30
 _FEW_FILES = 256
-"""So many open files leave room for the models, their weights and the workers of a run."""
+"""Number of open files that is sufficient for the models, their weights and the workers of a run."""
 _LITTLE_SPACE = _GIB
 _LITTLE_MEMORY = 2 * _GIB
 _DISTRIBUTION = "onnx-surgery"
 _TIMEOUT = 120.0
 _TOOLS = ("onnxsim", "onnxoptimizer", "onnx_graphsurgeon", "onnx_shape_inference", "onnxscript", "onnxslim")
-"""Modules that steps of recipes use; the last two are optional."""
+"""Modules used by steps of recipes; the last two are optional."""
 
 CONFLICTS = (
     (
@@ -46,12 +46,12 @@ CONFLICTS = (
     (("onnx-graphsurgeon", "nvidia-onnx-graphsurgeon"), "both install the module onnx_graphsurgeon"),
     (("protobuf", "protobuf-nightly"), "both install the module google.protobuf"),
 )
-"""Distributions of which only one can be installed, and why."""
+"""Distributions of which only one may be installed, with the reason."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found: "broken" keeps commands from working, a "note" is worth knowing."""
+    """A finding of a check: "broken" prevents commands from working, a "note" is worth knowing."""
 
     check: str
     level: Level
@@ -98,7 +98,7 @@ def _python() -> _Found:
 
 
 def _packages() -> _Found:
-    """Compare what is installed with what surgery requires."""
+    """Compare the installed packages with the requirements of surgery."""
     requirements = importlib.metadata.requires(_DISTRIBUTION) or []
     installed = []
     for text in requirements:
@@ -122,7 +122,7 @@ def _packages() -> _Found:
 
 
 def _is_met(wanted: str, version: str) -> bool:
-    """Return whether a version is what a requirement asks for; True where that cannot be known."""
+    """Return whether a version meets a requirement; True if that cannot be determined."""
     try:
         from packaging.specifiers import SpecifierSet
     except ImportError:
@@ -153,7 +153,7 @@ def _protobuf() -> str:
 
 
 def _workers() -> _Found:
-    """Start a worker, and let one crash: the crash must end that process only."""
+    """Start a worker and let it crash; the crash must end only that process."""
     with workers.Worker(timeout=_TIMEOUT) as worker:
         if worker.call("surgery.workers.drill:echo", value=7) != 7:
             yield "broken", "a worker returns a wrong answer", ""
@@ -169,7 +169,7 @@ def _workers() -> _Found:
 
 
 def _tools() -> _Found:
-    """Import the tools in a worker, which a broken one may end."""
+    """Import the tools in a worker, because a broken tool may end the process."""
     for module in _TOOLS:
         with workers.Worker(timeout=_TIMEOUT) as worker:
             try:
@@ -182,14 +182,14 @@ def _tools() -> _Found:
 
 
 def try_module(name: str) -> str | None:
-    """Import a module; return its file, or None if it is not installed. In a worker."""
+    """Import a module; return its file, or None if it is not installed. Runs in a worker."""
     if importlib.util.find_spec(name) is None:
         return None
     return getattr(importlib.import_module(name), "__file__", "") or ""
 
 
 def _runtime() -> _Found:
-    """Ask ONNX Runtime for its providers, and start each."""
+    """Query the providers of ONNX Runtime, and start each one."""
     with workers.Worker(timeout=_TIMEOUT, preload=["onnxruntime"]) as worker:
         version, known = worker.call("surgery.cli._installation:providers")
         yield "ok", f"onnxruntime {version} with {', '.join(known)}", ""
@@ -204,14 +204,14 @@ def _runtime() -> _Found:
 
 
 def providers() -> list[Any]:
-    """Return the version of ONNX Runtime, and its providers. In a worker."""
+    """Return the version and the providers of ONNX Runtime. Runs in a worker."""
     import onnxruntime
 
     return [onnxruntime.__version__, list(onnxruntime.get_available_providers())]
 
 
 def try_provider(name: str) -> str:
-    """Run a model on a provider; return what goes wrong, or nothing. In a worker."""
+    """Run a model on a provider; return the problem, or an empty string. Runs in a worker."""
     import numpy as np
     import onnxruntime
 
@@ -233,7 +233,7 @@ def _relu(ir_version: int, opset: int) -> bytes:
 
 
 def _formats() -> _Found:
-    """Compare the newest formats that onnx writes with those that ONNX Runtime loads."""
+    """Compare the newest formats that onnx writes with the newest ones that ONNX Runtime loads."""
     with workers.Worker(timeout=_TIMEOUT, preload=["onnxruntime"]) as worker:
         found = worker.call("surgery.cli._installation:newest")
     text = f"onnx {found['onnx']} writes IR version {found['writes_ir']} and opset {found['writes_opset']}; "
@@ -244,7 +244,7 @@ def _formats() -> _Found:
 
 
 def newest() -> dict[str, Any]:
-    """Return the newest IR version and opset that onnx knows and that ONNX Runtime loads. In a worker."""
+    """Return the newest IR version and opset of onnx, and those that ONNX Runtime loads. Runs in a worker."""
     import onnx
     import onnxruntime
 
@@ -258,7 +258,7 @@ def newest() -> dict[str, Any]:
             return False
         return True
 
-    # One after another: what is newer than known is refused, or warned about.
+    # Tried one after another, because ONNX Runtime refuses newer versions or warns about them.
     loads_ir = next((one for one in range(ir, 2, -1) if loads(one, 13)), 0)
     loads_opset = next((one for one in range(opset, 6, -1) if loads(min(loads_ir, ir), one)), 0)
     return {
@@ -297,7 +297,7 @@ def _memory() -> _Found:
 
 
 def _group_limit() -> int | None:
-    """Return the memory limit of the control group, as containers have it."""
+    """Return the memory limit of the control group, for example of a container."""
     for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
             text = Path(name).read_text(encoding="ascii").strip()
@@ -317,7 +317,7 @@ def _files() -> _Found:
 
 
 def _space() -> _Found:
-    """Look at the folders that runs write to."""
+    """Check the folders that runs write to."""
     for folder in dict.fromkeys((tempfile.gettempdir(), "/dev/shm", str(Path.cwd()))):
         problem = _unwritable(Path(folder))
         if problem:
@@ -331,7 +331,7 @@ def _space() -> _Found:
 
 
 def _unwritable(folder: Path) -> str:
-    """Return why no file can be made in a folder; empty if one can."""
+    """Return why no file can be created in a folder; empty if one can."""
     try:
         with tempfile.NamedTemporaryFile(dir=folder) as file:
             file.write(b"x" * 4096)
@@ -359,7 +359,7 @@ def _trust() -> _Found:
 
 
 def _run() -> _Found:
-    """Apply a recipe to a small model, from the file to the file."""
+    """Apply a recipe to a small model, from file to file."""
     import onnx
 
     from surgery.engine import runner
@@ -393,4 +393,4 @@ CHECKS: dict[str, Callable[[], _Found]] = {
     "trust": _trust,
     "run": _run,
 }
-"""The checks by name, in their order."""
+"""The checks by name, in order."""

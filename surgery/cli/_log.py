@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _JSON = (".jsonl", ".ndjson", ".json")
 _BEGINS = (b'{"format_version": ', b"20")
-"""How a log begins: JSON, or the year."""
+"""The beginnings of log files: JSON, or the year."""
 
 
 class _State:

@@ -1,6 +1,6 @@
 """The files of a new pass: names, contents and locations.
 
-The templates are modules that are checked like all others; what is written differs from them in names only.
+The templates are modules that are checked like all others; the written files differ from them only in names.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from surgery.registry.passes import require_name
 _FIRES = "fires.onnxtxt", "swaps_the_operands.onnxtxt"
 _REFUSES = "refuses.onnxtxt", "keeps_integers.onnxtxt"
 _SPARES = "unchanged.onnxtxt", "keeps_integers.onnxtxt"
-"""Templates of case files and what to call them; only the engine's own API tells why a pass declines."""
+"""Templates and names of case files; reasons for refusals exist only in the engine's own API."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The files of a new pass and their text; `root` is the project that they are for.
+    """The files of a new pass with their text; `root` is the folder of the project.
 
-    `entry_point` is the line by which the project's package would offer the pass, where there is one.
+    `entry_point` is the line with which the project's package would provide the pass, if applicable.
     """
 
     name: str
@@ -44,11 +44,11 @@ class Plan:
 
     @property
     def is_beside(self) -> bool:
-        """Whether `surgery test` finds the pass by itself, at the top of the project."""
+        """Whether `surgery test` finds the pass without `--plugin`, because it is at the top of the project."""
         return self.file.parent == self.root
 
     def write(self, *, force: bool = False) -> None:
-        """Write all files, or none; OutputError when one exists that must not be overwritten."""
+        """Write all files, or none; OutputError if one exists that must not be overwritten."""
         write_files(self.texts, force=force)
 
     def to_json(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class Plan:
 
 
 def require_free(paths: Iterable[Path], *, force: bool = False) -> None:
-    """Raise OutputError when a file exists that must not be overwritten."""
+    """Raise OutputError if a file exists that must not be overwritten."""
     for path in paths:
         if path.is_dir():
             raise OutputError("this is a folder", where=str(path), todo="choose another name")
@@ -71,7 +71,7 @@ def require_free(paths: Iterable[Path], *, force: bool = False) -> None:
 
 
 def write_files(texts: Mapping[Path, str], *, force: bool = False) -> None:
-    """Write new files, or none; OutputError when one exists that must not be overwritten."""
+    """Write all new files, or none; OutputError if one exists that must not be overwritten."""
     require_free(texts, force=force)
     for folder in dict.fromkeys(path.parent for path in texts):
         with storage.output_errors(folder):
@@ -80,10 +80,10 @@ def write_files(texts: Mapping[Path, str], *, force: bool = False) -> None:
 
 
 def plan(name: str, folder: Path, kind: str = "pattern") -> Plan:
-    """Decide what the files of a new pass are; UsageError when it cannot have that name or stand in that folder.
+    """Return the files of a new pass; UsageError if the name or the folder is not suitable.
 
-    The pass goes into the folder, its cases into `tests/cases` of the project, or `cases` where there are no tests.
-    The project is where a pyproject.toml stands, in the folder or above it as far as the current one.
+    The pass is placed in the folder, its cases in `tests/cases` of the project, or in `cases` if there are no tests.
+    The project is the nearest folder with a pyproject.toml, from the folder up to the current one.
     """
     require_name(name)
     word = name.replace("-", "_")
@@ -102,7 +102,7 @@ def plan(name: str, folder: Path, kind: str = "pattern") -> Plan:
 
 
 def _require_free(name: str, file: Path) -> None:
-    """Refuse a name that another pass has, and a file that would be in front of a module."""
+    """Raise UsageError if another pass has the name, or the file would hide a module."""
     taken = catalog.passes().get(name)
     if taken is not None and not _is_same(taken.place, file):
         raise UsageError(f"there is a pass '{name}' already, from {taken.origin}", todo="choose another name")
@@ -120,12 +120,12 @@ def _is_builtin(module: str) -> bool:
 
 
 def _paths(folder: Path) -> list[str]:
-    """List where modules are found, but for the folder itself, where an older version of the file may stand."""
+    """Return the module search path without the folder itself, which may contain an older version of the file."""
     return [path for path in sys.path if Path(path).absolute() != folder.absolute()]
 
 
 def _project(folder: Path) -> Path:
-    """Return the nearest folder with a pyproject.toml, up to the current one; without any the folder itself."""
+    """Return the nearest folder with a pyproject.toml, up to the current one; the folder itself if there is none."""
     here = Path.cwd()
     for above in (folder, *folder.parents):
         if (above / "pyproject.toml").is_file():
@@ -141,7 +141,7 @@ def _template(file: str, name: str, function: str) -> str:
 
 
 def _entry_point(name: str, file: Path, root: Path) -> str | None:
-    """Return the line for pyproject.toml; None without one, and where it has the line."""
+    """Return the line for pyproject.toml; None without such a file, or if it has the line already."""
     try:
         project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):

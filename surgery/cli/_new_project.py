@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from surgery.recipe import Recipe
 
 _SIZES = 2
-"""So many sizes of each dynamic dim are written down."""
+"""Maximum number of sizes of each dynamic dim in the recipe."""
 _CHANGED = "committed"
 
 
 @dataclass(frozen=True)
 class Project:
-    """The files of a new project and their text; `result` is the run of the recipe as it is written."""
+    """The files of a new project with their text; `result` is the run of the new recipe."""
 
     model: Path
     recipe: Path
@@ -66,17 +66,16 @@ def propose(
     force: bool = False,
     observer: Observer | None = None,
 ) -> Project:
-    """Run a recipe on a model, and write down the steps that changed it, with what is to be expected of them.
+    """Run a recipe on a model, and propose a recipe of the steps that changed it, with expectations.
 
-    The recipe that is proposed is run as well, and its expectations are what that run gave. Raise UsageError if the
-    folder does not exist, OutputError if it has such files and they are not to be overwritten by `force`,
-    ExpectationError if the model cannot be verified.
+    The proposed recipe is run as well, and its expectations come from that run. Raise UsageError if the folder does not
+    exist, OutputError if such files exist and `force` is not set, ExpectationError if the model cannot be verified.
     """
     if not folder.is_dir():
         raise UsageError("this is not a folder" if folder.exists() else "no such folder", where=str(folder))
     word = re.sub(r"\W", "_", model.stem)
     files = folder / f"{model.stem}.yaml", folder / "tests" / f"test_{word}.py", folder / _workflow_path(model)
-    storage.load(model)  # what is wrong with it is said before anything else
+    storage.load(model)  # report problems with the model first
     require_free(files, force=force)
     given = recipes.load(source)
     aimed = given if target is None else replace(given, target=target)
@@ -115,7 +114,7 @@ def _verified(model: Path, recipe: Recipe, observer: Observer | None, name: str)
 
 
 def _steps(recipe: Recipe, result: Result) -> list[Any]:
-    """Return the steps that changed the model in their order, as a recipe has them."""
+    """Return the steps that changed the model, in order, in the format of a recipe."""
     planned = {(one.step.name, one.step.where): one.step for one in Agenda(recipe).steps}
     found: list[Any] = []
     for record in result.steps:
@@ -129,7 +128,7 @@ def _steps(recipe: Recipe, result: Result) -> list[Any]:
 
 
 def _dims(result: Result) -> dict[str, list[int]]:
-    """Return sizes of each dynamic dim that the original has run with."""
+    """Return sizes of each dynamic dim that the original ran with."""
     sizes: dict[str, dict[int, None]] = {}
     for binding in result.bindings:
         if not binding.get("refused"):
@@ -162,7 +161,7 @@ def _with_dims(values: dict[str, Any], dims: Mapping[str, list[int]]) -> dict[st
 
 
 def _expectations(result: Result) -> dict[str, Any]:
-    """Return what the result is, as expectations: the operators that are gone, the number of nodes, the signature."""
+    """Return expectations from the result: the removed operators, the number of nodes, the signature."""
     gone = {op: 0 for op in sorted(result.input.ops) if not result.output.ops.get(op)}
     return {"ops": gone, "nodes": f"<= {result.output.nodes}", "signature": "unchanged"}
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PLAIN = ("text", "json")
 REPORTS = (*PLAIN, "github", "junit", "sarif", "markdown")
-"""The formats of a command whose result other tools have to show; such a command has it as `FORMATS`."""
+"""The formats of a command whose results other tools can display; its module has `FORMATS` with this value."""
 
 FORMAT_VERSION = 1
 """The version of JSON reports. It changes when a key is removed, renamed or gets another meaning, not for new keys."""

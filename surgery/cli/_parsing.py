@@ -1,4 +1,4 @@
-"""The argument parser: a mistake is reported in one line, with a suggestion."""
+"""The argument parser: an error is reported in one line, with a suggestion."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from surgery.errors import closest
 
 _MISTAKEN = 2
 _FEW = 12
-"""So many choices are listed."""
+"""Maximum number of choices that are always listed."""
 
 # Names from other tools that spelling suggestions would not find.
 _ALSO = {

@@ -22,7 +22,7 @@ _FLAGS = (
     *("target", "on_failure", "unverified", "dims", "inputs", "provider", "custom_op_library"),
     *("accuracy", "metric", "drop", "lower_is_better", "evaluation", "calibration", "plugin"),
 )
-"""The flags that decide what a run does. Those that only say where results go are not fixed."""
+"""The flags that determine what a run does. Flags for the locations of results are not fixed."""
 
 _CODE = ("plugin", "custom_op_library", "metric")
 """The flags that load local code."""

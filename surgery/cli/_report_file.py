@@ -67,7 +67,7 @@ class RunReport:
         self._records: list[StepRecord] = []
         self._memory: MemoryTimeline | None = None
         self.history: History | None = None
-        """Records the states of the graph, where there will be a page to draw them on."""
+        """The recorder of the states of the graph, if there will be a page to draw them on."""
 
     def __enter__(self) -> Self:
         if self._file is not None:

@@ -1,4 +1,4 @@
-"""Termination signals: the process cleans up as after Ctrl-C, and its exit code tells which signal it was."""
+"""Termination signals: the process cleans up as after Ctrl-C, and its exit code indicates the signal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
 _AGAIN: Final = 5.0
-"""Seconds after which an interrupt is raised again: within a callback Python reports it, and continues."""
+"""Seconds after which an interrupt is raised again, because Python only reports one raised in a callback."""
 
 _received: list[KeyboardInterrupt] = []
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 DROP = "0.5 %"
-"""How much worse a metric may become that is given without a drop."""
+"""The allowed drop of a metric that is given without one."""
 
 _SIZES = re.compile(r"(.+?)=(\s*[0-9]+\s*(?:,\s*[0-9]+\s*)*)(?:,(?=.)|$)")
-"""The sizes of one dim, up to the next name or the end."""
+"""The name and sizes of one dim, up to the next name or the end."""
 
 
 def add_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -> None:
@@ -171,12 +171,12 @@ def add_library_argument(parser: argparse._ActionsContainer) -> None:
 
 
 def libraries(arguments: argparse.Namespace) -> tuple[Path, ...]:
-    """Read the paths of libraries of custom operators."""
+    """Return the paths of libraries of custom operators; UsageError for a missing file."""
     return tuple(_library(path) for path in arguments.custom_op_library)
 
 
 def applied(recipe: Recipe, arguments: argparse.Namespace, model: Path) -> Recipe:
-    """Return a recipe with what the flags say of inputs, verification and target."""
+    """Return a recipe with the flags for inputs, verification and target applied."""
     inputs, verify = combined(arguments, model, recipe.inputs, recipe.verify)
     return _targets.aimed(replace(recipe, inputs=inputs, verify=verify), arguments)
 

@@ -17,7 +17,7 @@ from surgery.errors import SurgeryError, UsageError
 
 
 class _Viewer(NamedTuple):
-    """How a viewer is found and called: its executable, its Python package, what to install, its arguments."""
+    """A viewer: its executable, its Python package, the command to install it, and its arguments."""
 
     executable: str
     package: str
@@ -81,7 +81,7 @@ def _run(name: str, command: list[str]) -> int:
     try:
         code = process.wait()
     except KeyboardInterrupt as interrupt:
-        # In a terminal the viewer gets the signal too.
+        # In a terminal, the viewer receives the signal too.
         process.send_signal(signal.SIGINT)
         try:
             process.wait(timeout=3)

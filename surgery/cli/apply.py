@@ -202,10 +202,10 @@ def execute(
     following: Callable[[Recipe], Follower] | None = None,
     folder: CacheFolder | None = None,
 ) -> int:
-    """Run a loaded recipe, write the result and print the report; `more` is added to a JSON report.
+    """Run a loaded recipe, write the result and print the report; `more` is added to the JSON report.
 
-    `following` creates the observer that enforces a plan, from the recipe combined with the flags. `folder` is that of
-    the cache.
+    `following` creates the observer that enforces a plan, from the recipe combined with the flags. `folder` is the
+    folder of the cache.
     """
     cache = _caching.steps(folder or _caching.asked(arguments))
     from surgery.engine import runner

@@ -199,7 +199,7 @@ def _given(arguments: argparse.Namespace) -> Batch:
 
 
 def _whole(text: str) -> str:
-    """Return a name, or the whole path of a file: workers run in other folders."""
+    """Return a name unchanged, or the absolute path of a file, because workers run in other folders."""
     return str(Path(text).absolute()) if Path(text).is_file() else text
 
 

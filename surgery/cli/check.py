@@ -29,7 +29,7 @@ _NOT_JSON = ("text", "validity")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Check models, one after the other."""
+    """Check models one after another."""
     _verification.start()
     from surgery.verification.inputs.spec import VerifySpec
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 KINDS = ("pattern", "graph", "gs", "onnx_ir", "proto")
-"""What a pass can be written in; each has a template of that name."""
+"""The APIs that a pass can be written in; each has a template of that name."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

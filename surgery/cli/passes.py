@@ -98,7 +98,7 @@ def _details(declared: Pass) -> dict[str, Any]:
 
 
 def _list(known: Sequence[Pass]) -> RenderableType:
-    """Write a table, a group for each theme; where passes come from, if not all of them are surgery's own."""
+    """Return a table with a group for each theme, with a column for origins unless all passes are surgery's own."""
     from itertools import groupby
 
     from rich.table import Table

@@ -84,7 +84,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _checked(name: str, trust: bool) -> dict[str, Any]:
-    """Load one recipe, and return its mistakes or a summary."""
+    """Load one recipe, and return its errors or a summary."""
     from surgery import recipe as recipes
     from surgery.recipe.schema import pass_steps
 
@@ -100,7 +100,7 @@ def _checked(name: str, trust: bool) -> dict[str, Any]:
 
 
 def _remarks(recipe: Recipe) -> list[str]:
-    # Not a mistake: the command line may name another model, and CI may check recipes without their models.
+    # Not an error: the command line may name another model, and CI may check recipes without their models.
     missing = recipe.model is not None and not Path(recipe.model).is_file()
     return [f"its model {recipe.model} does not exist"] if missing else []
 

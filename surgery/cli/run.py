@@ -40,7 +40,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def execute(arguments: argparse.Namespace, name: str, options: dict[str, Any]) -> int:
-    """Run the pass of that name with options in the form of a recipe."""
+    """Run a pass with options in the format of a recipe."""
     from surgery import recipe as recipes
     from surgery import storage
     from surgery.registry.catalog import catalog

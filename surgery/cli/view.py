@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Write the page of a model, and open it if asked; or open the model in another viewer."""
+    """Write the page of a model, and open it if requested; or open the model in another viewer."""
     if arguments.viewer is not None:
         if arguments.output is not None:
             raise UsageError("--with does not write a page", todo="omit -o or --with")

@@ -7,14 +7,14 @@ from surgery import Parity, graph_pass
 FLOATS = (np.float16, np.float32, np.float64)
 
 
-# The name in recipes and on the command line, and what is promised of the results: EXACT
-# (the same bits), CLOSE (rounding only) or LOSSY. Each run is held to it. Here -(a - a)
-# is -0, and a - a is 0. That the graph is a gs.Graph is what makes this a pass over one.
+# The name in recipes and on the command line, and the promised parity of the results:
+# EXACT (the same bits), CLOSE (rounding only) or LOSSY. Each run verifies it. Here
+# -(a - a) is -0, and a - a is 0. The annotation gs.Graph selects the API of the pass.
 @graph_pass("my-pass", parity=Parity.CLOSE)
 def my_pass(graph: gs.Graph) -> None:
     """Turn -(a - b) into b - a.
 
-    Right because the difference of two floats is rounded the same in both directions.
+    Valid because the difference of two floats is rounded the same in both directions.
 
     Example:
         g (float[n] a, float[n] b) => (float[n] y) {
@@ -29,9 +29,9 @@ def my_pass(graph: gs.Graph) -> None:
         if sub.op != "Sub":
             continue
         a, b = sub.inputs
-        # Integers may wrap; what is not known is left alone.
+        # Integers may wrap; nodes with unknown types are skipped.
         if a.dtype not in FLOATS:
             continue
         neg.op, neg.inputs = "Sub", [b, a]
-    # Sub goes when nothing reads what it makes any more.
+    # Sub is removed if nothing reads its output any more.
     graph.cleanup()

@@ -4,14 +4,14 @@ import onnx_ir as ir
 from surgery import Parity, graph_pass
 
 
-# The name in recipes and on the command line, and what is promised of the results: EXACT
-# (the same bits), CLOSE (rounding only) or LOSSY. Each run is held to it. Here -(a - a)
-# is -0, and a - a is 0. That the model is an ir.Model is what makes this a pass over one.
+# The name in recipes and on the command line, and the promised parity of the results:
+# EXACT (the same bits), CLOSE (rounding only) or LOSSY. Each run verifies it. Here
+# -(a - a) is -0, and a - a is 0. The annotation ir.Model selects the API of the pass.
 @graph_pass("my-pass", parity=Parity.CLOSE)
 def my_pass(model: ir.Model) -> None:
     """Turn -(a - b) into b - a.
 
-    Right because the difference of two floats is rounded the same in both directions.
+    Valid because the difference of two floats is rounded the same in both directions.
 
     Example:
         g (float[n] a, float[n] b) => (float[n] y) {
@@ -25,7 +25,7 @@ def my_pass(model: ir.Model) -> None:
         if difference is None or sub is None or sub.op_type != "Sub":
             continue
         a, b = sub.inputs
-        # Integers may wrap; what is not known is left alone.
+        # Integers may wrap; nodes with unknown types are skipped.
         if a is None or a.dtype is None or not a.dtype.is_floating_point():
             continue
         swapped = ir.node("Sub", [b, a])
@@ -37,6 +37,6 @@ def my_pass(model: ir.Model) -> None:
             neg.outputs,
             swapped.outputs,
         )
-        # Sub goes when nothing reads what it makes any more.
+        # Sub is removed if nothing reads its output any more.
         if not difference.uses() and not difference.is_graph_output():
             model.graph.remove(sub, safe=True)

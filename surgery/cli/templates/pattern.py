@@ -5,21 +5,21 @@ from surgery import Builder, Match, Parity, Value, pattern_pass
 
 @pattern_pass(
     "my-pass",  # its name in recipes and on the command line
-    # What to look for, in ONNX text. Each name is then an attribute of the match:
-    # m.a and m.b are what comes in, m.y is what this pass finds another way to make.
-    # What the graph reads elsewhere, or gives out, is never broken.
+    # The pattern to match, in ONNX text. Each name is then an attribute of the match:
+    # m.a and m.b are the inputs, m.y is the value that this pass computes differently.
+    # Values that are read elsewhere, or that are graph outputs, are never broken.
     match="""
         d = Sub(a, b)
         y = Neg(d)
     """,
-    # What is promised of the results: EXACT (the same bits), CLOSE (rounding only) or
-    # LOSSY. Each run is held to it. Here -(a - a) is -0, and a - a is 0.
+    # The promised parity of the results: EXACT (the same bits), CLOSE (rounding only) or
+    # LOSSY. Each run verifies it. Here -(a - a) is -0, and a - a is 0.
     parity=Parity.CLOSE,
 )
 def my_pass(m: Match, new: Builder) -> Value:
     """Turn -(a - b) into b - a.
 
-    Right because the difference of two floats is rounded the same in both directions.
+    Valid because the difference of two floats is rounded the same in both directions.
 
     Example:
         g (float[n] a, float[n] b) => (float[n] y) {
@@ -27,10 +27,10 @@ def my_pass(m: Match, new: Builder) -> Value:
             y = Neg(d)
         }
     """
-    # First what else must hold, each with the reason for which the pass declines.
-    # 'surgery test' wants a case that shows each reason.
+    # First the further conditions, each with the reason why the pass refuses.
+    # 'surgery test' requires a case for each reason.
     dtype = m.d.dtype
     floating = dtype is not None and dtype.is_floating_point()
     m.require(floating, "not floating point")
-    # Then what takes the place of y. The nodes that nothing reads any more go.
+    # Then the value that replaces y. Nodes that nothing reads any more are removed.
     return new.node("Sub", m.b, m.a)
