@@ -12,8 +12,8 @@ from surgery import Builder, Match, Parity, Value, pattern_pass
         d = Sub(a, b)
         y = Neg(d)
     """,
-    # The promised parity of the results: EXACT (the same bits), CLOSE (rounding only) or
-    # LOSSY. Each run verifies it. Here -(a - a) is -0, and a - a is 0.
+    # The promised parity of the results: EXACT (the same bits), CLOSE (rounding only)
+    # or LOSSY. Each run verifies it. Here -(a - a) is -0, and a - a is 0.
     parity=Parity.CLOSE,
 )
 def my_pass(m: Match, new: Builder) -> Value:
