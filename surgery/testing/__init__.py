@@ -1,22 +1,22 @@
-"""The harness for case files: tests of passes in ONNX text, without any Python.
+"""The harness for case files: tests of passes in ONNX text, without Python code.
 
-A case is a file `<folder>/<pass>/<situation>.onnxtxt`. It holds a graph (or a model, when it begins with `<`), and
-comments in front of it say what the pass must do:
+A case is a file `<folder>/<pass>/<situation>.onnxtxt`. It contains a graph (or a model, if it begins with `<`),
+preceded by comments that specify the expected behaviour of the pass:
 
     # options: {target: onnxruntime}    options of the pass, as in a recipe
-    # refused: c is used outside the pattern    the pass declines for this reason (may be repeated)
-    # unchanged: why                    the pass does not even look
-    # error: there is no tensor 'x'    what is asked for cannot be done, and the step fails with this message
-    # repeats: why                      a second run changes the model again, as one does that inserts something
-    # unverified: ONNX Runtime has no kernel for Dropout(1)    what keeps parity from being tried
-    # declared: yes    the order of the nodes and what is declared of intermediate values are compared too
+    # refused: c is used outside the pattern    the pass refuses for this reason (may be repeated)
+    # unchanged: why                    the pass changes nothing, and gives no reason
+    # error: there is no tensor 'x'    the requested edit is impossible, and the step fails with this message
+    # repeats: why                      a second run changes the model again, for example because the pass inserts nodes
+    # unverified: ONNX Runtime has no kernel for Dropout(1)    the reason why parity cannot be verified
+    # declared: yes    the order of the nodes and the declarations of intermediate values are compared too
 
-A line `# after` begins the expected result. For each case the harness asserts that the graph is valid, that the
-result equals the expected one up to the names of interior values, that inputs and outputs are as before, that
-ONNX Runtime computes the same, and that a second run changes nothing. A pass that is not one of surgery's own runs in
-a separate process: what crashes or hangs is a finding.
+A line `# after` begins the expected result. For each case, the harness asserts that the graph is valid, that the result
+equals the expected one up to the names of interior values, that inputs and outputs are unchanged, that ONNX Runtime
+computes the same, and that a second run changes nothing. A pass that is not part of surgery runs in a separate process:
+a crash or a hang is a finding.
 
-`surgery test` runs the case files of a project. These lines do the same in a project's own pytest:
+`surgery test` runs the case files of a project. These lines do the same in the pytest suite of a project:
 
     import pytest
     from surgery import testing
@@ -25,7 +25,7 @@ a separate process: what crashes or hangs is a finding.
     def test_case(case):
         testing.check(case)
 
-The passes are those of the installed packages; `catalog.load_plugin("acme.py")`, with `catalog` of
+The passes of installed packages are known; `catalog.load_plugin("acme.py")`, with `catalog` from
 `surgery.registry.catalog`, adds those of a file.
 """
 

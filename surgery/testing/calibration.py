@@ -1,4 +1,4 @@
-"""The inputs that a case gives to passes which calibrate."""
+"""The inputs that a case provides for calibration."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GivenInputs:
-    """One set of inputs, written as lists of numbers; each has the element type that the model declares."""
+    """One input set, given as lists of numbers; each gets the element type that the model declares."""
 
     model: onnx.ModelProto
     given: Mapping[str, Any]
 
     def feeds(self) -> Sequence[Mapping[str, Any]]:
-        """Return the set as arrays by name."""
+        """Return the input set as arrays by name."""
         from onnx.helper import tensor_dtype_to_np_dtype
 
         types = {value.name: value.type.tensor_type.elem_type for value in self.model.graph.input}
@@ -31,7 +31,7 @@ class GivenInputs:
 
 
 def ranges(given: Mapping[str, Any]) -> dict[str, TensorSpec]:
-    """Return how to fill inputs with numbers in the range of those that are given: a case is verified on these."""
+    """Return specs that fill inputs with numbers in the range of the given ones, for the verification of a case."""
     arrays = {name: np.array(numbers, np.float64) for name, numbers in given.items()}
     return {
         name: TensorSpec(range=(float(array.min()), float(array.max())))

@@ -1,4 +1,4 @@
-"""Case files: found, read, and refused when they do not say what is expected."""
+"""Case files: finding, reading and validating them."""
 
 from __future__ import annotations
 
@@ -34,20 +34,19 @@ _HEADER = re.compile(r"#\s*(\w+):\s*(.*)")
 
 
 class CaseError(SurgeryError):
-    """A case file that is not written as it should be."""
+    """A malformed case file."""
 
     code = "case"
 
 
 @dataclass(frozen=True)
 class Case:
-    """One case file. It says nothing of what is expected where that half is still to be written.
+    """One case file. It may lack the expected behaviour, if that is still to be written.
 
-    `error` is what the pass says of an edit that cannot be done. `repeats` tells that a second run changes the model
-    again, as one does that inserts something. `snr` is the least ratio of signal to noise of each output, in dB, which
-    bounds what a LOSSY pass loses in place of the default tolerance. `calibration` holds one set of inputs for a
-    pass that calibrates, as lists of numbers by the names of the inputs. `target` is the runtime that the model is made
-    for.
+    `error` is the message for an edit that cannot be done. `repeats` is whether a second run changes the model again,
+    for example because the pass inserts nodes. `snr` is the minimum signal-to-noise ratio of each output in dB, which
+    replaces the default tolerance for a LOSSY pass. `calibration` has one input set for a pass that calibrates, as
+    lists of numbers by input name. `target` is the runtime that the model is optimized for.
     """
 
     path: Path
@@ -80,11 +79,11 @@ class Case:
 
     @property
     def is_finished(self) -> bool:
-        """Whether it says what is expected."""
+        """Whether the case specifies the expected behaviour."""
         return self.fires or bool(self.refused) or self.unchanged or self.error is not None
 
     def model(self) -> onnx.ModelProto:
-        """Parse the graph as it is before the pass; CaseError when it is no ONNX text."""
+        """Parse the graph before the pass; CaseError if it is not ONNX text."""
         return self._parse(self.before)
 
     def expected(self) -> onnx.ModelProto:
@@ -99,7 +98,7 @@ class Case:
 
 
 def cases(folder: str | Path) -> list[Case]:
-    """Read all case files below a folder; the name of a case's own folder is the pass."""
+    """Read all case files below a folder; the name of the folder of a case is the name of the pass."""
     return [read_case(path) for path in case_files(Path(folder))]
 
 
@@ -109,7 +108,7 @@ def case_files(folder: Path) -> list[Path]:
 
 
 def read_case(path: Path, *, finished: bool = True) -> Case:
-    """Read one case file; CaseError when it has no expected result and must be `finished`."""
+    """Read one case file; CaseError if it must be `finished` and has no expected result."""
     lines = _read(path).splitlines()
     split = next((number for number, line in enumerate(lines) if line.strip() == AFTER), len(lines))
     head = lines[:split]
@@ -117,7 +116,7 @@ def read_case(path: Path, *, finished: bool = True) -> Case:
     given = dict(found)
     case = Case(
         path,
-        # Of a path such as "./case.onnxtxt" the folder has a name only when the path is absolute.
+        # For a path such as "./case.onnxtxt", the folder has a name only if the path is absolute.
         (path if path.parent.name else path.absolute()).parent.name,
         "\n".join(head),
         "\n".join(lines[split + 1 :]) if split < len(lines) else None,
@@ -156,7 +155,7 @@ def _read(path: Path) -> str:
 
 
 def _headers(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield the comments that say something to the harness."""
+    """Yield the comments for the harness."""
     for line in lines:
         found = _HEADER.match(line)
         if found is not None and found.group(1) in _KEYS:
@@ -164,7 +163,7 @@ def _headers(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _misspelt(lines: Iterable[str]) -> str:
-    """Guess which comment was meant to be one for the harness."""
+    """Return a hint about a comment that looks like a misspelt one for the harness."""
     for line in lines:
         found = _HEADER.match(line)
         near = difflib.get_close_matches(found.group(1), _KEYS, n=1) if found is not None else []
@@ -176,17 +175,17 @@ def _misspelt(lines: Iterable[str]) -> str:
 
 
 def options_in(source: str, where: str) -> dict[str, Any]:
-    """Read the options that a comment in ONNX text gives, none without one; CaseError when they are no mapping."""
+    """Read the options in a comment of ONNX text; empty without one, CaseError if they are not a mapping."""
     return _mapping(source, "options", where)
 
 
 def calibration_in(source: str, where: str) -> dict[str, Any]:
-    """Read the inputs to calibrate with that a comment in ONNX text gives; CaseError when they are no mapping."""
+    """Read the calibration inputs in a comment of ONNX text; CaseError if they are not a mapping."""
     return _mapping(source, "calibration", where)
 
 
 def target_in(source: str) -> str:
-    """Return the target that a comment in ONNX text names, `standard` without one."""
+    """Return the target in a comment of ONNX text, or `standard` without one."""
     return dict(_headers(source.splitlines())).get("target", STANDARD.name)
 
 

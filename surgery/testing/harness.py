@@ -1,4 +1,4 @@
-"""One case: run the pass, and say what is wrong with what it made."""
+"""One case: run the pass, and find the problems of the result."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from surgery.verification.verdict.checks import Checker
 
 TIMEOUT = 60.0
-"""Seconds that a pass may take for a case."""
+"""The time limit of a pass for a case, in seconds."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong with the outcome of a case, with the difference that shows it, if any."""
+    """A problem of the outcome of a case, with the difference that shows it, if any."""
 
     what: str
     diff: str = ""
@@ -48,9 +48,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a pass made of a case: the models as weightless protos, sites and reasons, and the weights of both.
+    """The outcome of a pass on a case: the models as skeletons, sites and reasons, and the weights of both.
 
-    `renamed` says what inputs and outputs are called now, where the pass said so, `accounts` how they follow.
+    `renamed` has the new names of inputs and outputs declared by the pass, `accounts` their mappings to the old ones.
     """
 
     before: onnx.ModelProto
@@ -64,7 +64,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Example:
-    """The example of a pass's docstring, and what the pass makes of it, as ONNX text."""
+    """The example in the docstring of a pass, and the result of the pass on it, as ONNX text."""
 
     before: str
     after: str
@@ -80,10 +80,10 @@ def run(
     calibration: Mapping[str, Any] | None = None,
     target: str = STANDARD.name,
 ) -> Outcome:
-    """Run one pass over a model in memory; `calibration` holds inputs to calibrate with, as lists of numbers.
+    """Run one pass on a model in memory; `calibration` has calibration inputs as lists of numbers.
 
-    A pass that is not a standard one runs in a separate process, for `timeout` seconds at most. Raises SurgeryError
-    when the pass could not do its work.
+    A non-standard pass runs in a separate process, for at most `timeout` seconds. Raises SurgeryError if the pass
+    fails.
     """
     stored = storage.from_proto(model)
     graph = Graph(storage.ir_from_proto(stored.proto), weights=stored.weights, target=targets.find(target))
@@ -100,24 +100,24 @@ def run(
 
 
 def _run(case: Case, model: onnx.ModelProto, timeout: float = TIMEOUT) -> Outcome:
-    """Run the pass of a case on a model as the case says."""
+    """Run the pass of a case on a model, with the settings of the case."""
     declared, folder = catalog.find(case.pass_name), case.path.parent
     given, target = case.calibration, case.target
     return run(model, declared, case.options, timeout=timeout, folder=folder, calibration=given, target=target)
 
 
 def check(case: Case) -> None:
-    """Raise AssertionError with all that is wrong with the outcome of a case."""
+    """Raise AssertionError with all problems of the outcome of a case, if there are any."""
     found = "\n".join(str(finding) for finding in findings(case))
     if found:
         raise AssertionError(f"{case.path}: {found}")
 
 
 def findings(case: Case, *, timeout: float = TIMEOUT) -> list[Finding]:
-    """List the problems of the outcome of a case; nothing when it is as it should be.
+    """Return the problems of the outcome of a case; empty if it is as expected.
 
-    Raises CaseError or UsageError for a case that asks for something that does not exist, PassError or WorkerError
-    when the pass raises, crashes or takes more than `timeout` seconds.
+    Raises CaseError or UsageError if the case refers to something that does not exist, PassError or WorkerError if the
+    pass raises, crashes or takes more than `timeout` seconds.
     """
     declared = catalog.find(case.pass_name)
     expected = case.expected() if case.after is not None else None
@@ -172,7 +172,7 @@ def _repeated(case: Case, declared: Pass, outcome: Outcome, after: ir.Model, tim
     try:
         again = _run(case, storage.resolve(outcome.after), timeout)
     except UsageError:
-        return  # what was asked for by name is there no more
+        return  # the names that the pass refers to no longer exist
     repeated = text.structural_diff(after, storage.ir_from_proto(again.after), declared=case.declared)
     if repeated:
         yield Finding("a second run changes the model again", repeated)
@@ -206,7 +206,7 @@ def _verified(outcome: Outcome, declared: Pass, case: Case) -> Iterator[Finding]
 
 @cache
 def _checker(owner: int) -> Checker:
-    """Return the checker of a process, which serves all cases: a fork cannot talk to the worker of its parent."""
+    """Return the checker of this process, shared by all cases; a fork cannot use the worker of its parent."""
     from surgery.verification.verdict.checks import Checker
 
     checker = Checker()
@@ -215,7 +215,7 @@ def _checker(owner: int) -> Checker:
 
 
 def bless(case: Case) -> Case:
-    """Rewrite the expected half of a case file, or its reasons, by what the pass does now; return what it then says."""
+    """Rewrite the expected result or reasons of a case file by the current behaviour of the pass; return the case."""
     model = case.model()
     kept = [line for line in case.before.splitlines() if not re.match(r"#\s*(refused|unchanged|error):", line)]
     body = "\n".join(kept).strip("\n")
@@ -236,7 +236,7 @@ def bless(case: Case) -> Case:
 
 
 def _printed(case: Case, model: onnx.ModelProto, outcome: Outcome) -> str:
-    """Print what a pass made: as a bare graph where the case is one and nothing else changed."""
+    """Print the result of a pass: as a bare graph if the case is one and nothing else changed."""
     resolved = storage.resolve(outcome.after)
     same_imports = list(model.opset_import) == list(resolved.opset_import)
     graph = "\n".join(line for line in case.before.splitlines() if not line.startswith("#"))
@@ -246,7 +246,7 @@ def _printed(case: Case, model: onnx.ModelProto, outcome: Outcome) -> str:
 
 
 def example(declared: Pass) -> Example | None:
-    """Run the example of a pass's docstring, with the options that its head names as a case does; None without one."""
+    """Run the example in the docstring of a pass, with options as in a case file; None if there is no example."""
     if declared.example is None:
         return None
     source, place = declared.example, declared.place
@@ -254,7 +254,7 @@ def example(declared: Pass) -> Example | None:
     options = options_in(source, place)
     outcome = run(text.parse(source), declared, options, calibration=calibration, target=target_in(source))
     before, after = storage.ir_from_proto(outcome.before), storage.ir_from_proto(outcome.after)
-    # Where only declarations changed they are what the example is about.
+    # If only declarations changed, they are the subject of the example.
     declarations = not text.structural_diff(before, after)
     resolved = storage.resolve(outcome.after)
     beside = resolved.functions or resolved.metadata_props

@@ -1,7 +1,7 @@
-"""The case files of a project: where they are, which passes they are about, one run over all of them.
+"""The case files of a project: finding them and their passes, and running all of them.
 
-A project is a folder that holds `cases` or `tests/cases`. Its passes are those of the `.py` files at its top and of the
-files that the caller names, and those that its own distribution installs.
+A project is a folder with `cases` or `tests/cases`. Its passes are those of the `.py` files at its top, of the files
+that the caller names, and of its own installed distribution.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ Status = Literal["passed", "blessed", "failed", "malformed", "crashed"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 HOMES = ("cases", "tests/cases")
-"""Where a project keeps its case files."""
+"""The folders of case files in a project."""
 
 _DECLARES = ("graph_pass", "pattern_pass", "add_pass")
 _NO_PLUGINS = ("test_*.py", "conftest.py", "setup.py")
 _FEW = 8
-"""So many cases are not worth another process."""
+"""The number of cases per additional process."""
 
 
 @dataclass(frozen=True)
 class Project:
-    """Case files, and the passes that they must be complete for."""
+    """Case files, and the passes that they must cover completely."""
 
     files: tuple[Path, ...]
     passes: tuple[Pass, ...]
@@ -47,7 +47,7 @@ class Project:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of one case file; `case` is None when it cannot be read."""
+    """The result of one case file; `case` is None if it cannot be read."""
 
     path: Path
     status: Status
@@ -57,7 +57,7 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Whether the pass does what the case says."""
+        """Whether the pass does what the case expects."""
         return self.status in ("passed", "blessed")
 
     def to_json(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Report:
-    """What came of all cases; `incomplete` says what no case shows."""
+    """The results of all cases; `incomplete` lists the behaviours that no case covers."""
 
     results: tuple[Result, ...]
     incomplete: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """3 when a pass broke, 2 for a case file that asks for what does not exist, 1 for any other finding."""
+        """The exit code: 3 if a pass broke, 2 for a case that refers to something missing, 1 for any other finding."""
         worst = {"crashed": 3, "malformed": 2, "failed": 1}
         return max([int(bool(self.incomplete)), *(worst.get(result.status, 0) for result in self.results)])
 
@@ -102,10 +102,10 @@ class Report:
 
 
 def find_project(places: Sequence[Path] = (), plugins: Sequence[str] = ()) -> Project:
-    """Find case files and load the passes that they are about, which runs the Python next to them.
+    """Find case files and load their passes, which runs the Python files next to them.
 
-    A place is a case file, the folder of one pass, a folder of such folders, or a project; without one it is the
-    current folder. `plugins` names modules and `.py` files with passes. UsageError when there are no cases.
+    A place is a case file, the folder of one pass, a folder of such folders, or a project; the default is the current
+    folder. `plugins` has names of modules and `.py` files with passes. UsageError if there are no cases.
     """
     found: dict[Path, None] = {}
     homes: dict[Path, None] = {}
@@ -127,14 +127,14 @@ def find_project(places: Sequence[Path] = (), plugins: Sequence[str] = ()) -> Pr
 
 
 def _covered(places: Sequence[Path]) -> set[str] | None:
-    """Name the passes of which all cases are run; None when those of all passes are."""
+    """Return the names of the passes whose cases all run; None if those of all passes do."""
     folders = [place for place in places if place.is_dir()]
     single = [place for place in folders if any(place.glob(f"*{SUFFIX}"))]
     return None if len(single) < len(folders) or not places else {place.absolute().name for place in single}
 
 
 def _files(place: Path) -> list[Path]:
-    """List the case files of a place; UsageError when it has none."""
+    """List the case files of a place; UsageError if it has none."""
     if place.is_file() and place.suffix == SUFFIX:
         return [place]
     if not place.is_dir():
@@ -149,7 +149,7 @@ def _files(place: Path) -> list[Path]:
 
 
 def _home(file: Path) -> Path:
-    """Return the project of a case file: what holds its `cases` or `tests/cases`, else the folder of its passes."""
+    """Return the project of a case file: the folder with `cases` or `tests/cases`, else the folder of its passes."""
     cases = file.absolute().parent.parent
     if cases.name != "cases":
         return cases
@@ -157,14 +157,14 @@ def _home(file: Path) -> Path:
 
 
 def _plugins(home: Path) -> Iterator[Path]:
-    """Yield the files at the top of a project that declare passes, without running any."""
+    """Yield the files at the top of a project that declare passes, without running them."""
     for file in sorted(home.glob("*.py")):
         if not any(file.match(pattern) for pattern in _NO_PLUGINS) and _declares(file):
             yield file
 
 
 def _declares(file: Path) -> bool:
-    """Return whether a file calls what declares a pass, or would but for a mistake in it."""
+    """Return whether a file calls a function that declares a pass, or mentions one and has a syntax error."""
     try:
         source = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -184,7 +184,7 @@ def _named(expression: ast.expr) -> str:
 
 
 def _belongs(declared: Pass, homes: Iterable[Path], named: set[str]) -> bool:
-    """Return whether a pass that is known already is a project's own: named, in its folder, or of its distribution."""
+    """Return whether a known pass belongs to a project: it is named, in its folder, or of its distribution."""
     file = declared.place.rpartition(":")[0]
     if file in named:
         return True
@@ -197,7 +197,7 @@ def _belongs(declared: Pass, homes: Iterable[Path], named: set[str]) -> bool:
 
 
 def _distribution(home: Path) -> str | None:
-    """Return the name of the distribution that a project makes."""
+    """Return the name of the distribution of a project."""
     try:
         project = tomllib.loads((home / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         return str(project["name"])
@@ -213,10 +213,10 @@ def run_cases(
     timeout: float = TIMEOUT,
     done: Callable[[Result], None] = lambda result: None,
 ) -> Report:
-    """Run the case files of a project, those whose name has `word` in it, and tell of each when it is `done`.
+    """Run the case files of a project whose names contain `word`, and pass each result to `done`.
 
-    With `rewrite` the expected half of each case that fails is written anew. What no case shows is only told where all
-    cases ran. UsageError when no case has the word.
+    With `rewrite`, the expected result of each failing case is rewritten. Uncovered behaviours are reported only if all
+    cases run. UsageError if no case matches the word.
     """
     started = time.perf_counter()
     files = [file for file in project.files if word in f"{file.absolute().parent.name}/{file.stem}"]
@@ -239,7 +239,7 @@ def _incomplete(cases: Sequence[Case], passes: Sequence[Pass]) -> Iterator[str]:
 
 
 def _run(files: Sequence[Path], rewrite: bool, timeout: float) -> Iterator[Result]:
-    """Run cases in order, in as many processes as there are processors: most of the time goes into waiting."""
+    """Run cases in order, in at most one process per processor, because most of the time is spent waiting."""
     processes = min(len(os.sched_getaffinity(0)), len(files) // _FEW)
     if processes <= 1:
         yield from (_test(file, rewrite, timeout) for file in files)
@@ -249,7 +249,7 @@ def _run(files: Sequence[Path], rewrite: bool, timeout: float) -> Iterator[Resul
         try:
             yield from pool.map(_Turn.take, files, [rewrite] * count, [timeout] * count, chunksize=_FEW)
         except BaseException:
-            # A terminal interrupts all of them; who ends this process in another way does not.
+            # A terminal interrupts all processes; other ways to end this process do not.
             for child in active_children():
                 if child.pid is not None:
                     os.kill(child.pid, signal.SIGINT)
@@ -257,19 +257,19 @@ def _run(files: Sequence[Path], rewrite: bool, timeout: float) -> Iterator[Resul
 
 
 class _Turn:
-    """What a process of the pool is at. An interrupt ends the case that it runs, and all that would follow."""
+    """The state of a process of the pool. An interrupt ends the running case and all following ones."""
 
     running = stopped = False
 
     @classmethod
     def begin(cls) -> None:
-        """Be ready for an interrupt, in a process that begins."""
+        """Install the signal handlers in a new process."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, cls.stop)
 
     @classmethod
     def stop(cls, *_: object) -> None:
-        """Take an interrupt. The process that waits for this one tells of it."""
+        """Handle an interrupt. The parent process reports it."""
         cls.stopped = True
         if cls.running:
             raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""The reasons for which a pass refuses, read from its source, and which of them no case shows."""
+"""The reasons for which a pass refuses, read from its source, and those that no case covers."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ if TYPE_CHECKING:
 
 
 Reason = re.Pattern[str]
-"""A reason to refuse; where its text has a hole, anything may stand."""
+"""A reason for a refusal; placeholders in its text match anything."""
 
 _PARTS_OF_AN_ERROR = re.compile(r"[:;] ")
-"""What is between the place of an error, what is wrong and what to do."""
+"""The separators between the place of an error, the problem and the remedy."""
 
 
 def reason_texts(declared: Pass) -> list[str]:
-    """List the reasons for which a pass refuses, in the order of its source; a hole in one is shown as "…"."""
+    """List the reasons for which a pass refuses, in source order; a placeholder is shown as "…"."""
     return list(dict.fromkeys(_text(reason) for reason, _ in _reasons(declared)))
 
 
 def reasons_in(passes: Iterable[Pass]) -> dict[str, set[Reason]]:
-    """List, by pass, the reasons that it can refuse with, as patterns (an f-string has holes)."""
+    """Return the possible reasons of each pass as patterns (an f-string has placeholders)."""
     return {declared.name: {reason for reason, _ in _reasons(declared)} for declared in passes}
 
 
 def without_firing(cases: Iterable[Case], passes: Iterable[Pass]) -> list[str]:
-    """List the names of the passes that fire in no case."""
+    """List the names of passes that fire in no case."""
     fires = {case.pass_name for case in cases if case.fires}
     return [declared.name for declared in passes if declared.name not in fires]
 
 
 def unshown(cases: Iterable[Case], passes: Collection[Pass]) -> list[tuple[str, str]]:
-    """List the reasons to refuse that no case shows, each after its pass.
+    """List the reasons for refusals that no case covers, each after its pass.
 
-    A reason is shown by a case of any pass of its module; one that is in a helper, by any pass of that folder.
-    Where a pass makes an error of a refusal, as it does for an edit that was asked for, the error tells the reason.
+    A reason is covered by a case of any pass in its module; a reason in a helper, by any pass in that folder. If a pass
+    turns a refusal into an error, as for a requested edit, the error contains the reason.
     """
     modules = {declared.name: declared.module for declared in passes}
     shown: dict[str, list[str]] = defaultdict(list)
@@ -70,7 +70,7 @@ def _text(reason: Reason) -> str:
 
 
 def _reasons(declared: Pass) -> Iterator[tuple[Reason, str]]:
-    """Yield the reasons in the module of a pass, and in what it uses of the modules next to it, each with its home."""
+    """Yield the reasons in the module of a pass and in the helpers that it uses, each with its module or folder."""
     module = sys.modules[declared.module]
     yield from ((reason, module.__name__) for reason in _reasons_in(inspect.getsource(module)))
     for helper in _helpers(module):
@@ -78,7 +78,7 @@ def _reasons(declared: Pass) -> Iterator[tuple[Reason, str]]:
 
 
 def _helpers(module: ModuleType) -> list[FunctionType | type]:
-    """List the functions and classes of the modules next to one that it uses, and what they use in turn."""
+    """List the functions and classes of sibling helper modules that a module uses, directly or indirectly."""
     package = _folder(module.__name__)
     found: dict[FunctionType | type, None] = {}
     pending: list[Any] = [*vars(module).values()]
@@ -93,7 +93,7 @@ def _helpers(module: ModuleType) -> list[FunctionType | type]:
 
 
 def _used(item: FunctionType | type) -> Iterator[Any]:
-    """Yield what a function, or the methods of a class, refer to by names of their module."""
+    """Yield the objects that a function or the methods of a class refer to by global names."""
     functions = [item] if isinstance(item, FunctionType) else [f for f in map(_plain, vars(item).values()) if f]
     for function in functions:
         names = list(_names(function.__code__))
@@ -104,7 +104,7 @@ def _used(item: FunctionType | type) -> Iterator[Any]:
 
 
 def _is_helper(module: ModuleType) -> bool:
-    """Return whether a module is next to passes, and is none."""
+    """Return whether a module is a helper next to passes."""
     return module.__name__.rpartition(".")[2].startswith("_")
 
 
