@@ -11,7 +11,7 @@ _COMMON = ("help", "version", "format", "verbose")
 
 
 def page(parser: argparse.ArgumentParser) -> str:
-    """Write the page of all commands."""
+    """Return the page of all commands."""
     found = dict(commands_of(parser))
     lines = [GENERATED, "# Commands", "", f"{parser.description}", "", "| Command | Description |", "|---|---|"]
     for name, command in found.items():
@@ -58,7 +58,7 @@ def _common(command: argparse.ArgumentParser) -> list[argparse.Action]:
 
 
 def value_of(action: argparse.Action) -> str:
-    """Write the value of an argument or an option, as often as it may be given."""
+    """Return the value of an argument or an option, with the usual notation for repetition."""
     name = _metavar(action)
     shapes = {"?": f"[{name}]", "*": f"[{name} ...]", "+": f"{name} [{name} ...]"}
     return shapes.get(str(action.nargs), name)
@@ -81,7 +81,7 @@ def _table(actions: list[argparse.Action]) -> Iterator[str]:
 
 
 def usage_of(action: argparse.Action, name: str) -> str:
-    """Write an option as it is given: with its value, unless it takes none."""
+    """Return an option with its value, if it takes one."""
     return name if action.nargs == 0 else f"{name} {value_of(action)}"
 
 

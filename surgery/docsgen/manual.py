@@ -18,7 +18,7 @@ _EXIT_STATUS = (
 
 
 def pages(parser: argparse.ArgumentParser) -> dict[str, str]:
-    """Write a page for surgery and one for each command, by file name."""
+    """Return a page for surgery and one for each command, by file name."""
     found = dict(commands_of(parser))
     names = [f"surgery-{name.removeprefix('surgery ').replace(' ', '-')}" for name in found]
     written = {"surgery.1": _overview(parser, dict(zip(names, found.values())))}
@@ -70,7 +70,7 @@ def _first(command: argparse.ArgumentParser) -> str:
 
 
 def _description(command: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield the paragraphs; indented lines stay as they are."""
+    """Yield the paragraphs; indented lines are examples."""
     is_example = False
     for line in (command.description or "").strip().splitlines():
         if line.startswith("    ") != is_example:
@@ -88,6 +88,6 @@ def _entries(actions: list[argparse.Action]) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """Write text as roff has it; a line that begins like a request is no request."""
+    """Return text escaped for roff, including a line that begins like a request."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-").replace("~", "\\(ti").replace("^", "\\(ha")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped

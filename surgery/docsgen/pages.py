@@ -8,5 +8,5 @@ from surgery.registry.catalog import catalog
 
 
 def generate() -> dict[str, str]:
-    """Write the pages with all known passes, by their paths in the folder of the documentation."""
+    """Return the pages with all known passes, by path relative to the documentation folder."""
     return {**reference.pages(catalog.passes().values()), "reference/commands.md": commands.page(cli.parser())}
