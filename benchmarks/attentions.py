@@ -1,10 +1,10 @@
-"""List the attentions of models: which pass fuses them, and why the others stay written out.
+"""List the attentions of models: the operators they are fused into, and why the others stay unfused.
 
     python benchmarks/attentions.py MODEL... [--recipe ort] [--format json]
 
-The steps of the recipe before `fuse-attention` are run, without verifying, and the passes that fuse attentions are
-asked about each one that is still there (`surgery why`). An attention is a softmax between two products, or an operator
-that is one.
+The steps of the recipe before `fuse-attention` are run without verification; then each pass that fuses attentions is
+asked about the attentions that remain (`surgery why`). An attention is a softmax between two matrix products, or an
+attention operator.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from surgery.targets import shipped as targets
 from surgery.why.explain import Why, explain
 
 PASSES = ("fuse-group-query-attention", "fuse-multi-head-attention", "fuse-attention")
-"""The passes that read an attention that is written out, in the order of the recipes; the last is run up to."""
+"""The passes that match an unfused attention, in recipe order; the recipe is run up to the last one it contains."""
 
 
 @dataclass(frozen=True)
 class Unfused:
-    """Attentions of a model that stay, all for the same reasons: by the pass, what it says; nothing where it is silent.
+    """Attentions of a model that stay unfused, all for the same reasons.
 
-    `nodes` are the names of their softmaxes.
+    `nodes` are the names of their softmaxes; `reasons` has the reason of each pass, empty if it gives none.
     """
 
     nodes: tuple[str, ...]
@@ -51,7 +51,7 @@ class Unfused:
 
 @dataclass(frozen=True)
 class Attentions:
-    """What became of the attentions of one model; `found` counts them in the file, `fused` by operator."""
+    """The attentions of one model: `found` counts those in the file, `fused` the fused ones by operator."""
 
     model: str
     found: int
@@ -60,7 +60,7 @@ class Attentions:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Return the argument parser."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="model files")
     p.add_argument("--recipe", default="ort", metavar="RECIPE", help="whose steps are run (default: ort)")
@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Print the attentions of each model; 1 where a pass leaves one without a reason, or a model fails."""
+    """Print the attentions of each model; return 1 if a pass leaves one without a reason, or a model fails."""
     arguments = parser().parse_args()
     recipe, rows, failed = recipes.load(arguments.recipe), list[Attentions](), False
     for path in arguments.models:
@@ -89,7 +89,7 @@ def main() -> int:
 
 
 def attentions(path: Path, recipe: Recipe) -> Attentions:
-    """Run the recipe up to the last of `PASSES` and ask what it and the others leave."""
+    """Run the recipe up to its last pass of `PASSES`, then ask each of them why the remaining attentions stay."""
     stored = storage.load(path)
     found = cores.written_out(stored.proto) + cores.fused(stored.proto).total()
     last = [name for name in PASSES if name in {step.name for step in pass_steps(recipe.steps)}][-1]
@@ -115,12 +115,12 @@ def _label(node: onnx.NodeProto) -> str:
 
 
 def _reason(why: Why, name: str) -> str:
-    """Return why a pass leaves a node; nothing where it gives no reason."""
+    """Return why a pass does not fuse a node; empty if it gives no reason."""
     return next((one.reason for one in why.refusals if any(place.anchor == name for place in one.places)), "")
 
 
 def lines(row: Attentions) -> list[str]:
-    """Write the attentions of a model as text."""
+    """Format the attentions of a model as text."""
     fused = ", ".join(f"{count} {op}" for op, count in sorted(row.fused.items())) or "none"
     left = sum(len(one.nodes) for one in row.unfused)
     written = [f"{row.model}: {row.found} attentions; fused: {fused}; unfused: {left}"]

@@ -1,12 +1,12 @@
-"""Batches that are disturbed: killed at random moments and resumed, on a cluster that loses workers; and how fast.
+"""Test disturbed batches: killed at random and resumed, or on a cluster that loses workers; and measure the speed.
 
     python benchmarks/batches.py corpus FOLDER            write the models of the onnx package into a folder
     python benchmarks/batches.py kills FOLDER --kills 20  kill -9 the command at random moments, and run it again
     python benchmarks/batches.py dask FOLDER --every 30   kill -9 a worker of a LocalCluster of two every 30 seconds
     python benchmarks/batches.py speed FOLDER --sample 60 against a loop of `surgery apply`, interleaved
 
-`kills` and `dask` first run undisturbed, and compare the ledgers (but for seconds and attempts) and all files byte for
-byte. A model may be started twice only if it was running when something was killed. Exit code 1 when anything differs.
+`kills` and `dask` run an undisturbed batch first, then compare the ledgers (except seconds and attempts) and all files
+byte for byte. A model may be started twice only if it was running at a kill. Exit code 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def corpus(arguments: argparse.Namespace) -> int:
 
 
 def sources(arguments: argparse.Namespace, folder: Path) -> str:
-    """Return what to run: the folder of models, or a manifest of a sample."""
+    """Return the source of the batch: the folder of models, or a manifest of a sample."""
     if arguments.sample is None:
         return str(arguments.models)
     paths = sorted(arguments.models.absolute().rglob("*.onnx"))
@@ -80,7 +80,7 @@ def command(arguments: argparse.Namespace, source: str, out: Path, *more: str) -
 
 
 def rows(out: Path) -> dict[str, dict[str, object]]:
-    """Return the rows of a ledger by name."""
+    """Return the rows of a ledger by model name."""
     base = sqlite3.connect(f"file:{out / 'ledger.sqlite'}?mode=ro", uri=True, timeout=30)
     try:
         base.row_factory = sqlite3.Row
@@ -90,7 +90,7 @@ def rows(out: Path) -> dict[str, dict[str, object]]:
 
 
 def digests(out: Path) -> dict[str, str]:
-    """Return the digest of each file of an output folder but the ledger."""
+    """Return the digest of each file of an output folder except the ledger."""
     return {
         str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(out.rglob("*"))
@@ -99,7 +99,7 @@ def digests(out: Path) -> dict[str, str]:
 
 
 def undisturbed(arguments: argparse.Namespace, source: str, work: Path) -> Path:
-    """Return the output folder of a run that nothing disturbs."""
+    """Run a batch undisturbed; return its output folder."""
     out: Path = arguments.reference or work / "reference"
     started = time.monotonic()
     subprocess.run(command(arguments, source, out, "--jobs", str(arguments.jobs)), check=False)
@@ -108,7 +108,7 @@ def undisturbed(arguments: argparse.Namespace, source: str, work: Path) -> Path:
 
 
 def compared(reference: Path, out: Path, in_flight: Counter[str]) -> int:
-    """Compare two output folders; `in_flight` counts how often each model was running when something was killed."""
+    """Compare two output folders; return 1 if they differ. `in_flight` counts the kills while a model was running."""
     first, second = rows(reference), rows(out)
     problems = [f"{name} is in one ledger only" for name in sorted(first.keys() ^ second.keys())]
     for name in sorted(first.keys() & second.keys()):
@@ -130,14 +130,14 @@ def compared(reference: Path, out: Path, in_flight: Counter[str]) -> int:
 
 
 def kills(arguments: argparse.Namespace) -> int:
-    """Kill the command at random moments, and run it again until it ends by itself."""
+    """Kill the command at random moments and run it again each time, then let it finish and compare."""
     chance = random.Random(arguments.seed)
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         source = sources(arguments, work)
         reference = undisturbed(arguments, source, work)
         out, in_flight = work / "killed", Counter[str]()
-        # Moments by how many models have ended: by the clock, most would fall into the few models that take longest.
+        # Moments are numbers of finished models: most random times would fall into the few slowest models.
         moments = sorted(chance.uniform(0, len(rows(reference))) for _ in range(arguments.kills))
         for number, moment in enumerate(moments):
             run = subprocess.Popen(command(arguments, source, out, "--jobs", str(arguments.jobs)))
@@ -154,7 +154,7 @@ def kills(arguments: argparse.Namespace) -> int:
 
 
 def _begun(run: subprocess.Popen[bytes], out: Path, ended: float) -> None:
-    """Wait until a model runs and so many have ended, or the command itself has."""
+    """Wait until a model is running and at least `ended` models have finished, or until the command exits."""
     while run.poll() is None:
         try:
             states = Counter(row["state"] for row in rows(out).values())
@@ -166,7 +166,7 @@ def _begun(run: subprocess.Popen[bytes], out: Path, ended: float) -> None:
 
 
 def dask(arguments: argparse.Namespace) -> int:
-    """Run on a cluster of two workers, one of which is killed now and then; dask starts another."""
+    """Run on a cluster of two workers and kill one of them periodically; dask starts another."""
     from distributed import LocalCluster
 
     with tempfile.TemporaryDirectory() as folder:
@@ -184,7 +184,8 @@ def dask(arguments: argparse.Namespace) -> int:
                     pids = [nanny.pid for nanny in cluster.workers.values() if nanny.pid is not None]
                     if not pids:
                         continue
-                    # What the ledger has as running is queued at a worker, runs, or has ended and is on its way here.
+                    # A model marked running is queued at a worker, running, or finished with its result still in
+                    # transit.
                     in_flight.update(name for name, row in rows(out).items() if row["state"] == "running")
                     os.kill(chance.choice(pids), signal.SIGKILL)
                     count += 1
@@ -200,7 +201,7 @@ def dask(arguments: argparse.Namespace) -> int:
 
 
 def speed(arguments: argparse.Namespace) -> int:
-    """Compare a batch with a loop of single commands: the sample in ten parts, in turns."""
+    """Compare a batch with a loop of single commands, alternately on three parts of the sample."""
     arguments.sample = arguments.sample or 60
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)

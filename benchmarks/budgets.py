@@ -1,12 +1,12 @@
-"""Does a budget of accuracy hold on inputs that nothing was measured on?
+"""Check that accuracy budgets hold on held-out inputs.
 
-For each model and budget the sites of a lossy pass are chosen as `surgery apply` chooses them, and the result is run in
-plain ONNX Runtime, with all of its optimizations, on held-out inputs: other seeds, and other sizes of the dims. The
-table shows the worst signal-to-noise ratio there, and the share of the multiply-accumulates that is converted.
+For each model and budget, the sites of a lossy pass are chosen as in `surgery apply`, and the result is run in plain
+ONNX Runtime, with all its optimizations, on held-out inputs: other seeds and other dim sizes. The table shows the worst
+signal-to-noise ratio on these inputs, and the share of the multiply-accumulates that is converted.
 
     python benchmarks/budgets.py bert.onnx:quantize-dynamic resnet.onnx:quantize-static --budgets 20 30 40 50
 
-The models are optimized before, by `surgery apply default`. Exit code 1: a budget does not hold.
+Optimize the models with `surgery apply default` first. Exit code 1 if a budget does not hold.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.inputs.spec import AccuracySpec, Limit, VerifySpec
 
 HELD_OUT = 30_000
-"""The first seed of held-out inputs, far from those of calibration and of evaluation."""
+"""The first seed of the held-out inputs, far from the seeds of calibration and evaluation."""
 
 
 def main() -> int:
@@ -104,7 +104,7 @@ def _row(
 
 
 def _held_out(reference: ReferenceRun, sets: int) -> list[dict[str, Any]]:
-    """Draw inputs of other seeds, half of them at other sizes."""
+    """Draw inputs with other seeds, half of them with other dim sizes."""
     base = reference.runs[0].binding
     larger = {name: 24 if extent > 1 else 2 for name, extent in base.dims.items()}
     found = []
@@ -116,7 +116,7 @@ def _held_out(reference: ReferenceRun, sets: int) -> list[dict[str, Any]]:
 
 
 def _snr(stored: storage.StoredModel, candidate: Candidate, feeds: list[dict[str, Any]]) -> float:
-    """Return the worst signal-to-noise ratio of an output on a set of inputs, in dB, in plain ONNX Runtime."""
+    """Return the worst signal-to-noise ratio over all outputs and input sets, in dB, in plain ONNX Runtime."""
     worst = math.inf
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / name for name in ("before.onnx", "after.onnx")]

@@ -1,10 +1,10 @@
-"""Does the cost grow with the nodes and no faster? Run a recipe over ever longer chains of residual blocks.
+"""Check that run time grows linearly with the number of nodes, on chains of residual blocks of increasing length.
 
     python benchmarks/chain.py [--nodes 5000 20000 100000] [--recipe NAME] [--tools NAME...]
 
-Prints the seconds of the whole command, per node, and how those grow from the first length to each other; and what is
-left, against what has to stay. Exit code 1 when surgery grows by more than 1.3, needs more than 20 s for 20,000 nodes,
-or leaves a node that can go.
+Prints the seconds of the whole command, the time per node, its growth from the first length to each other one, and the
+remaining nodes compared with those that must stay. Exit code 1 if surgery's time per node grows by more than a factor
+of 1.3, if it needs more than 20 s for 20,000 nodes, or if it leaves a removable node.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_SECONDS = {20_000: 20.0}
 
 @dataclass
 class Length:
-    """One tool on one chain."""
+    """The result of one tool on one chain."""
 
     tool: str
     nodes: int
@@ -44,7 +44,7 @@ class Length:
 
     @property
     def faults(self) -> list[str]:
-        """What is not as it should be."""
+        """The problems found."""
         found = [self.failure] if self.failure else []
         if self.growth > _MOST_GROWTH:
             found.append(f"seconds per node grow by {self.growth:.2f}")
@@ -56,7 +56,7 @@ class Length:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Return the argument parser."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--nodes", nargs="+", type=int, default=[5_000, 20_000, 100_000])
     p.add_argument("--recipe", default="default", help="a recipe of surgery; NAME:end verifies once at the end")
@@ -68,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def measure(tool: Tool, nodes: int, timeout: float, first: float | None) -> Length:
-    """Build a chain, run the tool, count; `first` is what the tool needs for a node of the shortest chain."""
+    """Build a chain, run the tool and count; `first` is the tool's seconds per node on the shortest chain."""
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "chain.onnx"), Path(folder, "out.onnx")
         blocks = chain.build(nodes, source)
@@ -77,7 +77,7 @@ def measure(tool: Tool, nodes: int, timeout: float, first: float | None) -> Leng
         left = Counter(operators(target)) if not failure else Counter[str]()
     stay = Counter({name: count * blocks for name, count in chain.LEFT.items()})
     growth = ran.seconds / nodes / first if first else 1.0
-    # A MatMul and its Add may be a Gemm, with a Reshape at either end of the chain.
+    # A MatMul and its Add may become a Gemm, with a Reshape at either end of the chain.
     fused = Counter({"Gemm": stay["MatMul"], "Reshape": 2, "Shape": 1})
     over = {name: count for name, count in (left - stay - fused).items() if name != "Constant"}
     return Length(tool.name, nodes, ran.seconds, ran.cpu, ran.private, growth, dict(left), over, failure)
@@ -110,7 +110,7 @@ def main() -> int:
 
 
 def show(lengths: list[Length]) -> None:
-    """Print for people."""
+    """Print a table."""
     titles = ("tool", "nodes", "seconds", "cpu", "us/node", "growth", "MiB", "left", "faults")
     table = Table(*titles, box=box.SIMPLE, padding=(0, 1, 0, 0))
     for length in lengths:

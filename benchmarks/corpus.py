@@ -1,11 +1,11 @@
-"""What a change does to models: nodes, bytes and verdicts for each model and recipe, of two commits side by side.
+"""Compare two commits: nodes, bytes and verdicts for each model and recipe.
 
     python benchmarks/corpus.py main HEAD
     python benchmarks/corpus.py main . --models models/bert-tiny.onnx ~/exports --recipes default modern
 
-`.` is the working tree as it is, without a commit. Both run with the packages that are installed here. What both write
-byte for byte, with the same verdicts, is listed with `--all` only. The time of the second commit is shown as a share of
-the first one's: of one run each, so that a single share says little. Exit code 1 when anything differs.
+`.` is the working tree with its uncommitted changes. Both run with the packages that are installed here. Results with
+the same bytes and the same verdicts are listed only with `--all`. The time of the second commit is shown as a fraction
+of the first one's; each is a single run, so a single fraction means little. Exit code 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PARTS = ("surgery", "passes", "recipes")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one commit made of a model: what it wrote, and the verdict on each step that it tried."""
+    """The result of one commit on a model: the files written, and the verdicts on all steps except unchanged ones."""
 
     nodes: int
     bytes: int
@@ -44,7 +44,7 @@ class Outcome:
 
 
 def unpacked(commit: str, folder: Path) -> Path:
-    """Put the sources of a commit into a folder, as Python imports them."""
+    """Write the sources of a commit to a folder, laid out for import; return the folder."""
     if commit == ".":
         for part in PARTS:
             shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
@@ -60,7 +60,7 @@ def unpacked(commit: str, folder: Path) -> Path:
 
 
 def outcome(tree: Path, recipe: str, model: Path, output: Path) -> Outcome | str:
-    """Apply a recipe with the sources of a tree; the last line that was said where it could not."""
+    """Apply a recipe with the sources of a tree; return the outcome, or the last line of the error output."""
     command = [sys.executable, "-m", "surgery", "apply", recipe, str(model), "--output", str(output)]
     started = time.perf_counter()
     run = subprocess.run(
@@ -93,7 +93,7 @@ def _share(first: Outcome | str, second: Outcome | str) -> str:
 
 
 def models_in(places: Sequence[Path]) -> Iterator[Path]:
-    """Yield model files, and those in folders."""
+    """Yield the given model files, and those in the given folders."""
     for place in places:
         yield from sorted(place.rglob("*.onnx")) if place.is_dir() else [place.absolute()]
 

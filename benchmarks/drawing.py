@@ -1,15 +1,15 @@
-"""How long does the drawing of a graph take, where does the time go, and how good is it next to a plain one?
+"""Measure the drawing of graphs: total time, time by phase, and quality compared with a plain drawing.
 
     python benchmarks/drawing.py [--nodes 1000 10000 50000 100000] [--shapes NAME...] [--format json]
 
-The plain drawing is that of networkx: `topological_generations` as rows, `multipartite_layout` for the places in them.
-Both are judged by the lines between the centres of boxes: `crossings` among drawn pairs of edges, and `length` of the
-edges in rows and in px across, as shares of what the plain drawing has. `growth` is the time per node against that of
-the fewest nodes; `plain` is how often the time of networkx is that of `layered`. `blocks` is the time to group the
-graph by structure, as a share of the time to draw all of it, and `room` the most boxes that a group then holds.
+The plain drawing is made with networkx: `topological_generations` gives the rows, `multipartite_layout` the positions
+within them. Both are judged by the lines between box centres, relative to the plain drawing: `crossings` among sampled
+pairs of edges, and the mean edge length `across` in px and `down` in rows. `growth` is the time per node relative to
+that of the smallest graph; `plain` is the time of networkx divided by that of `layered`. `blocks` is the time to group
+the graph by structure, divided by the time to draw all of it, and `room` is the largest number of boxes in a group.
 
-Exit code 1 when the time per node grows by more than 3, a drawing of a model's shape has more crossings than the plain
-one, or a room holds more than 60 boxes.
+Exit code 1 if the time per node grows by more than a factor of 3, a drawing of a model-like shape has more crossings
+than the plain one, or a group holds more than 60 boxes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _PHASES = {
 
 @dataclass
 class Drawn:
-    """One graph."""
+    """The figures of one graph."""
 
     shape: str
     nodes: int
@@ -68,7 +68,7 @@ class Drawn:
 
     @property
     def faults(self) -> list[str]:
-        """What is not as it should be."""
+        """The problems found."""
         found = []
         if self.growth > _MOST_GROWTH:
             found.append(f"time per node grows by {self.growth:.1f}")
@@ -80,7 +80,7 @@ class Drawn:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Return the argument parser."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--nodes", type=int, nargs="+", default=[1_000, 10_000, 50_000, 100_000])
     p.add_argument("--shapes", nargs="+", choices=list(SHAPES), default=list(SHAPES))
@@ -91,7 +91,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Draw each shape at each size."""
     options = parser().parse_args()
-    steps.layered([60], [24], [])  # what is imported at the first call
+    steps.layered([60], [24], [])  # imports happen at the first call
     found = []
     for shape in options.shapes:
         sizes = [draw(shape, nodes) for nodes in sorted(options.nodes)]
@@ -109,7 +109,7 @@ def main() -> int:
 
 
 def draw(shape: str, nodes: int) -> Drawn:
-    """Draw one graph in both ways, and group it."""
+    """Draw one graph in both ways and group it; return the figures."""
     graph = SHAPES[shape](nodes)
     count, pairs = len(graph.kinds), graph.pairs
     widths = np.full(count, 60)
@@ -144,7 +144,7 @@ def draw(shape: str, nodes: int) -> Drawn:
 
 
 def with_phases(phases: dict[str, float], run: Callable[[], object]) -> None:
-    """Measure the steps of the layout while it runs."""
+    """Run a layout and store the seconds of each of its steps in `phases`."""
     originals = {name: getattr(steps, name) for name in _PHASES}
 
     def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -167,7 +167,7 @@ def with_phases(phases: dict[str, float], run: Callable[[], object]) -> None:
 
 
 def plain(count: int, pairs: Ints) -> tuple[Ints, Ints]:
-    """Draw with networkx: the row of each node, and its x in px."""
+    """Draw with networkx; return the row of each node, and its x in px."""
     graph = nx.DiGraph()
     graph.add_nodes_from(range(count))
     graph.add_edges_from(pairs.tolist())
@@ -177,13 +177,13 @@ def plain(count: int, pairs: Ints) -> tuple[Ints, Ints]:
     nx.set_node_attributes(graph, dict(enumerate(row.tolist())), "row")
     places = nx.multipartite_layout(graph, subset_key="row", align="horizontal")
     x = np.array([places[node][0] for node in range(count)])
-    # Its places are scaled to -1 to 1; the widest row has boxes of 60 px with gaps of 16.
+    # networkx scales positions to -1 to 1; the widest row has boxes of 60 px with gaps of 16.
     widest = int(np.bincount(row).max())
     return row, np.round((x - x.min()) / max(float(np.ptp(x)), 1e-9) * (widest - 1) * 76).astype(np.int64)
 
 
 def crossing(row: Ints, x: Ints, pairs: Ints) -> int:
-    """Count crossings among drawn pairs of edges, half of them between edges that begin in rows next to each other."""
+    """Count crossings among sampled pairs of edges; in half of the pairs, both edges begin in nearby rows."""
     rng = np.random.default_rng(0)
     begins = row[pairs[:, 0]]
     order = np.argsort(begins, kind="stable")
@@ -206,7 +206,7 @@ def _sides(row: Ints, x: Ints, line: Ints, other: Ints) -> Any:
 
 
 def largest(graph: Graph, grouped: Blocks) -> int:
-    """Return the most boxes of a room, alike blocks that follow each other counted once."""
+    """Return the largest number of boxes in a group, with consecutive repeats of a block counted once."""
     found = repeats(graph.kinds, graph.edges, grouped.group, grouped.parent)
     hidden = {int(one) for repeat in found for one in repeat.roots[1:].ravel()}
     parents = (parent for one, parent in enumerate(grouped.parent.tolist()) if one not in hidden)
@@ -214,7 +214,7 @@ def largest(graph: Graph, grouped: Blocks) -> int:
 
 
 def table(found: list[Drawn]) -> Table:
-    """Lay out the figures, all of them ratios."""
+    """Build the table of figures; all times and qualities are ratios."""
     names = list(_PHASES.values())
     made = Table(box=box.SIMPLE)
     headings = (

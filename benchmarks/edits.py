@@ -1,10 +1,10 @@
-"""Does an edit stay small on a big model? Run each one over a model above 2 GB, in a separate process.
+"""Check that edits need little memory on a large model: run each on a model above 2 GB, in a separate process.
 
     python benchmarks/edits.py [--passes NAME...] [--folder FOLDER]
 
-Prints what verification says, the seconds, and the peak of the memory that no file backs, of all processes together.
-None of these edits computes new weights, so none has a reason to load them. Exit code 1 when an edit fails, needs more
-than 400 MiB, or has no line here.
+Prints the verdict, the seconds, and the peak memory that is not backed by files, over all processes. None of these
+edits computes new weights, so none needs to load them. Exit code 1 if an edit fails, needs more than 400 MiB, or is
+missing here.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ EDITS: dict[str, dict[str, Any]] = {
     "downgrade-opset": {"to": 17},
     "upgrade-opset": {"to": 21},
 }
-"""Each edit with options for the model of `suite.big`."""
+"""The options of each edit for the model of `suite.big`."""
 
 
 @dataclass
 class Edit:
-    """One edit on the model."""
+    """The result of one edit on the model."""
 
     name: str
     verdict: str
@@ -76,7 +76,7 @@ class Edit:
 
     @property
     def faults(self) -> list[str]:
-        """What is not as it should be."""
+        """The problems found."""
         found = [self.failure] if self.failure else []
         if self.private > _MOST_MEMORY:
             found.append(f"over {_MOST_MEMORY >> 20} MiB")
@@ -84,7 +84,7 @@ class Edit:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Return the argument parser."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--passes", nargs="+", choices=list(EDITS), default=list(EDITS), metavar="NAME")
     p.add_argument("--folder", type=Path, default=Path.home() / ".cache" / "surgery" / "edits")
@@ -94,7 +94,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def measure(name: str, model: Path, timeout: float) -> Edit:
-    """Run one edit, without writing its result."""
+    """Run one edit without writing its result; return the figures."""
     settings = [f"{option}={_spelt(value, model.parent)}" for option, value in EDITS[name].items()]
     flags = [part for setting in settings for part in ("--set", setting)]
     source = model.with_name("training.onnx") if name == "remove-training-mode" else model
@@ -108,7 +108,7 @@ def measure(name: str, model: Path, timeout: float) -> Edit:
 
 
 def _spelt(value: Any, folder: Path) -> str:
-    """Write an option for the command line; the name of a file is one in the folder of the model."""
+    """Format an option for the command line; the name of a file in the model's folder becomes its path."""
     beside = isinstance(value, str) and (folder / value).is_file()
     return str(folder / value) if beside else json.dumps(value)
 
@@ -118,7 +118,7 @@ def _idle(verdict: str) -> str:
 
 
 def forgotten() -> list[str]:
-    """List the edits that have no line here."""
+    """Return the edits that are missing in `EDITS`."""
     return [name for name, found in catalog.passes().items() if found.theme in ("edit", "opset") and name not in EDITS]
 
 
@@ -138,7 +138,7 @@ def main() -> int:
 
 
 def show(edits: list[Edit]) -> None:
-    """Print for people."""
+    """Print a table."""
     table = Table("pass", "verdict", "seconds", "private MiB", "faults", box=box.SIMPLE, padding=(0, 1, 0, 0))
     for edit in edits:
         table.add_row(edit.name, edit.verdict, f"{edit.seconds:.1f}", str(edit.private >> 20), "; ".join(edit.faults))

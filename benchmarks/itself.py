@@ -1,9 +1,9 @@
-"""Does `surgery bench` find what is there, and nothing else? `python benchmarks/itself.py [MODEL] [--runs N]`
+"""Check that `surgery bench` finds real differences and no others: `python benchmarks/itself.py [MODEL] [--runs N]`
 
-Measures a model against itself again and again, and prints how many of the intervals contain 1: with intervals of 95 %
-at least 95 of 100. Then measures it against a copy in which one Conv is executed twice, and prints how often that is
-found to be slower. Exit code 1 when an interval of the first kind is missed too often, or the slower model is not found
-in most of the runs.
+Measures a model against itself repeatedly and prints how many of the 95 % intervals contain 1, which should be at least
+95 of 100. Then measures it against a copy that executes one Conv twice, and prints how often the copy is found to be
+slower. Exit code 1 if fewer than 95 % of the intervals contain 1, or the copy is found slower in fewer than half of the
+runs.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ DIMS = {"batch": (1,), "height": (64,), "width": (64,)}
 
 
 def doubled(model: onnx.ModelProto, feed: Mapping[str, Any]) -> tuple[onnx.ModelProto, str]:
-    """Return a copy whose most expensive Conv is executed twice, with half the weights each, and the name of that Conv.
+    """Return a copy that executes its most expensive Conv twice, with half the weights each, and the name of that Conv.
 
-    The result is the sum of both, so that neither can be left out; the halves are not quite equal, so that they cannot
-    be taken for one.
+    The results of both are added, so neither can be eliminated; the halves differ slightly, so they cannot be merged as
+    duplicates.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -70,7 +70,7 @@ def doubled(model: onnx.ModelProto, feed: Mapping[str, Any]) -> tuple[onnx.Model
 
 
 def main() -> int:
-    """Run and print a line for each measurement that is not as it should be, and the counts."""
+    """Run all measurements; print a line for each self-comparison whose interval misses 1, and the counts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", type=Path, default=ROOT / "models" / "resnet-tiny.onnx")
     parser.add_argument("--runs", type=int, default=100, help="measurements against itself (default: 100)")

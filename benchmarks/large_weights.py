@@ -1,10 +1,10 @@
-"""What does it take to quantize the weights of a 10 GB model? Seconds, next to one copy of the file, and memory.
+"""Measure the time and memory to quantize the weights of a 10 GB model, relative to one copy of the file.
 
     python benchmarks/large_weights.py [--layers 40] [--method rtn hqq] [--form matmulnbits standard] [--folder FOLDER]
 
-The model adds up products with matrices [8192, 8192] in float32, 0.27 GB each, all elements drawn. It is deleted
-in the end, unless `--keep` says otherwise, and so is what comes out. Before each measurement the kernel is asked to
-forget the file. The copy is made slice by slice over the same target, so that the disk need not hold the file twice.
+The model adds up products with random float32 matrices [8192, 8192], 0.27 GB each. It is deleted at the end unless
+`--keep` is given; the results are always deleted. Before each measurement, the kernel is asked to drop the file from
+the page cache. The file is copied slice by slice to the same target, so the disk need not hold it twice.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ steps:
 
 @dataclass
 class Run:
-    """One run of the pass; `copies` is its time in copies of the file."""
+    """One run of the pass; `copies` is its time divided by the time to copy the file."""
 
     options: str
     verified: bool
@@ -53,7 +53,7 @@ class Run:
 
     @property
     def faults(self) -> list[str]:
-        """What is not as it should be."""
+        """The problems found."""
         found = [self.failure] if self.failure else []
         if self.private > _MOST_MEMORY:
             found.append(f"over {_MOST_MEMORY >> 20} MiB")
@@ -61,7 +61,7 @@ class Run:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Return the argument parser."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--layers", type=int, default=40)
     p.add_argument("--method", nargs="+", choices=["rtn", "hqq"], default=["rtn", "hqq"])
@@ -75,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def build(folder: Path, layers: int) -> Path:
-    """Write the model, unless it is there, with its weights in a file of their own."""
+    """Write the model, with its weights in an external file, unless it exists; return its path."""
     path, data = folder / f"large-{layers}.onnx", folder / f"large-{layers}.onnx.data"
     if path.is_file():
         return path
@@ -97,21 +97,21 @@ def build(folder: Path, layers: int) -> Path:
     rows = random.standard_normal((WIDTH, WIDTH), dtype=np.float32) * np.float32(np.sqrt(1 / WIDTH))
     with data.open("wb") as file:
         for number in range(layers):
-            # Other weights in each layer, without drawing all of them anew.
+            # Different weights in each layer, without drawing all of them anew.
             file.write(np.roll(rows, 997 * number).data)
     path.write_bytes(model.SerializeToString())
     return path
 
 
 def forget(path: Path) -> None:
-    """Ask the kernel to drop what it holds of a file."""
+    """Ask the kernel to drop a file from the page cache."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def copy(path: Path) -> float:
-    """Return the seconds that it takes to copy a file, written to the disk."""
+    """Return the seconds to copy a file, including the write to disk."""
     target = path.with_suffix(".copy")
     forget(path)
     begin = time.perf_counter()
@@ -129,7 +129,7 @@ def copy(path: Path) -> float:
 
 
 def measure(model: Path, options: dict[str, str], verified: bool, copied: float, timeout: float) -> Run:
-    """Quantize the model; the result is deleted."""
+    """Quantize the model and delete the result; return the figures."""
     data = model.with_name(model.name + ".data")
     forget(data)
     spelt = "{" + ", ".join(f"{name}: {value}" for name, value in options.items()) + "}"
@@ -175,7 +175,7 @@ def main() -> int:
 
 
 def show(runs: list[Run]) -> None:
-    """Print for people."""
+    """Print a table."""
     columns = ("options", "verified", "seconds", "cpu", "copies", "private MiB", "GB", "verdict", "faults")
     table = Table(*columns, box=box.SIMPLE, padding=(0, 1, 0, 0))
     for run in runs:

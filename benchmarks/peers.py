@@ -2,9 +2,10 @@
 
     python benchmarks/peers.py [--models NAME...] [--tools NAME...] [--recipes NAME...] [--no-latency]
 
-Every tool runs on every model in a separate process; what it leaves is counted, run in plain ONNX Runtime next to
-the original under two bindings of the dynamic dims, and timed. A tool that fails, hangs or is wrong is a row too.
-Results of the other tools are kept by version and model; surgery's are measured anew unless --reuse says otherwise.
+Every tool runs on every model in a separate process. The nodes of its result are counted, and the result is compared
+with the original in plain ONNX Runtime under two bindings of the dynamic dims, and timed. A tool that fails, hangs or
+is wrong gets a row too. Results of the other tools are cached by version and model; surgery's are measured anew unless
+--reuse is given.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _CACHE = Path.home() / ".cache" / "surgery" / "peers"
 
 
 def parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Return the argument parser."""
     peers = [tool.name for tool in tools.PEERS]
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--models", nargs="+", metavar="NAME", default=list(zoo.NAMES), help="names of the zoo, or files")
@@ -54,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def chosen(arguments: argparse.Namespace) -> tuple[list[Tool], list[str]]:
-    """Return the tools to run, surgery first, and the names of those that are not installed."""
+    """Return the tools to run, surgery first, and the names of the peers that are not installed."""
     known = {tool.name: tool for tool in tools.PEERS}
     unknown = [name for name in arguments.tools if name not in known]
     if unknown:
@@ -65,11 +66,11 @@ def chosen(arguments: argparse.Namespace) -> tuple[list[Tool], list[str]]:
 
 
 def measured(bench: Bench, tool: Tool, arguments: argparse.Namespace) -> Record:
-    """Return the row of a tool, from the cache where that is allowed and whole."""
+    """Return the row of a tool, from the cache if that is allowed and the cached row is complete."""
     allowed = arguments.reuse or (tool.is_peer and not arguments.again)
     kept = bench.kept.load(bench.model.name, tool.name, bench.key(tool)) if allowed else None
     if kept and kept.failure and not tool.is_peer:
-        kept = None  # surgery is edited more often than its version
+        kept = None  # surgery's code changes more often than its version
     wanted = not arguments.no_latency
     if kept and (not wanted or kept.latency or kept.failure or kept.wrong):
         return kept
@@ -87,7 +88,7 @@ def measured(bench: Bench, tool: Tool, arguments: argparse.Namespace) -> Record:
 
 
 def compare(arguments: argparse.Namespace, messages: Console) -> tuple[Comparison, list[str]]:
-    """Run everything, model by model, and say what is being done."""
+    """Run all tools model by model and print progress; return the rows, and the peers that are not installed."""
     chosen_tools, missing = chosen(arguments)
     kept, records = Folder(arguments.cache), []
     for name in arguments.models:
@@ -109,7 +110,7 @@ def compare(arguments: argparse.Namespace, messages: Console) -> tuple[Compariso
 
 
 def compile_modules() -> None:
-    """Compile surgery's modules, as an installer does with those of the other tools; a working tree may lack that."""
+    """Compile surgery's modules, as an installer does for the other tools; a working tree may lack the bytecode."""
     for package in ("surgery", "surgery.passes"):
         spec = importlib.util.find_spec(package)
         for folder in (spec and spec.submodule_search_locations) or []:
@@ -117,7 +118,7 @@ def compile_modules() -> None:
 
 
 def main() -> int:
-    """Compare and write the table; 1 when a goal is not met."""
+    """Compare and write the table; return 1 if a goal is not met."""
     arguments = parser().parse_args()
     compile_modules()
     comparison, missing = compare(arguments, Console(stderr=True))

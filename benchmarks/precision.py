@@ -1,13 +1,13 @@
-"""Measure what precision costs and gains: speed over the raw export and signal-to-noise ratio, next to ONNX Runtime's.
+"""Measure speed over the raw export and signal-to-noise ratio at reduced precision, compared with ONNX Runtime.
 
     python benchmarks/precision.py [--models NAME...] [--variants NAME...] [--threads 1] [--rounds 20]
 
-Each row is a model and a variant of it: a recipe or pass of surgery, or a quantizer of ONNX Runtime on the raw export
-or on what the recipe `default` makes of it. All variants of a model stand loaded in one process, with all optimizations
-of ONNX Runtime, and take turns on the same inputs; speed is the median of the ratios of the rounds. The ratio of
-signal to noise is that of the worst output against the float32 export, in dB, over several inputs.
+Each row is a model and a variant of it: a recipe or pass of surgery, or a quantizer of ONNX Runtime, applied to the raw
+export or to the result of the recipe `default`. All variants of a model are loaded in one process, with all
+optimizations of ONNX Runtime, and run alternately on the same inputs; speed is the median of the ratios per round. The
+signal-to-noise ratio is that of the worst output against the float32 export, in dB, over several inputs.
 
-A new variant is one entry of VARIANTS: a name, what it is made of, and a function that writes it.
+To add a variant, add an entry to VARIANTS: its name, its source, and a function that writes it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CALIBRATION_SEEDS = tuple(range(100, 108))
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to make a model faster: of the raw export ("raw") or of another variant."""
+    """A way to make a model faster; its source is the raw export ("raw") or another variant."""
 
     name: str
     source: str
@@ -48,7 +48,7 @@ class Variant:
 
 @dataclass
 class Row:
-    """What was measured of one variant of one model; `failure` says why there is nothing."""
+    """The measurements of one variant of one model; `failure` says why there are none."""
 
     model: str
     variant: str
@@ -61,7 +61,7 @@ class Row:
 
 
 def recipe(text: str) -> Callable[[Path, Path], None]:
-    """Return what applies a recipe of surgery: the name of a shipped one, or steps in YAML."""
+    """Return a function that applies a recipe of surgery, given as the name of a shipped one or as steps in YAML."""
 
     def make(source: Path, target: Path) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -78,7 +78,7 @@ def recipe(text: str) -> Callable[[Path, Path], None]:
 
 
 def ort_dynamic(**options: Any) -> Callable[[Path, Path], None]:
-    """Return what applies ONNX Runtime's `quantize_dynamic`, with its defaults where no option is given."""
+    """Return a function that applies ONNX Runtime's `quantize_dynamic`, with its defaults for options not given."""
 
     def make(source: Path, target: Path) -> None:
         import logging
@@ -93,7 +93,7 @@ def ort_dynamic(**options: Any) -> Callable[[Path, Path], None]:
 
 
 def calibrated(text: str) -> Callable[[Path, Path], None]:
-    """Return what applies steps of surgery that calibrate, on the same inputs as `ort_static`."""
+    """Return a function that applies steps of surgery that calibrate, on the same inputs as `ort_static`."""
 
     def make(source: Path, target: Path) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -105,7 +105,7 @@ def calibrated(text: str) -> Callable[[Path, Path], None]:
 
 
 def ort_weights(**options: Any) -> Callable[[Path, Path], None]:
-    """Return what applies ONNX Runtime's `MatMulNBitsQuantizer`, with its fastest kernels where no option is given."""
+    """Return a function that applies ONNX Runtime's `MatMulNBitsQuantizer`, by default for its fastest kernels."""
 
     def make(source: Path, target: Path) -> None:
         import logging
@@ -159,7 +159,7 @@ VARIANTS = (
 
 
 def parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Return the argument parser."""
     names = [variant.name for variant in VARIANTS]
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--models", nargs="+", metavar="NAME", default=list(zoo.NAMES), help="names of the zoo, or files")
@@ -176,7 +176,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def made(variant: Variant, raw: Path, arguments: argparse.Namespace) -> Path:
-    """Return the file of a variant, made unless the cache has one that is not older than what it is made of."""
+    """Return the file of a variant, created unless the cache has one that is not older than its source."""
     source = raw
     if variant.source != "raw":
         source = made(next(one for one in VARIANTS if one.name == variant.source), raw, arguments)
@@ -192,7 +192,7 @@ def made(variant: Variant, raw: Path, arguments: argparse.Namespace) -> Path:
 
 
 def rows_of(model: zoo.Model, arguments: argparse.Namespace) -> list[Row]:
-    """Make the variants of a model and measure them together, in a separate process."""
+    """Create the variants of a model and measure them together, in a separate process; return the rows."""
     rows, files = [], {"raw": model.path}
     for variant in VARIANTS:
         if variant.name not in arguments.variants:
@@ -220,7 +220,7 @@ def rows_of(model: zoo.Model, arguments: argparse.Namespace) -> list[Row]:
 
 
 def measure(files: dict[str, str], threads: int, rounds: int, clock: str = "wall") -> dict[str, dict[str, Any]]:
-    """Run all variants in turns; return by variant speed over the raw export, seconds, dB and size."""
+    """Run all variants alternately; return by variant the speed over the raw export, seconds, dB and size."""
     raw = Path(files["raw"])
     sessions: dict[str, Any] = {}
     results: dict[str, dict[str, Any]] = {}
@@ -259,7 +259,7 @@ def _drawn(path: Path, seed: int) -> feeds.Feed:
 
 
 def _snr(wanted: Iterable[Any], given: Iterable[Any]) -> float:
-    """Return the ratio of signal to noise in dB, over what one output held on all inputs."""
+    """Return the signal-to-noise ratio of one output over all inputs, in dB."""
     signal = noise = 0.0
     for want, got in zip(wanted, given):
         if np.shape(want) != np.shape(got):

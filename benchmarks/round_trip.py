@@ -1,12 +1,11 @@
-"""Apply ONNX Runtime's own operators, take them apart again, apply them once more, and compare all that with the model.
+"""Fuse to ONNX Runtime's own operators, decompose them, fuse again, and compare all results with the model.
 
     python benchmarks/round_trip.py MODEL... [--recipe ort]
 
-Each model goes through three runs of `surgery apply`, verified each: RECIPE; `decompose: {ops: ["com.microsoft::*"]}`
-with what cleans up after it; RECIPE again. The way back must leave no operator of com.microsoft, and the second
-time there must not be more nodes than the first. All three results are then run next to the raw model outside of
-surgery, on rows that are padded left and right, masked as a whole, and on caches that are empty and of odd length
-(`suite/padded.py`).
+Each model goes through three verified runs of `surgery apply`: RECIPE; `decompose: {ops: ["com.microsoft::*"]}` with
+its cleanup; RECIPE again. The run back must leave no operator of com.microsoft, and the third run must not leave more
+nodes than the first. All three results are then compared with the raw model outside of surgery, on rows that are padded
+left or right or fully masked, and with caches that are empty or of odd length (`suite/padded.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ expect: {signature: unchanged}
 
 @dataclass(frozen=True)
 class Stage:
-    """What one run left: all nodes, and those of com.microsoft; why there is no result, or what is wrong with it."""
+    """The result of one run: all nodes, those of com.microsoft, why there is no result, or what is wrong with it."""
 
     nodes: int = 0
     contrib: int = 0
@@ -46,7 +45,7 @@ class Stage:
     wrong: str = ""
 
     def __str__(self) -> str:
-        """Write it in a cell."""
+        """Format the stage for a table cell."""
         if self.failure:
             return self.failure[:60]
         return f"{self.nodes} ({self.contrib})" + (f", wrong: {self.wrong[:60]}" if self.wrong else "")
@@ -54,7 +53,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Trip:
-    """The nodes of a model, and its three stages."""
+    """The node count of a model, and its three stages."""
 
     model: str
     raw: int
@@ -64,7 +63,7 @@ class Trip:
 
     @property
     def problem(self) -> str:
-        """What does not hold; empty when all does."""
+        """The first problem found; empty if there is none."""
         stages = (self.there, self.back, self.again)
         found = next((stage.failure or stage.wrong for stage in stages if stage.failure or stage.wrong), "")
         if found:
@@ -77,7 +76,7 @@ class Trip:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Return the argument parser."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="model files")
     p.add_argument("--recipe", default="ort", help="the way there: a shipped recipe or a file (default: ort)")
@@ -87,7 +86,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run all models and print a table; 1 where something does not hold."""
+    """Run all models and print a table; return 1 if there is a problem."""
     arguments = parser().parse_args(argv)
     trips = []
     print("| model | raw | there | back | again | |\n|---|---|---|---|---|---|", flush=True)
@@ -103,12 +102,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def row(trip: Trip) -> str:
-    """Write a trip as a row of the table."""
+    """Format a trip as a row of the table."""
     return f"| {trip.model} | {trip.raw} | {trip.there} | {trip.back} | {trip.again} | {trip.problem or 'holds'} |"
 
 
 def travel(path: Path, folder: Path, arguments: argparse.Namespace) -> Trip:
-    """Take a model there, back, and there again; a stage without a result ends the trip."""
+    """Run the three stages on a model; a stage without a result ends the trip."""
     recipe = str(Path(arguments.recipe).resolve()) if Path(arguments.recipe).is_file() else arguments.recipe
     back = folder / "back.yaml"
     back.write_text(BACK)
@@ -139,7 +138,7 @@ _DONE = ("committed", "unchanged", "skipped")
 
 
 def _wrong(raw: Path, model: Path, folder: Path, timeout: float) -> str:
-    """Return the first difference from the raw model."""
+    """Return the first difference from the raw model; empty if there is none."""
     command = [sys.executable, "-m", "suite.padded", str(raw), str(model)]
     ran = process.run(command, timeout=timeout, folder=folder)
     if ran.failure:

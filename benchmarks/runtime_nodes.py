@@ -1,16 +1,16 @@
-"""Count the nodes that ONNX Runtime, its optimizer script and surgery leave for the runtime, and what is wrong.
+"""Count the nodes that ONNX Runtime, its optimizer script and surgery leave to execute, and find wrong results.
 
     python benchmarks/runtime_nodes.py MODEL... [--recipes default ort] [--check] [--thorough]
 
-Each model is counted as it is, at ONNX Runtime's extended level (saved offline), after
-`onnxruntime.transformers.optimizer` at the model type that leaves the fewest nodes, and after `surgery apply` with each
-recipe. A way of the optimizer counts if ONNX Runtime loads what it wrote; with `--check`, if that is right as well. All
-model types are tried with the heads and the width of the model (`suite/heads.py`, else `--heads`); then the best three
-with the other settings: sizes that it guesses, and level 0 or 1. `--thorough` tries every setting of every type,
-`--quick` and `--types` fewer. The optimizer needs torch for most types.
+The nodes of each model are counted in the original, at ONNX Runtime's extended level (saved offline), after
+`onnxruntime.transformers.optimizer` with the model type that leaves the fewest nodes, and after `surgery apply` with
+each recipe. A configuration of the optimizer counts if ONNX Runtime loads its result and, with `--check`, if that is
+right. All model types are tried with the heads and the width of the model (`--heads`, else `suite/heads.py`), then the
+best three with the other settings: guessed sizes, and level 0 or 1. `--thorough` tries every setting of every type;
+`--quick` and `--types` try fewer. The optimizer needs torch for most types.
 
-Attentions are softmaxes that still are between two products, and operators that are an attention. `--check` runs what
-came out against the raw model (`suite/padded.py`). What the peers do is kept in a folder, by the model's hash.
+Attentions are softmaxes that are still between two matrix products, and attention operators. `--check` compares the
+results with the raw model (`suite/padded.py`). The results of the peers are cached in a folder, by the model's hash.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Row = dict[str, Any]
 
 
 def parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Return the argument parser."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("models", nargs="*", type=Path, metavar="MODEL", help="model files")
     p.add_argument("--recipes", nargs="*", default=["default"], metavar="RECIPE", help="for surgery (default: default)")
@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Measure and print; 1 where surgery is wrong or a recipe leaves more nodes than the better peer."""
+    """Measure and print; return 1 if surgery is wrong or a recipe leaves more nodes than the better peer."""
     arguments = parser().parse_args()
     rows = []
     if arguments.show:
@@ -74,7 +74,7 @@ def main() -> int:
 
 
 class Bench:
-    """One model, and what the tools make of it."""
+    """One model, and the results of the tools on it."""
 
     def __init__(self, path: Path, arguments: argparse.Namespace) -> None:
         self.path, self.arguments = path, arguments
@@ -123,7 +123,7 @@ class Bench:
         return {"failure": ran.failure} if ran.failure else cores.of(target)
 
     def _search(self, row: Row) -> None:
-        """Try the ways of the optimizer: all types first, then other settings of the best."""
+        """Try configurations of the optimizer: all types first, then the other settings of the best."""
         first = [Way(kind, None, self.heads, self.width) for kind in self.arguments.types or kinds()]
         self._try(row, first)
         if self.arguments.quick:
@@ -158,7 +158,7 @@ class Bench:
             row["ways"].setdefault(way.name, {"way": asdict(way), "failure": "the process ended"})
 
     def _surgery(self, recipe: str) -> Row:
-        """Apply a recipe."""
+        """Apply a recipe; return its figures."""
         given = Path(recipe).resolve() if Path(recipe).is_file() else recipe
         target = self.folder / "surgery.onnx"
         command = ["-m", "surgery", "apply", given, self.path, "-o", target, "--force", "--format", "json"]
@@ -174,7 +174,7 @@ class Bench:
         return result
 
     def _check_peers(self, row: Row) -> None:
-        """Compare what the peers make: ways of the optimizer from the fewest nodes on, until one is right."""
+        """Check the results of the peers; those of the optimizer from the fewest nodes on, until one is right."""
         target = self.folder / "peer.onnx"
         if _counts(row[EXTENDED]) and "check" not in row[EXTENDED]:
             self._run(["-m", "suite.optimize", "ort-extended", self.path, target], self.arguments.timeout)
@@ -206,7 +206,7 @@ def _variants(way: Way) -> list[Way]:
 
 @functools.cache
 def kind_levels() -> dict[str, int]:
-    """Return the level that each model type begins with."""
+    """Return the default level of each model type."""
     return kinds()
 
 
@@ -219,7 +219,7 @@ def _nodes(row: Row, way: Way) -> int:
 
 
 def best(ways: dict[str, Row]) -> Row:
-    """Return the way with the fewest nodes that loads, and is right where that was looked at; it keeps its name."""
+    """Return the result with the fewest nodes that loads and was not found wrong, with its name added."""
     right = [
         {"name": name, **result}
         for name, result in ways.items()
@@ -229,7 +229,7 @@ def best(ways: dict[str, Row]) -> Row:
 
 
 def peer(row: Row) -> int | None:
-    """Return the nodes of the better of the two peers."""
+    """Return the node count of the better of the two peers; None if neither has a valid result."""
     counts = [
         row[name]["nodes"]
         for name in (EXTENDED, OPTIMIZER)
@@ -239,7 +239,7 @@ def peer(row: Row) -> int | None:
 
 
 def ratio(row: Row, recipe: str) -> float | None:
-    """Return the nodes that a recipe leaves, as a share of those that the better peer leaves."""
+    """Return the node count of a recipe divided by that of the better peer."""
     mine, theirs = row["surgery"].get(recipe, {}).get("nodes"), peer(row)
     return mine / theirs if mine is not None and theirs else None
 
@@ -274,7 +274,7 @@ def _line(row: Row, recipes: Sequence[str]) -> str:
 
 
 def table(rows: Sequence[Row], recipes: Sequence[str]) -> list[str]:
-    """Write the table, the geometric means and what is wrong, as Markdown."""
+    """Format the table, the geometric means and the wrong results as Markdown."""
     head = ["model", "raw", EXTENDED, OPTIMIZER, "at type", *recipes, *(f"{name} / peer" for name in recipes)]
     head += [f"attention: {name}" for name in ("raw", EXTENDED, OPTIMIZER, *recipes)]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
@@ -302,7 +302,7 @@ def table(rows: Sequence[Row], recipes: Sequence[str]) -> list[str]:
 
 
 def _wrong(rows: Sequence[Row], recipes: Sequence[str]) -> list[str]:
-    """Write how many are wrong, and the first difference of each."""
+    """List the number of wrong results, and the first difference of each."""
     lines: list[str] = []
     peers = [(EXTENDED, [(row["model"], row[EXTENDED]) for row in rows])]
     peers += [(OPTIMIZER, [(f"{row['model']} {name}", way) for row in rows for name, way in row["ways"].items()])]

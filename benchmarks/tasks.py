@@ -1,14 +1,14 @@
-"""Measure what 8 bits cost trained models in their tasks, and what they gain, next to ONNX Runtime's quantizers.
+"""Measure the cost and gain of 8-bit quantization on tasks of trained models, against ONNX Runtime's quantizers.
 
     python benchmarks/tasks.py [--only WORD...] [--drop '0.5 %'] [--cache FOLDER] [--show]
 
-`suite/task_list.py` names the tasks: a model of `trained.jsonl`, data made in code, and a metric. Three sorts of data
-are drawn apart: to calibrate with, to hold the metric to its drop (evaluation), and for the figures shown (test),
-which no tool has seen. surgery optimizes a model and quantizes it by the pass that fits its kind, with the metric as
-its budget. `quantize_static` and `quantize_dynamic` of ONNX Runtime run at their defaults on the model as it is, with
-the same data to calibrate with. onnxsim has no quantizers. Speed is that of the float model by the median of the
-ratios of rounds in which all take turns, on one thread with all optimizations of ONNX Runtime. Rows are appended to
-JSON lines as they come; those that are there are not measured again. Needs Pillow.
+`suite/task_list.py` lists the tasks: a model of `trained.jsonl`, synthetic data, and a metric. Three data sets are
+drawn separately: for calibration, for the budget of the metric (evaluation), and for the figures shown (test), which no
+tool has seen. surgery optimizes a model and quantizes it with the pass that fits its kind, with the metric as its
+budget. `quantize_static` and `quantize_dynamic` of ONNX Runtime run with their defaults on the original model, with the
+same calibration data. onnxsim has no quantizers. Speed is relative to the float model: the median of the ratios per
+round, in which all variants run alternately, on one thread with all optimizations of ONNX Runtime. Rows are appended to
+a JSON Lines file as they are measured; existing rows are not measured again. Needs Pillow.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _VARIANTS = ("surgery", "ort static", "ort dynamic")
 _ROUNDS, _SECONDS = (8, 200), 8.0
 _PRODUCTS = ("Conv", "FusedConv", "ConvTranspose", "MatMul", "FusedMatMul", "Gemm", "FusedGemm")
 _DOMINATED = 0.75
-"""From this share of its time on a model is dominated by products."""
+"""The share of time spent in products from which a model counts as dominated by them."""
 
 Row = dict[str, Any]
 
 
 def parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Return the argument parser."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--only", nargs="+", metavar="WORD", help="models whose name contains a WORD")
     p.add_argument("--drop", default="0.5 %", help="how much of the metric may be lost (default: 0.5 %%)")
@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Measure what is asked for and show all rows; 1 where a metric of surgery's drops by more than it may."""
+    """Measure the selected tasks and print their rows; return 1 if surgery's metric drops by more than 0.5 %."""
     arguments = parser().parse_args()
     arguments.cache.mkdir(parents=True, exist_ok=True)
     file = arguments.cache / "rows.jsonl"
@@ -82,7 +82,7 @@ def main() -> int:
 
 
 class Bench:
-    """One task: its data, the models that the tools make, and what these are worth."""
+    """One task: its data, the models of the tools, and their measurements."""
 
     def __init__(self, task: Task, model: Path, arguments: argparse.Namespace) -> None:
         self.task, self.model, self.arguments = task, model, arguments
@@ -91,7 +91,7 @@ class Bench:
         self.metric = getattr(task_metrics, task.metric)
 
     def row(self) -> Row:
-        """Make the data and all variants, and measure them together."""
+        """Create the data and all variants, measure them together, and return the row."""
         if self.arguments.again:
             shutil.rmtree(self.folder, ignore_errors=True)
         data = {name: self._data(name, seed) for name, seed in _SEEDS.items()}
@@ -120,7 +120,7 @@ class Bench:
         return row
 
     def _data(self, kind: str, seed: int) -> list[Mapping[str, Any]]:
-        """Return the sets of a kind, drawn unless they are there."""
+        """Return the data sets of a kind, drawn if they do not exist."""
         folder = self.folder / kind
         if not folder.is_dir():
             folder.mkdir(parents=True)
@@ -128,7 +128,7 @@ class Bench:
         return [dict(np.load(path)) for path in sorted(folder.iterdir())]
 
     def _draw(self, folder: Path, kind: str, seed: int) -> None:
-        """Draw sets and write them."""
+        """Draw data sets and write them to a folder."""
         random = np.random.default_rng([seed, len(self.task.model)])
         for number in range(self.task.sets * (2 if kind == "test" else 1)):
             one = self.task.make(random, self.model)
@@ -139,7 +139,7 @@ class Bench:
             np.savez(folder / f"{number}.npz", **kept)
 
     def _made(self, variant: str, target: Path) -> Row:
-        """Write the model of a tool; return what it says, and why there is none."""
+        """Write the model of a tool; return its report, or the failure."""
         if variant == "surgery":
             return self._surgery(target)
         code = "from tasks import quantize; quantize(*__import__('sys').argv[1:])"
@@ -185,7 +185,7 @@ class Bench:
     def _worth(
         self, target: Path, test: list[Mapping[str, Any]], reference: float, sides: dict[str, Any], variant: str
     ) -> Row:
-        """Measure the metric of a variant on data that nobody has seen."""
+        """Measure the metric of a variant on the test data, which no tool has seen."""
         try:
             made = session(target, 1)
             value = self.metric([_run(made, one) for one in test], test)
@@ -196,7 +196,7 @@ class Bench:
 
 
 def products(name: str, arguments: argparse.Namespace) -> float:
-    """Return the share of the float model's time that products take, as its profile on one thread shows it."""
+    """Return the share of the float model's time spent in products, from a profile on one thread."""
     import onnxruntime as ort
 
     folder = _folder(name, arguments.cache)
@@ -223,8 +223,8 @@ def _folder(name: str, cache: Path) -> Path:
 
 
 def quantize(variant: str, model: str, target: str, folder: str) -> None:
-    """Quantize by ONNX Runtime, at its defaults."""
-    # Its modules import `float16` by that name, which is a benchmark here.
+    """Quantize with ONNX Runtime, at its defaults."""
+    # Its modules import `float16` as a top-level module, which must not be a file of this folder.
     sys.path.remove("")
     from onnxruntime.quantization import CalibrationDataReader, quantize_dynamic, quantize_static
 
@@ -250,7 +250,7 @@ def _run(model: Any, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _speeds(sides: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, float]:
-    """Return by how much each is faster than the float model: the median of the ratios of rounds."""
+    """Return the speed of each variant relative to the float model: the median of the ratios per round."""
     names, times = list(sides), []
     for _ in range(2):
         for side in sides.values():
@@ -284,7 +284,7 @@ def _lines(row: Row) -> list[str]:
 
 
 def table(rows: list[Row]) -> list[str]:
-    """Write the table, and the geometric means of speed."""
+    """Format the table and the geometric means of speed."""
     head = ["model", "task", "in products", "float", *_VARIANTS, "drop of surgery's", "sites"]
     lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *(line for row in rows for line in _lines(row))]
     for what, chosen in (

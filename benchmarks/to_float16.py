@@ -1,12 +1,11 @@
-"""Convert models to float16 by surgery and by other converters, and count what is invalid or wrong.
+"""Convert models to float16 with surgery and other converters, and count invalid and wrong results.
 
     python benchmarks/to_float16.py [--only TEXT] [--files FILE...] [--converters NAME...] [--jobs N] [--json FILE]
 
-The models are all those that the onnx package generates or brings, with the inputs that come with them, and any files
-named, with drawn inputs. Each is converted by every converter with its inputs and outputs kept float32, checked by the
-full checker, loaded and run by ONNX Runtime with and without optimization, and compared with the float32 model. A
-result is right where its error, as a norm, is at most that of rounding (see suite/halves.py). Converters that are not
-installed are left out.
+The models are all those that the onnx package generates or ships, with their inputs, and any given files, with drawn
+inputs. Each is converted with every converter, with its inputs and outputs kept float32. The result is checked with the
+full checker, run in ONNX Runtime with and without optimization, and compared with the float32 model. It is right if its
+error, as a norm, is at most that of rounding (see suite/halves.py). Converters that are not installed are skipped.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Task = tuple[str, str, str]
 
 
 def parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Return the argument parser."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--only", default="", metavar="TEXT", help="only models of the onnx package with this in their name")
     p.add_argument("--files", nargs="*", type=Path, default=[], metavar="FILE", help="more models")
@@ -45,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def installed(names: list[str]) -> list[str]:
-    """Leave out the converters that are not installed."""
+    """Return the converters that are installed; print the others."""
     there = [name for name in names if name not in halves.MODULES or importlib.util.find_spec(halves.MODULES[name])]
     for name in names:
         if name not in there:
@@ -54,7 +53,7 @@ def installed(names: list[str]) -> list[str]:
 
 
 def tasks(arguments: argparse.Namespace, folder: Path) -> list[Task]:
-    """List what is to be done, after writing the models of the onnx package below a folder."""
+    """Write the models of the onnx package into a folder; return the conversions to run."""
     names = [] if arguments.no_corpus else halves.collect(folder)
     files = {name: str(folder / f"{place}.pickle") for place, name in enumerate(names) if arguments.only in name}
     files |= {path.stem: str(path) for path in arguments.files}
@@ -62,7 +61,7 @@ def tasks(arguments: argparse.Namespace, folder: Path) -> list[Task]:
 
 
 class Workers:
-    """Processes that judge one model after the other; one that crashes or takes too long is replaced."""
+    """Processes that judge models one at a time; one that crashes or times out is replaced."""
 
     def __init__(self, waiting: list[Task], jobs: int, timeout: float, rows: Path | None) -> None:
         self._waiting: queue.Queue[Task] = queue.Queue()
@@ -74,7 +73,7 @@ class Workers:
         self._threads = [threading.Thread(target=self._work) for _ in range(jobs)]
 
     def run(self) -> list[dict[str, Any]]:
-        """Work until nothing is left."""
+        """Run all conversions; return their rows."""
         for thread in self._threads:
             thread.start()
         for thread in self._threads:
@@ -131,10 +130,10 @@ def _start() -> subprocess.Popen[str]:
 
 
 def work() -> None:
-    """Judge the models that are named on stdin; a line of JSON for each."""
+    """Judge the models named on stdin; print a line of JSON for each."""
     import onnx
 
-    # A module of onnxruntime.transformers imports another one by the name of this file.
+    # A module of onnxruntime.transformers imports another as a top-level module, which must not be a file here.
     sys.path[:] = [folder for folder in sys.path if Path(folder) != Path(__file__).resolve().parent]
     answers = sys.stdout
     sys.stdout = sys.stderr
@@ -151,7 +150,7 @@ def work() -> None:
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    """Print how many models came out how, and those that are not right."""
+    """Print the number of models by converter and verdict, and those that `to-float16` does not convert right."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
         counts[row["converter"]][row["verdict"]] += 1
@@ -163,7 +162,7 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    """Run it."""
+    """Run all conversions and print the results."""
     arguments = parser().parse_args()
     if arguments.worker:
         work()

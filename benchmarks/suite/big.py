@@ -1,4 +1,4 @@
-"""A model above 2 GB that takes next to no room on disk: the file of its weights is sparse."""
+"""A model above 2 GB that takes almost no disk space: its weight file is sparse."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ head (float[batch, 8192] features) => (float[batch, 8192] best) { best = Softmax
 
 
 def build(folder: Path) -> Path:
-    """Write the model, unless it is there; next to it one in training mode on the same weights, and a small one."""
+    """Write the model unless it exists, a copy in training mode on the same weights, a small head, and a bias file."""
     path = folder / "big.onnx"
     if not path.is_file():
         folder.mkdir(parents=True, exist_ok=True)
@@ -75,14 +75,14 @@ def _save(path: Path, *, training: bool) -> None:
 
 
 def _places() -> list[tuple[str, list[int], int]]:
-    """List the tensors with their dims and where they begin."""
+    """Return the name, dims and byte offset of each tensor."""
     size = 4 * WIDTH * WIDTH + _BIAS_ROOM
     weights = [(f"weight_{n}", [WIDTH, WIDTH], n * size) for n in range(LAYERS)]
     return weights + [(f"bias_{n}", [WIDTH], n * size + 4 * WIDTH * WIDTH) for n in range(LAYERS)]
 
 
 def _write_weights(path: Path) -> None:
-    """Write few elements of each tensor, so that layers differ, and leave holes between them."""
+    """Write a few elements of each tensor, so that layers differ, and leave holes in between."""
     random = np.random.default_rng(0)
     with path.open("wb") as file:
         for number, (_, dims, offset) in enumerate(_places()):

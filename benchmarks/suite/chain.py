@@ -1,4 +1,4 @@
-"""A chain of residual blocks with all the clutter that exporters write, as long as one likes."""
+"""A chain of residual blocks of any length, with the redundant nodes that exporters write."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from onnx import NodeProto, helper, numpy_helper
 
 WIDTH = 16
 LEFT = {"MatMul": 1, "Add": 2, "Relu": 1}
-"""What must stay of a block."""
+"""The nodes of a block that must stay."""
 
 
 def build(nodes: int, path: Path) -> int:
-    """Write a chain of at most so many nodes; return the number of blocks.
+    """Write a chain of at most `nodes` nodes; return the number of blocks.
 
-    Each block adds to its input a share that shrinks with the number of blocks, so that values neither vanish nor
-    overflow however long the chain is.
+    Each block adds a term to its input that shrinks with the number of blocks, so values neither vanish nor overflow in
+    a chain of any length.
     """
     blocks = nodes // len(list(_block(0, 1)))
     made = [node for number in range(blocks) for node in _block(number, blocks)]
@@ -35,7 +35,7 @@ def build(nodes: int, path: Path) -> int:
 
 
 def _block(number: int, blocks: int) -> Iterator[NodeProto]:
-    """Write one block: x + Relu(x @ w + b), through a Reshape to the shape that the value has anyway."""
+    """Yield the nodes of one block: x + Relu(x @ w + b), with a Reshape to the shape that the value already has."""
     random = np.random.default_rng(number)
     names = {"x": f"x{number}", "y": f"x{number + 1}"}
 

@@ -1,4 +1,4 @@
-"""Count the attentions of a model: those that are written out, and those that are one operator."""
+"""Count the attentions of a model: unfused ones, and attention operators."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ FUSED = (
 _ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Tanh", "Max", "Min", "Clip", "Where", "IsNaN", "Cast", "Identity")
 _MOVES = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Concat", "Slice", "Pad")
 _THROUGH = frozenset((*_ARITHMETIC, *_MOVES, "Dropout", "GatherElements"))
-"""What is between the products and the softmax of an attention: masks, biases, caps, sinks, other layouts."""
+"""Operators allowed between the products and the softmax of an attention: masks, biases, caps, sinks, layouts."""
 
 
 def written_out(model: onnx.ModelProto) -> int:
-    """Return how many softmaxes have a product upstream and one downstream, with only `_THROUGH` between."""
+    """Count the softmaxes with a matrix product upstream and one downstream, and only `_THROUGH` in between."""
     return len(softmaxes(model))
 
 
 def softmaxes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
-    """List the softmaxes that have a product upstream and one downstream, with only `_THROUGH` between."""
+    """Return the softmaxes with a matrix product upstream and one downstream, and only `_THROUGH` in between."""
     graph = model.graph
     makers = {name: node for node in graph.node for name in node.output if name}
     readers: dict[str, list[onnx.NodeProto]] = {}
@@ -76,18 +76,18 @@ def _meets(start: onnx.NodeProto, step: Step) -> bool:
 
 
 def _weighs(start: onnx.NodeProto, after: Step) -> bool:
-    """Return whether no TopK reads the softmax: that of a router of experts weighs layers, not tokens."""
+    """Return whether no TopK reads the softmax: the softmax of an expert router weighs layers, not tokens."""
     return not any(node.op_type == "TopK" for node in after(start))
 
 
 def fused(model: onnx.ModelProto) -> Counter[str]:
-    """Count the operators that are an attention."""
+    """Count the attention operators by name."""
     counts = facts.operators(model)
     return Counter({name: count for (_, name), count in counts.items() if name in FUSED})
 
 
 def of(path: Path) -> dict[str, object]:
-    """Return the nodes of a file, its written-out attentions, and its attention operators."""
+    """Return the node count of a file, its unfused attentions, and its attention operators."""
     model = onnx.load(path, load_external_data=False)
     return {
         "nodes": facts.operators(model).total(),

@@ -1,4 +1,4 @@
-"""Realistic data made in code: lines and pages of text, scenes, documents, tones, voices and noise."""
+"""Realistic synthetic data: lines and pages of text, scenes, documents, tones, voices and noise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WORDS = _TEXT.split()
 
 
 def words(random: Random, count: int) -> str:
-    """Return words and numbers."""
+    """Return `count` random words and numbers."""
     picked = [
         str(random.choice(_WORDS)) if random.random() < 0.75 else str(random.integers(10, 9999)) for _ in range(count)
     ]
@@ -30,7 +30,7 @@ def _font(size: float) -> Any:
 
 
 def _shot(image: Image.Image, random: Random, noise: float = 6.0) -> Array:
-    """Return an image as a camera would: blurred, with a slope of light and noise; bytes [height, width, 3]."""
+    """Return an image as from a camera: blurred, with a light gradient and noise; [height, width, 3] in 0 to 255."""
     image = image.filter(ImageFilter.GaussianBlur(random.uniform(0.0, 0.7)))
     array = np.asarray(image, np.float32)
     light = np.linspace(random.uniform(0.85, 1.0), random.uniform(0.85, 1.0), array.shape[1])[None, :, None]
@@ -38,7 +38,7 @@ def _shot(image: Image.Image, random: Random, noise: float = 6.0) -> Array:
 
 
 def line(text: str, size: tuple[int, int], random: Random) -> Array:
-    """Draw a line of text that fills the height and at most the width; bytes [height, width, 3]."""
+    """Draw a line of text that fills the height and at most the width; [height, width, 3] in 0 to 255."""
     height, width = size
     paper, ink = random.uniform(190, 255, 3), random.uniform(0, 90, 3)
     scale = height * random.uniform(0.6, 0.75)
@@ -52,7 +52,7 @@ def line(text: str, size: tuple[int, int], random: Random) -> Array:
 
 
 def page(side: tuple[int, int], random: Random) -> tuple[Array, Array]:
-    """Draw lines of text of several sizes; return bytes [height, width, 3] and the mask of the lines."""
+    """Draw lines of text of several sizes; return the image [height, width, 3] and the mask of the lines."""
     height, width = side
     paper = tuple(int(one) for one in random.uniform(200, 255, 3))
     image, mask = Image.new("RGB", (width, height), paper), Image.new("1", (width, height))
@@ -70,7 +70,7 @@ def page(side: tuple[int, int], random: Random) -> tuple[Array, Array]:
 
 
 def document(side: int, random: Random) -> tuple[Array, Array]:
-    """Draw an identity card with a photo, fields, and two machine-readable lines; return it and the mask of these."""
+    """Draw an identity card with a photo, fields, and two machine-readable lines; return it and a mask of the lines."""
     image = Image.new("RGB", (side, side), tuple(int(one) for one in random.uniform(40, 130, 3)))
     pen, mask = ImageDraw.Draw(image), np.zeros((side, side), bool)
     left, top = random.uniform(8, 24, 2)
@@ -92,7 +92,7 @@ def document(side: int, random: Random) -> tuple[Array, Array]:
 
 
 def scene(side: tuple[int, int], random: Random, glyphs: int = 0) -> tuple[Array, Array]:
-    """Draw hills, blots and shapes, and glyphs on them; return it and the boxes of the glyphs."""
+    """Draw a scene of hills, blots and shapes with glyphs on top; return it and the boxes of the glyphs."""
     height, width = side
     low = random.uniform(0, 255, (6, 8, 3)).astype(np.uint8)
     image = Image.fromarray(low).resize((width, height), Image.Resampling.BICUBIC)
@@ -115,7 +115,7 @@ def scene(side: tuple[int, int], random: Random, glyphs: int = 0) -> tuple[Array
 
 
 def slider(side: int, random: Random) -> Array:
-    """Draw a captcha: a scene with a dark gap in the shape of a piece of a puzzle, and the piece at the left."""
+    """Draw a captcha: a scene with a dark gap in the shape of a puzzle piece, and the piece at the left."""
     array, _ = scene((side * 5 // 8, side), random)
     image = Image.new("RGB", (side, side), (114, 114, 114))
     picture = Image.fromarray(array.astype(np.uint8))
@@ -139,14 +139,14 @@ def slider(side: int, random: Random) -> Array:
 
 
 def tone(pitch: float, seconds: float, random: Random, rate: int = RATE) -> Array:
-    """Return a note with harmonics that fade."""
+    """Return a note with fading harmonics."""
     time = np.arange(round(seconds * rate)) / rate
     parts = [np.sin(2 * np.pi * pitch * k * time + random.uniform(0, 6)) / k**1.3 for k in range(1, 8)]
     return np.asarray(0.2 * np.sum(parts, axis=0) * np.exp(-time * random.uniform(0.3, 1.5)), np.float32)
 
 
 def voice(seconds: float, random: Random, vowels: list[tuple[float, float, float]] | None = None) -> Array:
-    """Return something like speech: pulses of a moving pitch through formants, in syllables with pauses."""
+    """Return a speech-like sound: pulses of varying pitch through formants, in syllables with pauses."""
     count = round(seconds * RATE)
     time = np.arange(count) / RATE
     pitch = random.uniform(90, 220) * (1 + 0.12 * np.sin(2 * np.pi * random.uniform(0.5, 2) * time))
@@ -179,7 +179,7 @@ def noise(count: int, level: float, random: Random) -> Array:
 
 
 def log_mel(wave: Array, bands: int, hop: int = 160, window: int = 400) -> Array:
-    """Return the log-mel spectrogram [frames, bands] of a sound of 16 kHz."""
+    """Return the log-mel spectrogram [frames, bands] of a 16 kHz sound."""
     frames = np.lib.stride_tricks.sliding_window_view(wave, window)[::hop] * np.hanning(window)
     power = np.abs(np.fft.rfft(frames, 512)) ** 2
     edges = 700 * (10 ** (np.linspace(0.0, 2595 * np.log10(1 + RATE / 2 / 700), bands + 2) / 2595) - 1)

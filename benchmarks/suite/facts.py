@@ -1,4 +1,4 @@
-"""What is known of a model without running it."""
+"""Static facts about a model: node counts, bytes and signature."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STANDARD = ("", "ai.onnx")
 
 
 def of(path: Path) -> dict[str, Any]:
-    """Return counts of nodes, the bytes on disk with all external data, and the signature."""
+    """Return node counts, the bytes on disk including external data, and the signature."""
     model = onnx.load(path, load_external_data=False)
     counts = operators(model)
     return {
@@ -49,7 +49,7 @@ def external_files(model: onnx.ModelProto, folder: Path) -> set[Path]:
 
 
 def signature(model: onnx.ModelProto) -> dict[str, list[list[Any]]]:
-    """Return name, type and dims of each input and output; initializers with a default are inputs too."""
+    """Return name, type and dims of each input and output, including inputs with an initializer as default."""
     return {"inputs": [_value(v) for v in model.graph.input], "outputs": [_value(v) for v in model.graph.output]}
 
 
@@ -66,10 +66,10 @@ def _dim(dim: Any) -> int | str:
 
 
 def compare_signatures(before: dict[str, Any], after: dict[str, Any]) -> tuple[str, str]:
-    """Say whether a signature is kept, refined or changed, and what the first difference is.
+    """Return whether a signature is kept, refined or changed, and the first difference.
 
-    Refined is an output's dim that was open and now has a size or another name, without being a dim of an input: the
-    model promises more than before, and takes what it took.
+    Refined means that an open output dim, which is not a dim of an input, now has a size or another name: the model
+    promises more than before and accepts the same inputs.
     """
     if before == after:
         return "kept", ""

@@ -1,4 +1,4 @@
-"""Inputs for a model of the zoo, drawn without any help of surgery: sizes, ids that exist, masks of zeros and ones."""
+"""Draw inputs for a model of the zoo, independently of surgery: sizes, valid ids, masks of zeros and ones."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ BINDINGS = (
 )
 USUAL = {"batch": 1, "sequence": 128, "height": 224, "width": 224}
 _OTHER = 5
-"""The size of a dim with another name; the next one gets two more."""
+"""The size of a dim with another name, plus two for each dim name before it."""
 
 
 def compared(path: Path) -> list[tuple[str, Feed]]:
-    """Draw the inputs for parity, with a word on each: every binding, with masks of ones and with ragged ones."""
+    """Return the inputs for parity with a description of each: every binding, with full and with ragged masks."""
     model = onnx.load(path, load_external_data=False)
     drawn = []
     for seed, sizes in enumerate(BINDINGS):
@@ -33,18 +33,18 @@ def compared(path: Path) -> list[tuple[str, Feed]]:
 
 
 def usual(path: Path) -> Feed:
-    """Draw one input of a usual size, for time."""
+    """Draw inputs of a usual size, for timing."""
     return draw(onnx.load(path, load_external_data=False), USUAL, ragged=False, seed=7)
 
 
 def inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    """Return the inputs that must be given."""
+    """Return the required inputs: those without an initializer."""
     given = {tensor.name for tensor in model.graph.initializer}
     return [value for value in model.graph.input if value.name not in given]
 
 
 def draw(model: onnx.ModelProto, sizes: dict[str, int], *, ragged: bool, seed: int) -> Feed:
-    """Draw every input: floats are normal, integers are legal indices, masks end early in each row when ragged."""
+    """Draw every input: floats are normal, integers are valid indices, masks end early in each row if `ragged`."""
     random = np.random.default_rng(seed)
     other = {name: _OTHER + 2 * place for place, name in enumerate(dict.fromkeys(_names(model)))}
     feed = {}
@@ -74,7 +74,7 @@ def _mask(shape: list[int], ragged: bool) -> np.ndarray[Any, Any]:
 
 
 def _extent(model: onnx.ModelProto, name: str) -> int:
-    """Return how many ids there are: the rows of the smallest table that the input is looked up in."""
+    """Return the number of valid ids: the rows of the smallest table that the input indexes; 2 if there is none."""
     tables = {tensor.name: tensor.dims for tensor in model.graph.initializer}
     same, extents = {name}, []
     for node in model.graph.node:

@@ -1,7 +1,7 @@
-"""Run `python -m MODULE ...` in a fork of a server that has imported what most of them import.
+"""Run `python -m MODULE ...` in a fork of a server that has imported the common modules.
 
-A campaign of hundreds of runs spends most of its time with imports else. Each run is still a separate process,
-with a time limit: it can crash, hang or print what it likes.
+Otherwise a campaign of hundreds of runs spends most of its time on imports. Each run is still a separate process with a
+time limit, so it may crash, hang or print anything.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PRELOADED = ["numpy", "onnx", "onnxruntime", "onnx_ir", "onnxsim", "onnxslim", 
 
 
 def run(command: list[str], *, timeout: float, folder: Path) -> Ran:
-    """Run a command that begins with a Python and `-m`, as `process.run` does; memory is not watched."""
+    """Run a command that begins with a Python and `-m`, like `process.run` but without watching memory."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
     out, err, used = folder / "stdout", folder / "stderr", folder / "cpu"
@@ -48,7 +48,7 @@ def run(command: list[str], *, timeout: float, folder: Path) -> Ran:
 
 
 def _be(arguments: list[str], folder: str) -> None:
-    """Become `python -m arguments...`, with what it prints in files of the folder."""
+    """Act as `python -m arguments...`, with its output redirected to files in the folder."""
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         file = os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(file, descriptor)

@@ -1,4 +1,4 @@
-"""What the rows mean together: geometric means against the peers, and whether each goal is met."""
+"""Summarize the rows: geometric means against the peers, and whether each goal is met."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MEMORY = "private memory at most 0.3 x file + 300 MiB, files over 300 MB"
 
 @dataclass(frozen=True)
 class Figure:
-    """One mean, over so many models; None when there is nothing to compare."""
+    """One mean over `models` models; `value` is None if there is nothing to compare."""
 
     what: str
     value: float | None
@@ -26,7 +26,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Goal:
-    """Something that must hold; `met` is None when it was not measured."""
+    """A requirement; `met` is None if it was not measured."""
 
     what: str
     met: bool | None
@@ -52,11 +52,11 @@ class Comparison:
         self.ours = [tool for tool in self.tools if tool not in self.peers]
 
     def row(self, model: str, tool: str) -> Record | None:
-        """Return a row, if the tool ran on the model."""
+        """Return the row of a tool on a model; None if it was not run."""
         return self.rows.get((model, tool))
 
     def best(self, model: str) -> Record | None:
-        """Return the valid peer that leaves the fewest nodes."""
+        """Return the row of the valid peer that leaves the fewest nodes."""
         rows = [self.rows[model, peer] for peer in self.peers if (model, peer) in self.rows]
         valid = [row for row in rows if row.valid]
         return min(valid, key=lambda row: row.nodes or 0, default=None)
@@ -79,7 +79,7 @@ class Comparison:
         ]
 
     def goals(self) -> list[Goal]:
-        """Judge each goal that the rows cover."""
+        """Evaluate each goal on the rows."""
         return [
             self._each("default: no more nodes than the best valid peer", DEFAULT, self._more_nodes),
             _below("default: nodes, mean", self.mean("", self._nodes(DEFAULT)), 0.85),
@@ -137,7 +137,7 @@ class Comparison:
         fault: Callable[[Record], str],
         measured: Callable[[Record], object] = lambda row: True,
     ) -> Goal:
-        """Judge something that must hold on each model."""
+        """Evaluate a requirement that must hold on each model."""
         rows = [row for model in self.models if (row := self.row(model, tool)) and measured(row)]
         faults = [f"{row.model}: {said}" for row in rows if (said := fault(row))]
         if not rows:

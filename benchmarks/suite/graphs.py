@@ -1,4 +1,4 @@
-"""Graphs to be drawn: kinds of nodes and edges, as models have them and as no model has them."""
+"""Graphs to draw: node kinds and edges, some like those of models and some unlike any model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Ints = NDArray[np.int64]
 
 @dataclass
 class Graph:
-    """Nodes, each of a kind, and edges between them."""
+    """Nodes with a kind each, and edges between them."""
 
     kinds: list[int] = field(default_factory=list)
     edges: list[tuple[int, int, int, int]] = field(default_factory=list)
@@ -26,7 +26,7 @@ class Graph:
         return node
 
     def chain(self, value: int, *kinds: int) -> int:
-        """Add nodes that read each other."""
+        """Add a chain of nodes that begins with a reader of `value`; return the last one."""
         for kind in kinds:
             value = self.add(kind, value)
         return value
@@ -38,7 +38,7 @@ class Graph:
 
 
 def transformer(nodes: int) -> Graph:
-    """Layers of attention as exporters write it, with the computation of shapes, and one mask for all."""
+    """Build layers of attention as exporters write it, with shape computations and one mask for all."""
     graph = Graph()
     value, mask = graph.add(1), graph.chain(graph.add(2), 3, 4)
     while len(graph.kinds) < nodes:
@@ -64,7 +64,7 @@ def _projected(graph: Graph, value: int) -> int:
 
 
 def resnet(nodes: int) -> Graph:
-    """Residual blocks of three convolutions, every fourth with a projection."""
+    """Build residual blocks of three convolutions, every fourth with a projection."""
     graph = Graph()
     value = graph.add(1)
     block = 0
@@ -76,7 +76,7 @@ def resnet(nodes: int) -> Graph:
 
 
 def local(nodes: int) -> Graph:
-    """Each node reads one or two of those shortly before it: wider and more tangled than any model."""
+    """Build nodes that read one or two nodes shortly before them: wider and more tangled than any model."""
     rng = np.random.default_rng(nodes)
     graph = Graph([0])
     for node in range(1, nodes):
@@ -86,7 +86,7 @@ def local(nodes: int) -> Graph:
 
 
 def tangle(nodes: int) -> Graph:
-    """Edges between any two nodes, three for two nodes."""
+    """Build edges between random nodes, three for every two nodes."""
     rng = np.random.default_rng(nodes)
     ends = np.sort(rng.integers(0, nodes, (nodes * 3 // 2, 2)), axis=1)
     edges = [(int(one), int(other), 0, slot) for slot, (one, other) in enumerate(ends) if one != other]
@@ -94,14 +94,14 @@ def tangle(nodes: int) -> Graph:
 
 
 def chain(nodes: int) -> Graph:
-    """One node after the other."""
+    """Build a chain of nodes."""
     graph = Graph()
     graph.chain(graph.add(1), *(2 + at % 3 for at in range(nodes - 1)))
     return graph
 
 
 def wide(nodes: int) -> Graph:
-    """One node that all others but the last one read, which reads them."""
+    """Build a first node that all middle nodes read, and a last node that reads all of these."""
     graph = Graph()
     first = graph.add(1)
     graph.add(3, *[graph.add(2, first) for _ in range(nodes - 2)])

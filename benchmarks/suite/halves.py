@@ -1,4 +1,4 @@
-"""Models converted to float16, each by one converter, and judged against the float32 model on the same inputs."""
+"""Convert models to float16, each with one converter, and judge them against float32 on the same inputs."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from onnx import numpy_helper
 Feed = dict[str, Any]
 
 LEAST_BOUND = 2.0**-7
-"""The error of an output, as a norm over that of the output, that counts as rounding whatever the model does: eight
-times the largest rounding error of one number of float16, 2^-11, doubled for the rounding of operands."""
+"""The error of an output, as its norm divided by that of the output, that always counts as rounding: eight times the
+largest rounding error of a float16 number, 2^-11, doubled for the rounding of operands."""
 
 TIMES = 8.0
-"""Where rounding inputs and weights alone changes the float32 result by more, so many times that is allowed."""
+"""The multiple of the change from rounding only inputs and weights that is allowed, if above `LEAST_BOUND`."""
 
 GREATEST = 65504.0
 
 _FEW = 4
-"""Nodes of a model that is one test of an operator."""
+"""The most nodes of a model that tests a single operator."""
 
 
-# The list
+# The test models
 
 
 def collect(folder: Path) -> list[str]:
-    """Write each model of the onnx package, with inputs, below a folder; return their names."""
+    """Write each model of the onnx package, with its inputs, into a folder; return the names of the models."""
     names = []
     for name, model, feed in _cases():
         path = folder / f"{len(names)}.pickle"
@@ -58,7 +58,7 @@ def _cases() -> Iterator[tuple[str, bytes, Feed | None]]:
 
 
 def _plain(value: Any) -> Any:
-    """Return an input as the runtime takes it."""
+    """Convert an input to a type that the runtime accepts."""
     if isinstance(value, onnx.TensorProto):
         return numpy_helper.to_array(value)
     if isinstance(value, list):
@@ -67,7 +67,7 @@ def _plain(value: Any) -> Any:
 
 
 def _given(folder: Path, model: onnx.ModelProto) -> Feed | None:
-    """Read the inputs that are next to a model; None where there are none, or they are no tensors."""
+    """Read the inputs stored next to a model; None if there are none, or if they are not tensors."""
     wanted = _required(model)
     files = [folder / "test_data_set_0" / f"input_{place}.pb" for place in range(len(wanted))]
     if not all(file.is_file() for file in files) or not all(one.type.HasField("tensor_type") for one in wanted):
@@ -84,7 +84,7 @@ def _required(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
 
 
 def ours(model: onnx.ModelProto, feed: Feed | None) -> onnx.ModelProto:
-    """Convert by `to-float16`; a model of more than a few nodes is calibrated with the inputs that are compared."""
+    """Convert with `to-float16`; a model of more than a few nodes is calibrated on the inputs of the comparison."""
     from surgery import storage
     from surgery.bridges.run_pass import run_pass
     from surgery.graph.graph import Graph
@@ -103,18 +103,18 @@ def ours(model: onnx.ModelProto, feed: Feed | None) -> onnx.ModelProto:
 
 
 def of_transformers(model: onnx.ModelProto, feed: Feed | None) -> onnx.ModelProto:
-    """Convert by onnxruntime.transformers."""
+    """Convert with onnxruntime.transformers."""
     from onnxruntime.transformers import float16
     from onnxruntime.transformers.onnx_model import OnnxModel
 
     made = float16.convert_float_to_float16(model, keep_io_types=True)
-    # Its own callers put the nodes in order when they save.
+    # Its own callers sort the nodes topologically when they save.
     OnnxModel.graph_topological_sort(made.graph)
     return made
 
 
 def of_common(model: onnx.ModelProto, feed: Feed | None) -> onnx.ModelProto:
-    """Convert by onnxconverter-common."""
+    """Convert with onnxconverter-common."""
     from onnxconverter_common import float16
 
     return float16.convert_float_to_float16(model, keep_io_types=True)
@@ -132,9 +132,9 @@ MODULES = {"onnxruntime.transformers": "onnxruntime.transformers", "onnxconverte
 
 
 def judge(model: onnx.ModelProto, feed: Feed | None, converter: str) -> dict[str, Any]:
-    """Convert a model and say what became of it: {"verdict": ..., "why": ...}.
+    """Convert a model and return the verdict on the result: {"verdict": ..., "why": ...}.
 
-    `skipped` is a model that cannot be run itself, or has no float32; `unchanged` one that the converter left as it is.
+    `skipped`: the float32 model itself does not run; `unchanged`: the converter left the model unchanged.
     """
     before = model.SerializeToString(deterministic=True)
     levels = LEVELS if len(before) < _LARGE else LEVELS[-1:]
@@ -156,13 +156,13 @@ def judge(model: onnx.ModelProto, feed: Feed | None, converter: str) -> dict[str
 
 
 _LARGE = 1 << 24
-"""Bytes of a model from which on it is run with optimization only."""
+"""The size in bytes from which a model is run only with optimization."""
 
 LEVELS = ("disabled", "all")
-"""Levels of optimization of the runtime."""
+"""Optimization levels of the runtime."""
 
 ORDER = ("skipped", "unchanged", "right", "exceeds", "wrong", "invalid", "raised", "crashed")
-"""Verdicts, the worst last."""
+"""Verdicts from best to worst."""
 
 
 def _compared(
@@ -197,7 +197,7 @@ def _verdict(errors: Sequence[tuple[float, float, bool]]) -> dict[str, Any]:
 
 
 def run(model: bytes, feed: Feed | None, level: str) -> Any:
-    """Run a model; return its outputs, or why it does not run. Without inputs it is loaded only."""
+    """Run a model; return its outputs, or why it does not run. Without inputs, it is only loaded."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
@@ -213,7 +213,7 @@ def run(model: bytes, feed: Feed | None, level: str) -> Any:
 
 
 def _error(one: Any, other: Any, near: Any) -> tuple[float, float, bool]:
-    """Return the error of an output, what is allowed, and whether float16 cannot hold the output at all."""
+    """Return the error of an output, the allowed error, and whether the output exceeds the range of float16."""
     if isinstance(one, list | dict) or one is None:
         pairs = list(zip(one, other, near)) if isinstance(one, list) and isinstance(other, list) else []
         found = [_error(*pair) for pair in pairs if isinstance(pair[0], np.ndarray)]
@@ -228,7 +228,7 @@ def _error(one: Any, other: Any, near: Any) -> tuple[float, float, bool]:
 
 
 def _distance(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the norm of a difference over the norm; of what is no float the share of elements that differ."""
+    """Return the norm of the difference over the norm of `one`; for non-floats, the share of differing elements."""
     if one.dtype.kind != "f":
         return float(np.mean(one != other)) if one.size else 0.0
     a, b = one.astype(np.float64), other.astype(np.float64)

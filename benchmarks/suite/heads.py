@@ -1,6 +1,6 @@
-"""The heads and the width of attention in models of the zoo, by the beginning of the file's name.
+"""The heads and the width of attention in models of the zoo, by prefix of the file name.
 
-ONNX Runtime's optimizer is told them, as its documentation wants it.
+They are passed to ONNX Runtime's optimizer, as its documentation recommends.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ HEADS = {
     "mmdit": (4, 256),
 }
 _CACHED = (8, 512)
-"""Of the decoders with a cache, but those that have a row."""
+"""Heads and width of the decoders with a cache, except bart, t5 and whisper."""
 
 SMALL = {
     "bert": (12, 24),
@@ -64,11 +64,11 @@ SMALL = {
     "mpt": (8, 48),
     **dict.fromkeys(("gemma", "gpt-neox", "gptj", "falcon", "llama-past", "mi", "phi", "qwen"), (8, 64)),
 }
-"""The same of models at small size, which end in `-tiny`; what has no row has six heads of four elements."""
+"""The same for small models, whose names end in `-tiny`; models not listed have six heads of four elements."""
 
 
 def of(path: Path) -> tuple[int, int]:
-    """Return heads and width, of the longest name that fits; zeros, which let the optimizer guess, for other files."""
+    """Return heads and width by the longest matching prefix; zeros, so that the optimizer guesses, for other files."""
     name = path.name
     if "-tiny." in name:
         fitting = [stem for stem in SMALL if name.startswith(stem)]

@@ -1,7 +1,7 @@
 """Time two models against each other: `python -m suite.latency ORIGINAL CANDIDATE [--threads N] [--seconds S]`.
 
-Both stand loaded in one process, with all optimizations of ONNX Runtime, and take turns, each first in every other
-round; so what slows the machine slows both. Prints ratios (below 1: the candidate is faster) as JSON.
+Both are loaded in one process, with all optimizations of ONNX Runtime, and run alternately, each first in every other
+round, so a slow machine slows both. Prints ratios (below 1: the candidate is faster) as JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_ROUNDS = 400
 
 
 def session(path: Path, threads: int) -> ort.InferenceSession:
-    """Load a model as it would be in production."""
+    """Load a model as in production, with all optimizations."""
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.intra_op_num_threads = threads
@@ -33,7 +33,7 @@ def session(path: Path, threads: int) -> ort.InferenceSession:
 
 
 def measure(original: Path, candidate: Path, threads: int, budget: float) -> dict[str, Any]:
-    """Return the ratio of the shortest runs, and the median of the ratios of the rounds."""
+    """Return the ratio of the shortest runs, and the median of the ratios per round."""
     feed = feeds.usual(original)
     sides = [session(original, threads), session(candidate, threads)]
     for side in sides * _WARM_UP:

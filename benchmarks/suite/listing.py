@@ -1,4 +1,4 @@
-"""The results on trained models as a table for a terminal, and as a document."""
+"""Format the results on trained models as a table for a terminal, and as a document."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from suite.wheels import Trained
 Rows = Sequence[tuple[Trained, dict[str, Outcome]]]
 _PLAIN_WIDTH = 150
 _LONGEST = 200
-"""Characters of a reason."""
+"""The most characters of a reason that are shown."""
 
 
 def best_peer(results: dict[str, Outcome]) -> Outcome | None:
-    """Return the right model with the fewest nodes that another tool wrote, of those that are no larger in bytes."""
+    """Return the peer's result with the fewest nodes that is right and whose file does not grow."""
     valid = [row for row in _right_peers(results) if not row.grows]
     return min(valid, key=lambda row: row.nodes or 0, default=None)
 
@@ -29,7 +29,7 @@ def _right_peers(results: dict[str, Outcome]) -> list[Outcome]:
 
 
 def faults(rows: Rows, recipes: Iterable[str]) -> list[str]:
-    """List where surgery is wrong, leaves a model without a result, or leaves more nodes than a valid peer."""
+    """List where surgery is wrong, has no result for a model, or leaves more nodes than the best valid peer."""
     found = []
     for model, results in rows:
         peer = best_peer(results)
@@ -45,7 +45,7 @@ def faults(rows: Rows, recipes: Iterable[str]) -> list[str]:
 
 
 def _larger_peers(rows: Rows, recipes: Iterable[str]) -> list[str]:
-    """List where a peer has fewer nodes than surgery in a larger file."""
+    """List where a peer leaves fewer nodes than surgery, but in a larger file."""
     found = []
     for model, results in rows:
         peer = min(filter(lambda row: row.grows, _right_peers(results)), key=lambda row: row.nodes or 0, default=None)
@@ -116,7 +116,7 @@ def _summary(rows: Rows, recipes: Sequence[str]) -> list[str]:
 
 
 def _against_peers(rows: Rows, recipe: str) -> str:
-    """Compare nodes with the best valid peer, over the models that both have a right result for."""
+    """Compare node counts with the best valid peer, over the models where both have a right result."""
     pairs = [(results.get(f"surgery {recipe}"), best_peer(results)) for _, results in rows]
     both = [(mine.nodes or 0, peer.nodes or 1) for mine, peer in pairs if mine and mine.right and peer]
     ratio = sum(nodes / other for nodes, other in both) / max(len(both), 1)
@@ -137,7 +137,7 @@ def _wrong_peers(rows: Rows) -> list[str]:
 
 
 def _left_out(rows: Rows) -> list[str]:
-    """List for each model the passes that surgery undid, with the reason of the first."""
+    """List the passes that surgery undid on each model, with the reason for the first."""
     lines = []
     for model, results in rows:
         for name, row in results.items():
@@ -149,7 +149,7 @@ def _left_out(rows: Rows) -> list[str]:
 
 
 def markdown(rows: Rows, recipes: Sequence[str]) -> str:
-    """Write the document."""
+    """Format the results as a Markdown document."""
     names = ("onnxruntime", "onnxsim", "onnxslim")
     versions = ", ".join(f"{name} {version(name)}" for name in names)
     parts = [

@@ -1,4 +1,4 @@
-"""Run one tool on one model and measure what comes out, each part in a separate process."""
+"""Run one tool on one model and measure the result, each part in a separate process."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from suite.tools import Tool
 from suite.zoo import Model
 
 _JUDGE_TIMEOUT = 1200.0
-"""Seconds for running one model on all its inputs."""
+"""The time limit in seconds for running one model on all its inputs."""
 
 
 class Bench:
-    """One model on the bench: what is known of it, and what each tool makes of it."""
+    """One model under test: its facts, and the results of the tools on it."""
 
     def __init__(self, model: Model, kept: Folder, scratch: Path, timeout: float) -> None:
         self.model = model
@@ -31,7 +31,7 @@ class Bench:
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """What the original is like."""
+        """The facts of the original."""
         return facts.of(self.model.path)
 
     @cached_property
@@ -41,13 +41,13 @@ class Bench:
 
     @cached_property
     def reference(self) -> tuple[Path, str]:
-        """The folder with inputs and outputs of the original, and why it is none."""
+        """The folder with inputs and outputs of the original, and the failure if the original did not run."""
         folder = self.scratch / "reference"
         folder.mkdir(parents=True)
         return folder, self._python("suite.parity", "reference", str(self.model.path), str(folder)).failure
 
     def original(self) -> Record:
-        """Describe the original as a row."""
+        """Return the row of the original."""
         known = self.facts
         return Record(
             self.model.name,
@@ -61,11 +61,11 @@ class Bench:
         )
 
     def key(self, tool: Tool) -> Mapping[str, str]:
-        """Say what a result depends on."""
+        """Return the versions and the model hash that a result depends on."""
         return {"tool": tool.version, "onnxruntime": version("onnxruntime"), "model": self.digest}
 
     def run(self, tool: Tool) -> Record:
-        """Run a tool; its model stays in the folder until `forget`."""
+        """Run a tool and return its row; its model stays in the folder until `forget`."""
         record = Record(self.model.name, tool.name, self.key(tool))
         target = self.kept.model(self.model.name, tool.name)
         shutil.rmtree(target.parent, ignore_errors=True)
@@ -87,7 +87,7 @@ class Bench:
         return record
 
     def time(self, record: Record, threads: int, seconds: float) -> None:
-        """Time the model of a record that computes the same, against the original."""
+        """Time the model of a record against the original, if it computes the same."""
         target = self.kept.model(record.model, record.tool)
         if not record.failure and not record.wrong:
             options = ("--threads", str(threads), "--seconds", str(seconds))

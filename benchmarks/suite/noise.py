@@ -1,7 +1,7 @@
-"""A model's own noise: the same model with each large weight, and each float input, moved by one rounding.
+"""A model's own noise: the same model with each large weight and each float input moved by one rounding step.
 
-What a right rewrite changes is how numbers are rounded. A model that answers such a change loudly (a flipped
-quantization step, an ArgMax between two equals) answers it with or without the rewrite.
+A correct rewrite changes only how numbers are rounded. A model that reacts strongly to such a change (a flipped
+quantization step, an ArgMax between equal values) does so with or without the rewrite.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from suite.feeds import Feed
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
 _LEAST = 16
-"""Elements from which on a tensor counts as a weight: smaller ones can be scales of a Resize, bounds, or exact."""
+"""The fewest elements of a weight: smaller tensors can be the scales of a Resize, bounds, or exact values."""
 
 
 QUANTIZING = frozenset({"DynamicQuantizeLinear", "DynamicQuantizeLSTM", "QuantizeLinear", "QAttention"})
-"""Operators that round to a few steps while the model runs: one flip, which comes by chance, moves all after it."""
+"""Operators that round to a few steps at run time: a single flip, which occurs by chance, changes all downstream."""
 
 DRAWS = 6
-"""How often a model with such operators is shaken, to see what a flip does to it."""
+"""How often a model with such operators is perturbed, to see the effect of a flip."""
 
 
 def draws(model: onnx.ModelProto) -> range:
-    """Return the seeds to shake a model with: several where a single one shows only by chance what a rounding does."""
+    """Return the seeds to perturb a model with: several if a single one shows the effect of rounding only by chance."""
     return range(DRAWS if any(node.op_type in QUANTIZING for node in model.graph.node) else 1)
 
 
 def shaken(model: onnx.ModelProto, seed: int = 0) -> bytes:
-    """Return the model with each float weight moved to a neighbouring number."""
+    """Return the serialized model with each float weight moved to a neighbouring number."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     random = np.random.default_rng([11, seed])
@@ -45,7 +45,7 @@ def shaken(model: onnx.ModelProto, seed: int = 0) -> bytes:
 
 
 def shaken_feed(feed: Feed, seed: int = 0) -> Feed:
-    """Return the inputs with each float moved to a neighbouring number; zeros and whole numbers, ids say, stay."""
+    """Return the inputs with each float moved to a neighbouring number; zeros and whole-number arrays (ids) stay."""
     random = np.random.default_rng([12, seed])
     moved = {}
     for name, array in feed.items():

@@ -1,4 +1,4 @@
-"""Run a peer that has no command of its own: `python -m suite.optimize TOOL FROM TO`."""
+"""Run a peer that has no command line: `python -m suite.optimize TOOL FROM TO`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 def onnxscript(source: str, target: str) -> None:
-    """Fold and clean, then apply the default rules."""
+    """Fold constants and clean up, then apply the default rewrite rules."""
     import onnx_ir
     from onnxscript import optimizer, rewriter
 
@@ -17,7 +17,7 @@ def onnxscript(source: str, target: str) -> None:
 
 
 def ort_extended(source: str, target: str) -> None:
-    """Save what ONNX Runtime makes of the model before it picks layouts for this machine."""
+    """Save the model at ONNX Runtime's extended level, before it picks layouts for this machine."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()

@@ -1,4 +1,4 @@
-"""Run `onnxruntime.transformers.optimizer` on a model in many ways, each in a fork of its own with a time limit.
+"""Run `onnxruntime.transformers.optimizer` on a model in many configurations, each in a fork with a time limit.
 
 python -m suite.optimizer MODEL SECONDS < ways.json     # one line of JSON for each way
 """
@@ -20,9 +20,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Way:
-    """One call: the model type, the level of ONNX Runtime's own optimizations before it, and the sizes it is told.
+    """A configuration: the model type, the level of ONNX Runtime's own optimizations before it, and the given sizes.
 
-    `level` None is the default of the type; zero heads and width are the default too, which the optimizer then guesses.
+    `level` None is the default of the type; zero heads and width, the default, make the optimizer guess them.
     """
 
     kind: str
@@ -32,20 +32,20 @@ class Way:
 
     @property
     def name(self) -> str:
-        """The way in a word or two."""
+        """A short name of the configuration."""
         level = "" if self.level is None else f", level {self.level}"
         return f"{self.kind}{level}{f', {self.heads} heads' if self.heads else ''}"
 
 
 def kinds() -> dict[str, int]:
-    """Return the model types that the optimizer knows, and the level that each begins with."""
+    """Return the model types of the optimizer with the default level of each."""
     from onnxruntime.transformers import optimizer
 
     return {kind: row[2] for kind, row in optimizer.MODEL_TYPES.items()}
 
 
 def optimize(source: Path, target: Path, way: Way) -> None:
-    """Write what the optimizer makes of a model."""
+    """Optimize a model and write the result."""
     import logging
 
     from onnxruntime.transformers import optimizer
@@ -58,7 +58,7 @@ def optimize(source: Path, target: Path, way: Way) -> None:
 
 
 def measure(source: Path, target: Path, way: Way) -> dict[str, Any]:
-    """Optimize, count, and see whether ONNX Runtime loads what came out."""
+    """Optimize a model, count its nodes, and check that ONNX Runtime loads the result."""
     from suite import cores
     from suite.parity import session
 
@@ -72,7 +72,7 @@ def measure(source: Path, target: Path, way: Way) -> dict[str, Any]:
 
 
 def in_fork(task: Callable[[], dict[str, Any]], seconds: float) -> dict[str, Any]:
-    """Return what a task returns in a separate process; `failure` says how it ended otherwise."""
+    """Run a task in a separate process and return its result; `failure` says why there is none."""
     reader, writer = os.pipe()
     pid = os.fork()
     if not pid:
@@ -104,7 +104,7 @@ def in_fork(task: Callable[[], dict[str, Any]], seconds: float) -> dict[str, Any
 
 
 def all_of(source: Path, ways: list[Way], seconds: float) -> Iterator[tuple[Way, dict[str, Any]]]:
-    """Yield what comes of each way."""
+    """Yield each configuration with its result."""
     import onnxruntime.transformers.optimizer  # noqa: F401 - once, before all forks
 
     from suite import cores, parity  # noqa: F401
@@ -116,7 +116,7 @@ def all_of(source: Path, ways: list[Way], seconds: float) -> Iterator[tuple[Way,
 
 
 def main(source: str, seconds: str) -> None:
-    """Print a line for each way on the standard input."""
+    """Print a line of JSON for each configuration on the standard input."""
     ways = [Way(**row) for row in json.load(sys.stdin)]
     for way, result in all_of(Path(source), ways, float(seconds)):
         print(json.dumps({"way": asdict(way), **result}), flush=True)

@@ -1,4 +1,4 @@
-"""What one tool made of one trained model."""
+"""The result of one tool on one trained model."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _NONE = ("unchanged", "skipped")
 _WEAKEST = ("different", "unverified", "close", "equal")
 _MOST_GROWTH = 0.01
 _ALWAYS_ALLOWED = 1 << 14
-"""Bytes by which a file may grow whatever its size, as fold-constants allows too."""
+"""Bytes by which a file of any size may grow; fold-constants allows the same."""
 
 
 @dataclass
 class Outcome:
-    """A row. `failure` says why there is no model, `wrong` what is wrong with it, `refused` what surgery left out."""
+    """A row. `failure` says why there is no model, `wrong` what is wrong with it, `refused` lists steps not kept."""
 
     model: str
     tool: str
@@ -45,7 +45,7 @@ class Outcome:
 
     @property
     def right(self) -> bool:
-        """Whether there is a model, and it computes what the original does, between the same inputs and outputs."""
+        """Whether there is a model that computes the same as the original and has the same or a refined signature."""
         return not self.failure and not self.wrong and self.nodes is not None and self.signature != "changed"
 
     @property
@@ -55,7 +55,7 @@ class Outcome:
 
     @property
     def complaint(self) -> str:
-        """What must be said in words about a row that is not right."""
+        """The problems of a row in words; empty if it is right."""
         changed = f"signature: {self.note}" if self.signature == "changed" else ""
         return "; ".join(filter(None, (self.failure, self.wrong, changed)))
 
@@ -68,7 +68,7 @@ class Outcome:
 
 
 def read_account(row: Outcome, printed: str) -> None:
-    """Take the verdict, and what was refused, from what `surgery apply --format json` prints."""
+    """Set the verdict and the refused steps of a row from the output of `surgery apply --format json`."""
     try:
         account = json.loads(printed)
     except ValueError:
@@ -86,7 +86,7 @@ def read_account(row: Outcome, printed: str) -> None:
 
 
 def interface(path: Path) -> dict[str, Any]:
-    """Return inputs that a caller sees, and outputs; before IR version 4 each initializer had to be an input too."""
+    """Return the outputs, and the inputs without those that IR versions before 4 required for each initializer."""
     model = onnx.load(path, load_external_data=False)
     found = facts.signature(model)
     if model.ir_version < _OVERRIDABLE_SINCE:
@@ -96,10 +96,10 @@ def interface(path: Path) -> dict[str, Any]:
 
 
 def compare_interfaces(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, str]:
-    """Say whether an interface is kept, refined or changed, and what the first difference is; for tools of any kind.
+    """Return whether an interface is kept, refined or changed, and the first difference; for tools of any kind.
 
-    Refined is one that takes whatever the original takes: a dim without a name got one, a dim of an output a size.
-    Changed: other names, types, order or ranks, an open dim of an input that got a size, two that became one.
+    Refined: it accepts everything the original accepts; an unnamed dim got a name, or an output dim got a size.
+    Changed: other names, types, order or ranks, an open input dim that got a size, or two input dims that became one.
     """
     if before == after:
         return "kept", ""
@@ -116,7 +116,7 @@ def compare_interfaces(before: Mapping[str, Any], after: Mapping[str, Any]) -> t
 
 
 def _takes(name: str, old: list[Any], new: list[Any], is_input: bool, names: dict[str, Any]) -> bool:
-    """Return whether the new dims allow what the old ones allow; `names` collects what each new name stands for."""
+    """Return whether the new dims allow all sizes the old ones allow; `names` maps each new name to the old dim."""
     if len(old) != len(new):
         return False
     for position, (a, b) in enumerate(zip(old, new)):

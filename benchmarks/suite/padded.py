@@ -1,9 +1,9 @@
-"""Compare optimized decoders and encoders with the raw model where masks and caches decide: `python -m suite.padded`.
+"""Compare optimized decoders and encoders with the raw model on many masks and caches: `python -m suite.padded`.
 
     python -m suite.padded RAW MODEL...     # a line of JSON for each model
 
-The raw model runs without ONNX Runtime's optimizations, the others as they are written. Rows are padded left and right
-or masked as a whole, batches are of one and three, and caches are empty, of one token, and of odd length.
+All models run as written, without ONNX Runtime's optimizations. Rows are unpadded, padded left or right, or fully
+masked, batches are of size 1 and 3, and caches are empty, of one token, or of odd length.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PAST = "past_sequence_length"
 
 
 def sets(path: Path) -> Iterator[tuple[str, feeds.Feed]]:
-    """Yield inputs, with a word on each."""
+    """Yield input sets with a description of each."""
     session = parity.session(path)
     inputs = [(node.name, node.type, list(node.shape)) for node in session.get_inputs()]
     named = {dim for _, _, dims in inputs for dim in dims if isinstance(dim, str)}
@@ -43,7 +43,7 @@ def sets(path: Path) -> Iterator[tuple[str, feeds.Feed]]:
 
 
 def wrong(raw: list[tuple[str, feeds.Feed, list[Any]]], names: list[str], model: Path) -> dict[str, Any]:
-    """Return on how many sets a model is wrong, what the first is, and the largest error of the others."""
+    """Return on how many sets a model is wrong, the first difference, and the largest error on the other sets."""
     try:
         session = parity.session(model)
     except Exception as problem:
@@ -75,14 +75,14 @@ def _compared(
 
 
 def reference(path: Path) -> tuple[list[tuple[str, feeds.Feed, list[Any]]], list[str]]:
-    """Run the raw model on all sets that it takes."""
+    """Run the raw model on all its sets; return the sets with their outputs, and the output names."""
     session = parity.session(path)
     names = [node.name for node in session.get_outputs()]
     return [(word, feed, session.run(names, feed)) for word, feed in sets(path)], names
 
 
 def main(raw: str, *models: str) -> None:
-    """Print a line for each model."""
+    """Print a line of JSON for each model."""
     expected, names = reference(Path(raw))
     for model in models:
         print(json.dumps(wrong(expected, names, Path(model))), flush=True)

@@ -3,9 +3,9 @@
     python -m suite.parity reference MODEL FOLDER [HINTS]  # inputs and outputs of the original, into a folder
     python -m suite.parity compare MODEL FOLDER            # prints the error, or what is wrong, as JSON
 
-Each is a separate process: a model can take the runtime down with it. With hints, a JSON text for `suite.realistic`,
-the inputs are like those that a trained model meets, inputs that the original refuses are left out, and the folder
-gets the original's own noise as well: what becomes of its outputs when weights and inputs move by one rounding.
+Each runs in a separate process, since a model can crash the runtime. With hints, a JSON text for `suite.realistic`, the
+inputs are like those of a trained model in use, inputs that the original refuses are left out, and the folder also gets
+the original's own noise: the change of its outputs when weights and inputs move by one rounding step.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ LIMIT = 2e-4
 """The largest error that counts as rounding, as a share of the output's largest magnitude."""
 
 NOISE_FACTOR = 4.0
-"""A rewrite rounds in several places; the noise is that of one rounding of each weight and input."""
+"""The multiple of the noise that is allowed: a rewrite rounds in several places, the noise in only one."""
 
 
 def session(path: Path | bytes) -> ort.InferenceSession:
-    """Load a model to be run as it is written."""
+    """Load a model to run as written, without optimizations."""
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
@@ -40,7 +40,7 @@ def session(path: Path | bytes) -> ort.InferenceSession:
 
 
 def reference(path: Path, folder: Path) -> None:
-    """Run the original and keep what went in and what came out."""
+    """Run the original and save its inputs and outputs."""
     original = session(path)
     names = [value.name for value in original.get_outputs()]
     for number, (told, feed) in enumerate(feeds.compared(path)):
@@ -51,7 +51,7 @@ def reference(path: Path, folder: Path) -> None:
 
 
 def realistic_reference(path: Path, folder: Path, hints: dict[str, Any]) -> int:
-    """Run the original on realistic inputs, and as often with weights and inputs moved; return how many it takes."""
+    """Run the original on realistic inputs, also with perturbed weights and inputs; return how many inputs it takes."""
     model = onnx.load(path)
     original = session(path)
     names = [value.name for value in original.get_outputs()]
@@ -77,11 +77,11 @@ def realistic_reference(path: Path, folder: Path, hints: dict[str, Any]) -> int:
 
 
 _LARGEST = 1 << 30
-"""Bytes of a model up to which its noise is measured: a second copy of the weights is held for it."""
+"""The size in bytes below which the noise of a model is measured, which needs a second copy of the weights."""
 
 
 def flat(names: list[str], outputs: list[Any]) -> dict[str, np.ndarray[Any, Any]]:
-    """Return tensors alone: a sequence of maps, as ZipMap makes it, is its keys and a row of values for each map."""
+    """Return tensors only: a sequence of maps, as from ZipMap, becomes its keys and a row of values for each map."""
     found = {}
     for name, value in zip(names, outputs):
         if isinstance(value, list) and value and isinstance(value[0], dict):
@@ -96,12 +96,12 @@ def flat(names: list[str], outputs: list[Any]) -> dict[str, np.ndarray[Any, Any]
 
 
 def _plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return strings as a type of numpy's own, which a file holds without pickle and the runtime takes."""
+    """Convert strings to a native numpy type, which can be saved without pickle and which the runtime accepts."""
     return array.astype(str) if array.dtype == object else array
 
 
 def compare(path: Path, folder: Path) -> dict[str, Any]:
-    """Run a model on the same, and return its largest error; `wrong` says why it is no equal."""
+    """Run a model on the saved inputs and return its largest error; `wrong` says why it does not match."""
     candidate = session(path)
     names = [value.name for value in candidate.get_outputs()]
     worst, most_noise = 0.0, 0.0
@@ -133,7 +133,7 @@ DISCRETE = "is not the same"
 
 
 def distance(expected: np.ndarray[Any, Any], array: np.ndarray[Any, Any]) -> float:
-    """Return the difference as a number: for what is not a float, the share of the elements that differ."""
+    """Return the difference as a number: for non-floats, the share of the elements that differ."""
     error, wrong = difference(expected, array)
     if wrong == DISCRETE:
         return float(np.mean(expected != array))
@@ -141,7 +141,7 @@ def distance(expected: np.ndarray[Any, Any], array: np.ndarray[Any, Any]) -> flo
 
 
 def difference(expected: np.ndarray[Any, Any], array: np.ndarray[Any, Any]) -> tuple[float, str]:
-    """Return the largest difference as a share of the largest magnitude, or in words why the two do not compare."""
+    """Return the largest difference as a share of the largest magnitude, and in words why the two do not match."""
     if expected.shape != array.shape:
         return 0.0, f"has shape {list(array.shape)} instead of {list(expected.shape)}"
     if expected.dtype != array.dtype:
@@ -157,7 +157,7 @@ def difference(expected: np.ndarray[Any, Any], array: np.ndarray[Any, Any]) -> t
 
 
 def main(what: str, path: str, folder: str, hints: str = "") -> None:
-    """Do one of the two."""
+    """Run the reference or the comparison."""
     if what == "reference" and hints:
         print(json.dumps({"sets": realistic_reference(Path(path), Path(folder), json.loads(hints))}))
     elif what == "reference":

@@ -1,4 +1,4 @@
-"""Run a command with a time limit, and watch what memory it and all it starts have for themselves."""
+"""Run a command with a time limit, and watch the private memory of the command and all its descendants."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _ERROR = re.compile(r"\w*(Error|Exception|Fail)\b.*:|^\[?error", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Ran:
-    """How a command ended. `failure` is empty when all went well; `private` is the peak, in bytes.
+    """The result of a command. `failure` is empty on success; `private` is the peak private memory, in bytes.
 
-    `cpu` is what it and all it waited for have computed, in seconds; it says more than `seconds` on a busy machine.
+    `cpu` is the CPU time of the command and the descendants it waited for, in seconds; it says more than `seconds` on a
+    busy machine.
     """
 
     seconds: float
@@ -36,7 +37,7 @@ class Ran:
 
 
 def run(command: list[str], *, timeout: float, folder: Path) -> Ran:
-    """Run a command to its end, what it writes kept in `folder`; kill it and all it started when the time is over."""
+    """Run a command with its output saved in `folder`; kill it and all its descendants after the timeout."""
     out, err = folder / "stdout", folder / "stderr"
     paths = filter(None, (os.environ.get("PYTHONPATH"), str(_BENCHMARKS)))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
@@ -55,7 +56,7 @@ def run(command: list[str], *, timeout: float, folder: Path) -> Ran:
 
 
 def tree(pid: int) -> list[int]:
-    """Return the process and all below it."""
+    """Return the ids of a process and all its descendants."""
     found = [pid]
     for parent in found:
         with suppress(OSError):
@@ -65,7 +66,7 @@ def tree(pid: int) -> list[int]:
 
 
 def _read(path: str) -> bytes:
-    """Read a small file of the kernel's with few calls: what watches takes time from what is watched."""
+    """Read a small kernel file with few calls, since watching takes time from the watched processes."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(descriptor, 1 << 14)
@@ -74,7 +75,7 @@ def _read(path: str) -> bytes:
 
 
 def _watch(process: subprocess.Popen[bytes], deadline: float) -> tuple[int, bool]:
-    """Wait for the end of a process; return the peak of its private memory, and whether it had to be killed."""
+    """Wait for a process to end; return the peak private memory of its tree, and whether it was killed."""
     handle, peak = os.pidfd_open(process.pid), 0
     try:
         while not select.select([handle], [], [], _INTERVAL)[0]:
@@ -95,7 +96,7 @@ def _cpu() -> float:
 
 
 def _private(pid: int) -> int:
-    """Return the bytes that no file backs; 0 for a process that is gone."""
+    """Return the bytes of memory not backed by files; 0 for a process that has ended."""
     with suppress(OSError):
         _, _, rest = _read(f"/proc/{pid}/status").partition(b"RssAnon:")
         return int(rest.split(None, 1)[0]) * 1024 if rest else 0
@@ -109,7 +110,7 @@ def _kill(pid: int) -> None:
 
 
 def reason(code: int, messages: str) -> str:
-    """Say in one line why a command failed: its last line that speaks of an error, else its last line."""
+    """Return in one line why a command failed: its last line that mentions an error, else its last line."""
     if code < 0:
         return f"died of {signal.Signals(-code).name}"
     lines = [" ".join(_FRAME.sub(" ", _COLOUR.sub("", line)).split()) for line in messages.splitlines()]

@@ -1,7 +1,7 @@
-"""Inputs like those that a trained model meets: images, sounds, ids of tokens, masks. Nothing of surgery takes part.
+"""Draw inputs like those of trained models in use, independently of surgery: images, sounds, token ids, masks.
 
-What a model says of its inputs (types, shapes, the tables that ids are looked up in) is used; hints of the manifest
-say the rest: `dims`, the bindings to try, and `inputs`, by name `{"values": [...]}`, `{"below": N}` for ids,
+Types, shapes and the tables that ids index are read from the model; hints in the manifest give the rest: `dims`, the
+bindings to try, and `inputs`, by name `{"values": [...]}`, `{"below": N}` for ids,
 `{"like": "mask" | "lengths" | "zeros" | "audio" | "image" | "normal" | "spectrum"}`.
 """
 
@@ -19,7 +19,7 @@ from suite.feeds import Feed
 
 _SAMPLE_RATE = 16000
 _SIZES = ((1, 32, 64, 96), (2, 64, 96, 160), (3, 33, 47, 71))
-"""Sizes of the free dims of an input by position, where no hint says better: the first is a batch."""
+"""Sizes of the free dims of an input by position, unless a hint gives them; the first is the batch."""
 _LIKE = {
     "image": ("unit image", "signed image", "bytes", "noise image", "dark image"),
     "audio": ("tone", "hiss", "speech", "silence", "loud"),
@@ -28,11 +28,11 @@ _LIKE = {
     "zeros": ("zeros", "normal", "zeros", "tiny", "normal"),
 }
 CONTENTS = 5
-"""How many contents there are for each binding of the dims."""
+"""The number of different contents of the inputs."""
 
 
 def drawn(model: onnx.ModelProto, hints: Mapping[str, Any]) -> Iterator[tuple[str, Feed]]:
-    """Yield inputs with a word on each: every content under the first binding, two others under each further one."""
+    """Yield inputs with a description of each: all contents for the first binding, two for each further one."""
     for number, sizes in enumerate(bindings(model, hints.get("dims") or ())):
         word = ", ".join(f"{name}={size}" for name, size in sizes.items())
         contents = range(CONTENTS) if not number else ((2 * number + k) % CONTENTS for k in range(2))
@@ -41,7 +41,7 @@ def drawn(model: onnx.ModelProto, hints: Mapping[str, Any]) -> Iterator[tuple[st
 
 
 def bindings(model: onnx.ModelProto, given: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
-    """Return sizes for the free dims, by name, or by `input:position` for a dim without one."""
+    """Return bindings of the free dims by name, or by `input:position` for an unnamed dim."""
     free: dict[str, int] = {}
     for value in feeds.inputs(model):
         for position, dim in enumerate(value.type.tensor_type.shape.dim):
@@ -82,7 +82,7 @@ def _values(
 ) -> Any:
     if "values" in hint:
         listed = np.array(hint["values"]).astype(dtype)
-        # One value in the first run, whatever the others draw.
+        # A scalar takes the listed values in order, independently of the other draws.
         return listed[random.integers(0, len(listed), shape)] if shape else np.asarray(listed[content % len(listed)])
     like = str(hint.get("like") or ("mask" if "mask" in name else ""))
     if like == "mask":
@@ -109,7 +109,7 @@ def _is_audio(shape: Sequence[int]) -> bool:
 
 
 def _ids(shape: list[int], below: int, content: int, random: np.random.Generator) -> np.ndarray[Any, Any]:
-    """Draw ids: usual ones, the ends of the table too, one id everywhere, low ones padded with zeros."""
+    """Draw ids by content: uniform, with both ends of the table, one id everywhere, or low ids padded with zeros."""
     ids = random.integers(0, below, shape)
     if content == 1 and ids.size:
         ids.flat[0], ids.flat[-1] = below - 1, 0
@@ -158,7 +158,7 @@ def float_values(kind: str, shape: Sequence[int], random: np.random.Generator) -
 
 
 def _picture(shape: Sequence[int], random: np.random.Generator) -> np.ndarray[Any, Any]:
-    """Paint slopes, blots and strokes between 0 and 1, over the two largest axes."""
+    """Paint blots, strokes and slight noise between 0 and 1, over the two largest axes."""
     picture = np.full(shape, 0.9)
     axes = sorted(sorted(range(len(shape)), key=lambda axis: shape[axis])[-2:])
     grids = [
@@ -179,7 +179,7 @@ def _picture(shape: Sequence[int], random: np.random.Generator) -> np.ndarray[An
 
 
 def _sound(kind: str, shape: Sequence[int], random: np.random.Generator) -> np.ndarray[Any, Any]:
-    """Make sound along the longest axis, between -1 and 1."""
+    """Return a sound along the longest axis, between about -1 and 1."""
     axis = max(range(len(shape)), key=lambda place: shape[place], default=0)
     length = shape[axis] if shape else 1
     time = np.arange(length) / _SAMPLE_RATE

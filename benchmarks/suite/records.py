@@ -1,4 +1,4 @@
-"""One result of one tool on one model, and the folder that keeps them."""
+"""The result of one tool on one model, and the folder that stores such results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Record:
 
     @property
     def right(self) -> bool:
-        """Whether the model computes the same under each binding, and can be where the original stood."""
+        """Whether the model computes the same under each binding and can replace the original."""
         return not self.failure and not self.wrong and self.error is not None and self.signature != "changed"
 
     @property
@@ -43,24 +43,24 @@ class Record:
 
     @property
     def notes(self) -> str:
-        """Everything that must be said in words."""
+        """All problems of the row in words; empty if there are none."""
         changed = f"signature: {self.signature_note}" if self.signature == "changed" else ""
         return "; ".join(filter(None, (self.failure, self.wrong, changed, str(self.latency.get("failure", "")))))
 
 
 class Folder:
-    """Records kept as JSON, one file each, with the model next to it where that is wanted."""
+    """Records stored as JSON, one file each, optionally with the model next to it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
         self.path.mkdir(parents=True, exist_ok=True)
 
     def model(self, model: str, tool: str) -> Path:
-        """Say where the model that a tool made is kept; in a separate folder, for weights next to it."""
+        """Return the path of the model that a tool wrote, in a separate folder with room for external weights."""
         return self.path / _stem(model, tool) / "model.onnx"
 
     def load(self, model: str, tool: str, key: Mapping[str, str]) -> Record | None:
-        """Return what is kept of this tool's version on this very model."""
+        """Return the stored record of a tool on a model, if it has the same key."""
         path = self.path / f"{_stem(model, tool)}.json"
         if not path.is_file():
             return None
@@ -68,7 +68,7 @@ class Folder:
         return record if record.key == dict(key) else None
 
     def save(self, record: Record) -> None:
-        """Keep a record; a run that is interrupted here leaves the one before."""
+        """Store a record; an interrupted write leaves the previous one intact."""
         path = self.path / f"{_stem(record.model, record.tool)}.json"
         fresh = path.with_suffix(".fresh")
         fresh.write_text(json.dumps(asdict(record), indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""The rows, the means and the goals as one table: for a terminal, as Markdown, as JSON."""
+"""Format the rows, the means and the goals as tables: for a terminal, as Markdown, as JSON."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _STATES = {True: "pass", False: "FAIL", None: "-"}
 
 
 def cells(record: Record, best: Record | None) -> tuple[str, ...]:
-    """Write a row; the best valid peer has a star."""
+    """Return the cells of a row; a star marks the best valid peer."""
     star = "*" if record is best else " "
     original = record.tool == ORIGINAL
     return (
@@ -53,7 +53,7 @@ def cells(record: Record, best: Record | None) -> tuple[str, ...]:
 
 
 def rows(comparison: Comparison) -> Iterable[tuple[str, ...]]:
-    """Write every row, model by model."""
+    """Yield the cells of every row, model by model."""
     for model in comparison.models:
         best = comparison.best(model)
         for (name, _), record in comparison.rows.items():
@@ -62,7 +62,7 @@ def rows(comparison: Comparison) -> Iterable[tuple[str, ...]]:
 
 
 def terminal(comparison: Comparison, missing: Iterable[str]) -> None:
-    """Print for people: a section for each model, what must be said in words after the table."""
+    """Print the table with a section for each model, then the notes, the means and the goals."""
     console = Console(emoji=False, highlight=False, markup=False)
     if not console.is_terminal:
         console.width = _PLAIN_WIDTH
@@ -91,7 +91,7 @@ def _plain(header: tuple[str, ...], lines: Iterable[tuple[str, ...]]) -> Table:
 
 
 def markdown(comparison: Comparison, missing: Iterable[str]) -> str:
-    """Write for a document."""
+    """Format all tables as Markdown."""
     parts = [_markdown(HEADER, rows(comparison))]
     parts.append(_markdown(("geometric mean", "value", "models"), _means(comparison)))
     parts.append(_markdown(("goal", "", "detail"), map(_goal, comparison.goals())))
@@ -114,7 +114,7 @@ def _markdown(header: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
 
 
 def to_json(comparison: Comparison, missing: Iterable[str]) -> str:
-    """Write for programs."""
+    """Format everything as JSON."""
     return json.dumps(
         {
             "rows": [asdict(record) for record in comparison.rows.values()],

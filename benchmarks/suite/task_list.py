@@ -1,4 +1,4 @@
-"""Tasks that trained models do: realistic data for each, made in code, the truth of it, and a metric."""
+"""Tasks of trained models: realistic synthetic data for each, its ground truth, and a metric."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _PHOTO = np.array([104, 117, 123], np.float32)
 
 @dataclass(frozen=True)
 class Task:
-    """A model of `trained.jsonl`, by its name there, and what it is for.
+    """A model of `trained.jsonl`, by its name there, and its task.
 
-    `make` makes one set of data; where it has no `label`, that is what `label` makes of the outputs of the float model.
-    `way` is the pass that fits the kind of model, `metric` a function of `task_metrics`.
+    `make` returns one set of data; if it has no `label`, `label` computes it from the outputs of the float model. `way`
+    is the pass that fits the kind of model, `metric` a function of `task_metrics`.
     """
 
     model: str
@@ -51,7 +51,7 @@ def _natural(images: list[Array]) -> Array:
 
 
 def _alphabet(model: Path) -> dict[str, int]:
-    """Return the classes of the characters, which the model lists in its metadata; class 0 is the blank."""
+    """Return the class of each character, as listed in the model's metadata; class 0 is the blank."""
     found = next(one.value for one in onnx.load(model).metadata_props if one.key == "character")
     listed = {character: number for number, character in enumerate(found.splitlines(), 1)}
     return {" ": len(listed) + 1, **listed}
@@ -110,7 +110,7 @@ def _padded(lines: list[list[int]]) -> Array:
 
 
 def _read(outputs: Mapping[str, Array]) -> Array:
-    """Return what the float model reads; scores have time first, and the blank last."""
+    """Return the classes that the float model reads; its scores have time first, and the blank last."""
     return _padded(task_metrics.decode(task_metrics.lines_first(outputs)))
 
 
@@ -147,7 +147,7 @@ _SYLLABLES = [(700, 1200, 2500), (300, 2300, 3000), (500, 900, 2400), (350, 700,
 
 
 def _word(random: Random, which: int, seconds: float) -> Array:
-    """Say one of some words, of three vowels each, in some voice and noise."""
+    """Return a spoken word of three vowels, given by number, in a random voice with noise."""
     vowels = [_SYLLABLES[which % 5], _SYLLABLES[(which // 5 + which) % 5], _SYLLABLES[(3 * which + 1) % 5]]
     parts = [drawing.voice(seconds / 3, random, [vowel]) for vowel in vowels]
     wave = np.concatenate(parts)
@@ -176,7 +176,7 @@ def _mixed(random: Random, model: Path) -> Set:
 
 
 def _chords(random: Random, model: Path) -> Set:
-    """Play notes, each at its time; basic-pitch has 86 frames a second of 22,050 Hz and 88 keys from A0."""
+    """Play notes at random times; basic-pitch has 86 frames per second at 22,050 Hz and 88 keys from A0."""
     rate, count, frames = 22050, 43844, 172
     wave, label = np.zeros(count, np.float32), np.zeros((1, frames, 88), bool)
     for _ in range(int(random.integers(3, 7))):
@@ -196,7 +196,7 @@ def _melody(random: Random, model: Path) -> Set:
 
 
 def _noisy(random: Random, model: Path) -> Set:
-    """Mix a voice with noise; NSNet2 takes log powers of 161 bins, 20 ms windows and 10 ms steps, and gives gains."""
+    """Mix a voice with noise; NSNet2 takes log powers of 161 bins, 20 ms windows and 10 ms steps, and returns gains."""
     clean = drawing.voice(3.0, random)
     dirty = clean + drawing.noise(len(clean), random.uniform(0.01, 0.05), random)
     spectra = [
@@ -208,7 +208,7 @@ def _noisy(random: Random, model: Path) -> Set:
 
 
 def _speech(random: Random, model: Path) -> Set:
-    """Cut a recording into windows of 576 samples; half of it is noise alone."""
+    """Cut a recording into windows of 576 samples; 40 % of the recordings are only noise."""
     voice = drawing.voice(1.0, random) if random.random() < 0.6 else np.zeros(drawing.RATE, np.float32)
     wave = voice + drawing.noise(len(voice), random.uniform(0.001, 0.03), random)
     rows = np.lib.stride_tricks.sliding_window_view(wave, 576)[::512]

@@ -1,7 +1,7 @@
-"""Metrics of tasks, as surgery takes them under `accuracy: {metric: ...}`: `function(outputs, sets) -> float`.
+"""Metrics of tasks, as surgery accepts them under `accuracy: {metric: ...}`: `function(outputs, sets) -> float`.
 
-`outputs` has the outputs of a model for each set, `sets` all arrays of each set; `label` is the truth where the data
-were made with one, else what the float model makes of them. Higher is better, 1 is the best. Only numpy is needed.
+`outputs` has the outputs of a model for each set, `sets` all arrays of each set; `label` is the ground truth if the
+data has one, else the result of the float model. Higher is better, 1 is the best. Only numpy is needed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _distance(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def characters(outputs: Sets, sets: Sets) -> float:
-    """Return the share of characters that are read: one minus edits by the length of the truth."""
+    """Return the character accuracy: one minus the edits divided by the length of the truth."""
     edits = length = 0
     for out, one in zip(outputs, sets):
         for read, label in zip(decode(_first(out)), one["label"]):
@@ -54,12 +54,12 @@ def characters(outputs: Sets, sets: Sets) -> float:
 
 
 def lines_first(outputs: Mapping[str, Any]) -> Array:
-    """Return scores [time, batch, class], the blank last, as `decode` takes them."""
+    """Convert scores [time, batch, class] with the blank last to the layout of `decode`."""
     return np.roll(_first(outputs).swapaxes(0, 1), 1, axis=-1)
 
 
 def characters_of_time_first(outputs: Sets, sets: Sets) -> float:
-    """Do the same for scores [time, batch, class], the blank last."""
+    """Return the character accuracy for scores [time, batch, class] with the blank last."""
     return characters([{"y": lines_first(out)} for out in outputs], sets)
 
 
@@ -94,7 +94,7 @@ def ranking(outputs: Sets, sets: Sets) -> float:
 
 
 def masks(outputs: Sets, sets: Sets) -> float:
-    """Return the Dice coefficient of the pixels over the threshold and those of the truth, over all sets."""
+    """Return the Dice coefficient of the pixels above the threshold and the true pixels, over all sets."""
     common = total = 0
     for out, one in zip(outputs, sets):
         found = _first(out).reshape(one["label"].shape) > _MASK
@@ -103,7 +103,7 @@ def masks(outputs: Sets, sets: Sets) -> float:
 
 
 def overlaps(one: Array, others: Array) -> Array:
-    """Return the intersection over union of a box with each of others, all as left, top, right, bottom."""
+    """Return the intersection over union of a box with each of `others`, all as left, top, right, bottom."""
     low, high = np.maximum(one[:2], others[:, :2]), np.minimum(one[2:], others[:, 2:])
     shared = np.prod(np.clip(high - low, 0, None), axis=-1)
     areas = np.prod(others[:, 2:] - others[:, :2], axis=-1)
@@ -143,7 +143,7 @@ def yolo(output: Array, classes: int = 1) -> Array:
 
 
 def _matches(found: Array, truth: Array) -> float:
-    """Return the F1 score of boxes at an intersection over union of a half."""
+    """Return the F1 score of boxes at an intersection over union of 0.5."""
     if not len(found) or not len(truth):
         return float(len(found) == len(truth))
     hits = sum(overlaps(one, found).max() >= 0.5 for one in truth)
@@ -164,7 +164,7 @@ def boxes_of_yolo(outputs: Sets, sets: Sets) -> float:
 
 
 def similarities(outputs: Sets, sets: Sets) -> float:
-    """Return the rank correlation of the cosines of all pairs of embeddings with those of the label's embeddings."""
+    """Return the rank correlation between the cosines of all pairs of embeddings and those of the labels."""
     found = [_cosines([_first(out) for out in outputs]), _cosines([one["label"] for one in sets])]
     ranks = [np.argsort(np.argsort(values, kind="stable")).astype(np.float64) for values in found]
     return float(np.corrcoef(*ranks)[0, 1])
@@ -187,7 +187,7 @@ def notes(outputs: Sets, sets: Sets) -> float:
 
 
 def pitch(outputs: Sets, sets: Sets) -> float:
-    """Return the share of frames within 50 cents of the pitch; the label is in hertz, 0 where nothing sounds."""
+    """Return the share of frames within 50 cents of the pitch; the label is in hertz."""
     right = []
     for out, one in zip(outputs, sets):
         found, truth = np.asarray(out["pitch"]).reshape(-1), np.asarray(one["label"]).reshape(-1)[0]
@@ -197,7 +197,7 @@ def pitch(outputs: Sets, sets: Sets) -> float:
 
 
 def denoising(outputs: Sets, sets: Sets) -> float:
-    """Return the ratio of signal to noise, in dB, after the gains are applied to the noisy spectrum."""
+    """Return the signal-to-noise ratio, in dB, after the gains are applied to the noisy spectrum."""
     clean = np.concatenate([one["clean"].reshape(-1) for one in sets])
     noisy = np.concatenate([(one["noisy"] * _first(out)).reshape(-1) for out, one in zip(outputs, sets)])
     return float(10 * np.log10((clean**2).sum() / ((clean - noisy) ** 2).sum()))

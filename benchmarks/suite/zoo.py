@@ -1,4 +1,4 @@
-"""The models that are compared: full-size exports of the zoo, or any file."""
+"""The models to compare on: full-size exports of the zoo, or any file."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ NAMES = (
 )
 
 _STEMS = {"bert": "bert-base"}
-"""File names that are not the architecture's."""
+"""File names that differ from the name of the architecture."""
 
 
-class MissingModel(Exception):  # noqa: N818 - a state of the zoo, told as a line
-    """A model is not there and could not be built."""
+class MissingModel(Exception):  # noqa: N818 - a state of the zoo, reported as a line
+    """A model does not exist and could not be built."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class Model:
     path: Path
 
     def digest(self) -> str:
-        """Hash the file."""
+        """Return the SHA-256 of the file."""
         with self.path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def find(name: str) -> Model:
-    """Return the model of this name, built if it is not in the cache yet, or the one at this path."""
+    """Return the model with this name, built if it is not in the cache yet, or the one at this path."""
     if name not in NAMES:
         path = Path(name)
         if not path.is_file():
