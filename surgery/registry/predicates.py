@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from surgery.registry import discovery
-
 
 @dataclass(frozen=True)
 class Predicate:
@@ -31,8 +29,3 @@ class Predicate:
     def place(self) -> str:
         """The file and line of the declaration."""
         return f"{self.file}:{inspect.unwrap(self.function).__code__.co_firstlineno}"
-
-    @property
-    def origin(self) -> str:
-        """The installed distribution with its version, or the path of the file, that contains the predicate."""
-        return discovery.origin(self.module, self.file)
