@@ -279,8 +279,8 @@ def test_an_installed_pass_is_complete_for_its_own_project(
 
 def test_the_lines_for_pytest_work(project: Project, tmp_path: Path) -> None:
     folder = project("in-pytest", home="tests/cases", fires=FIRES, wrong=FIRES.replace("Relu(a)", "Abs(a)"))
-    block = (testing.__doc__ or "").partition("own pytest:\n\n")[2].partition("\nThe passes")[0]
-    lines = "\n".join(line[4:] for line in block.splitlines())
+    _, start, rest = (testing.__doc__ or "").partition("    import pytest\n")
+    lines = "\n".join(line[4:] for line in (start + rest.partition("\nThe passes")[0]).splitlines())
     assert "testing.check(case)" in lines
     plugin = 'from surgery.registry.catalog import catalog\ncatalog.load_plugin("in_pytest.py")\n'
     (tmp_path / "tests" / "test_passes.py").write_text(plugin + lines)
