@@ -255,7 +255,7 @@ def flat_apart(apart: Value) -> Heads | None:
 
 
 def flat_behind(context: Value) -> Node | None:
-    """Return the Reshape that joins the heads of a context after its Transpose; None if there is none."""
+    """Return the Reshape that joins the heads of a context after its Transpose, or None."""
     turn = only_reader(context)
     if turn is None or turn.op != "Transpose" or turn.attr("perm") != [0, 2, 1, 3]:
         return None

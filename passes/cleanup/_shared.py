@@ -222,7 +222,7 @@ UNITS: dict[str, tuple[Callable[[Array], Any], tuple[int, ...]]] = {
 
 
 def beside_unit(node: Node) -> tuple[Value, Value] | None:
-    """Return the operand that is combined only with units of the operation, and the units; None if there is none."""
+    """Return the operand that is combined only with units of the operation, and the units, or None."""
     units = [position for position in UNITS[node.op][1] if _is_unit(node, position)]
     if not units:
         return None

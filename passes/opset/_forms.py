@@ -115,7 +115,7 @@ def body(
     attributes: Mapping[str, Any],
     inputs: Sequence[tuple[str, Sequence[int | str | None] | None] | None],
 ) -> Body | None:
-    """Return the body that the schema gives for a call; None if there is none, or one with subgraphs.
+    """Return the function body that the schema gives for a call; None without one, or with subgraphs in it.
 
     `inputs` holds the type and the dims of each input, None for an omitted one. If there are several bodies, the one
     in the newest operators is returned.

@@ -113,7 +113,7 @@ def read_table(node: Node) -> Weight:
 
 
 def _weight(factor: Value) -> Weight | None:
-    """Return a constant factor, or one behind a Transpose; a constant that has other readers stays in the graph."""
+    """Return a constant factor, transposed or not; a constant that has other readers stays in the graph."""
     if factor.tensor is not None:
         return Weight(factor, turned=False)
     node = factor.producer

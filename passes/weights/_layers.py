@@ -157,7 +157,7 @@ class Layer:
 
 
 def layer_above(value: Value) -> Layer | None:
-    """Find the layer that computes a value; None if there is none."""
+    """Find the layer that computes a value, or None."""
     producer = value.producer
     if producer is None:
         return None

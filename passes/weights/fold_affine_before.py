@@ -97,7 +97,7 @@ def _is_one_more_than_erf(value: Value) -> bool:
 
 
 def _half_inside(product: Node) -> Affine | None:
-    """Return the multiplication by a number on one side of the product of a Gelu; None if there is none."""
+    """Return the multiplication by a number on one side of the product of a Gelu, or None."""
     if product.opset >= GELU_SINCE or len(product.inputs) != 2:
         return None
     for side, other in (product.inputs, product.inputs[::-1]):

@@ -51,7 +51,7 @@ class Slot:
 
     @property
     def pid(self) -> int | None:
-        """The ID of the process that runs the model; None if there is none."""
+        """The ID of the process that runs the model, or None."""
         return self._worker.pid
 
     def run(self, job: Mapping[str, Any]) -> dict[str, Any]:

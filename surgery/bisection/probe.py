@@ -43,7 +43,7 @@ class Prober:
         self._engine = Engine("onnxruntime", timeout, memory, weights, setup)
 
     def show(self, original: onnx.ModelProto, changed: onnx.ModelProto, feed: Mapping[str, Any]) -> Shown | None:
-        """Run both models and return the difference; None if there is none, or the original does not run either."""
+        """Run both models and return the difference; None if they agree, or if the original does not run either."""
         mine = self._run(original, feed)
         if mine.failure is not None or isinstance(mine.runs[0], str):
             return None

@@ -132,7 +132,7 @@ def step_key(step: PassStep) -> str | None:
 
 
 def _source(declared: Pass) -> Any:
-    """Return a complete identification of a pass; None if there is none."""
+    """Return a complete identification of a pass, or None."""
     if isinstance(declared, RulePass):
         return declared.written
     if not declared.is_standard:

@@ -78,7 +78,7 @@ class CommittedModel:
             self.graph.settle_order()
 
     def known(self, step: PassStep, declared: Pass, skip: frozenset[int]) -> Candidate | None:
-        """Return the known candidate of a step on this exact model, unchanged or refused; None if there is none."""
+        """Return the known candidate of a step on this exact model, unchanged or refused, or None."""
         key = _key(step, declared, skip)
         unchanged = self._unchanged.get(key)
         if unchanged is not None and unchanged.data is self.state.data:

@@ -157,7 +157,7 @@ class Later:
 
     @property
     def made(self) -> tuple[int, tuple[onnx.ModelProto, bytes]] | None:
-        """The model that is compared in place of the one that the steps started from; None if there is none."""
+        """The model that is compared in place of the one that the steps started from, or None."""
         proto = self.candidate.proto
         return (self.steps, (proto, self.candidate.data)) if proto is not None else None
 

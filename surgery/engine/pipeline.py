@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from surgery import storage
 from surgery.engine import speculation
@@ -167,7 +168,7 @@ class Pipeline:
         state = self.model.state
         counted = comparisons(when.ops, when.nodes, when.opset, state.ops, opset(state.proto))
         asked = answers(when.predicates, self.model.stored, state.proto, self._recipe.verify)
-        return all(met for _, met in (*counted, *asked))
+        return all(met for _, met in chain(counted, asked))
 
     def _skipped(self, step: PassStep) -> StepRecord:
         nodes = self.model.nodes

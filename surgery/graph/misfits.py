@@ -163,7 +163,7 @@ def _restricted(node: Node, name: str, rows: list[Support], target: Target) -> R
 
 
 def _broken(node: Node, name: str, row: Support) -> Reason | None:
-    """Return the restriction of a row that a node of accepted types violates; None if there is none."""
+    """Return the restriction of a row that a node of accepted types violates, or None."""
     return _attributes(node, name, row) or _constants(node, name, row) or _form(node, name, row)
 
 
@@ -209,7 +209,7 @@ def _constants(node: Node, name: str, row: Support) -> Reason | None:
 
 
 def operand(node: Node, name: str) -> Value | None:
-    """Return the input of a node whose parameter has this name; None if there is none."""
+    """Return the input of a node whose parameter has this name, or None."""
     return next((value for parameter, value in _pairs(node, "inputs") if parameter.name == name), None)
 
 

@@ -68,7 +68,7 @@ def type_of_name(name: str) -> int:
 
 @cache
 def dtype_of(number: int) -> np.dtype[Any] | None:
-    """Return the NumPy dtype of an ONNX element type; None if there is none."""
+    """Return the NumPy dtype of an ONNX element type, or None."""
     name = _NUMPY_TYPES.get(number)
     return np.dtype(name) if name is not None else ONNX_TYPES.get(number)
 

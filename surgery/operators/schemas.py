@@ -42,7 +42,7 @@ def is_defined(domain: str) -> bool:
 
 @cache
 def schema_of(domain: str, op: str, version: int) -> OpSchema | None:
-    """Return the schema of an operator at a version of its domain, possibly deprecated; None if there is none."""
+    """Return the schema of an operator at a version of its domain, possibly deprecated, or None."""
     import onnx.defs
 
     try:

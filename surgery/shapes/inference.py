@@ -261,7 +261,7 @@ class Inference:
 
 
 def _held_tensor(node: ir.Node) -> ir.TensorProtocol | None:
-    """Return the dense tensor in the attribute `value` of a Constant; None if there is none."""
+    """Return the dense tensor in the attribute `value` of a Constant, or None."""
     attribute = node.attributes.get("value")
     if attribute is None or attribute.is_ref() or attribute.type != ir.AttributeType.TENSOR:
         return None

@@ -69,5 +69,5 @@ def by_output(limits: Iterable[Limit]) -> dict[str, list[str]]:
 
 
 def missing(limits: Iterable[Limit], outputs: Sequence[str]) -> str | None:
-    """Return an output that a limit names but the model does not have; None if there is none."""
+    """Return an output that a limit names but the model does not have, or None."""
     return next((limit.output for limit in limits if limit.output is not None and limit.output not in outputs), None)
