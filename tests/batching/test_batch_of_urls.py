@@ -40,7 +40,7 @@ def rows(folder: Path) -> dict[str, Row]:
     return {row.name: row for row in ledger.read(folder / NAME)}
 
 
-def test_models_come_from_a_bucket_and_go_to_another(storage: servers.Service, tmp_path: Path) -> None:
+def test_a_batch_reads_models_from_one_bucket_and_writes_to_another(storage: servers.Service, tmp_path: Path) -> None:
     for bucket in ("zoo", "done"):
         storage.put(bucket)
     for number, name in enumerate(("a.onnx", "deep/b.onnx"), 1):
@@ -70,7 +70,7 @@ def test_models_come_from_a_bucket_and_go_to_another(storage: servers.Service, t
     assert storage.keys("done") == ["v1/a.onnx", "v1/broken.onnx", "v1/deep/b.onnx"]
 
 
-def test_a_broken_connection_is_the_fault_of_no_model(storage: servers.Service, tmp_path: Path) -> None:
+def test_a_broken_connection_is_not_blamed_on_a_model(storage: servers.Service, tmp_path: Path) -> None:
     storage.put("far")
     storage.put("far/a.onnx", batches.model().SerializeToString())
     asked = (batches.recipe(tmp_path), "s3://far/a.onnx", "--out", "out")

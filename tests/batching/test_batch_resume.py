@@ -38,12 +38,12 @@ def planned(entry: Entry, row: Row, wanted: Wanted = WANTED, is_there: bool = Tr
 
 
 @pytest.mark.parametrize("state", ["done", "failed"])
-def test_what_has_ended_stays(entry: Entry, state: str) -> None:
+def test_a_finished_model_is_not_run_again(entry: Entry, state: str) -> None:
     row = finished(entry, state, kind="crash")
     assert planned(entry, row) == Plan({entry.name: row}, ())
 
 
-def test_what_is_new_or_was_in_flight_runs(entry: Entry) -> None:
+def test_a_new_or_interrupted_model_is_queued(entry: Entry) -> None:
     assert plan([entry], {}, WANTED, lambda _: True).todo == (entry.name,)
     for state in ("queued", "running"):
         found = planned(entry, replace(WANTED.row(entry), state=state, attempts=2))
@@ -62,13 +62,13 @@ def test_what_is_new_or_was_in_flight_runs(entry: Entry) -> None:
         replace(WANTED, force=True),
     ],
 )
-def test_other_settings_recipes_and_versions_run_again(entry: Entry, wanted: Wanted) -> None:
+def test_changed_settings_recipes_and_versions_run_again(entry: Entry, wanted: Wanted) -> None:
     found = planned(entry, finished(entry), wanted)
     assert found.todo == (entry.name,)
     assert found.rows[entry.name].attempts == 0
 
 
-def test_another_model_or_recipe_under_the_name_runs_again(entry: Entry, tmp_path: Path) -> None:
+def test_a_different_model_or_recipe_of_the_same_name_runs_again(entry: Entry, tmp_path: Path) -> None:
     assert planned(replace(entry, recipe="other"), finished(entry)).todo
     assert planned(replace(entry, model=str(tmp_path / "b.onnx")), finished(entry)).todo
 
@@ -84,7 +84,7 @@ def test_inputs_of_a_model_count(entry: Entry, tmp_path: Path) -> None:
     assert planned(entry, row).todo
 
 
-def test_a_changed_model_runs_again_and_a_touched_one_does_not(entry: Entry) -> None:
+def test_a_changed_model_runs_again_but_a_touched_file_does_not(entry: Entry) -> None:
     row = finished(entry)
     os.utime(entry.model, (1, 1))
     touched = planned(entry, row)
@@ -97,7 +97,7 @@ def test_a_changed_model_runs_again_and_a_touched_one_does_not(entry: Entry) -> 
     assert planned(entry, row).todo
 
 
-def test_a_lost_output_is_made_again(entry: Entry, tmp_path: Path) -> None:
+def test_a_lost_output_is_rebuilt(entry: Entry, tmp_path: Path) -> None:
     assert planned(entry, finished(entry), is_there=False).todo
     row = finished(entry, output_files=json.dumps([["a.onnx", 3], ["a.onnx.data", 2]]))
     out = Output(str(tmp_path / "out"))
@@ -131,13 +131,13 @@ def test_a_model_to_skip_is_not_run(entry: Entry) -> None:
     assert planned(entry, found.rows[entry.name]).todo == (entry.name,)
 
 
-def test_files_that_no_batch_has_written(tmp_path: Path, entry: Entry) -> None:
+def test_files_not_written_by_a_batch_are_refused(tmp_path: Path, entry: Entry) -> None:
     (tmp_path / "b.onnx").write_bytes(b"")
     known = {"a.onnx": finished(entry)}
     assert foreign(["a.onnx", "b.onnx", "c.onnx"], known, Output(str(tmp_path))) == [str(tmp_path / "b.onnx")]
 
 
-def test_the_digest_of_a_recipe_covers_what_it_uses(tmp_path: Path) -> None:
+def test_the_digest_of_a_recipe_covers_used_recipes(tmp_path: Path) -> None:
     inner, outer = tmp_path / "inner.yaml", tmp_path / "outer.yaml"
     inner.write_text("recipe: inner\nsteps: [drop-identity]\n")
     outer.write_text("recipe: outer\nsteps: [{use: inner.yaml}]\n")

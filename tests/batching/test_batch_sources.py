@@ -21,7 +21,7 @@ def zoo(tmp_path: Path) -> Path:
     return write(tmp_path / "zoo", "a/model.onnx", "b/model.onnx", "b/deep/other.onnx")
 
 
-def test_a_folder_with_all_below_it(zoo: Path, tmp_path: Path) -> None:
+def test_a_folder_is_searched_recursively(zoo: Path, tmp_path: Path) -> None:
     (zoo / "notes.md").write_text("no model")
     found = entries([str(zoo)], Choice("default", tmp_path / "out"))
     assert [entry.name for entry in found] == ["a/model.onnx", "b/deep/other.onnx", "b/model.onnx"]
@@ -41,7 +41,7 @@ def test_a_glob_has_the_paths_below_its_part_without_wildcards(zoo: Path, tmp_pa
     assert names(f"{zoo}/[b]", output=tmp_path) == ["b/deep/other.onnx", "b/model.onnx"]
 
 
-def test_a_file_whose_name_has_wildcards_is_a_file(tmp_path: Path) -> None:
+def test_an_existing_file_with_wildcards_in_its_name_is_not_a_glob(tmp_path: Path) -> None:
     write(tmp_path, "a[1].onnx")
     assert names(tmp_path / "a[1].onnx", output=tmp_path / "out") == ["a[1].onnx"]
 
@@ -86,7 +86,7 @@ def test_two_models_with_one_output_are_refused(zoo: Path, tmp_path: Path) -> No
     )
 
 
-def test_what_is_not_there(tmp_path: Path) -> None:
+def test_a_source_without_models_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for source, what in {
         "nothing.onnx": "no such file or folder",

@@ -59,7 +59,7 @@ def test_changes_of_one_model(before: Any, after: Any, expected: list[tuple[str,
     assert changes(before, after) == expected
 
 
-def test_thresholds_are_shares_of_what_was() -> None:
+def test_thresholds_are_relative_to_the_earlier_run() -> None:
     assert changes({"bytes_after": 100}, {"bytes_after": 105}, bytes=0.05) == []
     assert changes({"bytes_after": 100}, {"bytes_after": 106}, bytes=0.05) == [("bytes", True)]
     assert changes({"nodes_after": 10}, {"nodes_after": 9}, nodes=0.1) == []
@@ -67,7 +67,7 @@ def test_thresholds_are_shares_of_what_was() -> None:
     assert changes({"tolerance": 0.2}, {"tolerance": 0.5}, tolerance=2.0) == []
 
 
-def test_sums_are_over_what_both_have_done() -> None:
+def test_totals_cover_models_done_in_both_runs() -> None:
     before = [row("a"), row("b", nodes_after=50), row("c")]
     after = [row("a", nodes_after=4, bytes_after=90), row("b", **FAILED), row("d")]
     found = compare(before, after)

@@ -28,14 +28,14 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executors, "entry_points", lambda *, group: found if group == executors.ENTRY_POINTS else [])
 
 
-def test_an_installed_package_brings_one() -> None:
+def test_an_installed_package_provides_an_executor() -> None:
     assert executors.ENTRY_POINTS == "surgery.executors"
     limits = Limits(timeout=3.0)
     assert isinstance(executors.executor("own:host:1234", 3, limits), Own)
     assert MADE.pop() == ("host:1234", 3, limits)
 
 
-def test_one_that_cannot_be_loaded() -> None:
+def test_an_executor_that_cannot_be_loaded() -> None:
     with pytest.raises(UsageError, match=r"the executor 'broken' cannot be loaded: .*No module named 'no_such_module'"):
         executors.executor("broken", 1, Limits())
 
@@ -45,7 +45,7 @@ def test_unknown_names() -> None:
         executors.executor("x", 1, Limits())
 
 
-def test_the_one_of_this_machine() -> None:
+def test_the_local_executor() -> None:
     found = executors.executor("local", 2, Limits())
     assert isinstance(found, LocalExecutor) and found.capacity == 2
     found.close()

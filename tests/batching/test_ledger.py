@@ -18,7 +18,7 @@ from surgery.batching.ledger import Ledger, Row
 from surgery.errors import OutputError, UsageError
 
 
-def test_rows_come_back(tmp_path: Path) -> None:
+def test_rows_round_trip(tmp_path: Path) -> None:
     rows = [row("b", rtol=1e-5, tolerance=0.25, verdict="close"), row("a", state="failed", reason="no 'x' \u202e")]
     with Ledger(tmp_path) as found:
         found.put(rows)
@@ -41,7 +41,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_killed_run_leaves_what_it_has_written(tmp_path: Path) -> None:
+def test_rows_written_before_a_kill_are_readable(tmp_path: Path) -> None:
     run = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
     assert run.returncode == -signal.SIGKILL
     assert [(one.name, one.state) for one in ledger.read(tmp_path / ledger.NAME)] == [
@@ -98,7 +98,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         Ledger(tmp_path)
 
 
-def test_an_outcome_leaves_nothing_of_the_one_before() -> None:
+def test_an_outcome_clears_the_previous_one() -> None:
     before = row("a", verdict="close", reason="old", plan_sha256="p", attempts=3)
     values = ledger.outcome_of(before, {"state": "failed", "reason": "new", "input_files": [["m", 1, 2]], "other": 1})
     assert {name: values[name] for name in ("state", "reason", "verdict", "nodes_after")} == {

@@ -26,7 +26,7 @@ def read(folder: Path, name: str, text: str) -> list[Entry]:
     return manifest.read(path, "default")
 
 
-def test_one_path_on_each_line(folder: Path) -> None:
+def test_a_manifest_lists_one_path_per_line(folder: Path) -> None:
     found = read(folder, "list.txt", f"# models\na.onnx\n\n  deep/b.onnx\n{folder}/deep/../a.onnx\n")
     assert [(entry.name, entry.model, entry.recipe) for entry in found] == [
         ("a.onnx", f"{folder}/a.onnx", "default"),

@@ -81,7 +81,7 @@ def outcome(row: Row) -> dict[str, object]:
     return {name: value for name, value in row.to_json().items() if name not in ("seconds", "attempts")}
 
 
-def test_a_cluster_does_what_this_machine_does(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_cluster_gives_the_same_results_as_the_local_executor(cluster: Cluster, tmp_path: Path) -> None:
     recipe = batches.recipe(tmp_path)
     zoo = batches.write(tmp_path / "zoo", *(f"m{number}.onnx" for number in range(12)))
     (zoo / "broken.onnx").write_bytes(b"\x08\x0a no model")
@@ -108,7 +108,7 @@ def test_a_cluster_does_what_this_machine_does(cluster: Cluster, tmp_path: Path)
     assert sum(row.attempts - 1 for row in second.values()) <= 2
 
 
-def test_a_crash_of_a_model_is_not_that_of_a_worker(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_crash_of_a_model_does_not_end_the_worker(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(
         "import os\nfrom surgery import Graph, Parity, graph_pass\n\n\n"
         '@graph_pass("own-abort", parity=Parity.EXACT)\n'

@@ -30,7 +30,7 @@ def written(folder: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize("name", ["r.jsonl", "r.ndjson", "r.parquet"])
-def test_results_come_back(tmp_path: Path, name: str) -> None:
+def test_results_round_trip(tmp_path: Path, name: str) -> None:
     found = results.read(written(tmp_path, name))
     assert [one.to_json() for one in found] == [one.to_json() for one in ROWS]
     assert [path.name for path in tmp_path.iterdir()] == [name]
@@ -83,7 +83,7 @@ def test_results_of_a_newer_version(tmp_path: Path) -> None:
     assert results.read(tmp_path / "r.jsonl") == [Row("a", "m", "r", "done")]
 
 
-def test_where_results_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_that_cannot_be_written_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"results are written as \.jsonl, \.ndjson or \.parquet, not as '\.csv'"):
         results.check(tmp_path / "r.csv")
     with pytest.raises(OutputError, match=r"the folder .* does not exist"):

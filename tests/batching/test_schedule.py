@@ -81,7 +81,7 @@ def test_all_run_once(tmp_path: Path) -> None:
     assert {(row.state, row.attempts, row.nodes_after) for row in rows.values()} == {("done", 1, 1)}
 
 
-def test_a_lost_worker_is_tried_again_later_and_later(tmp_path: Path) -> None:
+def test_a_lost_worker_is_retried_with_growing_delays(tmp_path: Path) -> None:
     def answer(name: str, attempt: int) -> Event:
         lost = name == "a" and attempt < 4
         return Event("lost", name, "killed") if lost else Event("ended", name, outcome=DONE)
@@ -99,14 +99,14 @@ def test_a_worker_that_is_lost_too_often_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["verdict", "crash", "time", "memory", "internal"])
-def test_what_the_model_did_is_not_tried_again(tmp_path: Path, kind: str) -> None:
+def test_a_failure_of_the_model_is_not_retried(tmp_path: Path, kind: str) -> None:
     outcome = {"state": "failed", "kind": kind, "reason": "why", "stage": "check"}
     executor, watching, rows = run(tmp_path, "a", lambda name, _: Event("ended", name, outcome=outcome))
     assert executor.started == ["a"] and not watching.losses
     assert (rows["a"].state, rows["a"].kind, rows["a"].reason, rows["a"].stage) == ("failed", kind, "why", "check")
 
 
-def test_what_made_room_for_others_runs_alone_at_the_end(tmp_path: Path) -> None:
+def test_a_returned_job_runs_alone_at_the_end(tmp_path: Path) -> None:
     def answer(name: str, attempt: int) -> Event:
         return Event("returned", name) if name == "a" and attempt == 1 else Event("ended", name, outcome=DONE)
 
@@ -133,14 +133,14 @@ def test_a_restart_by_the_executor_counts(tmp_path: Path) -> None:
         assert ledger.rows()["a"].attempts == 2
 
 
-def test_it_stops_after_so_many_failures(tmp_path: Path) -> None:
+def test_the_batch_stops_after_the_allowed_failures(tmp_path: Path) -> None:
     outcome = {"state": "failed", "kind": "crash"}
     _, _, rows = run(tmp_path, "abcdef", lambda name, _: Event("ended", name, outcome=outcome), Rules(most_failures=2))
     # The one that was running then is waited for.
     assert [row.state for row in rows.values()] == ["failed"] * 3 + ["queued"] * 3
 
 
-def test_what_runs_when_the_batch_is_interrupted_is_queued_again(tmp_path: Path) -> None:
+def test_running_jobs_are_requeued_when_the_batch_is_interrupted(tmp_path: Path) -> None:
     def answer(name: str, attempt: int) -> Event:
         if name == "b":
             raise KeyboardInterrupt

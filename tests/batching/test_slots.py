@@ -30,7 +30,7 @@ def job(drill: str, **arguments: object) -> dict[str, Any]:
     return {"drill": drill, "arguments": arguments}
 
 
-def test_a_crash_is_that_of_the_model() -> None:
+def test_a_crash_is_blamed_on_the_model() -> None:
     slot = Slot(Limits())
     try:
         assert slot.run(job("segfault")) == {
@@ -73,7 +73,7 @@ def test_memory_is_that_of_all_processes_of_a_model() -> None:
         slot.close()
 
 
-def test_a_process_that_another_one_killed_is_lost() -> None:
+def test_a_process_killed_from_outside_is_lost() -> None:
     slot = Slot(Limits())
     try:
         with pytest.raises(LostError, match="its process was killed"):
@@ -83,7 +83,7 @@ def test_a_process_that_another_one_killed_is_lost() -> None:
         slot.close()
 
 
-def test_the_processes_of_a_job_end_with_it(tmp_path: Path) -> None:
+def test_child_processes_of_a_job_end_with_its_slot(tmp_path: Path) -> None:
     slot = Slot(Limits())
     child = slot.run(job("spawn"))
     assert private_bytes_below(slot.pid or 0) > 0
@@ -106,7 +106,7 @@ def collected(executor: LocalExecutor, count: int) -> dict[str, tuple[str, Any]]
     return found
 
 
-def test_one_job_does_not_touch_another() -> None:
+def test_a_crash_does_not_affect_a_parallel_job() -> None:
     executor = LocalExecutor(2, Limits())
     try:
         executor.submit("slow", job("sleep", seconds=2.0))
@@ -136,7 +136,7 @@ def test_the_last_job_makes_room_when_all_take_too_much() -> None:
         executor.close()
 
 
-def test_closing_ends_what_runs() -> None:
+def test_closing_ends_running_jobs() -> None:
     executor = LocalExecutor(1, Limits())
     executor.submit("endless", job("spin"))
     while executor.next(0.1) is None:
