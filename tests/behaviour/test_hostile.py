@@ -57,7 +57,7 @@ def refused(folder: Path, model: onnx.ModelProto | bytes) -> str:
         ({"data_type": 0}, "element type 0"),
     ],
 )
-def test_a_tensor_is_what_it_says(fields: dict[str, object], reason: str, tmp_path: Path) -> None:
+def test_a_tensor_must_match_its_declared_type_and_dims(fields: dict[str, object], reason: str, tmp_path: Path) -> None:
     assert reason in refused(tmp_path, weighted(**fields))
 
 
@@ -74,7 +74,7 @@ def test_the_element_type_of_an_input_exists(tmp_path: Path) -> None:
     assert "'x' has the unknown element type 999" in refused(tmp_path, model)
 
 
-def test_a_name_is_short(tmp_path: Path) -> None:
+def test_overlong_names_are_refused(tmp_path: Path) -> None:
     model = text.parse(SIMPLE)
     model.graph.node[0].name = "n" * 1_000_000
     message = refused(tmp_path, model)
@@ -95,7 +95,7 @@ def test_nodes_are_counted_with_each_call_of_a_function(tmp_path: Path, monkeypa
     assert "it has 2 nodes, but at most 1 are allowed" in refused(tmp_path, text.parse(SIMPLE))
 
 
-def test_nesting_has_an_end(tmp_path: Path) -> None:
+def test_nesting_depth_is_limited(tmp_path: Path) -> None:
     def field(number: int, data: bytes) -> bytes:
         size, out = len(data), b""
         while size > 127:
@@ -108,14 +108,14 @@ def test_nesting_has_an_end(tmp_path: Path) -> None:
     assert "nests deeper" in refused(tmp_path, b"\x08\x09" + field(7, graph))
 
 
-def test_sizes_that_no_memory_holds_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sizes_that_exceed_memory_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     onnx.save(text.parse(SIMPLE), tmp_path / "m.onnx")
     assert cli.main(["apply", "tidy", str(tmp_path / "m.onnx"), "--dims", "n=100000000000"]) == 2
     error = capsys.readouterr().err
     assert "--dims: input 'x' of 100000000000 takes more than" in error and error.count("\n") == 1
 
 
-def test_what_a_terminal_obeys_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_terminal_control_characters_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     from rich.text import Text
 
     _output.write(Text("a\x1b[31mb\x07\u202ec\x9b"))
@@ -164,7 +164,7 @@ def test_a_full_or_a_closed_output_is_named() -> None:
     assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "standard output is closed" in done.stderr
 
 
-def test_any_encoding_takes_the_answer(tmp_path: Path) -> None:
+def test_output_is_written_in_any_encoding(tmp_path: Path) -> None:
     onnx.save(text.parse(SIMPLE.replace("Relu(x)", "Relu(x)")), tmp_path / "é.onnx")
     done = ended("inspect", str(tmp_path / "nowhere-é.onnx"), env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 2 and "nowhere-\\xe9.onnx: no such file" in done.stderr

@@ -53,7 +53,9 @@ def small_stack() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("make", "message"), FATES.items(), ids=lambda item: getattr(item, "__name__", None))
-def test_the_original_is_blamed_and_the_run_goes_on(make: Callable[[], onnx.ModelProto], message: str) -> None:
+def test_a_crash_is_blamed_on_the_original_and_the_run_continues(
+    make: Callable[[], onnx.ModelProto], message: str
+) -> None:
     # A short limit only for what ends by it, and not too short for the checker, which must come back before.
     result = apply(make(), timeout=3 if make in ENDLESS else 60)
     first, second = result.steps
@@ -69,7 +71,7 @@ def test_the_original_is_blamed_and_the_run_goes_on(make: Callable[[], onnx.Mode
     assert second.status == "unchanged"
 
 
-def test_given_inputs_that_kill_are_blamed_on_the_run(tmp_path: Path) -> None:
+def test_a_crash_on_user_inputs_is_reported_as_a_failed_run(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([killers.LEAST], np.int32))
     np.save(tmp_path / "b.npy", np.array([-1], np.int32))
     model = killers.division_of_inputs()
@@ -79,7 +81,7 @@ def test_given_inputs_that_kill_are_blamed_on_the_run(tmp_path: Path) -> None:
     assert [step.status for step in apply(model).steps] == ["committed", "unchanged"]
 
 
-def test_deep_branches_are_verified_and_deeper_ones_cannot_be_read(tmp_path: Path) -> None:
+def test_deep_branches_are_verified_up_to_the_depth_protobuf_reads(tmp_path: Path) -> None:
     result = apply(killers.nested_branches(30))
     assert [step.status for step in result.steps] == ["committed", "unchanged"]
     path = tmp_path / "deep.onnx"

@@ -102,7 +102,7 @@ def hearing() -> Iterator[None]:
 
 @pytest.mark.parametrize("before", [False, True], ids=["new", "existing"])
 @pytest.mark.parametrize("layout", ["single", "external"])
-def test_a_save_that_is_killed_at_any_step_leaves_a_whole_model_and_the_next_one_cleans_up(
+def test_a_save_killed_at_any_step_leaves_a_complete_model(
     layout: storage.Layout, before: bool, tmp_path: Path, own_temporary: Path
 ) -> None:
     calls = ("replace", "fsync", "write", "unlink", "copy_file_range")
@@ -140,7 +140,7 @@ def test_a_save_that_is_killed_at_any_step_leaves_a_whole_model_and_the_next_one
     raise AssertionError("a save takes more steps than are tried")
 
 
-def test_a_save_without_force_is_not_stopped_by_what_a_killed_one_left(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_save_do_not_require_force(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
 
     def killed() -> None:
@@ -162,7 +162,7 @@ def test_a_save_without_force_is_not_stopped_by_what_a_killed_one_left(tmp_path:
     assert value_of(path) == 2.0 and names(tmp_path) == {"m.onnx", "m.onnx.data"}
 
 
-def test_what_others_write_and_files_of_the_user_stay(tmp_path: Path) -> None:
+def test_live_files_of_other_processes_and_user_files_are_not_removed(tmp_path: Path) -> None:
     mine = {".m.onnx.0123abcd.tmp", ".m.onnx.surgery-0123abcd.tmpx", "m.onnx.surgery-0123abcd.tmp", "m.onnx.1.data"}
     for name in mine:
         (tmp_path / name).write_text("mine")
@@ -182,7 +182,7 @@ def test_what_others_write_and_files_of_the_user_stay(tmp_path: Path) -> None:
     assert (tmp_path / "other.onnx").read_bytes() == b"abc"
 
 
-def test_data_that_was_changed_since_is_the_users(tmp_path: Path) -> None:
+def test_data_changed_after_a_kill_is_not_removed(tmp_path: Path) -> None:
     target = tmp_path / "m.onnx"
 
     def killed() -> None:
@@ -200,7 +200,7 @@ def test_data_that_was_changed_since_is_the_users(tmp_path: Path) -> None:
     assert names(tmp_path) == {"m.onnx.data"}
 
 
-def test_scratch_folders_of_killed_processes_go_away_and_those_of_others_stay(own_temporary: Path) -> None:
+def test_only_scratch_folders_of_killed_processes_are_removed(own_temporary: Path) -> None:
     (own_temporary / "surgery-scratch-of-a-user").mkdir()
     (own_temporary / "surgery-scratch-of-a-user" / "notes").write_text("mine")
 
@@ -317,7 +317,7 @@ SMALL = """g (float[n, 8] x) => (float[n, 8] y)
 <float[8] w = {1, 2, 3, 4, 5, 6, 7, 8}> { i = Identity(x) d = Dropout(i) a = Add(d, w) t = Identity(a) y = Relu(t) }"""
 
 
-def test_what_was_begun_goes_at_the_end_whatever_it_is(tmp_path: Path) -> None:
+def test_unfinished_files_and_folders_are_removed_at_exit(tmp_path: Path) -> None:
     target = tmp_path / "m.onnx"
     target.write_bytes(b"names m.data")
     (tmp_path / "m.data").write_bytes(b"1")
@@ -334,7 +334,7 @@ def test_what_was_begun_goes_at_the_end_whatever_it_is(tmp_path: Path) -> None:
     assert names(tmp_path) == {"m.onnx", "m.data"}
 
 
-def test_an_interrupt_that_an_import_makes_an_error_of_is_still_one(
+def test_an_interrupt_turned_into_an_import_error_still_ends_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from surgery import cli
@@ -370,14 +370,14 @@ except KeyboardInterrupt as error:
 """
 
 
-def test_an_interrupt_that_a_callback_swallows_comes_again(tmp_path: Path) -> None:
+def test_an_interrupt_swallowed_by_a_callback_is_raised_again(tmp_path: Path) -> None:
     (tmp_path / "end.py").write_text(SWALLOWING)
     run = subprocess.run([sys.executable, tmp_path / "end.py"], capture_output=True, text=True, timeout=50)
     assert run.stdout.splitlines() == ["went on", f"ended by SIGTERM; nothing was written {128 + signal.SIGTERM}"]
 
 
 @pytest.mark.parametrize("count", sampled((1, FEW), 2))
-def test_runs_that_are_ended_at_random_moments_leave_nothing_half_done(count: int, tmp_path: Path) -> None:
+def test_runs_ended_at_random_moments_leave_no_partial_files(count: int, tmp_path: Path) -> None:
     runs = Runs(tmp_path)
     for _ in range(count):
         runs.end_one()
@@ -385,7 +385,7 @@ def test_runs_that_are_ended_at_random_moments_leave_nothing_half_done(count: in
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_each_signal_has_its_exit_code_and_one_line(number: signal.Signals, tmp_path: Path) -> None:
+def test_each_signal_gives_its_exit_code_and_one_message(number: signal.Signals, tmp_path: Path) -> None:
     onnx.save(text.parse(SMALL), tmp_path / "m.onnx")
     # What it says at the end of the first step is written, and nobody reads it before the signal is there.
     (tmp_path / "slow.py").write_text(

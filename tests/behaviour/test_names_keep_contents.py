@@ -59,7 +59,7 @@ def _same(before: np.ndarray, after: np.ndarray) -> bool:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("recipe", ["default", "modern"])
-def test_values_that_keep_their_name_keep_their_contents(
+def test_values_with_unchanged_names_keep_their_contents(
     name: str, recipe: str, short_models: Path, tmp_path: Path
 ) -> None:
     path = short_models / f"{name}.onnx"

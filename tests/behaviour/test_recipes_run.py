@@ -23,7 +23,7 @@ def test_a_recipe_holds_on_its_model(name: str) -> None:
     assert result.steps[-1].nodes_after < 0.7 * result.steps[0].nodes_before
 
 
-def test_a_norm_of_a_centered_value_is_one_of_the_value() -> None:
+def test_a_norm_that_centers_its_input_is_fused() -> None:
     spelled = """<ir_version: 8, opset_import: ["" : 13]>
     g (float[n, 8] x) => (float[n, 8] y)
     <float two = {2}, float tiny = {1e-6}, float[8] s = {1, 2, 3, 4, 5, 6, 7, 8}> {

@@ -94,7 +94,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory, short_models: Path) -> bytes
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in OTHERS]
 )
-def test_circumstances_do_not_matter(name: str, plain: bytes, short_models: Path, tmp_path: Path) -> None:
+def test_the_environment_does_not_change_the_bytes(name: str, plain: bytes, short_models: Path, tmp_path: Path) -> None:
     folder = tmp_path / "another folder" / "with a longer name"
     assert apply(folder, "tidy", short_models / "bert-tiny.onnx", OTHERS[name]) == plain
 

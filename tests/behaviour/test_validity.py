@@ -38,7 +38,7 @@ def surgery(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
     return code, captured.out, captured.err
 
 
-def test_check_says_what_is_wrong_with_each(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_reports_the_problem_of_each_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert surgery(capsys, "check", "right.onnx") == (0, "right.onnx: valid\n", "")
     code, out, _ = surgery(capsys, "check", "right.onnx", "types.onnx", "custom.onnx", "stale.onnx")
     lines = out.splitlines()
@@ -65,7 +65,7 @@ def test_check_of_a_file_that_is_not_a_model(folder: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("command", [["apply", "tidy"], ["inspect"]])
-def test_the_first_line_says_that_a_model_is_invalid(
+def test_the_first_line_reports_an_invalid_model(
     folder: Path, capsys: pytest.CaptureFixture[str], command: list[str]
 ) -> None:
     for name, words in {
@@ -82,7 +82,7 @@ def test_the_first_line_says_that_a_model_is_invalid(
     assert (data.get("validity") or data["original"])["valid"] is False
 
 
-def test_a_model_that_nobody_can_run_is_fine_only_where_that_is_accepted(
+def test_an_unrunnable_model_passes_only_if_unverified_is_accepted(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nothing = text.parse("g (float[n] x, int64[n] k) => (float[n] y) { y = Add(x, k) }")
@@ -103,7 +103,7 @@ def test_a_model_that_nobody_can_run_is_fine_only_where_that_is_accepted(
     assert runner.apply("stale.onnx", "tidy").ok
 
 
-def test_what_only_the_reference_evaluator_runs_can_be_run(folder: Path) -> None:
+def test_a_model_only_the_reference_evaluator_runs_is_runnable(folder: Path) -> None:
     model = text.parse("g (bfloat16[n] x) => (bfloat16[n] y) { i = Identity(x) y = Erf(i) }")
     found = runner.apply(model, parse("steps: [drop-dead]"))
     assert found.ok is not bool(found.unverifiable)
