@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 
 @pytest.mark.parametrize("rows", [256, 4096])
-def test_it_holds_the_values_of_a_run(tmp_path: Path, rows: int) -> None:
+def test_run_memory_includes_outputs(tmp_path: Path, rows: int) -> None:
     """Softmax takes no memory of its own: an input, which counts before, and an output of `rows` KiB."""
     onnx.save(text.parse("g (float[n, 256] x) => (float[n, 256] y) { y = Softmax(x) }"), tmp_path / "m.onnx")
     feeds = [{"x": np.ones((rows, 256), np.float32)}]
@@ -25,7 +25,7 @@ def test_it_holds_the_values_of_a_run(tmp_path: Path, rows: int) -> None:
     assert rows << 10 <= found.run + MIB and found.run <= found.peak <= 3 * (rows << 10) + 8 * MIB
 
 
-def test_it_holds_the_weights(tmp_path: Path) -> None:
+def test_run_memory_includes_weights(tmp_path: Path) -> None:
     weight = np.random.default_rng(0).normal(size=(4096, 4096)).astype(np.float32)
     model = text.parse("g (float[1, 4096] x) => (float[1, 4096] y) <float[1] w = {1}> { y = MatMul(x, w) }")
     model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weight, "w"))
@@ -36,7 +36,7 @@ def test_it_holds_the_weights(tmp_path: Path) -> None:
     assert found.run >= weight.nbytes - MIB and found.peak >= 1.5 * weight.nbytes
 
 
-def test_memory_of_this_process_grows_by_what_it_takes() -> None:
+def test_private_memory_grows_by_an_allocation() -> None:
     before = private_bytes(os.getpid())
     with mmap.mmap(-1, 64 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as taken:
         # Touched page by page: what is freed after a copy may stay with the process.

@@ -62,7 +62,7 @@ def test_a_real_profile_has_the_nodes_that_run(tmp_path: Path) -> None:
         assert [one.seconds for one in profile] == sorted((one.seconds for one in profile), reverse=True)
 
 
-def test_it_is_part_of_a_comparison(tmp_path: Path) -> None:
+def test_a_comparison_includes_the_profile(tmp_path: Path) -> None:
     onnx.save(text.parse("g (float[n] x) => (float[n] y) { y = Erf(x) }"), tmp_path / "a.onnx")
     found = bench(tmp_path / "a.onnx", spec=BenchSpec(repeats=2), memory=False, profile=True)
     assert [one["op"] for one in found.to_json()["models"][0]["profile"]] == ["Erf"]

@@ -100,20 +100,20 @@ def on(machine: Machine, monkeypatch: pytest.MonkeyPatch, spec: BenchSpec, feeds
     return compare(models, [FEED] * feeds, spec, **how)
 
 
-def test_it_ends_when_the_interval_is_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measuring_ends_when_the_interval_is_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     found = on(Machine([0.02, 0.01]), monkeypatch, BenchSpec(seconds=1000))
     assert found.ended == "narrow" and found.seconds < 500
     assert found.speed.half_width <= 0.01 and not found.speed.excludes(2.0)
     assert [one.seconds for one in found.models] == pytest.approx([0.02, 0.01], rel=0.01)
 
 
-def test_it_ends_when_the_time_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measuring_ends_when_the_time_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
     found = on(Machine([0.02, 0.01], noise=1.0), monkeypatch, BenchSpec(seconds=30, width=0.001))
     assert found.ended == "time" and 25 <= found.seconds <= 31
     assert not found.speed.excludes(2.0)
 
 
-def test_it_ends_when_a_ratio_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measuring_ends_when_the_ratio_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = BenchSpec(seconds=1000, width=1e-6)
     found = on(Machine([0.02, 0.01], noise=0.2), monkeypatch, spec, decide=1.5)
     assert found.ended == "decided" and found.speed.holds(1.5) and found.seconds < 500
@@ -143,7 +143,7 @@ def test_each_pair_of_sessions_is_opened_in_an_order_and_in_its_reverse(monkeypa
     assert len(set(machine.seeds)) == len(machine.seeds)
 
 
-def test_a_session_that_is_slower_where_it_comes_last_is_not_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_order_of_sessions_does_not_bias_the_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
     found = on(Machine([0.01, 0.01], place=0.05), monkeypatch, BenchSpec(seconds=30))
     assert not found.speed.excludes(1.0) and found.speed.half_width < 0.01
 
@@ -157,7 +157,7 @@ def test_each_model_is_measured_against_the_first(monkeypatch: pytest.MonkeyPatc
     assert found.slower_than(1.0) == (found.models[2],)
 
 
-def test_a_number_of_rounds_is_kept_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fixed_number_of_rounds_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine([0.02, 0.01], noise=0.5)
     found = on(machine, monkeypatch, BenchSpec(repeats=60))
     assert (found.ended, found.rounds) == ("repeats", 60) and found.sessions == 20
@@ -224,7 +224,7 @@ def test_a_model_against_itself(model: Path) -> None:
     assert surgery.bench is bench
 
 
-def test_the_sizes_and_the_sets_of_inputs_that_are_given(model: Path, tmp_path: Path) -> None:
+def test_user_dims_and_input_sets_are_used(model: Path, tmp_path: Path) -> None:
     found = bench(model, inputs=InputsSpec(dims=FrozenDict(n=(7,))), spec=FEW, memory=False)
     assert found.inputs[0]["dims"] == {"n": 7} and found.models[0].memory is None
     for number in (3, 5):
@@ -252,7 +252,7 @@ def test_threads_and_optimization(model: Path, how: BenchSpec) -> None:
     assert found.to_json()["clock"] == ("wall" if how.threads == 2 else "processor")
 
 
-def test_what_is_not_a_numeric_tensor_goes_in_as_it_is(tmp_path: Path) -> None:
+def test_strings_and_sequences_are_fed_unchanged(tmp_path: Path) -> None:
     path = write(tmp_path / "s.onnx", "g (string[n] x) => (string[n] y) { y = Identity(x) }")
     feeds = [{"x": np.array(["a", "b"], dtype=object)}]
     assert compare([path, path], feeds, FEW).models[1].seconds > 0

@@ -55,12 +55,12 @@ def held(noise: Noise, pairs: int, rounds: int, truth: float = 0.0, layout: floa
 
 @pytest.mark.parametrize("noise", [quiet, heavy, bursts, correlated])
 @pytest.mark.parametrize("pairs", [5, 8, 20])
-def test_the_interval_holds_the_ratio_as_often_as_it_says(noise: Noise, pairs: int) -> None:
+def test_the_interval_covers_the_ratio_at_its_level(noise: Noise, pairs: int) -> None:
     # 300 measurements of 95 % show between 91.5 and 98 % but for one time in a thousand.
     assert held(noise, pairs, 15, math.log(1.3)) >= 0.915
 
 
-def test_rounds_taken_for_independent_would_not_hold_it() -> None:
+def test_treating_rounds_as_independent_loses_coverage() -> None:
     """What the blocks are for: the same noise, with each round a block of its own."""
     missed = 0
     for seed in range(100):
@@ -76,7 +76,7 @@ def test_few_pairs_are_cut_into_blocks() -> None:
     assert len(blocks_of([(np.zeros(12), np.zeros(12))] * FEWEST)) == FEWEST
 
 
-def test_the_order_in_which_sessions_are_opened_cancels() -> None:
+def test_the_effect_of_session_order_cancels() -> None:
     rounds = np.full(10, 0.3)
     (one,) = set(blocks_of([(rounds + 0.2, rounds - 0.2)]).tolist())
     assert one == pytest.approx(0.3)
@@ -92,7 +92,7 @@ def test_drift_of_the_clock_rate_does_not_widen_the_interval() -> None:
     assert not interval.excludes(1.2)
 
 
-def test_outliers_move_it_little() -> None:
+def test_outliers_barely_move_the_ratio() -> None:
     blocks = np.random.default_rng(5).normal(math.log(2), 0.01, 20)
     blocks[[3, 11]] = math.log(20), math.log(0.1)
     interval = estimate(blocks, 0.95)
@@ -100,16 +100,16 @@ def test_outliers_move_it_little() -> None:
     assert interval.half_width < 0.02
 
 
-def test_one_block_proves_nothing() -> None:
+def test_one_block_gives_an_unbounded_interval() -> None:
     assert estimate(np.array([0.1]), 0.95) == Interval(math.exp(0.1), 0.0, math.inf)
 
 
-def test_two_blocks_prove_little() -> None:
+def test_two_blocks_give_a_wide_interval() -> None:
     interval = estimate(np.array([0.0, 0.1]), 0.95)
     assert interval.low < math.exp(-0.4) and interval.high > math.exp(0.4)
 
 
-def test_more_blocks_make_it_narrower_and_a_higher_level_wider() -> None:
+def test_more_blocks_narrow_the_interval_and_a_higher_level_widens_it() -> None:
     values = np.random.default_rng(1).normal(0, 0.1, 40)
     assert estimate(values, 0.95).half_width < estimate(values[:10], 0.95).half_width
     assert estimate(values, 0.99).half_width > estimate(values, 0.95).half_width > estimate(values, 0.5).half_width
@@ -141,7 +141,7 @@ def test_the_trimmed_mean_leaves_out_a_fifth_at_each_end() -> None:
     assert trimmed_mean(np.array([1.0, 2.0, 6.0])) == 3.0
 
 
-def test_all_looks_together_spend_the_error_of_the_level() -> None:
+def test_all_interim_looks_together_spend_the_error_of_the_level() -> None:
     spending = Spending(0.95)
     levels = [spending.level(share) for share in (0.2, 0.4, 0.7, 1.3)]
     assert sum(1 - level for level in levels) == pytest.approx(0.05)
@@ -161,12 +161,12 @@ def looking(spend: bool) -> float:
     return wrong / RUNS
 
 
-def test_the_level_holds_although_it_is_looked_at_again_and_again() -> None:
+def test_repeated_looks_keep_the_error_within_the_level() -> None:
     assert looking(spend=True) <= 0.05
     assert looking(spend=False) > 0.08
 
 
-def test_what_an_interval_says() -> None:
+def test_interval_bounds() -> None:
     interval = Interval(1.2, 1.1, 1.35)
     assert interval.holds(1.1) and not interval.holds(1.11)
     assert interval.excludes(1.0) and not interval.excludes(1.3)
