@@ -36,7 +36,7 @@ def test_a_fused_attention_is_counted_by_its_operator(tmp_path):
     assert attentions.lines(row) == ["model.onnx: 1 attentions; fused: 1 MultiHeadAttention; unfused: 0"]
 
 
-def test_each_pass_says_why_it_leaves_an_attention(tmp_path):
+def test_each_pass_gives_a_reason_for_an_unfused_attention(tmp_path):
     row = _attentions(BENT, tmp_path)
     (left,) = row.unfused
     assert row.fused == {}
@@ -45,12 +45,12 @@ def test_each_pass_says_why_it_leaves_an_attention(tmp_path):
     assert left.is_explained
 
 
-def test_an_attention_that_a_pass_is_silent_about_is_seen():
+def test_an_attention_without_a_reason_from_a_pass_is_found():
     left = attentions.Unfused(("softmax",), {"fuse-attention": "", "fuse-multi-head-attention": "why"})
     row = attentions.Attentions("model.onnx", 1, {}, (left,))
     assert not left.is_explained
     assert "    fuse-attention: SILENT" in attentions.lines(row)
 
 
-def test_what_is_not_an_attention_for_the_search_is_not_listed(tmp_path):
+def test_a_subgraph_that_is_not_an_attention_is_not_listed(tmp_path):
     assert _attentions(FAR, tmp_path).found == 0

@@ -50,11 +50,11 @@ def _model() -> onnx.ModelProto:
         ("outputs", ["z", "float", ["batch", 3]], "changed"),
     ],
 )
-def test_an_interface_may_promise_more_but_take_no_less(side, value, state):
+def test_an_interface_may_refine_outputs_but_not_restrict_inputs(side, value, state):
     assert outcome.compare_interfaces(BEFORE, {**BEFORE, side: [value]})[0] == state
 
 
-def test_an_input_that_is_gone_changes_the_interface():
+def test_a_removed_input_changes_the_interface():
     assert outcome.compare_interfaces(BEFORE, {**BEFORE, "inputs": []})[0] == "changed"
 
 
@@ -78,7 +78,7 @@ def test_hints_decide_sizes_and_values():
     assert (feed["ids"] == 7).all() and not feed["picture"].any()
 
 
-def test_a_model_that_quantizes_is_shaken_in_several_ways():
+def test_a_quantized_model_is_perturbed_in_several_ways():
     body = "{ q, s, z = DynamicQuantizeLinear(x) y = DequantizeLinear(q, s, z) }"
     model = text.parse(f"g (float[n,4] x) => (float[n,4] y) {body}")
     assert len(noise.draws(model)) > len(noise.draws(text.parse("g (float[n,4] x) => (float[n,4] y) { y = Exp(x) }")))
@@ -86,7 +86,7 @@ def test_a_model_that_quantizes_is_shaken_in_several_ways():
     assert len({noise.shaken_feed(feed, seed)["x"].tobytes() for seed in noise.draws(model)}) == noise.DRAWS
 
 
-def test_noise_moves_weights_and_inputs_by_one_rounding_and_nothing_else():
+def test_noise_moves_only_float_weights_and_inputs_by_one_rounding():
     model = _model()
     moved = onnx.load_model_from_string(noise.shaken(model))
     table, other = (onnx.numpy_helper.to_array(m.graph.initializer[0]) for m in (model, moved))
@@ -98,7 +98,7 @@ def test_noise_moves_weights_and_inputs_by_one_rounding_and_nothing_else():
     assert np.array_equal(after["ids"], feed["ids"]) and np.array_equal(after["n"], feed["n"])
 
 
-def test_a_wrong_model_is_seen_and_a_right_one_passes(tmp_path):
+def test_parity_rejects_a_wrong_model_and_accepts_a_correct_one(tmp_path):
     model, folder = _model(), tmp_path / "reference"
     folder.mkdir()
     onnx.save(model, tmp_path / "model.onnx")
@@ -142,7 +142,7 @@ def test_only_a_right_peer_counts():
     assert "| 6 | wrong | 5 |" in listing.markdown(rows, ["default"])
 
 
-def test_a_peer_whose_file_grows_is_listed_apart():
+def test_a_peer_with_a_larger_file_is_listed_separately():
     model = wheels.read()[0]
     mine = Outcome(model.name, "surgery default", {}, nodes=6, signature="kept", bytes_before=900_000, bytes=890_000)
     larger = replace(mine, tool="onnxsim", nodes=5, bytes=2_000_000)
@@ -161,7 +161,7 @@ def test_the_manifest_is_whole():
     assert all("==" in model.package and len(model.sha256) == 64 for model in models)
 
 
-def test_a_file_that_is_not_the_one_meant_is_refused(tmp_path):
+def test_a_file_with_another_digest_is_refused(tmp_path):
     model = wheels.read()[0]
     model.path(tmp_path).parent.mkdir(parents=True)
     model.path(tmp_path).write_bytes(b"other")

@@ -118,7 +118,7 @@ def test_the_share_is_that_of_the_better_peer():
     assert runtime_nodes.ratio(row, "default") is None
 
 
-def test_a_way_that_hangs_or_dies_is_a_failure():
+def test_a_tool_run_that_hangs_or_dies_is_a_failure():
     def hang():
         while True:
             pass
