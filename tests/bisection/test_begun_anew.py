@@ -44,7 +44,7 @@ def verdicts(result: runner.Result) -> list[tuple[str, str]]:
     return [(step.status, step.verdict.status if step.verdict else "") for step in result.steps]
 
 
-def test_a_piece_is_compared_with_the_model_before_it() -> None:
+def test_a_step_with_new_inputs_is_compared_with_the_model_before_it() -> None:
     result = apply(f"[negate, {PIECE}, drop-identity]")
     # Equal numbers give 0 by a difference and -0 by its negation: the region shows it, though Tanh never gives them.
     assert verdicts(result) == [("committed", "close"), ("committed", "equal"), ("committed", "equal")]
@@ -58,25 +58,25 @@ def test_a_piece_is_compared_with_the_model_before_it() -> None:
 
 
 @pytest.mark.parametrize("rule", ["subtract", "wrong"])
-def test_what_follows_is_held_to_that_model(rule: str) -> None:
+def test_later_steps_are_compared_with_the_model_before_the_piece(rule: str) -> None:
     result = apply(f"[negate, {PIECE}, {rule}]")
     assert verdicts(result)[-1] == (("committed", "equal") if rule == "subtract" else ("failed", "different"))
 
 
-def test_the_original_is_left_no_sooner_than_it_must() -> None:
+def test_a_piece_is_compared_with_the_original_where_possible() -> None:
     result = apply("[negate, {extract: {inputs: a, outputs: y}}]")
     assert verdicts(result) == [("committed", "close"), ("committed", "equal")]
     assert result.steps[1].verdict and "compared with the model before" not in result.steps[1].verdict.message
 
 
-def test_a_model_that_is_not_known_to_be_right_stands_in_for_nothing() -> None:
+def test_an_unverified_model_does_not_replace_the_original() -> None:
     result = apply(f"[negate, {{pass: wrong, on_failure: keep}}, {PIECE}]")
     assert [status for status, _ in verdicts(result)] == ["committed", "committed", "failed"]
     assert result.steps[2].verdict and result.steps[2].verdict.status == "unverified"
     assert "the original has no value of that name" in result.steps[2].message
 
 
-def test_what_is_verified_at_the_end_is_verified_before_it_is_left_too() -> None:
+def test_deferred_steps_are_verified_before_the_original_is_replaced() -> None:
     result = apply(f"[negate, {PIECE}, drop-identity]", "end")
     assert verdicts(result) == [
         ("committed", ""),
@@ -104,7 +104,7 @@ def test_a_revised_piece_is_compared_with_the_piece() -> None:
     assert verdicts(result) == [("committed", "equal")] * 3
 
 
-def test_a_wrong_site_after_such_a_piece_is_found(tmp_path: Path) -> None:
+def test_bisect_finds_a_wrong_site_after_a_piece(tmp_path: Path) -> None:
     catalog.load_plugin(str(SUPPORT / "plugin_small_wrong.py"))
     recipe = recipe_of(f"[negate, {PIECE}, {{scale-relu: {{error: 0.5}}}}]")
     blame = bisect(text.parse(MODEL.replace("e = Exp(i)", "r = Relu(i) e = Neg(r)")), recipe, output=tmp_path / "repro")

@@ -100,7 +100,7 @@ def test_one_wrong_site_of_a_bert(find: Callable[..., Blame]) -> None:
     assert done.returncode == 1 and "AssertionError" in done.stderr
 
 
-def test_the_repro_says_what_it_is(find: Callable[..., Blame]) -> None:
+def test_the_repro_describes_itself(find: Callable[..., Blame]) -> None:
     found = find(RELUS, "steps: [drop-relu]")
     (guilty,) = found.guilty
     assert guilty.site.number == 3
@@ -134,7 +134,7 @@ def test_a_crash_is_found_and_its_repro_crashes(find: Callable[..., Blame]) -> N
     assert "crashes the process" in (found.folder / "README.txt").read_text()
 
 
-def test_what_the_runtime_refuses(find: Callable[..., Blame]) -> None:
+def test_a_site_the_runtime_refuses_is_found(find: Callable[..., Blame]) -> None:
     model = "g (float[n, 3] x) => (float[n, 3] y) { a = Softmax(x) b = Softmax(a) y = Softmax(b) }"
     found = find(model, "steps: [{spell-softmax: {wrong: 1, how: refused}}]")
     assert [one.site.number for one in found.guilty] == [1]
@@ -143,7 +143,7 @@ def test_what_the_runtime_refuses(find: Callable[..., Blame]) -> None:
     assert done.returncode == 1 and "Reshape" in done.stderr and "AssertionError" not in done.stderr
 
 
-def test_what_the_checker_refuses_needs_no_repro(find: Callable[..., Blame]) -> None:
+def test_a_site_the_checker_refuses_needs_no_repro(find: Callable[..., Blame]) -> None:
     model = "g (float[2, 3] x) => (float[2, 3] y) { a = Softmax(x) b = Softmax(a) y = Softmax(b) }"
     found = find(model, "steps: [{spell-softmax: {wrong: 3, how: checker}}]")
     assert [one.site.number for one in found.guilty] == [3]
@@ -251,7 +251,7 @@ def test_ways_to_cut(find: Callable[..., Blame], model: str, steps: str, counts:
     assert done.returncode == 1 and "AssertionError" in done.stderr
 
 
-def test_functions_come_along(find: Callable[..., Blame]) -> None:
+def test_the_repro_includes_functions(find: Callable[..., Blame]) -> None:
     model = text.parse(
         """<ir_version: 8, opset_import: ["": 17, "local": 1]>
         g (float[4] x) => (float[4] y) { t = Tanh(x)  f = local.act(t)  y = Exp(f) }
@@ -294,7 +294,7 @@ def test_the_wrong_place_among_many_of_a_pass_that_cannot_be_split(find: Callabl
     assert list(np.load(found.folder / "inputs.npz")) == ["t"]
 
 
-def test_the_first_step_that_fails_is_taken_whatever_the_recipe_does_about_it(find: Callable[..., Blame]) -> None:
+def test_the_first_failing_step_is_bisected_whatever_its_on_failure(find: Callable[..., Blame]) -> None:
     steps = """
 verify: {mode: 'off'}
 steps:
@@ -306,7 +306,7 @@ steps:
     assert found.step is not None and (found.step.name, found.step.where) == ("drop-relu", "test.yaml:7")
 
 
-def test_nothing_to_blame(find: Callable[..., Blame], tmp_path: Path) -> None:
+def test_bisect_without_a_failing_step(find: Callable[..., Blame], tmp_path: Path) -> None:
     found = find(RELUS, "steps: [drop-identity, {spell-softmax: {wrong: 1}}]")
     assert surgery.bisect(text.parse(RELUS), "tidy").step is None
     assert (found.step, found.exit_code) == (None, 0)
@@ -315,7 +315,7 @@ def test_nothing_to_blame(find: Callable[..., Blame], tmp_path: Path) -> None:
     assert found.exit_code == 1 and "expectation" in found.remark
 
 
-def test_an_existing_folder_is_kept(find: Callable[..., Blame], tmp_path: Path) -> None:
+def test_an_existing_folder_is_overwritten_only_with_force(find: Callable[..., Blame], tmp_path: Path) -> None:
     (tmp_path / "repro").mkdir()
     (tmp_path / "repro" / "mine.txt").write_text("keep")
     with pytest.raises(OutputError, match="--force"):
@@ -344,7 +344,7 @@ def test_bisect_commits_all_but_the_guilty() -> None:
     assert relu.input[0] == "t"
 
 
-def test_bisect_of_a_pass_that_runs_contained_and_then_goes_on() -> None:
+def test_bisect_of_a_contained_pass_continues_with_the_next_step() -> None:
     result = apply(SOFTMAXES, "{pass: spell-softmax, with: {wrong: 4}, on_failure: bisect}, drop-no-op")
     step = result.steps[0]
     assert (step.status, step.sites, [site.number for site in step.refused_sites]) == ("committed", 7, [4])
@@ -361,13 +361,13 @@ def test_bisect_with_nothing_left_is_a_rollback() -> None:
     assert result.proto is result.stored.proto and result.exit_code == 0
 
 
-def test_bisect_of_what_cannot_be_split_is_a_rollback() -> None:
+def test_bisect_of_a_pass_without_sites_is_a_rollback() -> None:
     model = "g (float[4] x) => (float[4] y) { e = Erf(x)  y = Exp(e) }"
     (step,) = apply(model, "{pass: wrong-without-sites, on_failure: bisect}").steps
     assert step.status == "rolled_back" and "not bisected: the pass reports no sites" in step.message
 
 
-def test_bisect_in_a_loop_comes_to_an_end() -> None:
+def test_bisect_in_a_loop_terminates() -> None:
     result = apply(RELUS, "{repeat: until-stable, steps: [{pass: drop-relu, on_failure: bisect}]}")
     assert [step.status for step in result.steps] == ["committed", "unchanged"]
     assert result.output.ops["Relu"] == 1

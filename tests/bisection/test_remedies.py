@@ -29,7 +29,7 @@ def tried(model: onnx.ModelProto, steps: str, name: str) -> Remedies:
     return remedies(storage.from_proto(model), recipes.parse(f"steps: {steps}"), name, {})
 
 
-def test_the_opset_that_helps_is_named_and_no_newer_one() -> None:
+def test_the_lowest_sufficient_opset_is_named() -> None:
     found = tried(shortened("bert-tiny", layers=2), "[fuse-gelu]", "fuse-gelu")
     (left,) = found.left
     assert left.reason == "Gelu has this form since opset 20"
@@ -49,12 +49,12 @@ def test_the_earlier_step_that_is_in_the_way_is_named() -> None:
     assert any(one.change.startswith("'fuse-hard-sigmoid' before 'merge-constants' (") for one in left.remedies)
 
 
-def test_a_pass_that_leaves_nothing_has_no_remedies() -> None:
+def test_a_pass_without_refusals_has_no_remedies() -> None:
     found = tried(text.parse(HARD_SIGMOID_AND_A_FACTOR), "[fuse-hard-sigmoid]", "fuse-hard-sigmoid")
     assert found == Remedies((), ())
 
 
-def test_the_exporter_is_asked_where_a_node_comes_from() -> None:
+def test_the_source_line_of_the_export_is_reported() -> None:
     found = tried(shortened("bert-tiny", layers=2), "[fuse-gelu]", "fuse-gelu")
     assert "transformers/activations.py" in found.left[0].exported
     assert found.left[0].exported.endswith("intermediate_act_fn")
