@@ -69,7 +69,9 @@ IMPORTS = [
 
 
 @pytest.mark.parametrize(("line", "annotation", "api"), IMPORTS)
-def test_what_is_imported_for_type_checking_only(tmp_path: Path, line: str, annotation: str, api: str) -> None:
+def test_annotations_imported_under_type_checking_are_resolved(
+    tmp_path: Path, line: str, annotation: str, api: str
+) -> None:
     name = f"typed-{abs(hash((line, annotation)))}"
     source = f"""from __future__ import annotations
 from typing import TYPE_CHECKING
@@ -111,7 +113,7 @@ def test_any_other_annotation_is_an_error_at_the_declaration(function: Callable[
     assert name not in catalog.passes()
 
 
-def test_a_plugin_with_a_wrong_annotation_is_one_line_for_the_user(
+def test_a_plugin_with_a_wrong_annotation_is_reported_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "odd.py"

@@ -25,7 +25,7 @@ def carried(model: onnx.ModelProto, function: object = lambda graph: graph) -> t
 
 
 @pytest.mark.parametrize("part", range(8))
-def test_what_is_not_changed_comes_back_as_it_was(part: int) -> None:
+def test_unchanged_models_round_trip(part: int) -> None:
     for name, source in list(corpus.models())[part::32]:
         model = onnx.load(source) if isinstance(source, Path) else onnx.load_from_string(source)
         skeleton, back = carried(model)
@@ -40,7 +40,7 @@ def test_copies_of_the_graph_are_recognised(name: str) -> None:
     assert corpus.same(skeleton, back)
 
 
-def test_what_cannot_be_carried_is_named_before_the_pass_runs() -> None:
+def test_an_unsupported_model_is_refused_before_the_pass_runs() -> None:
     model = text.parse("g (float[n] x) => (float[n] y) { y = acme.Odd(x) }")
     model.opset_import.add(domain="acme", version=1)
     model.graph.node[0].attribute.add(name="mode", type=onnx.AttributeProto.STRING, s=b"\xff")
@@ -48,7 +48,7 @@ def test_what_cannot_be_carried_is_named_before_the_pass_runs() -> None:
         carried(model, lambda graph: pytest.fail("the pass ran"))
 
 
-def test_what_cannot_be_written_is_an_error() -> None:
+def test_a_result_that_cannot_be_written_is_an_error() -> None:
     def spoil(graph: gs.Graph) -> gs.Graph:
         graph.nodes[0].attrs["mode"] = object()
         return graph
@@ -57,7 +57,7 @@ def test_what_cannot_be_written_is_an_error() -> None:
         carried(text.parse("g (float[n] x) => (float[n] y) { y = Exp(x) }"), spoil)
 
 
-def test_names_docs_and_declarations_of_what_stays_are_restored() -> None:
+def test_names_docs_and_declarations_of_kept_values_are_restored() -> None:
     model = text.parse("g (float[n] x) => (float[n] y) { a = Exp(x) b = Neg(a) y = Abs(b) }")
     model.graph.doc_string, model.doc_string = "the graph", "the model"
     model.metadata_props.add(key="author", value="me")
@@ -82,7 +82,7 @@ def test_names_docs_and_declarations_of_what_stays_are_restored() -> None:
     assert not back.graph.quantization_annotation
 
 
-def test_types_that_would_be_misread_are_hidden_and_put_back() -> None:
+def test_unsupported_types_are_hidden_and_restored() -> None:
     model = text.parse("g (seq(float[n]) s, optional(float[n]) o, float[n] x) => (float[n] y) { y = Neg(x) }")
     seen = []
 
@@ -181,7 +181,7 @@ def test_weights_that_are_only_read_are_not_written_again() -> None:
     assert corpus.same(skeleton, back)
 
 
-def test_a_weight_that_is_written_to_is_another_one() -> None:
+def test_writing_to_a_weight_makes_a_new_tensor() -> None:
     def scale(graph: gs.Graph) -> gs.Graph:
         graph.tensors()["v"].values[...] *= 2
         graph.tensors()["v"].name = "twice"
@@ -197,7 +197,7 @@ def test_a_weight_that_is_written_to_is_another_one() -> None:
     np.testing.assert_array_equal(stored.weights.read(stored.proto.graph.initializer[0]), expected)
 
 
-def test_large_weights_are_there_when_the_pass_runs_something() -> None:
+def test_large_weights_are_available_when_a_pass_folds_constants() -> None:
     model = weighted()
     model.graph.node.insert(0, helper.make_node("Neg", ["v"], ["u"]))
     model.graph.node[1].input[1] = "u"
@@ -318,7 +318,7 @@ def test_the_examples_are_verified_steps(name: str) -> None:
     assert result.output.ops == ops
 
 
-def test_a_subgraph_is_isolated_only_by_a_pass_that_says_so() -> None:
+def test_a_subgraph_is_isolated_only_by_a_pass_that_declares_it() -> None:
     silent = run(text.parse(ISOLATED), "example-isolate-silently")
     assert silent.steps[0].status == "failed" and "input 'x' is missing" in silent.steps[0].message
     result = run(text.parse(ISOLATED), "example-isolate")

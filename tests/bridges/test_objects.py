@@ -113,7 +113,7 @@ def test_passes_of_onnx_ir(contained: bool) -> None:
     assert result.output.ops == {"Exp": 1, "Add": 1} and result.proto.doc_string == ""
 
 
-def test_a_pass_that_is_not_what_it_says() -> None:
+def test_a_pass_that_breaks_its_declaration_fails() -> None:
     (step,) = run(text.parse(COPIES), "object-liar").steps
     assert step.status == "failed" and "declared in-place" in step.message
 
@@ -129,7 +129,7 @@ def test_rules_in_every_form(kind: str) -> None:
     assert (step.status, step.sites, step.nodes_after) == ("committed", sites, nodes), step.message
 
 
-def test_a_rule_tells_where_a_node_comes_from() -> None:
+def test_a_rule_records_the_lineage_of_new_nodes() -> None:
     result = run(text.parse(COPIES), "object-class")
     (node,) = (node for node in result.proto.graph.node if node.op_type == "Abs")
     known = lineage.read({entry.key: entry.value for entry in node.metadata_props})
@@ -154,7 +154,7 @@ def test_sites_that_are_wrong_are_left_out(contained: bool) -> None:
     assert result.proto is result.stored.proto
 
 
-def test_a_new_initializer_takes_no_name_from_another() -> None:
+def test_a_new_initializer_gets_an_unused_name() -> None:
     model = text.parse(
         "g (float[2] x) => (float[2] y, float[2] z) <float[2] w = {1, 2}> { y = Add(x, w) z = Mul(x, w) }"
     )
@@ -178,7 +178,7 @@ def test_all_default_rules_on_real_models(name: str, short_models: Path) -> None
     assert step.status == "committed" and step.verdict.status in ("equal", "close"), step.message
 
 
-def test_a_pass_of_an_object_is_described_by_it() -> None:
+def test_a_pass_is_described_by_its_object() -> None:
     found = catalog.find("object-class")
     assert found.doc == "Remove an Identity before an Abs." and found.example is None
     assert found.place.startswith(__file__) and found.module == __name__
@@ -199,7 +199,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("thing", "message"), WRONG)
-def test_anything_else_is_an_error(thing: object, message: str) -> None:
+def test_other_objects_are_refused(thing: object, message: str) -> None:
     with pytest.raises(UsageError, match=r"give an onnx_ir\.passes\.PassBase") as caught:
         add_pass("object-nothing", thing)
     assert caught.value.what == message

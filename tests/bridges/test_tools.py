@@ -73,7 +73,7 @@ def decorated() -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("name", ["onnxoptimizer", "onnxsim", "onnxscript-optimize", "ort"])
-def test_what_a_tool_drops_is_restored(name: str) -> None:
+def test_metadata_dropped_by_a_tool_is_restored(name: str) -> None:
     before = decorated()
     result = run(before, name)
     assert [step.status for step in result.steps] == ["committed"], result.steps[0].message
@@ -90,7 +90,7 @@ def test_what_a_tool_drops_is_restored(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TOOLS)
-def test_a_model_with_nothing_to_do_is_unchanged_to_the_last_byte(name: str) -> None:
+def test_a_model_with_nothing_to_do_keeps_its_bytes(name: str) -> None:
     model = decorated()
     model.graph.node[1].input[0] = "x"
     del model.graph.node[0]
@@ -121,7 +121,7 @@ def two_large_weights(folder: Path) -> Path:
 
 @pytest.mark.parametrize("name", TOOLS)
 @pytest.mark.parametrize("budget", [0, None])
-def test_large_weights_stay_where_they_are(name: str, budget: int | None, tmp_path: Path) -> None:
+def test_large_weights_stay_in_their_files(name: str, budget: int | None, tmp_path: Path) -> None:
     path = two_large_weights(tmp_path)
     before = references(storage.load(path).proto)
     options = {"weights": budget} if budget is not None and name in ("onnxoptimizer", "onnxsim") else {}
@@ -131,13 +131,13 @@ def test_large_weights_stay_where_they_are(name: str, budget: int | None, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["onnxoptimizer", "onnxsim"])
-def test_a_tool_that_sees_no_values_says_so(name: str, tmp_path: Path) -> None:
+def test_a_tool_reports_weights_over_its_budget(name: str, tmp_path: Path) -> None:
     (step,) = run(two_large_weights(tmp_path), name, {"weights": 1000}).steps
     assert {refused.anchor for refused in step.refusals} == {"one", "two"}
     assert all("exceed the budget" in refused.reason for refused in step.refusals)
 
 
-def test_a_large_weight_is_read_where_it_is_folded(tmp_path: Path) -> None:
+def test_a_large_weight_is_read_when_it_is_folded(tmp_path: Path) -> None:
     path = two_large_weights(tmp_path)
     model = onnx.load(path, load_external_data=False)
     model.graph.node[0].input[1] = "turned"
@@ -167,7 +167,7 @@ def test_a_default_of_an_input_is_not_a_constant() -> None:
 
 
 @pytest.mark.parametrize("listed", ["value_ints: ints = []", "value_ints = [3]"])
-def test_a_constant_that_lists_integers_stays_one(listed: str) -> None:
+def test_an_integer_list_constant_is_kept(listed: str) -> None:
     model = text.parse(f"""
         g (float x) => (float[shape] y) {{
             shape = Constant<{listed}>()
@@ -178,7 +178,7 @@ def test_a_constant_that_lists_integers_stays_one(listed: str) -> None:
     assert result.steps[0].status in ("committed", "unchanged"), result.steps[0].message
 
 
-def test_functions_that_a_tool_loses_are_restored() -> None:
+def test_functions_dropped_by_a_tool_are_restored() -> None:
     model = text.parse("""
         <ir_version: 8, opset_import: ["" : 17, "local" : 1]>
         g (float[N] x) => (float[N] y) {
@@ -256,7 +256,7 @@ def test_wrong_options_are_found_when_the_recipe_loads(step: str, says: str) -> 
 
 
 @pytest.mark.parametrize("name", TOOLS)
-def test_a_tool_that_is_not_installed_names_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_tool_names_the_package_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     distribution = catalog.find(name).requires
     monkeypatch.setattr(discovery, "is_installed", lambda wanted: wanted != distribution)
     (problem,) = problems(f"recipe: r\nsteps:\n  - {name}\n")
@@ -311,7 +311,7 @@ def test_a_tool_keeps_within_the_limits_of_the_recipe(limits: Limits, says: str)
     assert text.print_model(storage.resolve(storage.proto_from_ir(graph.ir, storage.Weights()))) == before
 
 
-def test_a_model_that_fits_into_no_message_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_larger_than_a_protobuf_message_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tool_packing, "MOST", 100)
     with pytest.raises(PassError, match="more than 2 GiB without its large weights"):
         run_tool.run_tool(graph_of(storage.load(two_large_weights(tmp_path))), "ort", level="basic", without=[])

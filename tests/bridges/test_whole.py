@@ -173,7 +173,7 @@ def test_a_pass_that_changes_nothing_has_no_site(api: str, contained: bool) -> N
 
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("contained", [True, False])
-def test_a_refusal_leaves_the_model_as_it_was(api: str, contained: bool) -> None:
+def test_a_refusal_leaves_the_model_unchanged(api: str, contained: bool) -> None:
     result = run(text.parse(IDENTITY), f"whole-refuse-{api}, drop-identity", contained=contained)
     assert [step.status for step in result.steps] == ["unchanged", "committed"]
     assert [refused.reason for refused in result.steps[0].refusals] == ["not this one"]
@@ -211,7 +211,7 @@ def test_a_graph_without_nodes(api: str) -> None:
     assert [step.status for step in result.steps] == ["unchanged"]
 
 
-def test_new_nodes_tell_what_they_came_from() -> None:
+def test_new_nodes_record_their_origins() -> None:
     model = text.parse("g (float[n] x) => (float[n] y) { a = Exp(x) [n] b = Neg(a) [e] y = Abs(b) }")
     result = run(model, "whole-fuse-gs")
     made = {
@@ -229,7 +229,7 @@ BRANCHES = """g (float[n] x, bool cond) => (float[n] y) <float[1] w = {3}> {
 
 
 @pytest.mark.parametrize("api", ["ir", "gs"])
-def test_bodies_of_if_stay_as_they_are(api: str) -> None:
+def test_if_branches_are_unchanged(api: str) -> None:
     model = text.parse(BRANCHES)
     result = run(model, f"whole-nothing-{api}, drop-identity, whole-nothing-{api}")
     assert [step.status for step in result.steps] == ["unchanged", "committed", "unchanged"]
@@ -247,7 +247,7 @@ def stored(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_weights_stay_where_they_are(stored: Path, api: str) -> None:
+def test_weights_stay_in_their_files(stored: Path, api: str) -> None:
     result = run(stored, f"whole-drop-{api}")
     assert [step.status for step in result.steps] == ["committed"]
     (weight,) = result.proto.graph.initializer
