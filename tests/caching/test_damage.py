@@ -71,7 +71,7 @@ def test_each_file_may_be_damaged_alone(filled: tuple[Path, Run], copy: Path, nu
     assert without_distances(found.report) == without_distances(filled[1].report)
 
 
-def test_there_are_no_more_files(filled: tuple[Path, Run]) -> None:
+def test_a_run_writes_few_cache_entries(filled: tuple[Path, Run]) -> None:
     assert 8 <= len(entries(filled[0] / "cache")) <= 11
 
 
@@ -93,7 +93,7 @@ def test_an_entry_of_another_version_is_dropped(filled: tuple[Path, Run], copy: 
     assert found.sha256 == filled[1].sha256 and found.cached == [] and found.warnings
 
 
-def test_an_entry_that_is_whole_and_says_nonsense_is_dropped(filled: tuple[Path, Run], copy: Path) -> None:
+def test_a_well_formed_entry_with_wrong_contents_is_dropped(filled: tuple[Path, Run], copy: Path) -> None:
     folder = CacheFolder(copy / "cache", pytest.fail)
     for path in entries(copy / "cache"):
         if path.parent.parent.name == "runs":
@@ -105,14 +105,14 @@ def test_an_entry_that_is_whole_and_says_nonsense_is_dropped(filled: tuple[Path,
     assert found.cached == [] and found.warnings
 
 
-def test_a_tensor_that_is_missing_is_made_again_without_a_word(filled: tuple[Path, Run], copy: Path) -> None:
+def test_a_missing_tensor_is_recomputed_without_a_warning(filled: tuple[Path, Run], copy: Path) -> None:
     shutil.rmtree(copy / "cache" / "v1" / "tensors")
     found = run(copy / "model.onnx", copy / "cache")
     assert found.sha256 == filled[1].sha256 and found.warnings == []
     assert "fold-constants" in found.watcher.ran and "drop-identity" in found.cached
 
 
-def test_a_cache_that_cannot_be_written_says_so_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_cache_warns_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import errno
     import tempfile
 
@@ -165,7 +165,7 @@ def test_runs_share_a_cache_while_it_is_pruned(filled: tuple[Path, Run], copy: P
 # The folder itself
 
 
-def test_prune_removes_what_was_not_used_longest(copy: Path) -> None:
+def test_prune_removes_the_least_recently_used_entries(copy: Path) -> None:
     import os
 
     folder = CacheFolder(copy / "cache", pytest.fail)
@@ -183,7 +183,7 @@ def test_prune_removes_what_was_not_used_longest(copy: Path) -> None:
     assert (empty.entries, empty.tensors, empty.bytes, empty.found, empty.missed) == (0, 0, 0, 0, 0)
 
 
-def test_what_a_killed_process_left_is_removed_after_a_while(copy: Path) -> None:
+def test_old_leftovers_of_killed_processes_are_removed(copy: Path) -> None:
     import os
 
     folder = CacheFolder(copy / "cache", pytest.fail)
@@ -218,9 +218,7 @@ def test_a_tensor_is_checked_while_it_is_read(tmp_path: Path) -> None:
         folder.tensor(digest)
 
 
-def test_digests_of_files_are_remembered_for_as_long_as_they_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_digests_of_files_are_cached_until_the_files_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import hashlib
 
     from surgery.caching import folder as module

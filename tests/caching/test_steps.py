@@ -28,7 +28,7 @@ def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-def test_a_second_run_runs_nothing_and_makes_the_same(model: Path, cache: Path) -> None:
+def test_a_second_run_is_fully_cached_and_gives_the_same_result(model: Path, cache: Path) -> None:
     plain, first, second = run(model, None), run(model, cache), run(model, cache)
     assert plain.sha256 == first.sha256 == second.sha256 != ""
     assert plain.report == first.report == second.report
@@ -68,7 +68,7 @@ def test_the_original_does_not_run_for_a_second_run(model: Path, cache: Path, mo
     ],
     ids=["one more", "another last", "one less that changed nothing", "one more in between", "option", "on_failure"],
 )
-def test_what_changed_in_a_recipe_runs_again(model: Path, cache: Path, old: str, new: str, ran: list[str]) -> None:
+def test_changed_steps_of_a_recipe_run_again(model: Path, cache: Path, old: str, new: str, ran: list[str]) -> None:
     run(model, cache)
     changed = RECIPE.replace(old, new).replace("Relu: 1", "Relu: '>= 1'")
     assert changed != RECIPE
@@ -90,7 +90,7 @@ def test_what_changed_in_a_recipe_runs_again(model: Path, cache: Path, old: str,
     ],
     ids=["dims", "seed", "tolerance", "compare", "target"],
 )
-def test_nothing_holds_where_it_is_verified_otherwise(model: Path, cache: Path, old: str, new: str) -> None:
+def test_changed_verification_settings_invalidate_the_cache(model: Path, cache: Path, old: str, new: str) -> None:
     run(model, cache)
     assert run(model, cache, RECIPE.replace(old, new)).cached == []
 
@@ -158,7 +158,7 @@ def test_a_copy_at_another_place_is_the_same_model(model: Path, cache: Path, tmp
     assert len(second.cached) == 6 and second.sha256 == first.sha256
 
 
-def test_inputs_are_known_by_what_they_contain(model: Path, cache: Path, tmp_path: Path) -> None:
+def test_inputs_are_identified_by_content(model: Path, cache: Path, tmp_path: Path) -> None:
     import numpy as np
 
     recipe = RECIPE.replace("inputs: {", f"inputs: {{data: {tmp_path}/x.npz, ")
@@ -167,7 +167,7 @@ def test_inputs_are_known_by_what_they_contain(model: Path, cache: Path, tmp_pat
         assert len(run(model, cache, recipe).cached) == cached
 
 
-def test_a_wrong_step_is_known_too(model: Path, cache: Path) -> None:
+def test_a_wrong_step_is_cached_too(model: Path, cache: Path) -> None:
     recipe = RECIPE.replace("bisect", "rollback").replace("Relu: 1", "Relu: 3")
     first, second = run(model, cache, recipe), run(model, cache, recipe)
     assert second.watcher.ran == [] and first.report == second.report
@@ -220,7 +220,7 @@ def test_the_drawing_of_a_run_is_the_same(model: Path, cache: Path) -> None:
     assert drawings[0] == drawings[1] == drawings[2]
 
 
-def test_an_unchanged_prefix_is_known_after_a_change_of_the_signature(model: Path, cache: Path) -> None:
+def test_an_unchanged_prefix_is_cached_after_a_signature_change(model: Path, cache: Path) -> None:
     recipe = RECIPE.replace("  - drop-dropout\n", "  - set-dims: {dims: {batch: 2}}\n")
     plain, first, second = run(model, None, recipe), run(model, cache, recipe), run(model, cache, recipe)
     assert plain.report == first.report == second.report and second.watcher.stages == []
@@ -239,7 +239,7 @@ steps: [fold-constants, to-float16, drop-no-op]
 """
 
 
-def test_a_lossy_step_is_known_and_what_follows_is_measured_against_it(model: Path, cache: Path) -> None:
+def test_a_lossy_step_is_cached_as_reference_of_later_steps(model: Path, cache: Path) -> None:
     plain, first, second = run(model, None, LOSSY), run(model, cache, LOSSY), run(model, cache, LOSSY)
     assert plain.report == first.report == second.report and second.watcher.stages == []
     assert [step.verdict and step.verdict.status for step in second.result.steps][1] == "lossy"
@@ -292,7 +292,7 @@ def test_inputs_of_python_code_are_not_cached(model: Path, cache: Path, tmp_path
         assert result.ok and result.cached[0] == 0 and "Python code" in steps.refusal
 
 
-def test_a_pass_of_a_plugin_runs_each_time_and_the_rest_is_known(model: Path, cache: Path, tmp_path: Path) -> None:
+def test_plugin_passes_always_run_and_other_steps_are_cached(model: Path, cache: Path, tmp_path: Path) -> None:
     plugin = tmp_path / "cached_plugin.py"
     plugin.write_text(
         "from surgery import Graph, Parity, graph_pass\n\n\n"
@@ -311,7 +311,7 @@ def test_a_pass_of_a_plugin_runs_each_time_and_the_rest_is_known(model: Path, ca
     assert second.watcher.ran == ["plugin-drop-identity"]
 
 
-def test_what_a_limit_had_a_part_in_is_not_cached(model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_affected_by_a_limit_is_not_cached(model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from surgery.engine import transaction
 
     with monkeypatch.context() as patch:

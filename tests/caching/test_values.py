@@ -39,12 +39,12 @@ VALUES = [
 
 
 @pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
-def test_a_value_comes_back(value: Any) -> None:
+def test_values_round_trip(value: Any) -> None:
     found = values.load(values.dump(value))
     assert repr(found) == repr(value)
 
 
-def test_arrays_come_back() -> None:
+def test_arrays_round_trip() -> None:
     relation = Relation("input", "x", "y = Neg(x)", constants={"c": np.arange(6, dtype=np.float16).reshape(2, 3)})
     found = values.load(values.dump(relation))
     np.testing.assert_array_equal(found.constants["c"], relation.constants["c"])
@@ -52,7 +52,7 @@ def test_arrays_come_back() -> None:
 
 
 @pytest.mark.parametrize("value", [object(), Joined(b"", {}), {1, 2}, np.array(["a"], object)])
-def test_what_has_no_form_is_refused(value: Any) -> None:
+def test_unsupported_values_are_refused(value: Any) -> None:
     with pytest.raises(TypeError, match="is not stored"):
         values.dump(value)
 
