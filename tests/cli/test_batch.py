@@ -45,7 +45,7 @@ def zoo(tmp_path: Path) -> Path:
     return folder
 
 
-def test_models_are_run_and_accounted_for(zoo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_are_run_and_reported(zoo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe, out = tmp_path / "quick.yaml", tmp_path / "out"
     code = run(
         recipe, zoo, "--out", out, "--jobs", 2, "--results", tmp_path / "r.jsonl", "--report", tmp_path / "r.html"
@@ -82,7 +82,7 @@ def test_the_result_is_that_of_apply(zoo: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out/deep/c.onnx").read_bytes() == (tmp_path / "c.onnx").read_bytes()
 
 
-def test_the_same_command_does_only_what_changed(
+def test_the_same_command_runs_only_what_changed(
     zoo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (zoo / "broken.onnx").unlink()
@@ -144,7 +144,7 @@ def children(pid: int) -> list[str]:
     return [text for path in Path(f"/proc/{pid}/task").glob("*/children") for text in path.read_text().split()]
 
 
-def test_an_interrupt_ends_it_cleanly(tmp_path: Path) -> None:
+def test_an_interrupt_ends_the_batch_cleanly(tmp_path: Path) -> None:
     recipe, out = batches.recipe(tmp_path), tmp_path / "out"
     asked = command(recipe, many(tmp_path / "zoo", 60), "--out", out, "--jobs", 1)
     begun = subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -188,7 +188,7 @@ def killed(asked: list[str], out: Path, chance: random.Random, seconds: float, i
         in_flight[name] = in_flight.get(name, 0) + (row.state == "running")
 
 
-def test_a_killed_batch_goes_on(tmp_path: Path) -> None:
+def test_a_killed_batch_is_resumed(tmp_path: Path) -> None:
     recipe, zoo = batches.recipe(tmp_path), many(tmp_path / "zoo", 24)
     reference, out = tmp_path / "reference", tmp_path / "out"
     assert run(recipe, zoo, "--out", reference, "--jobs", 2, "-q") == 0
@@ -201,7 +201,7 @@ def test_a_killed_batch_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_batch_of_the_models_of_onnx_goes_on_after_many_kills(tmp_path: Path) -> None:
+def test_a_batch_of_onnx_test_models_is_resumed_after_many_kills(tmp_path: Path) -> None:
     zoo = tmp_path / "zoo"
     for number, (name, model) in enumerate(models()):
         if number % 17 == 0:

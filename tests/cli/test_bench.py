@@ -51,7 +51,7 @@ def test_the_report(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {line.split()[0] for line in table[1:]} == {"Relu", "Abs", "Neg"}
 
 
-def test_json_says_all_that_the_text_says(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_everything_in_the_text(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.savez("one.npz", x=np.ones((2, 3), np.float32))
     flags = [*QUICK, "--inputs", "one.npz", "--threads", "2", "--optimization", "basic", "--format", "json"]
     code, out, _ = surgery(capsys, "bench", "a.onnx", "b.onnx", "a.onnx", *flags)
@@ -90,7 +90,7 @@ def test_inputs_of_a_recipe(folder: Path, capsys: pytest.CaptureFixture[str]) ->
         (["a.onnx", "--seconds", "1", "--repeats", "3"], "not allowed with argument --seconds"),
     ],
 )
-def test_what_is_wrong_with_a_call(
+def test_mistakes_are_answered_in_one_line(
     folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     onnx.save(text.parse("g (float[n, k] z) => (float[n, k] y) { y = Relu(z) }"), "c.onnx")
@@ -148,7 +148,7 @@ def test_an_expected_speed_decides_the_exit_code(
     assert [one["decide"] for one in asked] == [1.2, 1.21, 1.21]
 
 
-def test_the_flags_arrive(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_are_passed_on(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     asked = given(monkeypatch, found(None))
     flags = "--threads 4 --clock processor --optimization off --seconds 3 --width 0.05 --level 0.9 --warmup 7 --seed 5"
     surgery(capsys, "bench", "a.onnx", "b.onnx", "a.onnx", *flags.split())
@@ -158,7 +158,7 @@ def test_the_flags_arrive(folder: Path, capsys: pytest.CaptureFixture[str], monk
     assert asked[1]["spec"] == BenchSpec() and asked[1]["decide"] is None and asked[1]["profile"] is False
 
 
-def test_operators_that_only_one_model_has(
+def test_operators_present_in_one_model_only(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conv, relu = OperatorTime("Conv", 0.004, 3, 0.8), OperatorTime("Relu", 0.001, 2, 0.2)

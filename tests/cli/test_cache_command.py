@@ -27,7 +27,7 @@ def surgery(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
 APPLY = ("apply", "test.yaml", "model.onnx")
 
 
-def test_reports_say_what_is_from_the_cache(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_mark_cached_steps(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, plain, _ = surgery(capsys, *APPLY, "-o", "plain.onnx")
     assert "cache" not in plain and not (place / "cache").exists()
     _, cold, _ = surgery(capsys, *APPLY, "-o", "cold.onnx", "--cache")
@@ -51,13 +51,13 @@ def test_reports_say_what_is_from_the_cache(place: Path, capsys: pytest.CaptureF
     assert all(step["cached"] for step in json.loads(data)["steps"])
 
 
-def test_run_has_the_cache_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_uses_the_cache_too(capsys: pytest.CaptureFixture[str]) -> None:
     for cached in (0, 1):
         _, out, _ = surgery(capsys, "run", "fold-constants", "model.onnx", "--cache", "--format", "json")
         assert json.loads(out)["cached"]["steps"] == cached
 
 
-def test_resume_says_where_a_run_goes_on(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_resume_reports_the_step_it_starts_at(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, _, err = surgery(capsys, *APPLY, "--resume")
     assert "nothing to resume: no step of this run is cached; starting at step 1 of 6" in err
     # As if the run had been killed: the last entries are missing.
@@ -70,7 +70,7 @@ def test_resume_says_where_a_run_goes_on(place: Path, capsys: pytest.CaptureFixt
     assert "resume" not in err and "wrote done.onnx" in err
 
 
-def test_resume_says_why_it_cannot(capsys: pytest.CaptureFixture[str]) -> None:
+def test_resume_reports_why_it_cannot(capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
         _, _, err = surgery(capsys, *APPLY, "--resume", "--in-process")
     assert "nothing to resume: passes run in this process, for debugging; starting at step 1 of 6" in err
@@ -125,7 +125,7 @@ def test_a_wrong_size_in_the_environment_is_reported_before_a_run(
     assert code == 2 and err.startswith("surgery: SURGERY_CACHE_SIZE: 'lots' is not a size")
 
 
-def test_the_folder_is_where_the_xdg_specification_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_folder_follows_the_xdg_specification(monkeypatch: pytest.MonkeyPatch) -> None:
     from surgery.caching.folder import default_folder
 
     monkeypatch.delenv("SURGERY_CACHE_DIR")
@@ -136,7 +136,7 @@ def test_the_folder_is_where_the_xdg_specification_says(monkeypatch: pytest.Monk
         assert default_folder() == Path.home() / ".cache" / "surgery"
 
 
-def test_damage_is_one_warning(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_entry_gives_one_warning(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     surgery(capsys, *APPLY, "--cache", "-q")
     steps = sorted((place / "cache" / "v1" / "runs").glob("*/*"), key=lambda path: path.stat().st_mtime_ns)
     steps[1].write_bytes(steps[1].read_bytes()[:-1])

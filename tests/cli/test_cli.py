@@ -38,7 +38,7 @@ def test_help_is_quick() -> None:
     assert (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime) < 0.5
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_help_imports_no_heavy_modules() -> None:
     code = "import sys, surgery.cli; print(sorted(set(sys.modules) & set(sys.argv[1:])))"
     heavy = ["numpy", "onnx", "onnx_ir", "onnxruntime", "sympy", "pydantic", "rich", "networkx", "ruamel.yaml"]
     done = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
@@ -156,7 +156,7 @@ def test_run_sets_options(model: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert code == 0 and "fold-constants" in out
 
 
-def test_verify_tells_equal_from_different(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_distinguishes_equal_from_different_models(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = text.parse(MODEL.replace("Relu", "Abs"))
     onnx.save(other, "other.onnx")
     assert surgery(capsys, "verify", model, model)[0] == 0
@@ -173,14 +173,14 @@ def test_diff_and_its_exit_code(model: Path, capsys: pytest.CaptureFixture[str])
     assert surgery(capsys, "diff", model, model, "--exit-code")[0] == 0
 
 
-def test_inspect_tells_what_a_model_is(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_describes_a_model(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = surgery(capsys, "inspect", model)
     assert code == 0
     for word in ("x: float[batch, 4]", "ai.onnx 21", "Relu", "depth 3"):
         assert word in out
 
 
-def test_passes_describes_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_passes_describes_a_single_pass(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = surgery(capsys, "passes", "fuse-conv-bn")
     assert code == 0
     for word in ("fuse-conv-bn", "Before", "After", "The pass refuses a match when", "BatchNormalization"):

@@ -52,7 +52,7 @@ def test_a_pyproject_without_the_table_does_not_count(folder: Path, capsys: pyte
     assert shown(capsys)["--quiet"] == (True, f"{folder / 'surgery.toml'}:1")
 
 
-def test_what_takes_precedence(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_precedence_of_settings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     user = folder.parent / "home" / "surgery" / "config.toml"
     user.write_text('unverified = "accept"\ntarget = "standard"\n\n[apply]\ntarget = "ort-cuda"\n')
     project = folder / "pyproject.toml"

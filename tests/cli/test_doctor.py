@@ -49,7 +49,7 @@ def test_a_package_that_is_missing_or_old(monkeypatch: pytest.MonkeyPatch) -> No
     assert "numpy 99.0" not in found
 
 
-def test_packages_that_do_not_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conflicting_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert texts("conflicts", "broken") == ""
     monkeypatch.setattr(doctor, "_distributions", lambda: iter(["onnxruntime", "onnxruntime_gpu", "onnx"]))
     assert texts("conflicts", "broken").startswith("onnxruntime and onnxruntime-gpu are installed: all of them install")

@@ -96,7 +96,7 @@ def test_verifies_on_sets_of_inputs(folder: Path, capsys: pytest.CaptureFixture[
         (["--inputs", "a,s", "--outputs", "c", "--dims", "m=2"], "the model has no dynamic dim 'm'"),
     ],
 )
-def test_says_what_is_wrong(folder: Path, capsys: pytest.CaptureFixture[str], flags: list[str], told: str) -> None:
+def test_mistakes_are_explained(folder: Path, capsys: pytest.CaptureFixture[str], flags: list[str], told: str) -> None:
     code, out, err = surgery(capsys, "extract", "model.onnx", *flags, "-o", "piece.onnx")
     assert code == 2
     assert told in " ".join((out + err).split())
@@ -110,6 +110,6 @@ def test_overwrites_nothing_by_default(folder: Path, capsys: pytest.CaptureFixtu
     assert (folder / "piece.onnx").read_text() == "mine"
 
 
-def test_a_model_that_is_not_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_model_is_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = surgery(capsys, "extract", "other.onnx", "--outputs", "b")
     assert code == 2 and "other.onnx" in err

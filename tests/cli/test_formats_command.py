@@ -177,12 +177,12 @@ def test_a_misfit_names_its_nodes(capsys) -> None:
     assert result["locations"][0]["logicalLocations"][0]["fullyQualifiedName"].startswith("odd.onnx/")
 
 
-def test_inspect_has_them_for_targets_alone(capsys) -> None:
+def test_inspect_supports_annotation_formats_only_with_a_target(capsys) -> None:
     assert cli.main(["inspect", "m.onnx", "--format", "sarif"]) == 2
     assert "--format sarif requires --target" in capsys.readouterr().err
 
 
-def test_recipe_show_has_none_of_them(capsys) -> None:
+def test_recipe_show_does_not_support_annotation_formats(capsys) -> None:
     assert cli.main(["recipe", "--format", "github", "show", "mine.yaml"]) == 2
     assert "recipe check" in capsys.readouterr().err
 
@@ -202,7 +202,7 @@ def test_cases_are_test_cases(folder: Path, capsys) -> None:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_names_of_a_model_stay_text(form: str, capsys) -> None:
+def test_names_of_a_model_are_escaped(form: str, capsys) -> None:
     evil = "</a>\x1b[31m|`@all\n::error::x"
     model = text.parse(MODEL)
     model.graph.node[1].name = evil

@@ -129,7 +129,7 @@ def test_a_floor_looks_into_branches() -> None:
     assert lowest(BRANCH) == (17, "the operator did not exist before")
 
 
-def test_a_type_that_nobody_knows_holds_a_function_back() -> None:
+def test_an_unknown_type_is_an_obstacle_for_a_function() -> None:
     found = study(storage.from_proto(text.parse(FUNCTION)))
     assert found.lowest == 16
     assert "the type of 'x' is not known" in found.obstacles[0].reason
@@ -149,14 +149,14 @@ def test_obstacles_are_grouped_and_candidates_have_their_releases() -> None:
     assert found.lowest_converted is not None and found.lowest_converted <= 13
 
 
-def test_the_model_that_was_studied_is_as_it_was() -> None:
+def test_the_study_leaves_the_model_unchanged() -> None:
     stored = storage.from_proto(text.parse(NORM))
     before = stored.proto.SerializeToString(deterministic=True)
     study(stored, catalog.find("downgrade-opset"), catalog.find("upgrade-opset"))
     assert stored.proto.SerializeToString(deterministic=True) == before
 
 
-def test_without_a_pass_only_what_stands_counts() -> None:
+def test_without_conversion_passes_only_current_candidates_are_found() -> None:
     found = study(storage.from_proto(text.parse(NORM)))
     assert {item.how for item in found.candidates} == {"current", "blocked"}
     assert found.lowest_converted == 17
@@ -218,7 +218,7 @@ def test_an_opset_out_of_reach(
 
 
 @pytest.mark.parametrize("to", ["0", "-3", "400"])
-def test_an_opset_that_is_none(to: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_nonexistent_opset(to: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(save(NORM, tmp_path), f"--to={to}") == 2
     assert f"opset {to} does not exist" in capsys.readouterr().err
 
@@ -228,7 +228,7 @@ def test_a_file_that_is_not_a_model(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_releases_are_those_of_onnx() -> None:
+def test_releases_match_the_onnx_version_table() -> None:
     for name, ir_version, opset, *_ in onnx.helper.VERSION_TABLE:
         found = releases.release(opset)
         assert found.ir_version is not None and found.ir_version <= ir_version

@@ -63,7 +63,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("inspect elsewhere/m.onnx", "surgery: elsewhere/m.onnx: no such file; check the path"),
     ],
 )
-def test_what_was_meant(
+def test_suggestions_for_mistyped_commands(
     typed: str, answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

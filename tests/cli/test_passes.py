@@ -41,7 +41,7 @@ def test_a_theme_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no theme 'shape'; did you mean 'shapes'?; there are attention, " in err
 
 
-def test_tools_say_where_they_come_from(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tools_show_their_origin(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = passes(capsys, "--theme", "tools")
     assert " from " in out.splitlines()[0]
     tools = [one for one in catalog.passes().values() if one.requires]
@@ -59,7 +59,7 @@ def test_a_word_is_looked_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 2 and "did you mean 'fuse-conv-bn'?" in err
 
 
-def test_json_says_all(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_all_fields(capsys: pytest.CaptureFixture[str]) -> None:
     (found,) = [one for one in listed(capsys, "fold-con") if one["name"] == "fold-constants"]
     assert found["origin"] == "surgery" and found["theme"] == "constants" and found["api"] == "Graph"
     assert found["place"].partition(":")[0].endswith("constants/fold_constants.py")

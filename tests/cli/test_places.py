@@ -39,7 +39,7 @@ def run(*arguments: str, given: bytes = b"") -> tuple[int, bytes, str]:
     return done.returncode, done.stdout, done.stderr.decode()
 
 
-def test_a_model_goes_through_a_pipe(model: Path) -> None:
+def test_a_model_is_read_and_written_through_a_pipe(model: Path) -> None:
     code, out, said = run("apply", "tidy", "-", "-o", "-", "--no-provenance", given=model.read_bytes())
     assert code == 0 and "wrote stdout (1 nodes" in said and "drop-identity" in said
     found = onnx.ModelProto.FromString(out)
@@ -49,7 +49,7 @@ def test_a_model_goes_through_a_pipe(model: Path) -> None:
     assert (code, said, json.loads(out)["before"]["path"]) == (0, "", "stdin")
 
 
-def test_a_recipe_comes_through_a_pipe(model: Path) -> None:
+def test_a_recipe_is_read_from_a_pipe(model: Path) -> None:
     code, out, _ = run("apply", "-", "m.onnx", "-q", given=b"steps: [drop-identity]\n")
     assert code == 0 and out.startswith(b"ok")
     code, out, said = run("apply", "-", "m.onnx", given=b"steps: [drop-identit]\n")
@@ -57,7 +57,7 @@ def test_a_recipe_comes_through_a_pipe(model: Path) -> None:
     assert said.startswith("stdin:1:9: no pass 'drop-identit'; did you mean 'drop-identity'?")
 
 
-def test_external_data_does_not_come_through_a_pipe(model: Path) -> None:
+def test_external_data_cannot_be_read_from_a_pipe(model: Path) -> None:
     onnx.save(weighted(), "e.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
     code, out, said = run("inspect", "-", given=Path("e.onnx").read_bytes())
     assert (code, out) == (2, b"")
@@ -103,7 +103,7 @@ def test_terminals_are_refused(model: Path, arguments: list[str], message: str) 
         (["inspect", "https://u:p@[/m.onnx?key=secret"], "https://[/m.onnx: "),
     ],
 )
-def test_what_cannot_be_is_one_line(
+def test_unsupported_places_are_reported_in_one_line(
     model: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(arguments) in (2, 3)
@@ -137,7 +137,7 @@ def test_a_checkpoint_at_a_url_is_imported(model: Path, capsys: pytest.CaptureFi
     assert numpy_helper.to_array(weight).tolist() == [3.0] * 512
 
 
-def test_python_takes_urls(model: Path) -> None:
+def test_python_functions_accept_urls(model: Path) -> None:
     stored = storage.load(model)
     assert surgery.save(stored.proto, "memory://zoo/m.onnx", stored.weights, layout="external") == []
     again = surgery.load("memory://zoo/m.onnx")

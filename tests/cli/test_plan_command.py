@@ -40,7 +40,7 @@ def surgery(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int
     return code, captured.out, captured.err
 
 
-def test_a_plan_is_shown_and_nothing_is_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_is_shown_without_writing_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(folder.iterdir())
     code, out, err = surgery(capsys, "plan", "r.yaml", "m.onnx")
     assert (code, sorted(folder.iterdir())) == (0, before)
@@ -51,7 +51,7 @@ def test_a_plan_is_shown_and_nothing_is_written(folder: Path, capsys: pytest.Cap
     assert err.endswith("no plan written; use -o FILE to save it\n")
 
 
-def test_a_plan_in_json_is_the_file_and_says_whether_it_is_ok(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_in_json_equals_the_file_and_adds_the_outcome(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = surgery(capsys, "plan", "r.yaml", "m.onnx", "-o", "plan.json", "--format", "json")
     shown, written = json.loads(out), json.loads((folder / "plan.json").read_text())
     assert code == 0 and (shown.pop("ok"), shown.pop("failure")) == (True, None)
@@ -64,7 +64,7 @@ def test_a_plan_in_markdown_shows_names_as_code(folder: Path, capsys: pytest.Cap
     assert any(line.startswith("| 1 | `drop-identity` | 2 | -2 | ") for line in out.splitlines())
 
 
-def test_the_exit_code_says_whether_anything_would_change(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_exit_code_shows_whether_a_plan_changes_the_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert surgery(capsys, "plan", "r.yaml", "m.onnx", "--exit-code")[0] == 1
     assert surgery(capsys, "apply", "r.yaml", "m.onnx", "-o", "done.onnx")[0] == 0
     code, out, _ = surgery(capsys, "plan", "r.yaml", "done.onnx", "--exit-code")
@@ -102,7 +102,9 @@ def test_a_site_can_be_skipped_by_flag_and_by_hand(folder: Path, capsys: pytest.
     assert [node.op_type for node in onnx.load("hand.onnx").graph.node] == ["Identity", "Relu"]
 
 
-def test_what_changed_has_a_line_each_and_nothing_is_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_change_since_the_plan_has_a_line_and_nothing_is_written(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     surgery(capsys, "plan", "r.yaml", "m.onnx", "-o", "plan.json")
     onnx.save(text.parse(MODEL.replace("Relu", "Neg")), folder / "m.onnx")
     (folder / "r.yaml").write_text(f"{RECIPE}# more\n")
@@ -114,7 +116,7 @@ def test_what_changed_has_a_line_each_and_nothing_is_written(folder: Path, capsy
     assert recipe.startswith("  file 'r.yaml': ")
 
 
-def test_the_flags_of_a_plan_hold(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_flags_of_a_plan_apply_to_its_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     surgery(capsys, "plan", "r.yaml", "m.onnx", "--dims", "batch=2,3", "-o", "plan.json")
     code, out, _ = surgery(capsys, "apply", "plan.json", "--format", "json")
     assert code == 0 and {one["dims"]["batch"] for one in json.loads(out)["bindings"]} == {2, 3}
@@ -181,7 +183,7 @@ def test_a_file_of_another_kind_is_refused(folder: Path, capsys: pytest.CaptureF
         (["plan.json"], "plan.json: basis: Field required; make the plan again: surgery plan RECIPE MODEL -o FILE"),
     ],
 )
-def test_mistakes_in_what_is_named_have_one_line(
+def test_mistakes_in_arguments_have_one_line(
     folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     (folder / "plan.json").write_text('{"format": "surgery-plan", "format_version": 1, "verified": "none"}')

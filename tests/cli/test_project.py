@@ -30,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_all_that_is_written_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_generated_files_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["init", "models/my-net.onnx", "--format", "json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["steps"] == ["drop-identity", "fuse-matmul-add"]
@@ -66,7 +66,7 @@ def test_all_that_is_written_runs(folder: Path, capsys: pytest.CaptureFixture[st
     assert cli.main(["apply", "my-net.yaml"]) == 1
 
 
-def test_nothing_is_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_files_are_not_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("my-net.yaml").write_text("mine")
     assert cli.main(["init", "models/my-net.onnx"]) == 2
     assert capsys.readouterr().err.startswith("surgery: my-net.yaml: the file exists; ")
@@ -91,7 +91,7 @@ def test_mistakes_are_one_line(arguments: list[str], words: str, capsys: pytest.
     assert (out, err) == ("", f"surgery: {words}\n")
 
 
-def test_a_model_that_nothing_changes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_that_no_step_changes(capsys: pytest.CaptureFixture[str]) -> None:
     onnx.save(text.parse("g (float[4] x) => (float[4] y) { y = Relu(x) }"), "models/small.onnx")
     assert cli.main(["init", "models/small.onnx", "--recipe", "tidy"]) == 0
     assert capsys.readouterr().out.startswith("no step of tidy changes models/small.onnx\n")

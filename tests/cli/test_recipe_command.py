@@ -135,7 +135,7 @@ def _without_comments(text: str) -> list[str]:
     return [line.split("  # ")[0] for line in text.splitlines() if not line.startswith("#")]
 
 
-def test_it_reads_well(folder: Path) -> None:
+def test_the_resolved_text_is_readable(folder: Path) -> None:
     lines = resolved.text(load("rich.yaml", trust=True)).splitlines()
     assert lines[0].startswith("# From rich.yaml. ")
     options = "{max_growth: 1MB, max_percent: 1.0, keep_dequantize: false, lift_constants: true}"
@@ -165,7 +165,7 @@ def test_the_deepest_nesting_can_be_shown(folder: Path) -> None:
     assert meaning(parse(resolved.text(recipe), "shown.yaml")) == meaning(recipe)
 
 
-def test_json_holds_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_same_recipe(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["recipe", "show", "rich.yaml", "--trust", "--format", "json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["model"] == f"{folder}/sub/model.onnx"
@@ -173,7 +173,7 @@ def test_json_holds_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) -
     assert meaning(load("again.yaml", trust=True)) == meaning(load("rich.yaml", trust=True))
 
 
-def test_what_is_shown_runs_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_shown_recipe_gives_the_same_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = str(ROOT / "models" / "mobilenet-tiny.onnx")
     assert cli.main(["recipe", "show", "vision"]) == 0
     Path("shown.yaml").write_text(capsys.readouterr().out)
@@ -212,12 +212,12 @@ def test_check_asks_for_trust_next_to_other_mistakes(folder: Path, capsys: pytes
     assert "wants to run ./mine.py" in err and "wants to run ./theirs.py" in err and "'stesp'" in err
 
 
-def test_a_model_that_is_not_there_is_a_remark(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_model_is_a_remark(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["recipe", "check", "rich.yaml", "--trust"]) == 0
     assert "its model sub/model.onnx does not exist" in capsys.readouterr().out
 
 
-def test_a_recipe_in_the_place_of_its_name() -> None:
+def test_an_inline_recipe_in_use() -> None:
     text = "steps: [{use: {recipe: group, steps: [drop-dead], expect: {nodes: 3}}, when: {nodes: 3}}]"
     (step,) = parse(text).steps
     assert asdict(step)["recipe"]["name"] == "group"
@@ -237,7 +237,7 @@ def test_a_recipe_in_the_place_of_its_name() -> None:
         ("[tidy]", "1:15: 'use' takes the name or path of a recipe, not a list"),
     ],
 )
-def test_mistakes_in_such_a_recipe(use: str, mistake: str) -> None:
+def test_mistakes_in_an_inline_recipe(use: str, mistake: str) -> None:
     from surgery.errors import RecipeError
 
     with pytest.raises(RecipeError) as caught:

@@ -83,7 +83,7 @@ def surgery(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int
         ("note=*/Relu", "*/Relu"),
     ],
 )
-def test_values_are_those_of_a_recipe(plugin: Path, setting: str, expected: object) -> None:
+def test_option_values_are_parsed_as_in_a_recipe(plugin: Path, setting: str, expected: object) -> None:
     catalog.load_plugin(str(plugin))
     declared = catalog.find("run-options")
     given = _settings.read(declared, [setting])
@@ -146,7 +146,7 @@ def test_the_recipe_is_shown_and_means_the_same(folder: Path, plugin: Path, caps
     assert [spec.path.resolve() for spec in loaded.inputs.data] == [folder / "given.npz"]
 
 
-def test_json_holds_the_recipe(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_includes_the_recipe(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = surgery(
         capsys, "run", "fold-constants", "model.onnx", "--set", "max-growth=1KB", "--format", "json"
     )

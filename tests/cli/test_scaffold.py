@@ -38,7 +38,7 @@ def files(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_written_works_at_once(folder: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
+def test_generated_files_work_unchanged(folder: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
     name = f"begun-{kind.replace('_', '-')}"
     module = name.replace("-", "_")
     code, out, _ = surgery(capsys, "new", "pass", name, "--kind", kind)
@@ -57,7 +57,7 @@ def test_what_is_written_works_at_once(folder: Path, capsys: pytest.CaptureFixtu
     assert json.loads(answer)["counts"]["passed"] == 2 and code == 0
 
 
-def test_what_is_written_pleases_the_usual_tools(folder: Path) -> None:
+def test_generated_files_pass_linters_and_type_checkers(folder: Path) -> None:
     """All kinds in one run of each tool: for mypy, reading surgery is nearly all of the work."""
     plans = [plan(f"clean-{kind.replace('_', '-')}", folder, kind) for kind in KINDS]
     for written in plans:
@@ -92,7 +92,7 @@ def test_the_example_of_every_template_fires(folder: Path) -> None:
         assert example is not None and "Sub (b, a)" in example.after
 
 
-def test_nothing_is_overwritten_without_force(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_files_are_overwritten_only_with_force(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "not_mine.py").write_text("mine")
     code, out, err = surgery(capsys, "new", "pass", "not-mine")
     assert (code, out, err.count("\n")) == (2, "", 1) and "not_mine.py" in err and "--force" in err
@@ -153,7 +153,7 @@ def test_a_folder_that_cannot_be_written_to(folder: Path, capsys: pytest.Capture
     assert (code, out, err.count("\n")) == (2, "", 1) and "cannot be written" in err
 
 
-def test_nothing_is_left_where_one_file_cannot_be_begun(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_file_remains_if_one_cannot_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from surgery.errors import OutputError
     from surgery.storage import files as storage_files
 
@@ -188,7 +188,7 @@ def test_a_project_with_a_package(folder: Path, capsys: pytest.CaptureFixture[st
     assert json.loads(out)["entry_point"] is None
 
 
-def test_a_pyproject_above_the_current_folder_is_not_ours(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pyproject_above_the_current_folder_is_ignored(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "pyproject.toml").write_text("")
     (folder / "below").mkdir()
     monkeypatch.chdir(folder / "below")

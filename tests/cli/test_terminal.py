@@ -96,7 +96,7 @@ def without_escapes(shown: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
 
 
-def test_a_sign_of_life_comes_before_anything_is_imported(model: str) -> None:
+def test_a_loading_message_is_shown_before_imports(model: str) -> None:
     with terminal("apply", "tidy", model) as found:
         shown = found.read("loading")
         assert shown.startswith("loading")
@@ -133,7 +133,7 @@ def test_an_interrupt_leaves_the_cursor(number: signal.Signals) -> None:
 @pytest.mark.parametrize(
     "environment", [{"TERM": "dumb"}, {"CI": "true"}, {"CI": "true", "NO_COLOR": "1", "FORCE_COLOR": "1"}]
 )
-def test_nothing_moves_where_nobody_watches(environment: dict[str, str], model: str) -> None:
+def test_no_animation_without_an_interactive_terminal(environment: dict[str, str], model: str) -> None:
     with terminal("apply", "tidy", model, **environment) as found:
         shown = found.read()
         assert found.process.wait(30) == 0
@@ -157,7 +157,7 @@ def test_no_line_exceeds_the_terminal(width: int, model: str) -> None:
         assert len(line.rstrip()) <= width or line.startswith("no file written"), line
 
 
-def test_pipes_get_no_escapes_and_no_sign(model: str) -> None:
+def test_pipes_get_no_escapes_and_no_loading_message(model: str) -> None:
     ran = subprocess.run([*SURGERY, "apply", "tidy", model], capture_output=True, text=True, check=True)
     assert "\x1b" not in ran.stdout + ran.stderr and "loading" not in ran.stderr
     assert ran.stderr == "no file written; use -o FILE to save the result\n"
@@ -166,7 +166,7 @@ def test_pipes_get_no_escapes_and_no_sign(model: str) -> None:
 # --quiet
 
 
-def test_quiet_runs_say_the_result_alone(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_runs_print_only_the_result(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["apply", "tidy", model, "-q"]) == 0
     shown = capsys.readouterr()
     assert len(shown.out.splitlines()) == 1 and shown.out.startswith("ok: 2 -> 1 nodes") and shown.err == ""
@@ -174,7 +174,7 @@ def test_quiet_runs_say_the_result_alone(model: str, capsys: pytest.CaptureFixtu
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
-def test_quiet_runs_say_errors(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_runs_print_errors(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["apply", "no-such", model, "-q"]) == 2
     assert capsys.readouterr().err.startswith("surgery: no recipe 'no-such'")
 

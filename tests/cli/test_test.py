@@ -67,7 +67,7 @@ def test_a_project_is_found(project: Project, capsys: pytest.CaptureFixture[str]
         assert code == 0 and out.startswith("3 passed in ")
 
 
-def test_a_part_of_a_project_owes_nothing_for_the_rest(
+def test_a_part_of_a_project_needs_no_cases_for_other_passes(
     project: Project, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     folder = project("one-of-two")
@@ -93,7 +93,7 @@ def test_a_failing_case_is_a_line_and_a_difference(project: Project, capsys: pyt
     assert lines[-1].startswith("2 passed, 2 failed")
 
 
-def test_what_no_case_shows_is_reported(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_uncovered_behaviour_is_reported(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     folder = project("half-shown", cubes=CUBES)
     code, out, _ = surgery(capsys, "test")
     assert code == 1
@@ -188,7 +188,7 @@ def test_a_plugin_that_cannot_be_imported(
     assert "'broken.py' cannot be imported" in err
 
 
-def test_what_a_pass_does_to_its_process_is_a_line(
+def test_a_crashing_pass_is_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -212,7 +212,7 @@ def test_what_a_pass_does_to_its_process_is_a_line(
     assert "6 crashed" in out
 
 
-def test_bless_writes_what_fails_and_nothing_else(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bless_updates_only_failing_cases(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     kept = FIRES.replace("y = Relu(a)", "y   =   Relu(a)")
     folder = project(
         "blessed-cases",

@@ -189,7 +189,7 @@ def test_a_step_over_the_budget_is_left_out(folder: Path, plugin: Path, capsys: 
 
 @pytest.mark.usefixtures("timings")
 @pytest.mark.parametrize("on_failure", ["abort", "keep"])
-def test_whatever_is_done_about_failures(
+def test_a_step_over_the_budget_is_left_out_whatever_its_on_failure(
     on_failure: str, folder: Path, plugin: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Even a recipe that keeps what fails keeps no step that is over the budget."""
@@ -201,9 +201,7 @@ def test_whatever_is_done_about_failures(
 
 
 @pytest.mark.usefixtures("timings")
-def test_what_makes_the_model_slower_is_not_written(
-    folder: Path, plugin: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_slower_model_is_not_written(folder: Path, plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "try.yaml").write_text("steps: [tune-delay-exactly, tune-delay]")
     code, found, _ = tune(capsys, plugin)
     assert code == 1
@@ -226,7 +224,7 @@ def test_a_recipe_that_expects_more_is_not_written(
 
 
 @pytest.mark.usefixtures("timings")
-def test_where_no_step_is_left_nothing_is_written(
+def test_no_recipe_is_written_if_no_step_remains(
     folder: Path, plugin: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "try.yaml").write_text("steps: [tune-delay]")

@@ -41,7 +41,7 @@ def test_the_exit_code_is_the_verdict(folder: Path, capsys: pytest.CaptureFixtur
     assert (code, out, err) == (0, "equal\n  the same bytes\n", "")
 
 
-def test_json_says_all_that_the_text_says(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_everything_in_the_text(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = arrays()
     write_set(folder / "test_data_set_0", given, {**expected(given), "j": given["i"] + 1})
     code, out, _ = surgery(capsys, "verify", "a.onnx", "right.onnx", "--dims", "batch=1,8", "--format", "json")
@@ -87,7 +87,7 @@ def test_sets_of_inputs_may_be_named(folder: Path, capsys: pytest.CaptureFixture
         ]
 
 
-def test_a_recipe_says_how_to_verify(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verification_settings_come_from_a_recipe(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.savez("one.npz", **arrays(2))
     Path("r.yaml").write_text(
         "steps: [drop-identity]\ninputs: {data: one.npz, only_given: true}\nverify: {rtol: 0.5, atol: 9, seed: 4}\n"
@@ -118,7 +118,7 @@ def test_a_recipe_with_a_generator_needs_trust(folder: Path, capsys: pytest.Capt
         assert code == 0 and json.loads(out)["bindings"][0]["character"] == "generator"
 
 
-def test_wrong_inputs_end_a_run_whatever_a_step_says(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_inputs_end_a_run_despite_on_failure(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("gen.py").write_text("def make(dims, seed):\n    return {}[seed]\n")
     Path("r.yaml").write_text(
         "steps: [{pass: drop-identity, on_failure: rollback}]\ninputs:\n  generator: gen.py:make\n"
@@ -186,7 +186,7 @@ def test_mistakes_in_flags(folder: Path, capsys: pytest.CaptureFixture[str], fla
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_files_that_are_no_models(folder: Path, capsys: pytest.CaptureFixture[str], which: int) -> None:
+def test_files_that_are_not_models(folder: Path, capsys: pytest.CaptureFixture[str], which: int) -> None:
     Path("text.onnx").write_text("hello, I am a text file\nwith lines\n")
     Path("folder").mkdir()
     for path, words in (("no.onnx", "no such file"), ("folder", "directory"), ("text.onnx", "text")):

@@ -46,7 +46,9 @@ def drawing(page: Path) -> dict[str, Any]:
     return data
 
 
-def test_a_page_is_named_after_the_model_and_holds_its_drawing(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_is_named_after_the_model_and_contains_its_drawing(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["view", str(model)]) == 0
     assert capsys.readouterr().out == "small.html\n"
     found = drawing(model.with_suffix(".html"))
@@ -67,9 +69,7 @@ def test_a_file_that_exists_is_replaced_only_by_force(model: Path, capsys: pytes
     assert there.read_text() != "mine"
 
 
-def test_to_open_a_page_needs_no_name_for_it(
-    model: Path, opened: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_open_needs_no_output_name(model: Path, opened: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["view", str(model), "--open"]) == 0
     written = Path(capsys.readouterr().out.strip())
     assert opened == [written.as_uri()]
@@ -78,12 +78,12 @@ def test_to_open_a_page_needs_no_name_for_it(
     written.unlink()
 
 
-def test_a_named_page_is_opened_where_it_is(model: Path, opened: list[str]) -> None:
+def test_open_uses_the_named_page(model: Path, opened: list[str]) -> None:
     assert cli.main(["view", str(model), "-o", "out.html", "--open"]) == 0
     assert opened == [(model.parent / "out.html").as_uri()]
 
 
-def test_without_a_browser_the_page_is_there(
+def test_without_a_browser_the_page_is_still_written(
     model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(webbrowser, "open", lambda url: False)
@@ -92,14 +92,14 @@ def test_without_a_browser_the_page_is_there(
     assert (model.parent / "out.html").is_file()
 
 
-def test_what_was_written_is_reported_as_json(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_written_page_is_reported_as_json(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["view", str(model), "-o", "out.html", "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
     size = (model.parent / "out.html").stat().st_size
     assert told == {"format_version": 1, "output": "out.html", "bytes": size, "nodes": 3, "groups": 0}
 
 
-def test_what_is_not_a_model_leaves_no_page(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_model_file_leaves_no_page(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model.write_bytes(b"no model")
     assert cli.main(["view", str(model)]) == 2
     assert [path.name for path in model.parent.iterdir()] == ["small.onnx"]
@@ -152,12 +152,12 @@ def test_a_page_that_exists_is_refused_before_models_are_compared(
     assert page.read_text(encoding="utf-8") != "mine"
 
 
-def test_there_is_nothing_to_open_without_a_page(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_open_requires_a_page(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["diff", str(model), str(model), "--open"]) == 2
     assert "--open requires --html" in capsys.readouterr().err
 
 
-def test_costs_of_operators_are_drawn_for_the_sizes_given(
+def test_costs_of_operators_are_drawn_for_user_dims(
     short_models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, page = str(short_models / "bert-tiny.onnx"), str(tmp_path / "page.html")

@@ -62,7 +62,9 @@ def test_a_viewer_gets_the_file_itself(name, expected, bin_folder: Path, model: 
 
 
 @pytest.mark.parametrize("name", _viewers.VIEWERS)
-def test_a_missing_viewer_is_one_line_with_the_remedy(name, bin_folder: Path, model: Path, monkeypatch) -> None:
+def test_a_missing_viewer_is_reported_with_the_install_command(
+    name, bin_folder: Path, model: Path, monkeypatch
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda package: None)
     with pytest.raises(UsageError) as error:
         _viewers.open_with(name, model)
@@ -77,7 +79,7 @@ def test_a_package_without_executable_is_run_by_this_python(bin_folder: Path, mo
     assert json.loads(log.read_text()) == ["-m", "netron", "--browse", str(model)]
 
 
-def test_what_cannot_be_opened_is_reported_before_anything_starts(bin_folder: Path, tmp_path: Path) -> None:
+def test_an_unsupported_file_is_reported_before_the_viewer_starts(bin_folder: Path, tmp_path: Path) -> None:
     log = stand_in(bin_folder, "model-explorer")
     odd = tmp_path / "a,b.onnx"
     odd.write_bytes(b"")

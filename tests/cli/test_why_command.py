@@ -75,7 +75,7 @@ def test_sites_are_listed(model: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "looked at: 1 Identity" in out
 
 
-def test_a_near_miss_shows_the_pattern_and_what_is_bound(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_near_miss_shows_the_pattern_and_bound_values(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = surgery(capsys, "fuse-clip", model)
     assert code == 0
     assert "2 of 2 lines" in out and "refused: a bound is not one constant number (idioms/fuse_clip.py:" in out
@@ -96,7 +96,7 @@ def test_json_has_the_same(model: Path, capsys: pytest.CaptureFixture[str]) -> N
     )
 
 
-def test_one_node(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_single_node_is_explained(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = surgery(capsys, "fuse-matmul-add", model, "--at", "z")
     assert code == 0
     assert "at 'Add -> z'" in out and "expected MatMul, found 'Min -> b'" in out
@@ -118,14 +118,14 @@ def test_wrong_arguments(model: Path, capsys: pytest.CaptureFixture[str], argume
     assert (code, out) == (2, "") and message in err
 
 
-def test_a_limit_is_a_number_from_one(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_limit_must_be_positive(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         surgery(capsys, "fuse-clip", model, "--limit", "0")
     assert ended.value.code == 2
     assert "'0' is not a positive integer" in capsys.readouterr().err
 
 
-def test_a_model_that_is_not_there(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_model_is_reported(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = surgery(capsys, "fuse-clip", "gone.onnx")
     assert code == 2 and "gone.onnx: no such file" in err
 
@@ -146,7 +146,7 @@ def test_options_are_set(model: Path, plugin: Path, capsys: pytest.CaptureFixtur
     assert code == 0 and len(json.loads(out)["sites"]) == 1
 
 
-def test_another_api_says_what_changed(model: Path, plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pass_of_another_api_lists_its_changes(model: Path, plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = surgery(capsys, "why-proto", model, "--plugin", plugin)
     assert code == 0
     assert "why-proto: changes the model" in out and "Max: 1 -> 0" in out
