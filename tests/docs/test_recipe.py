@@ -34,7 +34,7 @@ def test_commands(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -
     assert cli.main(shlex.split(command, comments=True)[1:]) == int(expected.group(1) if expected else 0)
 
 
-def test_there_are_many() -> None:
+def test_the_page_has_many_commands() -> None:
     assert len(COMMANDS) >= 12
 
 

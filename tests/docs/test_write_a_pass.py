@@ -58,7 +58,7 @@ def test_commands(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("fuse-conv-bn", "resnet-tiny", "BatchNormalization"),
     ],
 )
-def test_all_ways_make_the_same_of_real_models(folder: Path, job: str, model: str, gone: str) -> None:
+def test_all_ways_give_the_same_result_on_real_models(folder: Path, job: str, model: str, gone: str) -> None:
     path = folder / "models" / f"{model}.onnx"
     results = {
         way: run(path, f"{{fold-constants: {{max_growth: 1MB}}}}, {job}-{way}, drop-dead, drop-identity", "{mode: off}")
@@ -91,7 +91,7 @@ def test_each_way_is_verified(folder: Path, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_each_way_leaves_what_a_caller_can_override(folder: Path, way: str) -> None:
+def test_each_way_keeps_overridable_initializers(folder: Path, way: str) -> None:
     model = text.parse(CONV_BN)
     scale = onnx.helper.make_tensor_value_info("s", onnx.TensorProto.FLOAT, [1])
     model.graph.input.append(scale)
