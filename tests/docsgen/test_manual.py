@@ -30,7 +30,7 @@ def test_groff_formats_the_page(name: str) -> None:
     assert name.removesuffix(".1") in text and "EXIT STATUS" in text
 
 
-def test_every_command_and_flag_is_there() -> None:
+def test_every_command_and_flag_is_documented() -> None:
     for name, command in commands_of(cli.parser()):
         text = shown(PAGES[f"{name.replace(' ', '-')}.1"])
         flags = [flag for action in command._actions for flag in action.option_strings]
