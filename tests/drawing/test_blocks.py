@@ -58,7 +58,7 @@ def stacked(layers: int, kinds: tuple[int, ...] = (1, 2, 3, 4, 5, 6), grouped: b
     return drawing
 
 
-def test_alike_layers_are_one_repeat() -> None:
+def test_equal_layers_form_one_repeat() -> None:
     drawing = stacked(12)
     (repeat,) = repeats(*drawing.arguments())
     assert repeat.parent == -1
@@ -68,7 +68,7 @@ def test_alike_layers_are_one_repeat() -> None:
     assert np.array_equal(repeat.nodes - repeat.nodes[0], np.arange(12)[:, None] * np.full(7, 7))
 
 
-def test_one_layer_that_differs_ends_a_repeat() -> None:
+def test_a_different_layer_ends_a_repeat() -> None:
     drawing = stacked(6)
     drawing.kinds[1 + 7 * 2] = 99
     assert [repeat.roots.ravel().tolist() for repeat in repeats(*drawing.arguments())] == [[0, 1], [3, 4, 5]]
@@ -88,7 +88,7 @@ def test_an_edge_makes_a_difference() -> None:
     assert [repeat.roots.ravel().tolist() for repeat in repeats(*drawing.arguments())] == [[2, 3]]
 
 
-def test_what_comes_in_from_outside_makes_none() -> None:
+def test_an_edge_from_outside_does_not_end_a_repeat() -> None:
     drawing = stacked(4)
     mask = drawing.add(50)
     drawing.edges.append((mask, 8 + 3, 0, 1))
@@ -124,14 +124,14 @@ def test_repeats_inside_of_repeats() -> None:
     assert sorted((one.parent, len(one.roots)) for one in inner) == [(0, 3), (4, 3), (8, 3), (12, 3)]
 
 
-def test_where_nodes_are_grouped_makes_a_difference() -> None:
+def test_layers_grouped_differently_are_not_a_repeat() -> None:
     drawing = stacked(2)
     inner = drawing.open(1)
     drawing.group[10] = inner
     assert repeats(*drawing.arguments()) == ()
 
 
-def test_alike_experts_next_to_each_other_are_a_repeat() -> None:
+def test_equal_parallel_experts_are_a_repeat() -> None:
     drawing = Drawing()
     value = drawing.add(7)
     ends = [drawing.layer(value, drawing.open()) for _ in range(8)]
@@ -169,7 +169,7 @@ def test_positions_of_a_group_are_next_to_each_other() -> None:
         assert sorted(inside.tolist()) == list(range(1 + 7 * one, 8 + 7 * one))
 
 
-def test_alike_is_not_a_matter_of_hashes() -> None:
+def test_equality_does_not_depend_on_hashes() -> None:
     # Were all hashes the same, kinds, edges and inner groups would still tell groups apart.
     drawing = stacked(5)
     drawing.kinds[1 + 7] = 99
@@ -211,7 +211,7 @@ def boxes(found: Blocks, arguments: tuple[list[int], list[Edge]]) -> dict[int, i
     return rooms
 
 
-def test_a_small_graph_stays_as_it_is() -> None:
+def test_a_small_graph_is_not_divided() -> None:
     drawing = stacked(5, grouped=False)
     found = blocks(drawing.kinds, drawing.edges)
     assert found.parent.size == 0
@@ -241,7 +241,7 @@ def test_long_layers_are_cut_further_and_all_in_the_same_way() -> None:
 
 @pytest.mark.parametrize("count", [100, 3_000])
 @pytest.mark.parametrize("kinds", [1, 5, 1000])
-def test_rooms_of_any_graph_hold_what_fits(count: int, kinds: int) -> None:
+def test_rooms_of_any_graph_stay_within_the_size_limit(count: int, kinds: int) -> None:
     rng = np.random.default_rng(count + kinds)
     kind = rng.integers(0, kinds, count).tolist()
     pairs = np.sort(
@@ -270,7 +270,7 @@ def test_layers_between_long_ends_are_seen_at_the_top() -> None:
     assert max(rooms.values()) <= 40
 
 
-def test_a_chain_of_the_same_operator_is_one_box_in_a_room() -> None:
+def test_a_chain_of_one_operator_is_one_box_in_a_room() -> None:
     count = 1_000
     found = blocks([1] * count, [(a, b, 0, 0) for a, b in pairwise(range(count))])
     rooms = boxes(found, ([1] * count, [(a, b, 0, 0) for a, b in pairwise(range(count))]))
@@ -279,7 +279,7 @@ def test_a_chain_of_the_same_operator_is_one_box_in_a_room() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 4), st.integers(30, 90), st.integers(0, 2**32 - 1))
-def test_new_groups_make_a_tree_and_keep_the_old_one(kinds: int, count: int, seed: int) -> None:
+def test_new_groups_form_a_tree_and_keep_existing_groups(kinds: int, count: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     group, parent = rng.integers(-1, 3, count), np.array([-1, 0, 0])
     pairs = np.sort(rng.integers(0, count, (2 * count, 2)), axis=1)
@@ -303,7 +303,7 @@ def test_new_groups_make_a_tree_and_keep_the_old_one(kinds: int, count: int, see
         assert [one for one in above(int(found.group[node])) if one < 3] == before
 
 
-def test_alike_groups_of_a_large_room_are_left_together() -> None:
+def test_equal_groups_of_a_large_room_are_kept_together() -> None:
     drawing = stacked(60)
     for _ in range(10):
         drawing.add(30, 0)

@@ -130,7 +130,7 @@ def test_types_attributes_constants_and_costs_are_reported() -> None:
     assert drawing.texts("edges", "type") == ["float[batch,4]", "float[4,3]", "float[batch,3]", "float[batch,3]"]
 
 
-def test_what_a_step_needed_of_the_tolerance_stands_at_the_nodes_that_it_made() -> None:
+def test_the_needed_tolerance_of_a_step_is_shown_at_its_new_nodes() -> None:
     history = History()
     runner.apply(ROOT / "models" / "resnet-tiny.onnx", recipe.load("default"), history=history)
     drawing = Drawing(history)
@@ -213,7 +213,7 @@ def test_groups_follow_the_scopes_in_names_and_chains_of_them_are_joined() -> No
     assert sorted(instances) == [*range(12)]
 
 
-def test_what_is_alike_but_for_its_name_is_not_a_repeat() -> None:
+def test_groups_that_differ_in_name_are_not_a_repeat() -> None:
     body = "".join(
         f"[__{name}__A] a_{name} = Relu (x) [__{name}__B] b_{name} = Neg (a_{name})"
         for name in ("query", "key", "value")
@@ -225,7 +225,7 @@ def test_what_is_alike_but_for_its_name_is_not_a_repeat() -> None:
     assert drawing.texts("groups", "kind") == ["scope"] * 3
 
 
-def test_a_repeat_stands_next_to_others_of_its_name() -> None:
+def test_a_repeat_can_share_a_name_with_another_group() -> None:
     nodes, ports = [], [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
     for number, scope in enumerate(("l0", "l1", "l2", "l0-2")):
         last = "Tanh" if number == 3 else "Abs"
@@ -239,7 +239,7 @@ def test_a_repeat_stands_next_to_others_of_its_name() -> None:
     assert {found["l0-2"], found["l0-2 (2)"]} == {"scope", "repeat"}
 
 
-def test_a_node_of_which_nothing_is_known_stands_where_its_readers_do() -> None:
+def test_an_unknown_node_is_placed_at_its_readers() -> None:
     drawing = drawn(
         """<ir_version: 8, opset_import: ["" : 17]>
         g (float[2] x) => (float[2] z) {
@@ -268,7 +268,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name[:12]))
-def test_any_name_is_kept_as_it_is(name: str) -> None:
+def test_any_node_name_is_kept_unchanged(name: str) -> None:
     nodes = [
         helper.make_node("Relu", ["x"], [f"{name}1"], name=name),
         helper.make_node("Neg", [f"{name}1"], [f"{name}2"], name=f"{name}/b", doc_string=name),
@@ -285,7 +285,7 @@ def test_any_name_is_kept_as_it_is(name: str) -> None:
     assert depth <= 20
 
 
-def test_nodes_without_names_and_of_equal_names_are_all_there() -> None:
+def test_nodes_with_missing_or_equal_names_are_all_drawn() -> None:
     drawing = drawn(
         """<ir_version: 8, opset_import: ["" : 17]>
         g (float[2] x) => (float[2] z) { a = Relu (x) [n] b = Relu (a) [n] c = Relu (b) z = Neg (c) }"""
@@ -293,7 +293,7 @@ def test_nodes_without_names_and_of_equal_names_are_all_there() -> None:
     assert drawing.texts("nodes", "name") == ["x", "z", "Relu -> a", "n", "n", "Neg -> z"]
 
 
-def test_the_modules_that_pytorch_noted_are_groups() -> None:
+def test_modules_recorded_by_pytorch_are_groups() -> None:
     drawing = Drawing(History.of(ROOT / "models" / "bert-tiny.onnx"))
     row = next(row for row, op in enumerate(drawing.ops) if op == "Gelu" or op == "Erf")
     path = [part for part in drawing.group_path(row) if "-" not in part]
@@ -325,7 +325,7 @@ def test_weights_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
 # Two models
 
 
-def test_two_models_are_one_drawing_with_what_differs() -> None:
+def test_two_models_share_one_drawing_that_marks_differences() -> None:
     before = parser.parse_model(
         """<ir_version: 8, opset_import: ["" : 17]>
         g (float[2] x) => (float[2] z) {
@@ -418,7 +418,7 @@ def test_a_model_of_fifty_thousand_nodes_is_looked_at_once() -> None:
     assert len(history.rows.rows) == 50_002
 
 
-def test_alike_layers_are_one_repeat_however_many_they_are() -> None:
+def test_many_equal_layers_form_one_repeat() -> None:
     drawing = Drawing(History.of(layers(300)))
     repeat = drawing.texts("groups", "kind").index("repeat")
     assert drawing.document["groups"]["count"][repeat] == 300

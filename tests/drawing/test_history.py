@@ -114,14 +114,14 @@ def test_a_change_that_is_rolled_back_is_in_no_state(mode: str) -> None:
     assert "Abs" not in {row.node.op for row in tape.rows.rows}
 
 
-def test_a_run_that_ends_early_has_the_states_up_to_there() -> None:
+def test_a_run_that_ends_early_has_the_states_so_far() -> None:
     result, tape = applied("[drop-identity, {pass: history-wrong, on_failure: abort}, drop-dropout]")
     check(result, tape)
     assert [state.label for state in tape.rows.states] == ["original", "drop-identity"]
     assert not result.ok
 
 
-def test_a_run_without_a_history_has_none() -> None:
+def test_a_run_records_no_history_by_default() -> None:
     assert runner.apply(text.parse(MODEL), recipes.parse("recipe: t\nsteps: [drop-identity]")).history is None
 
 
@@ -133,7 +133,7 @@ def test_a_node_of_another_name_is_the_same_node() -> None:
     assert all(one.what.startswith("name: none -> n") for one in tape.rows.alterations)
 
 
-def test_what_became_of_each_node_is_reported() -> None:
+def test_the_fate_of_each_removed_node_is_reported() -> None:
     _, tape = applied("[drop-identity, drop-dropout]")
     fates = {row.node.op: (row.killer, row.fate) for row in tape.rows.rows if row.died != -1}
     assert fates == {

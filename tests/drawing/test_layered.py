@@ -57,7 +57,7 @@ def test_boxes_of_a_row_keep_their_gap(graph: tuple[list[int], Edges]) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(graphs())
-def test_the_drawing_holds_all_boxes(graph: tuple[list[int], Edges]) -> None:
+def test_all_boxes_are_inside_the_drawing(graph: tuple[list[int], Edges]) -> None:
     widths, edges = graph
     found = lay(widths, edges)
     half = np.array(widths) / 2
@@ -69,7 +69,7 @@ def test_the_drawing_holds_all_boxes(graph: tuple[list[int], Edges]) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(graphs(acyclic=True))
-def test_edges_of_an_acyclic_graph_go_down(graph: tuple[list[int], Edges]) -> None:
+def test_edges_of_an_acyclic_graph_point_down(graph: tuple[list[int], Edges]) -> None:
     found = lay(*graph)
     for source, target in graph[1]:
         assert source == target or found.layer[source] < found.layer[target]
@@ -77,7 +77,7 @@ def test_edges_of_an_acyclic_graph_go_down(graph: tuple[list[int], Edges]) -> No
 
 @settings(max_examples=100, deadline=None)
 @given(graphs())
-def test_only_edges_of_cycles_go_up(graph: tuple[list[int], Edges]) -> None:
+def test_only_edges_of_cycles_point_up(graph: tuple[list[int], Edges]) -> None:
     widths, edges = graph
     found = lay(widths, edges)
     for source, target in edges:
@@ -177,7 +177,7 @@ def test_a_tree_has_no_crossings() -> None:
     assert crossings(proper, ordered(proper, first)) == 0
 
 
-def test_nothing_and_one_box() -> None:
+def test_an_empty_graph_and_a_single_box() -> None:
     empty = layered([], [], [])
     assert (empty.width, empty.height, len(empty.x), len(empty.via)) == (0, 0, 0, 0)
     one = layered([60], [24], [(0, 0)])
@@ -198,7 +198,7 @@ def test_a_chain_is_straight() -> None:
     assert set(np.diff(found.y)) == {24 + ROW_GAP}
 
 
-def test_a_skip_connection_leaves_the_chain_straight_and_passes_next_to_it() -> None:
+def test_a_skip_connection_passes_beside_a_straight_chain() -> None:
     chain = [(one, one + 1) for one in range(9)]
     found = of(10, [*chain, (2, 7)])
     assert len(set(found.x.tolist())) == 1
@@ -208,20 +208,20 @@ def test_a_skip_connection_leaves_the_chain_straight_and_passes_next_to_it() -> 
     assert abs(via - int(found.x[0])) >= 30
 
 
-def test_both_ways_of_a_fork_are_centred() -> None:
+def test_both_paths_of_a_fork_are_centred() -> None:
     found = of(4, [(0, 1), (0, 2), (1, 3), (2, 3)])
     assert found.layer.tolist() == [0, 1, 1, 2]
     assert 2 * found.x[0] == 2 * found.x[3] == found.x[1] + found.x[2]
 
 
-def test_the_longest_way_is_the_straight_one() -> None:
+def test_the_longest_path_is_straight() -> None:
     # As in a residual block with a projection: six boxes on one way, two on the other.
     long = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 9), (9, 10)]
     found = of(11, [*long, (0, 7), (7, 8), (8, 9)])
     assert len({int(found.x[one]) for one in (0, 1, 2, 3, 4, 5, 6, 9, 10)}) == 1
 
 
-def test_inputs_stand_next_to_what_reads_them() -> None:
+def test_inputs_are_placed_next_to_their_readers() -> None:
     chain = [(one, one + 1) for one in range(19)]
     found = of(24, [*chain, (20, 15), (21, 20), (22, 10), (22, 12), (22, 14), (4, 23)])
     assert [int(found.layer[one]) for one in (20, 21, 22)] == [14, 13, 9]
