@@ -65,21 +65,21 @@ def test_twice_the_size_fails_by_default(folder: Path) -> None:
     assert [ok for _, ok in expectations(folder, "")] == [False, False]
 
 
-def test_the_bounds_of_a_recipe_hold(folder: Path) -> None:
+def test_bounds_of_a_recipe_replace_the_defaults(folder: Path) -> None:
     last(folder, nodes=2, bytes=10**6, tolerance=0.0)
     found = expectations(folder, ", nodes: <= 1.5x, bytes: < 0.1x, tolerance: <= 2x")
     assert [ok for _, ok in found] == [True, True, True]
     assert [ok for _, ok in expectations(folder, ", nodes: <= 1.4x")] == [False, True]
 
 
-def test_the_figures_are_those_of_the_result(folder: Path) -> None:
+def test_the_figures_describe_the_result(folder: Path) -> None:
     recipe = recipes.parse("recipe: t\nsteps: [drop-identity]\n")
     result = runner.apply(folder / "m.onnx", recipe, output=folder / "o.onnx", provenance=False)
     assert result.figures == Figures(nodes=3, bytes=(folder / "o.onnx").stat().st_size, tolerance=0.0, speed=None)
     assert result.to_json()["figures"] == {"nodes": 3, "bytes": result.figures.bytes, "tolerance": 0.0, "speed": None}
 
 
-def test_an_older_report_says_what_it_can(folder: Path) -> None:
+def test_an_older_report_gives_partial_figures(folder: Path) -> None:
     report = {
         "steps": [{"needed": {"factor": 0.25}}, {"needed": {"factor": None}}],
         "end": {"needed": {"factor": 0.5}},
@@ -129,20 +129,20 @@ def test_results_of_a_batch_are_a_baseline(folder: Path) -> None:
         ),
     ],
 )
-def test_a_report_that_is_none_is_refused(folder: Path, report: str, message: str) -> None:
+def test_an_invalid_report_is_refused(folder: Path, report: str, message: str) -> None:
     (folder / "last.json").write_text(report)
     with pytest.raises(UsageError) as caught:
         baseline.read(Baseline(folder / "last.json"), None)
     assert str(caught.value).startswith(f"{folder}/last.json: {message}")
 
 
-def test_a_speed_needs_one_in_the_report(folder: Path) -> None:
+def test_a_speed_bound_needs_a_speed_in_the_report(folder: Path) -> None:
     last(folder, nodes=3, bytes=300)
     with pytest.raises(UsageError, match="the report has no 'speed'"):
         baseline.read(Baseline(folder / "last.json", speed=Share(">=", 0.9)), None)
 
 
-def test_the_speed_is_held_to_that_of_the_last(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_speed_is_compared_with_the_last_speed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[float] = []
 
     def compare(subjects: list[Any], feeds: Any, spec: Any, **how: Any) -> Comparison:

@@ -98,37 +98,37 @@ def test_exact_steps_take_one_run(ran: list[bytes]) -> None:
     assert result.end is not None and result.end.status == "equal"
 
 
-def test_a_wrong_step_among_them_is_found(ran: list[bytes]) -> None:
+def test_a_wrong_step_among_exact_steps_is_found(ran: list[bytes]) -> None:
     result = run("[drop-identity, wrong-sign, drop-dropout]", DROPPED)
     assert [step.status for step in result.steps] == ["committed", "rolled_back", "committed"]
     assert ops(result.proto) == ["Tanh", "Mul"] and result.ok
 
 
-def test_a_wrong_step_among_steps_that_round_is_found(ran: list[bytes]) -> None:
+def test_a_wrong_step_among_rounding_steps_is_found(ran: list[bytes]) -> None:
     result = run("[scale-closely, wrong-sign-closely, drop-identity]", SCALED)
     assert [step.status for step in result.steps] == ["committed", "rolled_back", "committed"]
     assert ops(result.proto) == ["Mul", "Tanh", "Mul"] and result.ok
 
 
-def test_exact_steps_are_not_excused_by_steps_that_round(ran: list[bytes]) -> None:
+def test_exact_steps_are_not_excused_by_rounding_steps(ran: list[bytes]) -> None:
     result = run("[drop-identity, scale-exactly, scale-closely]", SCALED)
     assert [step.status for step in result.steps] == ["committed", "rolled_back", "committed"]
     assert statuses(result) == ["equal", "different", "close"]
 
 
-def test_exact_steps_after_one_that_rounds_keep_its_bits(ran: list[bytes]) -> None:
+def test_exact_steps_after_a_rounding_step_must_keep_its_bits(ran: list[bytes]) -> None:
     result = run("[scale-closely, scale-exactly, drop-identity]", SCALED)
     assert [step.status for step in result.steps] == ["committed", "rolled_back", "committed"]
     assert ops(result.proto) == ["Mul", "Tanh", "Mul"]
 
 
-def test_exact_steps_before_one_that_rounds_are_compared_without_it(ran: list[bytes]) -> None:
+def test_exact_steps_before_a_rounding_step_are_compared_without_it(ran: list[bytes]) -> None:
     result = run("[drop-identity, drop-dropout, scale-closely]", DROPPED)
     assert statuses(result) == ["equal", "equal", "close"] and len(ran) == 2
     assert [step.verdict.together for step in result.steps if step.verdict is not None] == [1, 0, 0]
 
 
-def test_wrong_steps_that_undo_each_other_hold_together(ran: list[bytes]) -> None:
+def test_wrong_steps_that_cancel_out_are_accepted_together(ran: list[bytes]) -> None:
     result = run("[wrong-sign, {pass: wrong-sign, when: {ops: {Neg: 1}}}]", SCALED)
     assert [step.status for step in result.steps] == ["rolled_back", "skipped"]
     result = run("[wrong-sign, wrong-sign]", SCALED)
@@ -137,7 +137,7 @@ def test_wrong_steps_that_undo_each_other_hold_together(ran: list[bytes]) -> Non
 
 
 @pytest.mark.parametrize("more", ["", ", drop-dropout", ", drop-dropout, scale-closely"])
-def test_what_is_stated_does_not_depend_on_the_cache(ran: list[bytes], tmp_path: Path, more: str) -> None:
+def test_stated_results_do_not_depend_on_the_cache(ran: list[bytes], tmp_path: Path, more: str) -> None:
     onnx.save(text.parse(DROPPED), tmp_path / "m.onnx")
     first, then = (recipe.parse(f"steps: [drop-identity, scale-closely{tail}]") for tail in ("", more))
     runner.apply(tmp_path / "m.onnx", first, cache=Steps(CacheFolder(tmp_path / "cache", pytest.fail)))
@@ -147,14 +147,16 @@ def test_what_is_stated_does_not_depend_on_the_cache(ran: list[bytes], tmp_path:
     assert known.end is not None and new.end is not None and known.end.status == new.end.status
 
 
-def test_models_that_fill_the_memory_are_compared_at_once(ran: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_that_fill_the_memory_are_compared_immediately(
+    ran: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(speculation, "_MOST_HELD", 0)
     result = run("[drop-identity, drop-dropout, drop-no-op]")
     assert [step.verdict.together for step in result.steps if step.verdict is not None] == [0, 0, 0]
     assert len(ran) == 3 and statuses(result) == ["equal"] * 3
 
 
-def test_the_model_that_rounds_runs_once_for_the_exact_steps_after_it(ran: list[bytes]) -> None:
+def test_a_rounding_step_runs_once_for_the_exact_steps_after_it(ran: list[bytes]) -> None:
     result = run("[scale-closely, drop-identity, drop-dropout]", DROPPED)
     assert statuses(result) == ["close"] * 3
     # What the last step left, for the first one and again for its bits; and what these have to be.

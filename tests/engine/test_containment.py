@@ -58,7 +58,9 @@ FATES = [
 
 
 @pytest.mark.parametrize(("name", "verify", "code", "message"), FATES, ids=[fate[0] for fate in FATES])
-def test_a_killer_is_a_step_status(model: onnx.ModelProto, name: str, verify: str, code: int, message: str) -> None:
+def test_a_crashing_pass_fails_its_step(
+    model: onnx.ModelProto, name: str, verify: str, code: int, message: str
+) -> None:
     result = apply(model, f"[{name}, drop-identity]", verify)
     (step,) = result.steps
     assert (step.status, result.exit_code) == ("failed", code)
@@ -69,7 +71,7 @@ def test_a_killer_is_a_step_status(model: onnx.ModelProto, name: str, verify: st
     assert rolled.exit_code == 0
 
 
-def test_nothing_that_a_pass_started_outlives_it(model: onnx.ModelProto, tmp_path: Path) -> None:
+def test_child_processes_of_a_pass_do_not_outlive_it(model: onnx.ModelProto, tmp_path: Path) -> None:
     note = tmp_path / "pids"
     result = apply(model, f"[{{kill-children: {{note: '{note}'}}}}]", "{timeout: 5}")
     assert "took more than 5 s" in result.steps[0].message
@@ -88,7 +90,7 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def test_what_a_contained_pass_made_is_committed(model: onnx.ModelProto, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_result_of_a_contained_pass_is_committed(model: onnx.ModelProto, capfd: pytest.CaptureFixture[str]) -> None:
     result = apply(model, "[right-print]")
     assert [(step.status, step.sites) for step in result.steps] == [("committed", 1)]
     assert result.output.ops == {"MatMul": 1, "Relu": 1, "Neg": 1}
@@ -96,7 +98,7 @@ def test_what_a_contained_pass_made_is_committed(model: onnx.ModelProto, capfd: 
     assert "dropping" in captured.err and not captured.out
 
 
-def test_a_pass_over_the_message_leaves_weights_where_they_are(model: onnx.ModelProto, tmp_path: Path) -> None:
+def test_a_model_proto_pass_leaves_weights_in_their_files(model: onnx.ModelProto, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(model, path)
     result = runner.apply(path, recipes.parse("recipe: test\nsteps: [right-drop-identity-proto]", "test.yaml"))
@@ -124,7 +126,7 @@ def test_uncontained_passes_run_in_this_process(model: onnx.ModelProto) -> None:
     assert seen == [os.getpid()]
 
 
-def test_memory_is_limited_though_no_recipe_says_so(model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_limited_by_default(model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("surgery.bridges.run_pass.default_memory", lambda: 300 << 20)
     (step,) = apply(model, "[kill-memory]").steps
     assert "pass 'kill-memory' ran out of memory" in step.message

@@ -53,7 +53,7 @@ def search(acted: Acted, **options: int) -> Search[Trial]:
 
 
 @pytest.mark.parametrize("wrong", range(1, 13))
-def test_one_guilty_among_twelve_takes_few_runs(wrong: int) -> None:
+def test_one_guilty_site_among_twelve_takes_few_runs(wrong: int) -> None:
     acted = Acted(numbered(12), lambda applied: f"node {wrong}" in applied)
     hunt = search(acted)
     (guilty,), rest = hunt.guilty()
@@ -103,7 +103,7 @@ def test_a_site_that_appears_when_another_is_skipped() -> None:
     assert rest.applied == ["bc", "cd", "x"]
 
 
-def test_a_guilty_site_whose_number_shifts_is_found_by_its_anchor() -> None:
+def test_a_renumbered_guilty_site_is_found_by_its_anchor() -> None:
     acted = Acted(["ab", "bc", "cd", "x", "y", "z"], lambda applied: "y" in applied, {"ab": {"bc"}})
     hunt = search(acted)
     (guilty,), _ = hunt.guilty()
@@ -115,7 +115,7 @@ def test_a_guilty_site_whose_number_shifts_is_found_by_its_anchor() -> None:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_whatever_is_found_is_right(seed: int) -> None:
+def test_found_sites_always_explain_the_failure(seed: int) -> None:
     draw = random.Random(seed)
     anchors = numbered(draw.randint(1, 14))
     bad = [set(draw.sample(anchors, draw.randint(1, min(3, len(anchors))))) for _ in range(draw.randint(1, 3))]
@@ -141,7 +141,7 @@ def test_whatever_is_found_is_right(seed: int) -> None:
         refused.append(guilty.site.number)
 
 
-def test_what_cannot_be_split_is_reported() -> None:
+def test_a_failure_that_cannot_be_split_is_reported() -> None:
     with pytest.raises(SearchLimit, match="reports no sites"):
         search(Acted([], lambda applied: True)).guilty()
     with pytest.raises(SearchLimit, match="even without its sites"):
@@ -156,7 +156,7 @@ def test_the_number_of_runs_is_bounded() -> None:
     assert (hunt.runs, acted.runs) == (20, 21)
 
 
-def test_no_run_is_made_twice() -> None:
+def test_no_run_is_repeated() -> None:
     seen: list[frozenset[int]] = []
     acted = Acted(numbered(9), lambda applied: {"node 2", "node 8"} <= applied)
 

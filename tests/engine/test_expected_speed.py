@@ -66,7 +66,7 @@ def test_original_and_result_run_on_the_inputs_of_the_recipe(model: Path, measur
     assert how["decide"] == 1.0 and how["spec"].seed == 4 and how["spec"].threads == 1
 
 
-def test_a_nested_recipe_is_measured_against_what_it_was_given(model: Path, measured: list[Any]) -> None:
+def test_a_nested_recipe_is_measured_against_its_input_model(model: Path, measured: list[Any]) -> None:
     nested = "recipe: outer\nsteps:\n  - when: {nodes: 4}\n    use: {steps: [drop-identity], expect: {speed: 1}}\n"
     ((told, ok),) = expectations(model, nested)
     assert ok and "speed: >= 1 (found" in told
@@ -81,13 +81,13 @@ def test_the_same_model_has_the_same_speed(model: Path, measured: list[Any]) -> 
     assert measured == []
 
 
-def test_nothing_is_measured_for_a_run_that_fails(model: Path, measured: list[Any]) -> None:
+def test_a_failed_run_is_not_measured(model: Path, measured: list[Any]) -> None:
     recipe = "recipe: failing\nsteps: [{pass: drop-identity, expect: {sites: 9}}]\nexpect: {speed: 1}\n"
     assert not runner.apply(model, recipes.parse(recipe, "test.yaml")).ok
     assert measured == []
 
 
-def test_what_cannot_be_measured_is_not_met(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_speed_that_cannot_be_measured_is_not_met(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     renamed = "recipe: renamed\nsteps: [{rename: {inputs: {x: image}}}]\nexpect: {speed: 0.1}\n"
     ((told, ok),) = expectations(model, renamed)
     assert not ok and told.startswith("speed: >= 0.1 (cannot be measured: the result: does not accept the inputs of")
@@ -110,11 +110,11 @@ def test_a_real_measurement(model: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("wrong", ["'> 1'", "'1.2x'", "-1", "true", "[1]"])
-def test_what_is_not_a_speed(wrong: str) -> None:
+def test_invalid_speeds_are_refused(wrong: str) -> None:
     with pytest.raises(RecipeError, match=r"'speed' takes the minimum speed, such as 1\.2, not"):
         recipes.parse(f"{TIDY}expect: {{speed: {wrong}}}", "test.yaml")
 
 
-def test_a_step_expects_none() -> None:
+def test_a_step_cannot_expect_a_speed() -> None:
     with pytest.raises(RecipeError, match="no key 'speed'"):
         recipes.parse("recipe: r\nsteps: [{pass: drop-identity, expect: {speed: 1}}]\n", "test.yaml")

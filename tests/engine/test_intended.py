@@ -35,7 +35,7 @@ def verdicts(result: runner.Result) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", ["int-swap", "int-proto"])
-def test_an_intended_change_is_committed_and_is_what_later_steps_are_compared_with(name: str) -> None:
+def test_an_intended_change_becomes_the_reference_of_later_steps(name: str) -> None:
     result = apply(f"[{name}, drop-identity]")
     assert verdicts(result) == [("committed", "intended"), ("committed", "equal")]
     assert result.ok and result.exit_code == 0
@@ -45,42 +45,42 @@ def test_an_intended_change_is_committed_and_is_what_later_steps_are_compared_wi
     assert result.steps[0].verdict and "intended change" in result.steps[0].verdict.message
 
 
-def test_going_back_to_what_the_original_computed_is_a_difference_now() -> None:
+def test_reverting_an_intended_change_is_a_difference() -> None:
     assert verdicts(apply("[int-swap, int-swap-honest]")) == [("committed", "intended"), ("failed", "different")]
 
 
-def test_a_model_that_does_not_run_any_more_is_not_an_intended_change() -> None:
+def test_a_model_that_no_longer_runs_is_not_an_intended_change() -> None:
     result = apply("[int-does-not-run]")
     assert verdicts(result) == [("failed", "different")]
     assert result.exit_code == 1
     assert result.steps[0].message.startswith("the changed model does not run: ")
 
 
-def test_a_model_that_gives_no_numbers_any_more_is_not_an_intended_change() -> None:
+def test_a_model_that_now_gives_nan_is_not_an_intended_change() -> None:
     result = apply("[int-nan]")
     assert verdicts(result) == [("failed", "different")]
     assert result.steps[0].message.startswith("output 'y' is not finite, unlike in the previous model")
 
 
-def test_what_was_not_finite_before_may_stay_so() -> None:
+def test_outputs_may_stay_not_finite() -> None:
     source = MODEL.replace("y = Exp(i)", "e = Exp(i) q = Sub(e, e) y = Div(q, q)")
     assert verdicts(apply("[int-swap]", source)) == [("committed", "intended")]
 
 
 @pytest.mark.parametrize(("unverified", "status"), [("refuse", "failed"), ("accept", "committed")])
-def test_an_operator_that_nothing_runs_leaves_an_intended_change_unverified(unverified: str, status: str) -> None:
+def test_an_unsupported_operator_leaves_an_intended_change_unverified(unverified: str, status: str) -> None:
     result = apply("[int-unknown-op]", head=f"verify: {{unverified: {unverified}}}")
     assert verdicts(result) == [(status, "unverified")]
     assert result.steps[0].verdict and result.steps[0].verdict.reason == "not-run"
 
 
-def test_a_change_of_the_signature_has_to_be_declared_all_the_same() -> None:
+def test_an_intended_change_must_still_declare_signature_changes() -> None:
     (step,) = apply("[int-undeclared]").steps
     assert (step.status, step.verdict) == ("failed", None)
     assert step.message == "signature: output 'y' is missing; the pass does not declare that it changes outputs"
 
 
-def test_new_inputs_and_outputs_are_drawn_and_compared_from_then_on() -> None:
+def test_new_inputs_and_outputs_are_compared_in_later_steps() -> None:
     result = apply("[int-new-ends, drop-identity]")
     assert verdicts(result) == [("committed", "intended"), ("committed", "equal")]
     graph = result.proto.graph
@@ -88,16 +88,16 @@ def test_new_inputs_and_outputs_are_drawn_and_compared_from_then_on() -> None:
     assert [value.name for value in graph.output] == ["y", "z", "product"]
 
 
-def test_rollback_keeps_the_original_as_what_steps_are_compared_with() -> None:
+def test_rollback_keeps_the_original_as_the_reference() -> None:
     result = apply("[{pass: int-nan, on_failure: rollback}, drop-identity]")
     assert verdicts(result) == [("rolled_back", "different"), ("committed", "equal")]
 
 
-def test_an_intended_change_that_changes_nothing_is_unchanged() -> None:
+def test_an_intended_change_without_effect_is_unchanged() -> None:
     assert verdicts(apply("[{int-swap: {old: Cos, new: Sin}}]")) == [("unchanged", "")]
 
 
-def test_at_the_end_each_stretch_is_compared_with_where_it_began() -> None:
+def test_deferred_verification_splits_at_intended_changes() -> None:
     head = "verify: {mode: end}"
     result = apply("[drop-identity, int-swap, common-subexpressions]", head=head)
     assert [step.name for step in result.steps] == [
@@ -115,7 +115,7 @@ def test_at_the_end_each_stretch_is_compared_with_where_it_began() -> None:
     assert verdicts(result)[-1] == ("failed", "different") and result.exit_code == 1
 
 
-def test_without_verification_nothing_is_tried() -> None:
+def test_without_verification_an_intended_change_is_not_run() -> None:
     result = apply("[int-nan, drop-identity]", head="verify: {mode: off}")
     assert verdicts(result) == [("committed", ""), ("committed", "")]
 

@@ -84,7 +84,7 @@ def ops(result: runner.Result) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", ["each", "end"])
-def test_a_recipe_keeps_what_holds(where: str, mode: str, tmp_path: Path) -> None:
+def test_a_recipe_keeps_correct_sites(where: str, mode: str, tmp_path: Path) -> None:
     output = tmp_path / "out.onnx"
     more = f"on_failure: bisect\nverify: {{mode: {mode}}}"
     result = apply("[keep-drop-relu, drop-identity, drop-dead]", more, output=output)
@@ -110,14 +110,14 @@ HIDDEN = "g (float[N,6] x) => (float[N,6] y) <float zero = {0}> { a = OP(x) r = 
     ("both", "Cos", "rolled_back"),
     ("whole", "Abs", "rolled_back"),
 ])  # fmt: skip
-def test_what_no_output_shows_may_be_shown_in_its_region(compare: str, op: str, status: str) -> None:
+def test_a_change_hidden_from_outputs_can_be_verified_in_its_region(compare: str, op: str, status: str) -> None:
     more = f"on_failure: bisect\nverify: {{compare: {compare}}}"
     result = apply("[keep-drop-relu]", more, HIDDEN.replace("OP", op))
     assert outcomes(result) == [("keep-drop-relu", status)]
     assert result.end is None
 
 
-def test_where_the_end_is_wrong_what_no_output_shows_is_kept(where: str) -> None:
+def test_hidden_sites_are_kept_after_a_failed_final_check(where: str) -> None:
     model = """g (float[N,6] x) => (float[N,6] y, float[N,6] z) <float zero = {0}> {
         a = Abs(x) r1 = Relu(a) m = Mul(r1, zero) y = Abs(m) c = Cos(x) r2 = Relu(c) z = Neg(r2) }"""
     result = apply("[keep-drop-relu]", "on_failure: bisect\nverify: {mode: end}", model)
@@ -127,7 +127,7 @@ def test_where_the_end_is_wrong_what_no_output_shows_is_kept(where: str) -> None
 
 
 @pytest.mark.parametrize("mode", ["each", "end"])
-def test_a_strict_run_keeps_nothing_unless_all_holds(where: str, mode: str, tmp_path: Path) -> None:
+def test_a_strict_run_writes_nothing_if_a_step_is_refused(where: str, mode: str, tmp_path: Path) -> None:
     output = tmp_path / "out.onnx"
     more = f"on_failure: bisect\nverify: {{mode: {mode}}}"
     result = apply("[drop-identity, keep-drop-relu]", more, output=output, strict=True)
@@ -149,7 +149,7 @@ def test_a_pass_that_raises_is_a_refused_step(where: str) -> None:
     assert outcomes(aborted) == [("drop-identity", "committed"), ("keep-raise", "failed")] and aborted.exit_code == 3
 
 
-def test_what_breaks_while_a_step_is_judged_refuses_that_step(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_during_verification_refuses_the_step(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     verify = SignatureTracker.verify
 
     def breaks(self: SignatureTracker, model: onnx.ModelProto, *rest: Any) -> Any:
@@ -191,21 +191,21 @@ def test_sites_that_were_refused_are_not_tried_again(where: str, monkeypatch: py
     ]
 
 
-def test_rounds_without_end_end(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_rounds_are_stopped(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "_MOST_ROUNDS", 1)
     result = apply("[drop-identity, {repeat: until-stable, steps: [keep-swap]}]")
     assert outcomes(result)[-1] == ("(repeat)", "unchanged") and "ended" in result.steps[-1].message
     assert result.ok and "Identity" not in ops(result) and "Mul" in ops(result)
 
 
-def test_rounds_that_lead_back_to_a_model_end_there(where: str) -> None:
+def test_rounds_end_when_a_model_recurs(where: str) -> None:
     for rounds in ("until-stable", "9"):
         result = apply(f"[{{repeat: {rounds}, steps: [keep-swap]}}]", model=RELUS.replace("Cos(i)", "Neg(i)"))
         assert outcomes(result) == [("keep-swap", "committed")] * 2
         assert result.ok and "Neg" in ops(result)
 
 
-def test_what_nothing_shows_is_left_out_and_the_rest_kept(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unverified_sites_are_left_out_and_the_rest_kept(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     verify = SignatureTracker.verify
 
     def doubting(self: SignatureTracker, model: onnx.ModelProto, *rest: Any) -> Any:
@@ -228,7 +228,7 @@ g (float[batch, 6] x) => (float[batch, 6] y, z) {
 }"""
 
 
-def test_sites_that_their_regions_show_are_kept_of_a_model_that_nobody_can_run(where: str) -> None:
+def test_sites_of_an_unrunnable_model_are_verified_by_region(where: str) -> None:
     result = apply("[keep-drop-relu]", model=CUSTOM)
     (step,) = result.steps
     assert (result.ok, step.status) == (True, "committed")
@@ -237,7 +237,7 @@ def test_sites_that_their_regions_show_are_kept_of_a_model_that_nobody_can_run(w
     assert "com.acme" in step.refused_sites[0].why
 
 
-def test_a_search_that_gives_up_keeps_the_most_that_held() -> None:
+def test_a_search_that_gives_up_keeps_the_largest_correct_set() -> None:
     sites = [Site(number, f"n{number}", (), ()) for number in range(1, 41)]
 
     class Run:
@@ -278,7 +278,7 @@ def steps_of(recipe: recipes.Recipe) -> list[str | None]:
         ("on_failure: abort", "on_failure: bisect, ", "rollback", ["rollback"] * 6),
     ],
 )
-def test_who_says_what_is_done_about_a_step(outer: str, inner: str, override: Any, expected: list[str]) -> None:
+def test_precedence_of_on_failure_settings(outer: str, inner: str, override: Any, expected: list[str]) -> None:
     source = f"""{outer}
 steps:
   - drop-dead
@@ -290,7 +290,7 @@ steps:
 
 
 @pytest.mark.parametrize("name", shipped.names())
-def test_no_step_of_a_shipped_recipe_ends_the_run(name: str) -> None:
+def test_no_shipped_recipe_aborts_on_failure(name: str) -> None:
     assert "abort" not in steps_of(decided(recipes.load(name)))
 
 
@@ -299,7 +299,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
     return code, " ".join(capsys.readouterr().out.split())
 
 
-def test_the_command_line_says_what_was_not_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_refused_sites(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     catalog.load_plugin(SMALL_WRONG)
     model, output, recipe = tmp_path / "m.onnx", tmp_path / "o.onnx", tmp_path / "r.yaml"
     onnx.save(text.parse(RELUS), model)

@@ -128,7 +128,7 @@ def test_the_layer_with_an_outlier_stays_in_float() -> None:
 
 
 @pytest.mark.parametrize(("limit", "bits"), [(20, 6), (30, 8), (40, 9), (50, 10)])
-def test_the_budget_holds_on_other_inputs(limit: int, bits: int, tmp_path: Path) -> None:
+def test_the_budget_holds_on_unseen_inputs(limit: int, bits: int, tmp_path: Path) -> None:
     """What is converted differs by budget; what it loses is measured here on inputs that were not seen."""
     import onnxruntime
 
@@ -146,7 +146,7 @@ def test_the_budget_holds_on_other_inputs(limit: int, bits: int, tmp_path: Path)
         assert 10 * np.log10((y**2).sum() / ((y - z) ** 2).sum()) >= limit
 
 
-def test_later_steps_are_compared_with_what_the_lossy_one_made() -> None:
+def test_later_steps_are_compared_with_the_lossy_result() -> None:
     result = _run(_model(), _step(lossy_round), _step(lossy_then_exact))
     assert [step.status for step in result.steps] == ["committed", "committed"]
     assert [step.verdict and step.verdict.status for step in result.steps] == ["lossy", "equal"]
@@ -173,7 +173,7 @@ def test_all_lossy_steps_share_one_budget() -> None:
     assert last.details.metrics["snr"] == pytest.approx(worse.details.metrics["snr"], abs=1.5)
 
 
-def test_a_budget_that_nothing_meets_fails_the_step() -> None:
+def test_an_unreachable_budget_fails_the_step() -> None:
     result = _run(_model(), _step(lossy_round, bits=2), budget="snr >= 60 dB")
     step = result.steps[0]
     assert (step.status, result.ok) == ("failed", False)
@@ -195,13 +195,13 @@ def test_calibration_is_not_repeated_while_sites_are_tried() -> None:
     assert result.steps[0].kept or result.steps[0].status == "committed"
 
 
-def test_it_is_deterministic(tmp_path: Path) -> None:
+def test_lossy_steps_are_deterministic(tmp_path: Path) -> None:
     runs = [_run(_model(POISONED), _step(lossy_round, bits=6)) for _ in range(2)]
     assert _bytes(runs[0], tmp_path) == _bytes(runs[1], tmp_path)
     assert [one.to_json() for one in runs[0].steps[0].kept] == [one.to_json() for one in runs[1].steps[0].kept]
 
 
-def test_at_the_end_only_is_a_lossy_step_measured_too() -> None:
+def test_a_lossy_step_is_measured_with_deferred_verification() -> None:
     result = _run(_model(), _step(lossy_round), _step(lossy_then_exact), mode="end")
     assert [step.verdict and step.verdict.status for step in result.steps if step.verdict] == ["lossy", "lossy"]
     assert result.ok

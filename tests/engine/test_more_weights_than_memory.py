@@ -86,7 +86,7 @@ def test_a_wrong_step_is_rolled_back(model: Path, ran: list[int]) -> None:
     assert ran and max(ran) <= WEIGHT
 
 
-def test_with_enough_memory_the_whole_runs(model: Path, ran: list[int]) -> None:
+def test_with_enough_memory_the_whole_model_runs(model: Path, ran: list[int]) -> None:
     result = apply(model, "[drop-identity]", "{memory: 1GB}")
     assert result.end is not None and result.end.passed and max(ran) == 2 * WEIGHT
 

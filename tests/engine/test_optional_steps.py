@@ -52,7 +52,7 @@ def recipe() -> Recipe:
     return recipes.parse(TEXT)
 
 
-def test_lossy_steps_are_optional_and_those_named(recipe: Recipe) -> None:
+def test_lossy_and_named_steps_are_optional(recipe: Recipe) -> None:
     assert [(one.place, one.step.name) for one in optional_steps(recipe)] == [
         ((1, 1), "quantize-dynamic"),
         ((2, 1), "quantize-static"),
@@ -61,14 +61,14 @@ def test_lossy_steps_are_optional_and_those_named(recipe: Recipe) -> None:
     assert [one.place for one in every if one.step.name == "drop-identity"][-3:] == [(1, 0), (2, 2), (3,)]
 
 
-def test_steps_that_nobody_has_are_refused(recipe: Recipe) -> None:
+def test_unknown_optional_steps_are_refused(recipe: Recipe) -> None:
     with pytest.raises(UsageError, match="has no step 'drop-identiti'; did you mean 'drop-identity'"):
         optional_steps(recipe, ["drop-identiti"])
     with pytest.raises(UsageError, match="has no lossy step"):
         optional_steps(recipes.parse("steps: [drop-identity]"))
 
 
-def test_what_is_not_chosen_is_taken_out(recipe: Recipe) -> None:
+def test_steps_not_chosen_are_removed(recipe: Recipe) -> None:
     optional = optional_steps(recipe)
     assert names(with_chosen(recipe, optional, {}).steps) == [
         "tidy",
@@ -83,7 +83,7 @@ def test_what_is_not_chosen_is_taken_out(recipe: Recipe) -> None:
     assert recipes.parse(TEXT) == recipe, "the recipe itself does not change"
 
 
-def test_steps_without_any_left_go_too() -> None:
+def test_emptied_groups_of_steps_are_removed() -> None:
     recipe = recipes.parse("steps: [{repeat: 2, steps: [quantize-dynamic]}, drop-dead]")
     assert names(with_chosen(recipe, optional_steps(recipe), {}).steps) == ["drop-dead"]
     alone = recipes.parse("steps: [quantize-dynamic]")
@@ -108,12 +108,12 @@ def test_a_step_with_a_condition_is_not_divided() -> None:
 @pytest.mark.parametrize(
     ("name", "option"), [("quantize-dynamic", "exclude"), ("to-float16", "keep"), ("quantize-weights", None)]
 )
-def test_the_option_for_what_stays(name: str, option: str | None) -> None:
+def test_the_option_that_excludes_nodes(name: str, option: str | None) -> None:
     assert excluding_option(PassStep(name=name)) == option
 
 
 @pytest.mark.parametrize("given", ["a", {"op": "Gemm"}, ["a", {"op": "Gemm"}]])
-def test_more_is_excluded_than_was(given: object) -> None:
+def test_exclusions_are_extended(given: object) -> None:
     step = recipes.single_step("quantize-dynamic", {"exclude": given}).steps[0]
     assert isinstance(step, PassStep)
     found = excluding(step, [{"name": ["b", "c"]}]).options["exclude"]
@@ -121,7 +121,7 @@ def test_more_is_excluded_than_was(given: object) -> None:
     PassStep(name=step.name, options={"exclude": found}).bind()
 
 
-def test_a_recipe_is_written_as_a_person_would(recipe: Recipe, tmp_path: Path) -> None:
+def test_a_written_recipe_is_readable(recipe: Recipe, tmp_path: Path) -> None:
     optional = optional_steps(recipe)
     step = excluding(optional[0].step, [{"name": ["a", "b*"]}, {"op": "Gather"}])
     found = with_chosen(recipe, optional, {0: step})

@@ -94,7 +94,7 @@ def test_a_shape_that_a_step_declares_itself_counts(monkeypatch: pytest.MonkeyPa
         checker.close()
 
 
-def test_a_layer_norm_before_its_opset_is_kept_as_it_is() -> None:
+def test_a_layer_norm_below_its_opset_is_kept() -> None:
     body = """g (float[n,4] x) => (float[n,4] y) <float[4] s={1,2,3,4}, float[4] b={0,1,0,1}> {
         i = Identity(x)  l = LayerNormalization<axis=-1>(i, s, b)  m = Mul(l, l)
         k = LayerNormalization<axis=-1>(m, s, b)  d = Dropout(k)  r = Relu(d)  y = Identity(r) }"""
@@ -150,7 +150,7 @@ def test_two_versions_of_the_default_domain_are_left_alone() -> None:
     assert without_alias(plain) is plain
 
 
-def test_nothing_to_do_leaves_the_model_as_it_was() -> None:
+def test_a_run_with_nothing_to_do_returns_the_original_model() -> None:
     model = parse("g (float[n] x) => (float[n] y) { y = Relu(x) }")
     model.opset_import[0].domain = "ai.onnx"
     result = runner.apply(model, "tidy")

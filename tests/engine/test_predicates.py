@@ -56,19 +56,19 @@ def recipe(plugin: Path, rest: str) -> surgery.recipe.Recipe:
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_a_step_runs_when_the_answer_is_the_wanted_one(plugin: Path, wanted: bool) -> None:
+def test_a_step_runs_when_its_predicate_matches(plugin: Path, wanted: bool) -> None:
     when = f"{{predicates: {{test-has-dropout: {str(wanted).lower()}}}}}"
     found = runner.apply(text.parse(MODEL), recipe(plugin, f"steps: [{{pass: drop-identity, when: {when}}}]"))
     assert found.ok and [step.status for step in found.steps] == ["committed" if wanted else "skipped"]
 
 
-def test_the_model_is_the_one_before_the_step(plugin: Path) -> None:
+def test_a_predicate_sees_the_model_before_its_step(plugin: Path) -> None:
     again = "{pass: drop-identity, when: {predicates: {test-has-dropout: true}}}"
     found = runner.apply(text.parse(MODEL), recipe(plugin, f"steps: [drop-dropout, {again}]"))
     assert [step.status for step in found.steps] == ["committed", "skipped"]
 
 
-def test_expectations_ask_predicates(plugin: Path) -> None:
+def test_predicates_work_in_expectations(plugin: Path) -> None:
     steps = "steps: [{pass: drop-dropout, expect: {predicates: {test-has-dropout: false}}}]"
     found = runner.apply(
         text.parse(MODEL), recipe(plugin, f"{steps}\nexpect: {{predicates: {{test-has-dropout: true}}}}")
@@ -80,7 +80,7 @@ def test_expectations_ask_predicates(plugin: Path) -> None:
     assert not found.ok
 
 
-def test_what_a_predicate_changes_is_lost(plugin: Path) -> None:
+def test_changes_by_a_predicate_are_discarded(plugin: Path) -> None:
     model = text.parse(MODEL)
     found = runner.apply(model, recipe(plugin, "steps: [{pass: drop-dropout, when: {predicates: {test-edits: true}}}]"))
     assert [node.op_type for node in found.proto.graph.node] == ["Identity", "Relu"]
@@ -94,7 +94,7 @@ def test_what_a_predicate_changes_is_lost(plugin: Path) -> None:
         ("counts", "predicate 'test-counts' returned int, not True or False"),
     ],
 )
-def test_a_predicate_that_fails_is_one_line(plugin: Path, name: str, words: str) -> None:
+def test_a_failing_predicate_is_reported_in_one_line(plugin: Path, name: str, words: str) -> None:
     with pytest.raises(SurgeryError) as caught:
         runner.apply(
             text.parse(MODEL),
@@ -103,7 +103,7 @@ def test_a_predicate_that_fails_is_one_line(plugin: Path, name: str, words: str)
     assert words in str(caught.value)
 
 
-def test_a_name_that_is_not_known_is_a_mistake_with_its_place(plugin: Path) -> None:
+def test_an_unknown_predicate_is_reported_with_its_place(plugin: Path) -> None:
     with pytest.raises(RecipeError) as caught:
         recipe(plugin, "steps: [{pass: drop-identity, when: {predicates: {test-has-dropuot: true}}}]")
     assert "r.yaml:3:" in str(caught.value) and "did you mean 'test-has-dropout'?" in str(caught.value)

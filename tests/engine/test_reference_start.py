@@ -47,7 +47,7 @@ def left(folder: Path) -> set[str]:
 # The result, written when the end is verified
 
 
-def test_what_is_found_wrong_at_the_end_leaves_the_old_file(tmp_path: Path) -> None:
+def test_a_failed_final_check_keeps_the_existing_output(tmp_path: Path) -> None:
     model, recipe = folder_with(tmp_path, "[wrong]", f"rules: {WRONG}")
     (tmp_path / "out.onnx").write_bytes(b"old")
     assert cli.main(["apply", str(recipe), str(model), "-o", str(tmp_path / "out.onnx"), "--force"]) == 1
@@ -55,13 +55,13 @@ def test_what_is_found_wrong_at_the_end_leaves_the_old_file(tmp_path: Path) -> N
     assert left(tmp_path) == {"out.onnx"}
 
 
-def test_a_missed_expectation_leaves_nothing(tmp_path: Path) -> None:
+def test_a_missed_expectation_leaves_no_file(tmp_path: Path) -> None:
     model, recipe = folder_with(tmp_path, more="expect: {nodes: 1}")
     assert cli.main(["apply", str(recipe), str(model), "-o", str(tmp_path / "out.onnx")]) == 1
     assert left(tmp_path) == set()
 
 
-def test_what_breaks_the_verification_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_verification_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
@@ -72,7 +72,7 @@ def test_what_breaks_the_verification_leaves_nothing(tmp_path: Path, monkeypatch
     assert left(tmp_path) == set()
 
 
-def test_a_full_disk_is_reported_once_the_verdict_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_after_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -126,7 +126,7 @@ def test_a_recipe_is_reported_before_its_passes_are_known(tmp_path: Path) -> Non
         ("[drop-identity]", "verify: {custom_op_library: ./p.so}"),
     ],
 )
-def test_it_is_not_reported_where_there_is_code_to_ask_about(tmp_path: Path, steps: str, more: str) -> None:
+def test_a_recipe_with_untrusted_code_is_not_reported_early(tmp_path: Path, steps: str, more: str) -> None:
     (tmp_path / "p.py").write_text("def make(*_): return []\n")
     (tmp_path / "p.so").write_bytes(b"")
     _, recipe = folder_with(tmp_path, steps)
@@ -141,7 +141,7 @@ def test_it_is_not_reported_where_there_is_code_to_ask_about(tmp_path: Path, ste
     assert read == []
 
 
-def test_the_run_that_was_begun_is_the_one_that_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_early_reference_run_is_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, recipe = folder_with(tmp_path)
     stored = storage.load(model)
     reference = begin(stored, InputsSpec(), VerifySpec(mode="end"))
@@ -160,7 +160,7 @@ def test_the_run_that_was_begun_is_the_one_that_is_used(tmp_path: Path, monkeypa
     assert ran
 
 
-def test_nothing_is_begun_where_nothing_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_reference_run_without_verification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_engine(*_: Any, **__: Any) -> None:
         raise WorkerError("nothing is to run here", stage="run")
 
@@ -179,7 +179,7 @@ def test_nothing_is_begun_where_nothing_is_compared(tmp_path: Path, monkeypatch:
         ("gone.onnx", "[no-such-pass]", "no pass 'no-such-pass'"),
     ],
 )
-def test_what_is_wrong_is_said_once_and_the_recipe_first(
+def test_mistakes_are_reported_once_and_recipe_mistakes_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], model: str, steps: str, message: str
 ) -> None:
     _, recipe = folder_with(tmp_path, steps)
@@ -189,7 +189,7 @@ def test_what_is_wrong_is_said_once_and_the_recipe_first(
     assert "\n" not in printed
 
 
-def test_the_run_begins_before_the_graph_is_imported() -> None:
+def test_the_reference_run_starts_before_the_graph_is_imported() -> None:
     """What is imported first delays the run of the original, which is most of the time of an `apply`."""
     code = "import sys, surgery.engine.reference_start; print(sorted(set(sys.modules) & {'onnx_ir', 'sympy'}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

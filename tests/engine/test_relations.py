@@ -50,27 +50,27 @@ def test_a_wrong_layout_is_a_difference() -> None:
     assert [step.status for step in result.steps] == ["failed"]
 
 
-def test_bytes_are_drawn_where_an_image_was() -> None:
+def test_byte_inputs_are_generated_for_a_former_float_image() -> None:
     result = apply("[rel-bytes, drop-identity]")
     assert [status for status, _ in verdicts(result)] == ["committed", "committed"]
     assert [value.name for value in result.proto.graph.input] == ["pixels"]
     assert verdicts(apply("[{rel-bytes: {mean: 0.25}}]")) == [("failed", "different")]
 
 
-def test_relations_follow_each_other() -> None:
+def test_relations_compose() -> None:
     result = apply("[rel-bytes, rel-turned-output, rel-softmax, sig-rename]", head="")
     assert [status for status, _ in verdicts(result)] == ["committed"] * 4
     assert [value.name for value in result.proto.graph.input] == ["pixels"]
 
 
 @pytest.mark.parametrize("kept", ["true", "false"])
-def test_an_output_that_follows_from_one_before_is_compared(kept: str) -> None:
+def test_an_output_derived_from_an_original_output_is_compared(kept: str) -> None:
     result = apply(f"[{{rel-softmax: {{kept: {kept}}}}}, drop-identity]")
     assert verdicts(result)[0] == ("committed", "equal") and result.ok
     assert verdicts(apply(f"[{{rel-softmax: {{kept: {kept}, axis: 1}}}}]")) == [("failed", "different")]
 
 
-def test_an_output_of_which_nothing_is_said_is_not_compared() -> None:
+def test_an_output_without_a_relation_is_not_compared() -> None:
     (step,) = apply("[{rel-softmax: {said: false, kept: true}}]").steps
     assert step.status == "committed" and step.verdict
     assert "output 'probabilities' is not compared" in step.verdict.message
@@ -78,7 +78,7 @@ def test_an_output_of_which_nothing_is_said_is_not_compared() -> None:
     assert step.status == "failed" and step.verdict and step.verdict.status == "unverified"
 
 
-def test_an_output_keeps_its_name_and_place_in_another_layout() -> None:
+def test_an_output_keeps_its_name_and_position_in_another_layout() -> None:
     source = IMAGE.replace("=> (", "=> (float[n, 2, h, w] c, ")
     result = apply("[rel-turned-output, drop-identity]", source)
     assert verdicts(result) == [("committed", "equal")] * 2
@@ -86,13 +86,13 @@ def test_an_output_keeps_its_name_and_place_in_another_layout() -> None:
     assert verdicts(apply("[{rel-turned-output: {wrong: true}}]", source)) == [("failed", "different")]
 
 
-def test_a_relation_to_nothing_is_a_mistake_of_the_pass() -> None:
+def test_a_relation_to_a_missing_input_fails_the_pass() -> None:
     (step,) = apply("[rel-nothing]").steps
     assert (step.status, step.exit_code) == ("failed", 3)
     assert "input 'x' is related to 'nobody', but the changed model has no such input" in step.message
 
 
-def test_an_exact_step_after_a_relation_is_held_to_its_bits() -> None:
+def test_an_exact_step_after_a_relation_must_keep_its_bits() -> None:
     head = "verify: {rtol: 1e-4, atol: 1e-4}"
     result = apply("[fold-affine, rel-bytes, rel-turned-output, drop-identity]", AFFINE, head=head)
     assert [step.status for step in result.steps] == ["committed"] * 4, [step.message for step in result.steps]
@@ -100,7 +100,7 @@ def test_an_exact_step_after_a_relation_is_held_to_its_bits() -> None:
 
 
 @pytest.mark.parametrize(("invert", "used"), [("true", True), ("false", False)])
-def test_sets_of_inputs_are_turned_where_the_pass_says_how(tmp_path: Path, invert: str, used: bool) -> None:
+def test_input_sets_are_converted_if_the_pass_gives_the_inverse(tmp_path: Path, invert: str, used: bool) -> None:
     np.savez(tmp_path / "set.npz", x=np.random.default_rng(0).normal(size=(2, 3, 5, 4)).astype(np.float32))
     head = f"inputs: {{data: [{tmp_path / 'set.npz'}]}}"
     result = apply(f"[{{rel-nhwc: {{invert: {invert}}}}}, drop-identity]", head=head)
@@ -110,7 +110,7 @@ def test_sets_of_inputs_are_turned_where_the_pass_says_how(tmp_path: Path, inver
     assert ("'set.npz' no longer fit the model" in result.steps[0].verdict.message) is not used
 
 
-def test_a_piece_of_the_original_takes_another_layout_where_the_pass_says_how_to_turn_it() -> None:
+def test_an_extracted_piece_can_change_its_layout() -> None:
     source = IMAGE.replace("i = Identity(x)", "e = Exp(a) x = Identity(e)").replace(
         "g (float[n, 3, h, w] x", "g (float[n, 3, h, w] a"
     )
@@ -121,7 +121,7 @@ def test_a_piece_of_the_original_takes_another_layout_where_the_pass_says_how_to
     assert verdicts(result)[1][0] == "failed"
 
 
-def test_what_a_piece_is_given_may_be_called_otherwise() -> None:
+def test_inputs_of_an_extracted_piece_can_be_renamed() -> None:
     cut = "{extract: {inputs: i, outputs: y}}"
     turned = "{rename: {inputs: {i: stem}}}, {set-layout: {layout: NHWC, inputs: stem}}, {rename: {inputs: {stem: z}}}"
     result = apply(f"[{cut}, {turned}]")
@@ -133,7 +133,7 @@ def test_what_a_piece_is_given_may_be_called_otherwise() -> None:
 
 
 @pytest.mark.parametrize("kind", ["float16", "int8"])
-def test_what_a_piece_is_given_may_lose_in_another_type_what_the_original_keeps(kind: str) -> None:
+def test_inputs_of_a_cut_piece_can_have_a_narrower_type(kind: str) -> None:
     cut = "{cut: {inputs: i}}, {rename: {inputs: {i: stem}}}"
     result = apply(f"[{cut}, {{set-dtype: {{inputs: {{stem: {kind}}}}}}}, sig-rename]", AFFINE)
     assert verdicts(result) == [("committed", "equal")] * 4
@@ -142,7 +142,7 @@ def test_what_a_piece_is_given_may_lose_in_another_type_what_the_original_keeps(
     assert verdicts(apply(f"[{cut}, {twice}, sig-rename-wrong]", AFFINE))[-1] == ("failed", "different")
 
 
-def test_sets_of_inputs_are_turned_whatever_the_input_is_called(tmp_path: Path) -> None:
+def test_input_sets_are_converted_for_renamed_inputs(tmp_path: Path) -> None:
     np.savez(tmp_path / "set.npz", image=np.random.default_rng(0).normal(size=(2, 3, 5, 4)).astype(np.float32))
     source = IMAGE.replace("w] x)", "w] image)").replace("Identity(x)", "Identity(image)")
     head = f"inputs: {{data: [{tmp_path / 'set.npz'}]}}"
@@ -159,24 +159,24 @@ BAKED = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[4, 6] x) => (float[4, 6] y) <int64[2] s = {4, 6}> { e = Exp(x) y = Reshape(e, s) }"""
 
 
-def test_a_dim_that_is_open_now_is_compared_at_the_number_that_it_had() -> None:
+def test_a_newly_free_dim_is_compared_at_its_former_size() -> None:
     result = apply("[rel-free, {rel-free: {dim: m}}]", FIXED)
     assert verdicts(result) == [("committed", "equal")] * 2
     assert {tuple(binding["dims"].values()) for binding in result.bindings} == {()}
 
 
-def test_a_model_that_runs_at_one_number_alone_has_no_open_dim() -> None:
+def test_a_dim_cannot_be_freed_if_the_model_runs_at_one_size_only() -> None:
     (step,) = apply("[rel-free]", BAKED).steps
     assert (step.status, step.verdict and step.verdict.status) == ("failed", "different")
     assert step.message.startswith("dim 0 of input 'x' is now dynamic, but the model only runs at 4")
 
 
-def test_a_dim_that_is_a_number_now_is_compared_at_that() -> None:
+def test_a_newly_fixed_dim_is_compared_at_its_size() -> None:
     source = FIXED.replace("[4, 6]", "[n, 6]")
     assert verdicts(apply("[{rel-free: {dim: '3'}}]", source)) == [("committed", "equal")]
 
 
-def test_a_relation_in_an_opset_that_the_original_does_not_have_is_reported() -> None:
+def test_a_relation_in_an_opset_missing_from_the_original_is_reported() -> None:
     # Of one size: where nothing runs, inputs of all sizes are tried.
     source = IMAGE.replace('"" : 17', '"" : 12').replace("[n, ", "[2, ").replace("h, w]", "5, 4]")
     result = apply("[{upgrade-opset: {to: 18}}, rel-mean]", source)

@@ -76,7 +76,7 @@ def test_an_unchanged_step_is_not_verified(model: Path) -> None:
     assert result.proto is result.stored.proto
 
 
-def test_a_wrong_pass_ends_the_run_and_nothing_is_written(model: Path, tmp_path: Path) -> None:
+def test_a_wrong_pass_ends_the_run_without_an_output(model: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.onnx"
     result = apply(model, "steps: [drop-identity, wrong-drop-relu, drop-dropout]", output=output)
     assert statuses(result) == {"drop-identity": "committed", "wrong-drop-relu": "failed"}
@@ -86,7 +86,7 @@ def test_a_wrong_pass_ends_the_run_and_nothing_is_written(model: Path, tmp_path:
     assert not output.exists()
 
 
-def test_a_wrong_pass_is_rolled_back_and_the_rest_lands(model: Path, tmp_path: Path) -> None:
+def test_a_wrong_pass_is_rolled_back_and_the_rest_is_committed(model: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.onnx"
     steps = "steps: [drop-identity, {pass: wrong-drop-relu, on_failure: rollback}, drop-dropout]"
     result = apply(model, steps, output=output)
@@ -116,14 +116,14 @@ def test_keep_commits_in_spite_of_the_verdict(model: Path) -> None:
         ("wrong-by-a-little", 1, "y"),
     ],
 )
-def test_each_kind_of_wrong_is_named(model: Path, name: str, code: int, message: str) -> None:
+def test_each_kind_of_difference_is_named(model: Path, name: str, code: int, message: str) -> None:
     result = apply(model, f"steps: [{name}]")
     assert (result.steps[0].status, result.exit_code) == ("failed", code)
     assert message in result.steps[0].message
     assert result.proto is result.stored.proto
 
 
-def test_a_pass_that_raises_leaves_no_trace(model: Path) -> None:
+def test_a_pass_that_raises_leaves_the_model_unchanged(model: Path) -> None:
     result = apply(model, "steps: [{pass: wrong-raise, on_failure: rollback}, drop-identity]")
     assert statuses(result) == {"wrong-raise": "rolled_back", "drop-identity": "committed"}
     assert "Abs" not in result.output.ops
@@ -192,7 +192,7 @@ def test_verification_at_the_end_only(model: Path) -> None:
     assert wrong.steps[0].verdict is not None and wrong.steps[0].verdict.status == "different"
 
 
-def test_an_existing_output_is_kept(model: Path, tmp_path: Path) -> None:
+def test_an_existing_output_is_not_overwritten(model: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.onnx"
     output.write_bytes(b"precious")
     with pytest.raises(OutputError, match="exists"):
@@ -235,7 +235,7 @@ def test_the_report_has_the_fields_that_others_build_on(model: Path) -> None:
     assert len({binding["dims"]["batch"] for binding in data["bindings"]}) >= 2
 
 
-def test_an_exact_step_after_a_close_one_is_held_to_the_step_before(model: Path) -> None:
+def test_an_exact_step_after_a_close_step_must_match_the_previous_step(model: Path) -> None:
     close = "{wrong-by-a-little: {error: 0.000001}}"
     right = apply(model, f"steps: [{close}, drop-identity]")
     assert [step.status for step in right.steps] == ["committed", "committed"]
@@ -245,7 +245,7 @@ def test_an_exact_step_after_a_close_one_is_held_to_the_step_before(model: Path)
     assert "bit-identical to the previous step" in wrong.steps[1].message
 
 
-def test_a_step_that_the_runtime_cannot_run_lands_only_where_that_is_accepted(tmp_path: Path) -> None:
+def test_an_unrunnable_step_is_committed_only_if_unverified_is_accepted(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(text.parse("g (float[N] x) => (float[N] y) { s = Sigmoid(x) y = Mul(x, s) }"), path)
     # No release has an operator that somebody else defines.
@@ -258,7 +258,7 @@ def test_a_step_that_the_runtime_cannot_run_lands_only_where_that_is_accepted(tm
     assert (step.status, step.verdict and step.verdict.status) == ("committed", "unverified")
 
 
-def test_a_recipe_that_is_used_speaks_of_the_signature_that_it_found(tmp_path: Path) -> None:
+def test_a_used_recipe_compares_with_the_signature_of_its_input_model(tmp_path: Path) -> None:
     (tmp_path / "inner.yaml").write_text("recipe: inner\nsteps: [drop-identity]\nexpect: {signature: unchanged}\n")
     outer = (
         "recipe: outer\nsteps:\n  - rename: {inputs: {x: image}}\n  - use: inner.yaml\nexpect: {signature: unchanged}\n"

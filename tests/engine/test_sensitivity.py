@@ -16,7 +16,7 @@ g (float[batch,17,"2*n",24] x) => (float[R,8] y, float[batch,17,"2*n",8] z)
 }"""
 
 
-def test_rows_that_a_reshape_joins_count_as_before_it() -> None:
+def test_rows_joined_by_a_reshape_count_as_before() -> None:
     model = text.parse(MODEL.replace("float[24,8] w", f"float[24,8] w = {{{', '.join('1' * 192)}}}"))
     stored = storage.from_proto(model)
     macs = macs_by_label(Graph(storage.ir_from_proto(stored.proto, stored.weights), weights=stored.weights))

@@ -49,21 +49,21 @@ def verdicts(result: runner.Result) -> list[tuple[str, str]]:
     return [(step.status, step.verdict.status if step.verdict else "") for step in result.steps]
 
 
-def test_a_declared_change_is_committed_and_later_steps_are_held_to_it() -> None:
+def test_later_steps_are_checked_against_a_declared_signature_change() -> None:
     result = apply("steps: [initializers-from-inputs, drop-unused-inputs, drop-identity]")
     assert verdicts(result) == [("committed", "equal")] * 3
     assert ports(result) == (["x", "s"], ["y", "z"])
     assert result.ok
 
 
-def test_the_account_says_what_has_changed() -> None:
+def test_the_message_names_the_changed_ports() -> None:
     result = apply("steps: [initializers-from-inputs, drop-unused-inputs]")
     first, second = (step.verdict for step in result.steps)
     assert first is not None and "input 'w' is missing" in first.message
     assert second is not None and "input 'unused' is missing" in second.message
 
 
-def test_a_constant_counts_as_one_once_no_caller_can_set_it() -> None:
+def test_an_initializer_is_constant_once_it_is_no_longer_an_input() -> None:
     source = MODEL.replace("w = {1, -2, 3, 4}", "w = {1, 1, 1, 1}")
     assert verdicts(apply("steps: [drop-no-op]", source=source)) == [("unchanged", "")]
     result = apply("steps: [initializers-from-inputs, drop-no-op]", source=source)
@@ -87,13 +87,13 @@ def test_renamed_inputs_and_outputs_are_compared_under_both_names(name: str) -> 
     assert result.bindings and all(binding["dims"] for binding in result.bindings)
 
 
-def test_names_that_change_twice_lead_back_to_the_original() -> None:
+def test_names_changed_twice_are_traced_to_the_original() -> None:
     result = apply("steps: [sig-rename, {sig-rename-taken: {name: logits}}, drop-identity]")
     assert verdicts(result) == [("committed", "equal")] * 3
     assert ports(result)[1] == ["logits", "z"]
 
 
-def test_a_name_that_is_taken_is_refused() -> None:
+def test_a_name_in_use_is_refused() -> None:
     result = apply("steps: [sig-rename-taken]")
     (step,) = result.steps
     assert step.status == "unchanged"
@@ -121,13 +121,13 @@ def test_a_change_that_is_not_declared_is_named() -> None:
     assert step.exit_code == 1
 
 
-def test_rollback_takes_the_names_back() -> None:
+def test_rollback_restores_the_names() -> None:
     result = apply("steps: [{pass: sig-rename-wrong, on_failure: rollback}, sig-rename, drop-identity]")
     assert verdicts(result) == [("rolled_back", "different"), ("committed", "equal"), ("committed", "equal")]
     assert ports(result)[1] == ["scores", "z"]
 
 
-def test_a_wrong_step_that_is_kept_sets_the_signature_all_the_same() -> None:
+def test_a_kept_wrong_step_still_changes_the_signature() -> None:
     result = apply("steps: [{pass: sig-rename-wrong, on_failure: keep}, {pass: drop-identity, on_failure: keep}]")
     assert [status for status, _ in verdicts(result)] == ["committed", "committed"]
     assert ports(result)[0][0] == "pixels"
@@ -164,7 +164,7 @@ def test_a_new_output_that_the_original_does_not_have_is_not_compared() -> None:
     assert verdict.message.startswith("the original has no outputs to compare")
 
 
-def test_an_output_that_nothing_is_compared_with_is_named() -> None:
+def test_an_output_that_cannot_be_compared_is_named() -> None:
     result = apply("steps: [sig-fresh-output, drop-identity]")
     assert [status for status, _ in verdicts(result)] == ["committed", "committed"]
     assert all(step.verdict and "output 'fresh' is not compared" in step.verdict.message for step in result.steps)
@@ -188,13 +188,13 @@ def test_an_input_that_the_original_lacks_cannot_be_fed() -> None:
     assert step.message.startswith("input 'extra' is new, but the original has no value of that name")
 
 
-def test_a_fixed_dim_is_the_only_one_that_is_tried() -> None:
+def test_a_fixed_dim_is_run_only_at_its_size() -> None:
     result = apply("inputs: {dims: {batch: [1, 3]}}\nsteps: [sig-fix-batch, drop-identity]")
     assert verdicts(result) == [("committed", "equal")] * 2
     assert {tuple(binding["dims"]) for binding in result.bindings} == {()}
 
 
-def test_what_a_recipe_says_of_a_dim_goes_with_its_new_name() -> None:
+def test_dims_in_a_recipe_follow_a_renamed_dim() -> None:
     result = apply("inputs: {dims: {batch: [2, 7]}}\nsteps: [sig-name-batch, drop-identity]")
     assert verdicts(result) == [("committed", "equal")] * 2
     assert {binding["dims"]["n"] for binding in result.bindings} == {2, 7}
@@ -206,7 +206,7 @@ def test_another_element_type_is_compared_through_casts() -> None:
     assert result.proto.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.DOUBLE
 
 
-def test_casts_stand_at_both_ends() -> None:
+def test_casts_are_added_at_both_ends() -> None:
     like = text.parse("g (float[2] x) => (float[2] y) { y = Neg(x) }")
     other = retype(text.parse("g (double[2] x) => (double[2] y) { y = Neg(x) }"), like)
     onnx.checker.check_model(other, full_check=True)
@@ -252,7 +252,7 @@ def test_bisect_writes_a_repro_after_new_names(tmp_path: Path, before: str) -> N
     assert blame.reproduced and blame.nodes is not None and max(blame.nodes) <= 2
 
 
-def test_sets_of_inputs_go_with_the_new_signature(tmp_path: Path) -> None:
+def test_input_sets_are_used_with_the_new_signature(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     arrays = {"x": rng.normal(size=(3, 4)), "s": rng.normal(size=4), "w": rng.normal(size=4)}
     floats = {name: array.astype(np.float32) for name, array in arrays.items()}
@@ -264,7 +264,7 @@ def test_sets_of_inputs_go_with_the_new_signature(tmp_path: Path) -> None:
     assert result.bindings[0]["character"] == "set.npz"
 
 
-def test_a_generator_may_still_make_what_is_not_an_input_any_more(tmp_path: Path) -> None:
+def test_a_generator_may_still_give_removed_inputs(tmp_path: Path) -> None:
     (tmp_path / "inputs.py").write_text(
         "import numpy as np\n"
         "def make(dims, seed):\n"
@@ -281,7 +281,7 @@ def test_a_generator_may_still_make_what_is_not_an_input_any_more(tmp_path: Path
     assert ports(result)[0] == ["x"]
 
 
-def test_an_exact_step_after_a_close_one_is_held_to_its_bits() -> None:
+def test_an_exact_step_after_a_close_step_must_keep_its_bits() -> None:
     """The fused step rounds differently; what is exact after it must equal it, not the original, in new names too."""
     source = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[N, 8] x, int64 unused) => (float[N, 3] y) <float[8, 3] w = {
@@ -329,7 +329,7 @@ def value_of(graph: Graph, name: str) -> Value:
         ("rename", "m", "the name 'y' is taken"),
     ],
 )
-def test_what_cannot_be_done_to_inputs_and_outputs_is_refused(edit: str, name: str, reason: str) -> None:
+def test_invalid_edits_of_inputs_and_outputs_are_refused(edit: str, name: str, reason: str) -> None:
     graph = graph_of()
     with graph.site() as new:
         arguments = ["y"] if edit == "rename" else []
@@ -338,7 +338,7 @@ def test_what_cannot_be_done_to_inputs_and_outputs_is_refused(edit: str, name: s
     assert not graph.sites and not graph.renamed
 
 
-def test_two_ports_do_not_get_one_name() -> None:
+def test_two_ports_cannot_share_a_name() -> None:
     graph = graph_of()
     with graph.site() as new:
         for value in graph.outputs():
@@ -358,7 +358,7 @@ def test_a_default_keeps_its_value_under_a_new_name() -> None:
     onnx.checker.check_model(model, full_check=True)
 
 
-def test_an_output_that_goes_takes_along_what_nothing_else_reads() -> None:
+def test_dropping_an_output_removes_its_dead_nodes() -> None:
     graph = graph_of()
     with graph.site() as new:
         new.drop_output(graph.outputs()[0])

@@ -38,7 +38,7 @@ def shown(groups: tuple[Group, ...]) -> dict[str, tuple[str, ...]]:
     return {group.title: group.nodes for group in groups}
 
 
-def test_weights_of_one_shape_are_a_group(model: storage.StoredModel) -> None:
+def test_weights_of_equal_shape_form_a_group(model: storage.StoredModel) -> None:
     assert shown(groups_of(model, CONVS, 8)) == {
         "Conv 1x1 with weights of 32x16x1x1": ("fourth",),
         "Conv 3x3 with weights of 8x8x3x3": ("fifth",),
@@ -47,7 +47,7 @@ def test_weights_of_one_shape_are_a_group(model: storage.StoredModel) -> None:
     }
 
 
-def test_many_groups_become_few(model: storage.StoredModel) -> None:
+def test_many_groups_are_merged_into_few(model: storage.StoredModel) -> None:
     assert shown(groups_of(model, CONVS, 3)) == {
         "Conv 1x1 with 100 to 1k weights": ("third", "fourth"),
         "Conv 3x3 with 100 to 1k weights": ("fifth",),
@@ -56,12 +56,12 @@ def test_many_groups_become_few(model: storage.StoredModel) -> None:
     assert set(shown(groups_of(model, CONVS, 1))) == {"Conv 1x1", "Conv 3x3", "depthwise Conv 3x3"}
 
 
-def test_what_computes_most_comes_first(model: storage.StoredModel) -> None:
+def test_the_most_expensive_group_comes_first(model: storage.StoredModel) -> None:
     titles = [*shown(groups_of(model, [*CONVS, "sixth"], 8))]
     assert (titles[0], titles[-1]) == ("Conv 1x1 with weights of 32x16x1x1", "Relu")
 
 
-def test_an_operator_selects_where_nothing_of_it_is_converted(model: storage.StoredModel) -> None:
+def test_groups_are_selected_by_operator_unless_others_share_it(model: storage.StoredModel) -> None:
     groups = groups_of(model, [*CONVS, "sixth"], 8)
     relu = [group for group in groups if group.op == "Relu"]
     convs = [group for group in groups if group.op == "Conv"]
@@ -70,5 +70,5 @@ def test_an_operator_selects_where_nothing_of_it_is_converted(model: storage.Sto
     assert selectors([convs[-1], *relu], convs[:-1]) == [{"op": ["Relu"]}, {"name": ["third"]}]
 
 
-def test_nodes_that_are_not_there_are_left_out(model: storage.StoredModel) -> None:
+def test_missing_nodes_are_left_out(model: storage.StoredModel) -> None:
     assert shown(groups_of(model, ["fifth", "gone"], 8)) == {"Conv 3x3 with weights of 8x8x3x3": ("fifth",)}

@@ -70,7 +70,7 @@ def test_steps_are_recorded_in_their_order() -> None:
     assert all(step.verdict is None or step.verdict.status == "equal" for step in result.steps)
 
 
-def test_a_change_is_checked_while_the_one_before_it_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_is_checked_while_the_previous_one_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: dict[str, threading.Event] = defaultdict(threading.Event)
     find, judged = judging.Verifying.find, judging.Verifying.judge
 
@@ -88,7 +88,7 @@ def test_a_change_is_checked_while_the_one_before_it_is_judged(monkeypatch: pyte
     assert outcomes(result) == [("drop-identity", "committed"), ("drop-dropout", "committed")]
 
 
-def test_what_was_made_of_a_wrong_change_is_rolled_back_and_made_again() -> None:
+def test_steps_after_a_wrong_change_are_rolled_back_and_repeated() -> None:
     result = run("[drop-identity, {pass: abs-for-relu, on_failure: rollback}, drop-dropout, drop-dead, drop-no-op]")
     assert outcomes(result) == [
         ("drop-identity", "committed"),
@@ -101,19 +101,19 @@ def test_what_was_made_of_a_wrong_change_is_rolled_back_and_made_again() -> None
     assert [(step.nodes_before, step.nodes_after) for step in result.steps] == [(6, 5), (5, 5), (5, 4), (4, 4), (4, 2)]
 
 
-def test_a_wrong_change_ends_the_run_where_it_was_made() -> None:
+def test_a_wrong_change_ends_the_run_at_its_step() -> None:
     result = run("[drop-identity, abs-for-relu, drop-dropout, drop-no-op]")
     assert outcomes(result) == [("drop-identity", "committed"), ("abs-for-relu", "failed")]
     assert result.exit_code == 1 and "Dropout" in ops(result.proto) and "Abs" not in ops(result.proto)
 
 
-def test_a_wrong_change_is_kept_where_the_recipe_says_so() -> None:
+def test_a_wrong_change_is_kept_with_on_failure_keep() -> None:
     result = run("[{pass: abs-for-relu, on_failure: keep}, drop-identity]")
     assert outcomes(result) == [("abs-for-relu", "committed"), ("drop-identity", "failed")]
     assert "Abs" in ops(result.proto)
 
 
-def test_rounds_end_though_each_takes_the_same_change_back() -> None:
+def test_rounds_that_roll_back_the_same_change_end() -> None:
     result = run("[{repeat: until-stable, steps: [drop-identity, {pass: abs-for-relu, on_failure: rollback}]}]")
     assert outcomes(result)[:2] == [("drop-identity", "committed"), ("abs-for-relu", "rolled_back")]
     assert set(outcomes(result)[2:]) <= {("drop-identity", "unchanged"), ("abs-for-relu", "rolled_back")}
@@ -121,7 +121,7 @@ def test_rounds_end_though_each_takes_the_same_change_back() -> None:
     assert ops(result.proto) == ["Relu", "Relu", "Dropout", "Cast", "Neg"]
 
 
-def test_a_condition_waits_for_what_it_asks_about() -> None:
+def test_a_condition_waits_for_the_previous_verdict() -> None:
     steps = "[{pass: abs-for-relu, on_failure: rollback}, {pass: drop-dropout, when: {ops: {Abs: '>= 1'}}}]"
     assert outcomes(run(steps)) == [("abs-for-relu", "rolled_back"), ("drop-dropout", "skipped")]
 
@@ -131,7 +131,7 @@ def test_expectations_wait_too() -> None:
     assert result.ok
 
 
-def test_a_mistake_in_what_is_verified_with_ends_the_run(tmp_path: Path) -> None:
+def test_an_invalid_custom_op_library_ends_the_run(tmp_path: Path) -> None:
     library = tmp_path / "no_library.so"
     library.write_bytes(b"nothing")
     with pytest.raises(UsageError, match="not a library"):
@@ -150,7 +150,7 @@ def bogus_attribute(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize(("mode", "runs_ahead"), [("each", False), ("end", True)])
-def test_many_weights_are_waited_for_only_where_each_step_is_compared(
+def test_large_models_run_ahead_only_with_deferred_verification(
     mode: str, runs_ahead: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(speculation, "FEW_WEIGHTS", -1)
@@ -176,7 +176,7 @@ def test_many_weights_are_waited_for_only_where_each_step_is_compared(
     assert ops(result.proto) == ["Relu", "Neg"]
 
 
-def test_regions_are_compared_though_the_change_before_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_regions_are_compared_before_the_previous_change_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     compare_ahead, judged = SignatureTracker.compare_ahead, judging.Verifying.judge
     all_compared = threading.Semaphore(0)
 
@@ -196,7 +196,7 @@ def test_regions_are_compared_though_the_change_before_is_not_judged(monkeypatch
     assert [status for _, status in outcomes(result)] == ["committed"] * 3
 
 
-def test_what_fails_ahead_is_judged_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_while_running_ahead_does_not_affect_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any, **__: Any) -> None:
         raise OSError("no memory")
 

@@ -98,7 +98,7 @@ def test_a_faster_step_is_kept_without_the_group_that_slows_it_down() -> None:
     assert [one.why for one in tuner.trials] == ["faster", "slower", "faster", "slower"]
 
 
-def test_of_a_slower_step_only_the_groups_are_kept_that_pay() -> None:
+def test_only_the_faster_groups_of_a_slower_step_are_kept() -> None:
     tuner = World({"a": 2.0, "b": -9.0, "c": 1.0}).tune("quantize-dynamic")
     assert rows(tuner.trials) == [
         ("step", "quantize-dynamic", False),
@@ -110,7 +110,7 @@ def test_of_a_slower_step_only_the_groups_are_kept_that_pay() -> None:
     assert tuner.best.seconds == 7.0  # type: ignore[attr-defined]
 
 
-def test_what_is_not_shown_to_be_faster_is_left_out() -> None:
+def test_a_step_not_measurably_faster_is_left_out() -> None:
     """Half a percent more is within the interval; so is half a percent less for a group."""
     tuner = World({"a": 0.05, "b": 0.0, "c": 0.0}).tune("quantize-dynamic")
     assert not tuner.chosen
@@ -119,7 +119,7 @@ def test_what_is_not_shown_to_be_faster_is_left_out() -> None:
     assert excluded(noisy, 0) == []
 
 
-def test_wide_intervals_decide_nothing() -> None:
+def test_wide_intervals_are_inconclusive() -> None:
     assert not World({"a": 3.0, "b": 1.0, "c": 2.0}, width=0.9).tune("quantize-dynamic").chosen
 
 
@@ -148,7 +148,7 @@ def test_a_step_that_makes_the_same_model_is_not_measured() -> None:
     assert (tuner.trials[0].why, tuner.trials[0].speed, world.ratios) == ("changes nothing", None, [])
 
 
-def test_what_the_budget_has_no_room_for_is_named_in_the_recipe() -> None:
+def test_groups_over_the_budget_are_excluded_in_the_recipe() -> None:
     world = World({"a": 2.0, "b": 3.0, "c": 1.0}, sensitive={"quantize-dynamic": ("b",)})
     tuner = world.tune("quantize-dynamic")
     assert excluded(tuner, 0) == ["b"]
@@ -157,7 +157,7 @@ def test_what_the_budget_has_no_room_for_is_named_in_the_recipe() -> None:
 
 
 @pytest.mark.parametrize("error", [UsageError("no kernel"), WorkerError("crashed", stage="session")])
-def test_what_cannot_be_measured_is_left_out(error: Exception) -> None:
+def test_a_step_that_cannot_be_measured_is_left_out(error: Exception) -> None:
     def refuse() -> None:
         raise error
 
@@ -191,7 +191,7 @@ def test_whole_steps_come_before_groups() -> None:
     assert (excluded(tuner, 0), excluded(tuner, 1)) == (["c"], ["e"])
 
 
-def test_a_step_has_to_gain_what_is_asked_and_a_group_in_float_need_not() -> None:
+def test_the_required_gain_applies_to_steps_but_not_to_groups() -> None:
     world = World({"a": 3.0, "b": -0.5, "c": 0.0})
     tuner = world.tune("quantize-dynamic", gain=1.2)
     assert world.ratios[0] == 1.2 and set(world.ratios[1:]) == {1.0}
@@ -201,7 +201,7 @@ def test_a_step_has_to_gain_what_is_asked_and_a_group_in_float_need_not() -> Non
     assert little.trials[0].why == "less than 1.2 times as fast"
 
 
-def test_an_exclusion_that_is_given_stays() -> None:
+def test_exclusions_given_by_the_user_are_kept() -> None:
     world = World({"a": 2.0, "b": 2.0, "c": -1.0})
     given = PassStep(name="quantize-dynamic", options=FrozenDict({"exclude": [{"name": ["b"]}]}))
     around = Surroundings(world.run, world.measure, world.groups, lambda *_: None)
