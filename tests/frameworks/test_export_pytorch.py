@@ -114,7 +114,7 @@ def test_a_frozen_branch_is_found_and_named(export: Any, tmp_path: Path) -> None
     assert any("nets.py:20" in warning for warning in found["warnings"])
 
 
-def test_a_branch_that_nothing_turned_is_reported(export: Any) -> None:
+def test_a_branch_that_no_input_turned_is_reported(export: Any) -> None:
     code, found, _ = export("rare", "--exporter", "torchscript")
     assert code == 0 and found["result"]["turned"] == []
     assert [(one["text"], one["value"]) for one in found["result"]["unturned"]] == [("if x.abs().max() > 1e9:", False)]
@@ -147,7 +147,9 @@ def test_an_error_is_one_line(
     assert words in said and said.count("\n") == 1
 
 
-def test_what_dynamo_cannot_do_has_a_line(export: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dynamo_failure_names_the_source_line(
+    export: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     target = f"{tmp_path / 'nets.py'}:branch"
     assert cli.main(["export", target, "--trust", "--exporter", "dynamo"]) == 2
     said = capsys.readouterr().err
@@ -191,7 +193,7 @@ def test_our_reader_and_torch_agree(tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded["w"].numpy(), array)
 
 
-def test_imported_weights_compute_what_the_module_does(export: Any, tmp_path: Path) -> None:
+def test_imported_weights_give_the_outputs_of_the_module(export: Any, tmp_path: Path) -> None:
     assert export("net")[0] == 0
     torch.manual_seed(1)
     module = torch.nn.Sequential()

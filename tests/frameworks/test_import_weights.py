@@ -67,7 +67,7 @@ def misfits(found: Imported) -> dict[str, str]:
     return {f"{one.kind} {one.name}": one.message for one in found.plan.misfits}
 
 
-def test_linear_layers_compute_what_pytorch_does(tmp_path: Path) -> None:
+def test_linear_layers_match_pytorch(tmp_path: Path) -> None:
     found = imported(tmp_path, linears(), t.saved(tmp_path / "w.pt", STATE))
     assert found.ok and found.written == (tmp_path / "out.onnx",)
     why = {one.target.name: one.why for one in found.plan.assignments}
@@ -105,7 +105,7 @@ def test_the_layout_of_squares(tmp_path: Path) -> None:
     np.testing.assert_array_equal(held(tmp_path / "out.onnx")["second.weight"], rows["second.weight"])
 
 
-def test_what_does_not_fit_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_misfits_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state = {
         "first.weight": floats(6, 3),
         "second.weight": np.zeros((5, 5), np.int64),
@@ -198,7 +198,7 @@ def test_mistakes_in_a_mapping_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "shape bias" in misfits(imported(tmp_path, linears(), path, mapping=short))
 
 
-def test_names_that_may_belong_together_are_only_suggested(tmp_path: Path) -> None:
+def test_similar_names_are_only_suggested(tmp_path: Path) -> None:
     prefixed = {f"net.{name}": array for name, array in STATE.items()}
     onnx.save(linears(), tmp_path / "m.onnx")
     command = ["import-weights", str(tmp_path / "m.onnx"), str(t.saved(tmp_path / "w.pt", prefixed))]

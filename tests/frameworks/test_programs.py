@@ -47,7 +47,7 @@ def program(path: Path, model: Any = None, *, pickled: bool = False, sample: byt
     return path
 
 
-def test_a_plain_program_runs_nothing(tmp_path: Path) -> None:
+def test_a_plain_program_contains_no_code(tmp_path: Path) -> None:
     assert find_code(program(tmp_path / "p.pt2")) is None
     for expr in ("2*s31 + 1", "Max(1, s31 - 3)", "FloorDiv(s0, 2)", "Symbol('u0', integer=True)*4"):
         assert find_code(program(tmp_path / "p.pt2", document(expr=expr))) is None
@@ -90,7 +90,7 @@ def test_code_in_pickles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert not canary.exists() and not (tmp_path / "out.onnx").exists()
 
 
-def test_what_is_not_a_program(tmp_path: Path) -> None:
+def test_files_that_are_not_programs(tmp_path: Path) -> None:
     (tmp_path / "p.pt2").write_bytes(b"nothing")
     with pytest.raises(ModelFileError, match="cannot be read as a program"):
         find_code(tmp_path / "p.pt2")
