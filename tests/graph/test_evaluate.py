@@ -33,12 +33,12 @@ def test_values_are_computed_together() -> None:
     assert contents(compute(source, "b", "c", "a", "b")) == [[2, 8], [4, 6], [2, 4], [2, 8]]
 
 
-def test_constants_are_given_back() -> None:
+def test_constants_are_returned() -> None:
     source = "g (float[2] x) => (float[2] y) { a = Constant<value_floats = [1.0, 2.0]>() y = Add(x, a) }"
     assert contents(compute(source, "a")) == [[1, 2]]
 
 
-def test_given_values_cut_off_what_is_above_them() -> None:
+def test_given_values_replace_their_producers() -> None:
     values = values_of(text.parse("g (float[n] x) => (int64[1] y) { s = Shape(x) y = Neg(s) }"))
     results = evaluate.compute([values["y"]], given={values["s"]: np.array([7])})
     assert contents(results) == [[-7]]
@@ -64,7 +64,7 @@ def test_types_that_numpy_does_not_have(kind: int) -> None:
     assert result.tensor.numpy().astype(np.float32).tolist() == [1, -2, 0]
 
 
-def test_one_that_fails_does_not_spoil_the_others() -> None:
+def test_a_failing_value_does_not_affect_the_others() -> None:
     source = """
         g (float[1] x) => (float[1] y) <int64[2] i = {4, 6}, int64[2] z = {2, 0}, float[2] w = {1, 2}, int64 far = {9}>
         {
@@ -81,7 +81,7 @@ def test_one_that_fails_does_not_spoil_the_others() -> None:
     assert results[6].reason == NO_TENSOR
 
 
-def test_the_reference_evaluator_knows_what_the_runtime_does_not() -> None:
+def test_the_reference_evaluator_runs_operators_the_runtime_lacks() -> None:
     node = helper.make_node("BitwiseNot", ["w"], ["a"])
     weight = helper.make_tensor("w", TensorProto.INT64, [2], [0, 5])
     output = helper.make_tensor_value_info("y", TensorProto.INT64, [2])
@@ -90,7 +90,7 @@ def test_the_reference_evaluator_knows_what_the_runtime_does_not() -> None:
     assert contents(evaluate.compute([values_of(model)["a"]])) == [[-1, -6]]
 
 
-def test_what_nothing_computes_has_a_reason() -> None:
+def test_an_unsupported_value_has_a_reason() -> None:
     values = values_of(
         text.parse(
             """
@@ -111,7 +111,7 @@ def test_bombs_are_not_run() -> None:
     assert contents(compute(source, "a", "b", max_bytes=1 << 20)) == [TOO_LARGE, TOO_MUCH_MEMORY]
 
 
-def test_what_only_the_run_can_tell_meets_the_memory_limit() -> None:
+def test_a_size_known_only_at_run_time_hits_the_memory_limit() -> None:
     source = """
         g (float[1] x) => (float[1] y) <float zero = {0}, float many = {1e12}, float one = {1}>
         { n = Sqrt(many) t = Mul(n, n) a = Range(zero, t, one) b = Neg(one) y = Neg(x) }
@@ -130,7 +130,7 @@ def test_nodes_of_functions_have_their_own_opset() -> None:
     assert contents(compute(source, "m", "s")) == [[-1, -2], [3, 4]]
 
 
-def test_weights_stay_where_they_are() -> None:
+def test_weights_are_not_copied() -> None:
     weight = np.arange(4096, dtype=np.float32)
     graph = helper.make_graph(
         [helper.make_node("Neg", ["w"], ["a"]), helper.make_node("ReduceMin", ["a"], ["y"], keepdims=0)],

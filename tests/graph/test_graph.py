@@ -30,7 +30,7 @@ def drop_identities(g: Graph) -> None:
     g.finish()
 
 
-def test_an_output_keeps_its_name_when_its_producer_goes() -> None:
+def test_an_output_keeps_its_name_when_its_producer_is_removed() -> None:
     g = graph("g (float[n] x) => (float[n] y) { a = Relu(x) y = Identity(a) }")
     drop_identities(g)
     assert shown(g) == ["y = Relu (x)"]
@@ -50,7 +50,7 @@ def test_two_outputs_of_one_value_keep_both_names() -> None:
     assert sorted(shown(g)) == ["y = Relu (x)", "z = Identity (y)"]
 
 
-def test_an_identity_is_put_in_when_another_operator_gave_the_output() -> None:
+def test_an_identity_is_inserted_if_another_operator_produces_the_output() -> None:
     g = graph("g (float[n] x) => (float[n] y) { y = Dropout(x) }")
     (node,) = g.nodes("Dropout")
     g.replace(node.outputs[0], node.required_input(0))
@@ -70,7 +70,7 @@ def test_an_overridable_initializer_is_not_constant() -> None:
     assert Graph(ir.from_proto(model)).nodes("Add")[0].required_input(1).constant is not None
 
 
-def test_sweeping_takes_what_became_dead_and_leaves_what_was_dead() -> None:
+def test_sweeping_removes_only_newly_dead_nodes() -> None:
     g = graph(
         """g (float[n] x) => (float[n] y) <float[1] one = {1}, float[1] two = {2}> {
             dead = Neg(x)
@@ -105,7 +105,7 @@ def test_captured_values_are_redirected_in_subgraphs() -> None:
     assert [node.inputs[0].name for node in g.nodes("Add", "Neg") if node.inputs[0]] == ["x", "x"]
 
 
-def test_removing_a_control_flow_node_releases_what_its_subgraphs_read() -> None:
+def test_removing_a_control_flow_node_releases_captured_values() -> None:
     g = graph(CAPTURED.replace("y = If", "z = If").replace("}>\n}", "}>\n    y = Relu(x)\n}"))
     g.remove(g.nodes("If")[0])
     assert [node.op for node in g.nodes()] == ["Relu"]
@@ -213,7 +213,7 @@ def test_new_domains_are_imported() -> None:
     assert g.ir.opset_imports["com.microsoft"] == 1
 
 
-def test_looking_at_shapes_changes_nothing() -> None:
+def test_reading_shapes_does_not_change_the_graph() -> None:
     g = graph("g (float[n, ?] x) => (float[] y) { a = Shape(x) b = Cast<to = 1>(a) c = ReduceSum(b) y = Squeeze(c) }")
     before = ir.to_proto(g.ir).SerializeToString()
     (cast,) = g.nodes("Cast")

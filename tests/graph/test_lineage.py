@@ -52,7 +52,7 @@ def fuse(g: Graph, op: str, *through: str, by: str = "test") -> Node:
         Lineage((), ("x",)),
     ],
 )
-def test_what_is_written_is_read(known: Lineage) -> None:
+def test_lineage_round_trips(known: Lineage) -> None:
     metadata = {"namespace": "kept", FROM_KEY: "stale", PASS_KEY: "stale"}
     known.write(metadata)
     assert lineage.read(metadata) == known
@@ -60,7 +60,7 @@ def test_what_is_written_is_read(known: Lineage) -> None:
     assert metadata == {"namespace": "kept"}
 
 
-def test_a_missing_lineage_is_none() -> None:
+def test_a_missing_lineage_reads_as_none() -> None:
     assert lineage.read({}) is None
     assert lineage.read({"surgery": "no key of ours"}) is None
 
@@ -76,7 +76,7 @@ def test_a_missing_lineage_is_none() -> None:
         ("", Lineage()),
     ],
 )
-def test_what_others_wrote_breaks_nothing(written: str, read: Lineage) -> None:
+def test_foreign_metadata_is_tolerated(written: str, read: Lineage) -> None:
     assert lineage.read({FROM_KEY: written}) == read
 
 
@@ -99,7 +99,7 @@ def test_passes_are_listed_once_with_the_latest_last() -> None:
     assert lineage.derive(parents, "a").passes == ("b", "c", "a")
 
 
-def test_the_first_origin_of_each_parent_goes_first() -> None:
+def test_the_first_origin_of_each_parent_is_listed_first() -> None:
     parents = [Lineage(origins=("a1", "a2")), Lineage(origins=("b1", "b2"))]
     assert lineage.derive(parents, "p").origins == ("a1", "b1", "a2", "b2")
 
@@ -107,7 +107,7 @@ def test_the_first_origin_of_each_parent_goes_first() -> None:
 # Sites
 
 
-def test_a_fused_node_comes_from_all_that_it_took_in() -> None:
+def test_a_fused_node_has_all_fused_nodes_as_origins() -> None:
     new = fuse(graph(CHAIN), "Gelu", "Relu", "Abs", "Neg")
     assert new.lineage == Lineage(("test",), ("third", "second", "first"))
 
@@ -119,17 +119,17 @@ def test_a_chain_of_passes_leads_back_to_the_original() -> None:
     assert new.lineage == Lineage(("one", "two"), ("third", "second", "first"))
 
 
-def test_a_node_without_a_name_is_called_by_what_it_computes() -> None:
+def test_an_unnamed_node_is_identified_by_its_output() -> None:
     g = graph("g (float[n] x) => (float[n] y) { a = Neg(x) y = Abs(a) }")
     assert fuse(g, "Gelu", "Abs", "Neg").lineage == Lineage(("test",), ("Abs -> y", "Neg -> a"))
 
 
-def test_what_stays_is_not_an_origin_of_what_replaces_another() -> None:
+def test_a_kept_node_is_not_an_origin_of_a_replacement() -> None:
     g = graph("g (float[n] x) => (float[n] y, float[n] a) { [stays] a = Neg(x) [goes] y = Abs(a) }")
     assert fuse(g, "Gelu", "Abs", "Neg").lineage == Lineage(("test",), ("goes",))
 
 
-def test_an_edited_node_comes_from_itself_and_from_what_went() -> None:
+def test_an_edited_node_has_itself_and_removed_nodes_as_origins() -> None:
     g = graph("g (float[n] x) => (float[n] y) { [pad] a = Neg(x) [conv] y = Elu(a) }")
     elu = only(g, "Elu")
     with g.site(elu) as edit:
@@ -144,7 +144,7 @@ def test_a_node_that_is_only_rewired_is_not_stamped() -> None:
     assert only(g, "Elu").lineage is None
 
 
-def test_where_nothing_went_a_node_comes_from_the_one_it_was_made_for() -> None:
+def test_without_removed_nodes_the_site_is_the_origin() -> None:
     g = graph(CHAIN)
     third = only(g, "Relu")
     with g.site(third) as edit:
@@ -152,7 +152,7 @@ def test_where_nothing_went_a_node_comes_from_the_one_it_was_made_for() -> None:
     assert only(g, "Elu").lineage == Lineage(("test",), ("third",))
 
 
-def test_where_nothing_is_known_nothing_is_reported() -> None:
+def test_without_known_origins_no_origin_is_recorded() -> None:
     g = graph("g (float[n] x) => (float[n] y) { y = Neg(x) }")
     with g.site() as edit:
         edit.replace(edit.nodes("Relu", None)[0], edit.node("Abs", None))
@@ -170,7 +170,7 @@ def test_each_place_of_a_site_has_separate_origins() -> None:
     assert only(g, "Relu").lineage == Lineage(("test",), ("two",))
 
 
-def test_the_computation_of_a_shape_is_not_an_origin_of_what_reads_it() -> None:
+def test_a_shape_computation_is_not_an_origin_of_its_reader() -> None:
     g = graph("""g (float[a,b] x) => (float[a,b] y) {
         [elsewhere] e = Exp(x) [shape] s = Shape(e) [same] t = Identity(s) [reshape] y = Reshape(x, t) }""")
     assert only(g, "Identity").outputs[0].dtype == ir.DataType.INT64
@@ -178,7 +178,7 @@ def test_the_computation_of_a_shape_is_not_an_origin_of_what_reads_it() -> None:
     assert new.lineage == Lineage(("test",), ("reshape",))
 
 
-def test_but_it_is_of_a_shape() -> None:
+def test_a_shape_computation_is_an_origin_of_a_shape() -> None:
     g = graph("g (float[2,3] x) => (int64[2] y) { [shape] s = Shape(x) [copy] y = Identity(s) }")
     copy = only(g, "Identity")
     with g.site(copy) as edit:
@@ -186,7 +186,7 @@ def test_but_it_is_of_a_shape() -> None:
     assert only(g, "Constant").lineage == Lineage(("test",), ("copy", "shape"))
 
 
-def test_a_new_node_comes_from_those_of_its_operator() -> None:
+def test_a_new_node_has_removed_nodes_of_its_operator_as_origins() -> None:
     g = graph(CHAIN)
     third = only(g, "Relu")
     first = only(g, "Neg").required_input(0)
@@ -197,7 +197,7 @@ def test_a_new_node_comes_from_those_of_its_operator() -> None:
     assert known["Elu"] == Lineage(("test",), ("third", "first"))
 
 
-def test_but_not_where_there_are_more_of_them_than_before() -> None:
+def test_several_new_nodes_of_one_operator_share_all_origins() -> None:
     g = graph(CHAIN)
     third = only(g, "Relu")
     first = only(g, "Neg").required_input(0)
@@ -206,13 +206,13 @@ def test_but_not_where_there_are_more_of_them_than_before() -> None:
     assert {node.lineage for node in g.nodes()} == {Lineage(("test",), ("third", "second", "first"))}
 
 
-def test_metadata_of_others_stay() -> None:
+def test_foreign_metadata_is_kept() -> None:
     g = graph(CHAIN)
     only(g, "Relu").ir.metadata_props["namespace"] = "model.act"
     assert fuse(g, "Gelu", "Relu", "Abs").metadata["namespace"] == "model.act"
 
 
-def test_inlined_nodes_come_from_the_call_and_from_the_body() -> None:
+def test_inlined_nodes_have_the_call_and_body_node_as_origins() -> None:
     g = graph("""<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
         g (float[n] x) => (float[n] y) { [call] y = local.f(x) }
         <domain: "local", opset_import: ["" : 21]> f (a) => (b) { [inner] b = Neg(a) }""")
@@ -267,7 +267,7 @@ def test_a_fused_weight_is_described_by_the_node_that_reads_it() -> None:
     }
 
 
-def test_a_folded_weight_tells_itself_and_hands_it_on() -> None:
+def test_a_folded_weight_records_its_lineage_and_passes_it_on() -> None:
     source = """g (float[2,3] x) => (float[2,2] y) <float[2,3] w = {1,2,3,4,5,6}, float[2] b = {1,2}>
     { [turn] t = Transpose(w) [layer] m = MatMul(x, t) [bias] y = Add(m, b) }"""
     folded = run(text.parse(source), "fold-constants")
@@ -293,7 +293,7 @@ def test_nodes_of_subgraphs_have_a_lineage() -> None:
 
 
 @pytest.mark.parametrize(("version", "opset"), [(3, 7), (4, 9), (7, 13), (8, 17), (10, 21)])
-def test_no_model_needs_a_higher_ir_version_for_it(version: int, opset: int) -> None:
+def test_lineage_needs_no_higher_ir_version(version: int, opset: int) -> None:
     """The fields are of IR version 10; the checker and ONNX Runtime read past them in older models."""
     inputs = "float[2] x, float[2] w" if version < 4 else "float[2] x"
     model = text.parse(f"""<ir_version: {version}, opset_import: ["" : {opset}]>
@@ -309,7 +309,7 @@ def test_no_model_needs_a_higher_ir_version_for_it(version: int, opset: int) -> 
 # Removing it
 
 
-def test_strip_lineage_removes_what_is_ours_everywhere_and_nothing_else() -> None:
+def test_strip_lineage_removes_only_lineage_and_removes_it_everywhere() -> None:
     model = text.parse("""<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
         g (bool c, float[2] x) => (float[2] y) <float[2] w = {1, 2}> {
             a = Add(x, w)
@@ -335,7 +335,7 @@ def test_strip_lineage_removes_what_is_ours_everywhere_and_nothing_else() -> Non
     assert done == model
 
 
-def test_strip_lineage_changes_nothing_where_none_exists() -> None:
+def test_strip_lineage_without_lineage_is_unchanged() -> None:
     result = surgery.apply(text.parse(WEIGHTED), recipe.parse("steps: [strip-lineage]"))
     assert [step.status for step in result.steps] == ["unchanged"]
 
