@@ -92,7 +92,7 @@ def test_a_dim_without_a_name_is_called_after_its_place() -> None:
     assert analyse(storage.from_proto(text.parse(source)), {"x[0]": 3}).costs.macs.plain() == 96
 
 
-def test_a_dim_that_the_model_lacks() -> None:
+def test_a_dim_missing_from_the_model() -> None:
     with pytest.raises(UsageError, match="no dynamic dim 'btach'; did you mean 'batch'"):
         look("g (float[batch] x) => (float[batch] y) { y = Relu(x) }", btach=2)
 
@@ -112,7 +112,7 @@ def loop(trips: str, more: str) -> str:
        {{ d = {more} k = MatMul(h, w) }}> }}"""
 
 
-def test_the_body_of_a_loop_counts_as_often_as_it_runs() -> None:
+def test_the_body_of_a_loop_counts_once_per_iteration() -> None:
     assert macs(loop("four", "Identity(c)")) == 4 * 8
     assert look(loop("four", "Identity(c)")).costs.turns == []
 
@@ -145,7 +145,7 @@ def test_activations_by_hand() -> None:
     assert (found.peak.plain(), found.total.plain()) == (80, 160)
 
 
-def test_a_value_read_late_is_kept() -> None:
+def test_a_value_read_late_stays_in_memory() -> None:
     found = look("g (float[10] x) => (float[10] y) { a = Relu(x) b = Neg(a) c = Abs(b) y = Add(c, x) }").activations
     assert (found.peak.plain(), found.at) == (120, "Neg -> b")
 
@@ -221,7 +221,7 @@ def test_findings_of_versions_and_domains() -> None:
     assert {"new-opset", "new-ir-version"} <= {finding.code for finding in look(model).findings}
 
 
-def test_what_the_runtime_cannot_run_is_reported_with_the_reason() -> None:
+def test_operators_without_a_kernel_are_reported_with_the_reason() -> None:
     op = installed.without_kernel(("Det", "Acosh", "Softsign"), "bfloat16")
     found = look(f"g (float[2] x) => (float[2] y) {{ [a] t = Cast<to=16>(x) [b] s = {op}(t) y = Cast<to=1>(s) }}")
     assert [(gap.op, gap.why) for gap in found.gaps or ()] == [(op, "no kernel for tensor(bfloat16)")]
@@ -244,7 +244,7 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_command_tells_it_all(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_all_findings(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "inspect", model)
     assert code == 0
     for word in ("MACs", "32*batch", "w: float[8, 4]", "batch: of x[0]", "runs every operator", "dropout"):

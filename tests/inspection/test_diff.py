@@ -79,7 +79,7 @@ def test_the_order_of_nodes_and_weights_is_not_a_difference() -> None:
     assert surgery.diff(model(), other).same
 
 
-def test_an_attribute_that_says_its_default_is_not_a_difference() -> None:
+def test_an_explicit_default_attribute_is_not_a_difference() -> None:
     other = model()
     other.graph.node[4].attribute.append(onnx.helper.make_attribute("start", 0))
     assert surgery.diff(model(), other).same
@@ -97,7 +97,7 @@ def test_a_weight_stored_outside_is_not_a_difference(tmp_path: Path) -> None:
 # Nodes
 
 
-def test_numbers_of_an_exporter_that_shift_do_not_mislead() -> None:
+def test_shifted_exporter_numbers_do_not_mislead() -> None:
     body = "[Neg_1] a = Neg(x) [Exp_1] b = Exp(a) [Neg_2] y = Neg(b)"
     before = text.parse(f"g (float[n] x, float[n] z) => (float[n] y, float[n] q) {{ [Neg_0] q = Neg(z) {body} }}")
     shifted = "[Neg_0] a = Neg(x) [Exp_1] b = Exp(a) [Neg_1] y = Neg(b)"
@@ -142,7 +142,7 @@ def test_an_operand_that_was_left_out_is_reported() -> None:
     assert [str(change) for pair in found.nodes.changed for change in pair.changes] == ["input 1 lo -> -"]
 
 
-def test_what_follows_from_another_change_is_not_reported_twice() -> None:
+def test_consequences_of_a_change_are_not_reported_twice() -> None:
     after = MODEL.replace("[act] r = Relu(u)", "[neg] v = Neg(u) [act] r = Relu(v)")
     found = surgery.diff(model(), model(after))
     assert causes(found) == {"neg": "bypassed"}
@@ -169,7 +169,7 @@ def test_removed_nodes_have_a_cause(before: str, after: str, expected: dict[str,
     assert {lone.entry.name: lone.cause for lone in found.added} == expected
 
 
-def test_a_folded_node_goes_with_what_only_it_needed() -> None:
+def test_nodes_needed_only_by_a_folded_node_are_grouped_with_it() -> None:
     before = text.parse(
         "g (float[2,3] x) => (float[3,2] y) { [s] s = Shape(x) [n] n = Neg(s) [m] m = Neg(n) [r] y = Reshape(x, m) }"
     )
@@ -179,7 +179,7 @@ def test_a_folded_node_goes_with_what_only_it_needed() -> None:
     assert [entry.name for entry in lone.others] == ["s", "n"]
 
 
-def test_what_several_changes_needed_names_them() -> None:
+def test_a_node_needed_by_several_changes_names_them() -> None:
     body = "[k] k = Exp(x) [p] p = Mul(x, k) [q] q = Div(x, k) [m] m = MatMul(p, q) y = Neg(m)"
     before = text.parse(f"g (float[4,4] x) => (float[4,4] y) {{ {body} }}")
     after = text.parse("g (float[4,4] x) => (float[4,4] y) { [m] m = MatMul(x, x) y = Neg(m) }")
@@ -188,12 +188,12 @@ def test_what_several_changes_needed_names_them() -> None:
     assert found.nodes.removed[0].needed_by == ("Mul 'p'", "Div 'q'")
 
 
-def test_another_model_is_not_explained() -> None:
+def test_differences_to_an_unrelated_model_are_not_explained() -> None:
     found = surgery.diff(MODELS / "convnext-tiny.onnx", MODELS / "resnet-tiny.onnx").nodes
     assert found.unexplained > 0.9 * found.total
 
 
-def test_nodes_that_nothing_stands_for_are_not_explained() -> None:
+def test_removed_nodes_without_a_counterpart_are_not_explained() -> None:
     before = text.parse("g (float[n] x) => (float[n] y, float[n] z) { y = Neg(x) [a] a = Exp(x) [b] z = Abs(a) }")
     after = text.parse("g (float[n] x) => (float[n] y) { y = Neg(x) }")
     found = surgery.diff(before, after)
@@ -232,7 +232,7 @@ def test_a_change_in_a_body_is_reported() -> None:
     assert kinds(found) == {"Exp -> Tanh (matched by value)": 1}
 
 
-def test_a_node_with_bodies_takes_them_along() -> None:
+def test_a_removed_node_is_grouped_with_its_subgraphs() -> None:
     after = text.parse("g (bool c, float[2] x) => (float[2] y) { [outer] o = Abs(x) y = Relu(o) }")
     (group,) = surgery.diff(text.parse(BODIES), after).nodes.groups
     assert {entry.name for entry in (*group.before, *group.dropped)} == {"choose", "in", "else"}
@@ -276,7 +276,7 @@ def test_a_weight_that_changed_is_reported_by_how_much() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 300_000, 2_500_000])
-def test_one_bit_of_a_large_weight_is_seen(place: int, tmp_path: Path) -> None:
+def test_one_changed_bit_of_a_large_weight_is_found(place: int, tmp_path: Path) -> None:
     tensor = weight("w", shape=(2_500_001,))
     for name in ("a", "b"):
         source = "g (float[2500001] x) => (float[2500001] y) { y = Add(x, w) }"
@@ -352,7 +352,7 @@ def test_a_constant_node_that_becomes_an_initializer_moved() -> None:
         ("ir_version: 10", "ir_version: 9", "opsets", "IR version"),
     ],
 )
-def test_what_a_model_declares(old: str, new: str, where: str, what: str) -> None:
+def test_changed_declarations(old: str, new: str, where: str, what: str) -> None:
     found = surgery.diff(model(), model(MODEL.replace(old, new)))
     assert not found.same
     assert [change.what for change in getattr(found, where)] == [what]
@@ -401,7 +401,7 @@ def test_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("files")
-def test_the_text_tells_kinds_and_with_v_each_change(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_text_lists_kinds_and_each_change_when_verbose(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = command(capsys, "diff", "a.onnx", "copy.onnx")
     assert (code, err) == (0, "")
     assert "1 of 1 differing nodes are explained (100.0%)" in out

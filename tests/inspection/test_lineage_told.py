@@ -100,14 +100,14 @@ def test_a_new_node_with_an_old_name_is_not_the_old_node() -> None:
     assert len(descent(model).descendants("old").found) == 1
 
 
-def test_a_constant_tells_where_it_comes_from() -> None:
+def test_a_folded_constant_has_a_lineage() -> None:
     found = descent(run(text.parse(FOLDED), "fold-constants"))
     assert [(entry.op, entry.lineage) for entry in found.found] == [
         ("constant", Lineage(("fold-constants",), ("turn",)))
     ]
 
 
-def test_a_name_that_is_not_there_is_an_error(optimized: onnx.ModelProto) -> None:
+def test_an_unknown_name_is_an_error(optimized: onnx.ModelProto) -> None:
     with pytest.raises(UsageError, match=r"no node 'acr' in the model; did you mean 'act'\?"):
         descent(optimized).named("acr")
     with pytest.raises(UsageError, match="no node ''"):
@@ -133,7 +133,7 @@ def test_entries_name_their_scope() -> None:
 # Correspondence
 
 
-def test_lineage_joins_what_became_what(original: onnx.ModelProto, optimized: onnx.ModelProto) -> None:
+def test_lineage_joins_old_and_new_nodes(original: onnx.ModelProto, optimized: onnx.ModelProto) -> None:
     found = correspond(original, optimized)
     assert groups(found) == [("Conv 'conv' + BatchNormalization 'norm' -> Conv 'norm/Conv'", "lineage")]
     assert found.groups[0].passes == ("fuse-conv-bn",)
@@ -143,7 +143,7 @@ def test_lineage_joins_what_became_what(original: onnx.ModelProto, optimized: on
     assert found.added == ()
 
 
-def test_without_lineage_a_value_tells_what_became_what(original: onnx.ModelProto) -> None:
+def test_without_lineage_nodes_are_joined_by_their_values(original: onnx.ModelProto) -> None:
     fused = text.parse(
         MODEL.replace("[conv] c = Conv(i, w) [norm] n = BatchNormalization(c, s, h, mu, v)", "n = Elu(i)")
     )
@@ -152,7 +152,7 @@ def test_without_lineage_a_value_tells_what_became_what(original: onnx.ModelProt
     assert found.groups[0].passes == ()
 
 
-def test_what_others_read_too_is_not_part_of_a_group() -> None:
+def test_a_node_with_other_readers_is_not_part_of_a_group() -> None:
     before = text.parse("g (float[n] x) => (float[n] y, float[n] a) { [one] a = Neg(x) [two] y = Abs(a) }")
     after = text.parse("g (float[n] x) => (float[n] y, float[n] a) { a = Exp(x) y = Elu(x) }")
     assert groups(correspond(before, after)) == [
@@ -216,7 +216,7 @@ def test_a_second_optimization_is_compared_with_the_first(original: onnx.ModelPr
     assert found.matched == {"name": 2} and not found.groups
 
 
-def test_a_folded_weight_is_a_constant_now() -> None:
+def test_a_folded_weight_becomes_a_constant() -> None:
     before = text.parse(FOLDED)
     found = correspond(before, run(before, "fold-constants"))
     assert groups(found)[0][0].startswith("Transpose 'turn' -> constant '")
@@ -229,7 +229,7 @@ def test_lineage_of_another_model_is_not_used(optimized: onnx.ModelProto) -> Non
     assert [entry.op for group in found.groups for entry in group.after] == ["Conv", "Relu"]
 
 
-def test_many_nodes_are_matched_by_each_sign() -> None:
+def test_many_nodes_are_matched_by_each_criterion() -> None:
     chain = " ".join(f"v{i + 1} = Neg(v{i})" for i in range(3000))
     model = text.parse(f"g (float[n] v0) => (float[n] y) {{ {chain} y = Abs(v3000) }}")
     other = text.parse(
@@ -287,7 +287,7 @@ def test_inspect_lineage_with_wrong_input(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.usefixtures("files")
-def test_diff_tells_what_became_what(capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff_shows_which_nodes_replaced_which(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = command(capsys, "diff", "model.onnx", "opt.onnx")
     assert code == 0
     assert "1 are in both (1 by name), 2 became 1 new, 1 removed, 0 added" in out

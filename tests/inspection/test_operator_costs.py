@@ -37,14 +37,14 @@ def test_dims_may_stay_names() -> None:
     assert found["macs"] == "32*batch" and "batch" in found["by_op"][0]["bytes"]
 
 
-def test_the_sums_are_those_of_the_analysis() -> None:
+def test_totals_equal_those_of_the_analysis() -> None:
     stored = model()
     costs = analyse(stored, {"batch": 5}).costs
     found = operator_costs(stored, {"batch": 5})
     assert (found["macs"], found["flops"]) == (costs.macs.plain(), costs.flops.plain())
 
 
-def test_what_is_not_known_is_named() -> None:
+def test_unknown_operators_are_named() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17, "nobody" : 1]>
     g (float[4] x) => (float[4] y) { a = nobody.Knows(x)  y = Relu(a) }"""
     found = operator_costs(storage.from_proto(onnx.parser.parse_model(text)))

@@ -28,7 +28,7 @@ def raised(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def test_an_upgrade_after_which_the_runtime_lacks_a_kernel_is_rolled_back(tmp_path) -> None:
+def test_an_upgrade_to_an_opset_without_a_kernel_is_rolled_back(tmp_path) -> None:
     model = text.parse(MODEL)
     if not runs(model) or runs(raised(model)):
         pytest.skip("the installed runtime makes no difference between these opsets")
@@ -39,7 +39,7 @@ def test_an_upgrade_after_which_the_runtime_lacks_a_kernel_is_rolled_back(tmp_pa
     assert runs(onnx.load(tmp_path / "out.onnx"))
 
 
-def test_modern_goes_as_far_as_there_are_kernels(tmp_path) -> None:
+def test_modern_upgrades_as_far_as_kernels_exist(tmp_path) -> None:
     """RoiAlign has a kernel up to opset 21."""
     body = """<ir_version: 8, opset_import: ["" : 16]>
     g (float[1,2,8,8] x, float[R,4] rois, int64[R] i) => (float[R,2,1,1] y) { y = RoiAlign(x, rois, i) }"""

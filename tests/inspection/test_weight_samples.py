@@ -24,7 +24,7 @@ def stored(folder: Path, name: str, **tensors: Any) -> storage.StoredModel:
     return storage.load(folder / f"{name}.onnx")
 
 
-def test_which_are_the_same(tmp_path: Path) -> None:
+def test_states_of_compared_weights(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     large, other = rng.normal(size=5000).astype(np.float32), rng.normal(size=5000).astype(np.float32)
     small = np.array([1.0, 2.0], np.float32)
@@ -63,7 +63,7 @@ def test_large_tensors_are_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         np.array([1 + 2j], np.complex64),
     ],
 )
-def test_what_has_no_finite_numbers_has_no_histogram(tmp_path: Path, tensor: Any) -> None:
+def test_tensors_without_finite_numbers_have_no_histogram(tmp_path: Path, tensor: Any) -> None:
     (one,) = compare_weights(*[stored(tmp_path, name, w=tensor) for name in "ab"])["largest"]
     assert one["values"] is None and one["state"] == "same"
 
@@ -74,12 +74,12 @@ def test_packed_tensors(tmp_path: Path) -> None:
     assert (one["values"]["low"], one["values"]["high"]) == (-8.0, 7.0) and one["type"] == "int4"
 
 
-def test_a_constant_has_one_bar(tmp_path: Path) -> None:
+def test_a_constant_tensor_has_one_bar(tmp_path: Path) -> None:
     (one,) = compare_weights(*[stored(tmp_path, name, w=np.full(9, 2.5, np.float32)) for name in "ab"])["largest"]
     assert one["values"]["counts"] == [9]
 
 
-def test_one_other_element_makes_a_tensor_another(tmp_path: Path) -> None:
+def test_one_changed_element_marks_a_tensor_as_changed(tmp_path: Path) -> None:
     array = np.zeros(3_000_000, np.float32)
     before = stored(tmp_path, "a", w=array)
     array[1_234_567] = 1
