@@ -54,7 +54,7 @@ def test_the_suite_is_large_and_varied() -> None:
         assert any(mutant.source.startswith(group) for mutant in SUITE), group
 
 
-def test_each_model_that_is_made_wrong_is_there() -> None:
+def test_each_mutated_model_exists() -> None:
     known = {*sources.names(), *(f"wrong/{name}" for name in handmade.WRONG)}
     assert {mutant.source for mutant in SUITE} <= known
 
@@ -66,13 +66,13 @@ def test_survivors_are_few_and_each_has_a_reason() -> None:
 
 
 @pytest.mark.parametrize("mutant", SAMPLE[::3], ids=str)
-def test_a_mutant_is_always_the_same_and_not_the_original(mutant: Mutant) -> None:
+def test_mutants_are_reproducible_and_differ_from_the_original(mutant: Mutant) -> None:
     one, other = (mutant.build().SerializeToString(deterministic=True) for _ in range(2))
     assert one == other
     assert one != sources.base(mutant.source).SerializeToString(deterministic=True)
 
 
-def test_a_kind_with_nothing_to_do_says_so() -> None:
+def test_a_mutation_without_a_target_is_unfit() -> None:
     with pytest.raises(Unfit):
         Mutant("exact", 0, "bundled/resnet-tiny.onnx", "branches of an If swapped").build()
 

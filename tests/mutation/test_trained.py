@@ -70,7 +70,7 @@ def _seen(child: Child, original: str, changed: str) -> str:
         (SATURATED % "Relu", SATURATED.replace("Sigmoid(x)", "Sigmoid(x, x)") % "Relu", "invalid"),
     ],
 )
-def test_where_a_mutant_shows(child, original, changed, where):
+def test_a_mutant_is_classified_by_where_it_shows(child, original, changed, where):
     assert _seen(child, original, changed) == where
 
 
@@ -88,7 +88,7 @@ QUANTIZED_KINDS = (
 
 
 @pytest.mark.parametrize("kind", QUANTIZED_KINDS)
-def test_a_kind_changes_one_thing_that_can_be_seen(child, kind):
+def test_each_kind_makes_one_visible_change(child, kind):
     model = text.parse(QUANTIZED)
     onnx.checker.check_model(model, full_check=True)
     random = np.random.default_rng(0)
