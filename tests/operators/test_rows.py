@@ -25,7 +25,7 @@ def test_every_question_has_a_row_for_every_operator() -> None:
     assert without_rows(asked_for()) == {}
 
 
-def test_the_operators_of_onnx_and_those_that_the_runtime_runs_are_asked_for() -> None:
+def test_all_operators_of_onnx_and_the_runtime_are_covered() -> None:
     listed = {schema.key for schema in asked_for()}
     runs = {f"{domain}::{op}" for domain, op, *_ in registered() if domain == "com.microsoft"}
     assert {"Add", "DFT", "ai.onnx.ml::LabelEncoder", "com.microsoft::Trilu"} <= listed
@@ -95,7 +95,7 @@ def test_sums_of_products_have_an_estimate(monkeypatch: pytest.MonkeyPatch) -> N
     assert {"Attention", "Conv", "MatMul", "com.microsoft::FusedGemm"} <= set(found)
 
 
-def test_each_question_says_for_which_operators_it_needs_a_row() -> None:
+def test_each_question_documents_which_operators_need_a_row() -> None:
     import importlib
 
     assert len(questions()) >= 8
