@@ -80,7 +80,7 @@ def test_charts_are_named_and_described() -> None:
     assert [one.text for one in found.all("th")] == ["seconds", "all", "own", "0", "2"]
 
 
-def test_points_have_names_where_there_is_room() -> None:
+def test_points_are_labelled_where_labels_fit() -> None:
     x = charts.Axis(1, 1000, "x", str, log=True)
     points = [charts.Point("alone", 10, 10), *(charts.Point(f"crowd {n}", 500, 500 + n) for n in range(20))]
     found = Page(charts.scatter("s", "Points", points, x, x, charts.Table("t", ("a",), [("b",)])))

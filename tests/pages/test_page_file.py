@@ -28,7 +28,7 @@ def test_a_page_is_complete() -> None:
     assert any(one.attributes.get("class") == "skip" for one in found.all("a"))
 
 
-def test_titles_are_shown_as_they_are() -> None:
+def test_titles_are_escaped() -> None:
     found = checked(page(EVIL, [Section("one", EVIL, Markup("text"))], kind=EVIL))
     assert len(found.all("script")) == 1 and not found.all("img")
     assert "\\u202e" in found.all("h1")[0].text and "\\x1b[31m" in found.all("h1")[0].text
@@ -82,7 +82,7 @@ def test_a_script_cannot_end_its_element(monkeypatch: pytest.MonkeyPatch) -> Non
         ("\U000e0041\ufeff\u00ad", "\\U000e0041\\ufeff\\xad"),
     ],
 )
-def test_what_a_browser_obeys_is_visible(text: str, shown: str) -> None:
+def test_control_characters_are_visible(text: str, shown: str) -> None:
     assert visible(text) == shown
 
 
@@ -120,7 +120,7 @@ def test_text_has_contrast_in_light_and_dark() -> None:
             assert contrast(colors[shape], colors["bg"]) >= 3.0, (shape, colors["bg"])
 
 
-def test_the_wheel_holds_what_pages_are_made_of() -> None:
+def test_the_wheel_contains_all_page_resources() -> None:
     home = ROOT / "surgery/pages"
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
     packed = {path for pattern in settings["package-data"]["surgery.pages"] for path in home.glob(pattern)}

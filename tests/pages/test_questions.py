@@ -155,7 +155,7 @@ def test_the_questions_are_written_down() -> None:
         assert f"(../images/questions/{number:02}.jpg)" in written
 
 
-def test_a_difference_says_what_only_one_model_has(difference: Path, open_file: Callable[..., Any]) -> None:
+def test_a_node_of_only_one_model_is_found_in_a_difference(difference: Path, open_file: Callable[..., Any]) -> None:
     page = open_file(difference, height=900)
     page.wait_for_selector(".sv-toolbar")
     reader = Reader(page)

@@ -65,7 +65,7 @@ def banner(page: Page) -> tuple[str, str]:
     return found.attributes["class"].split()[1], " ".join(line.text.split())[1:].strip()
 
 
-def test_a_run_that_holds(run: Run, model: Path, tmp_path: Path) -> None:
+def test_a_successful_run(run: Run, model: Path, tmp_path: Path) -> None:
     code, page, data = run("steps:\n  - drop-identity\n  - drop-no-op\n", "-o", str(tmp_path / "out.onnx"))
     assert code == 0 and banner(page) == ("ok", "The result is bit-identical to the original.")
     assert [name for name in sections(page) if name != "graph"] == [
@@ -82,7 +82,7 @@ def test_a_run_that_holds(run: Run, model: Path, tmp_path: Path) -> None:
         assert data["environment"][name] in page.text
 
 
-def test_what_was_found_stands_in_the_json(run: Run) -> None:
+def test_the_json_contains_all_findings(run: Run) -> None:
     _, _, data = run("steps: [drop-identity]\n")
     assert {"command", "environment", "recipes", "memory", "weights", "costs"} <= data.keys()
     assert [site["anchor"] for site in data["steps"][0]["applied"]]
@@ -146,7 +146,7 @@ def test_an_expectation_that_is_missed(run: Run) -> None:
     assert "\u2715missed" in page.by_id("verdict").text.replace(" ", "")
 
 
-def test_nothing_to_do(run: Run) -> None:
+def test_a_run_with_nothing_to_do(run: Run) -> None:
     code, page, _ = run("steps: [fuse-gelu]\n")
     assert code == 0 and banner(page) == ("info", "Nothing to do: no step changed the model.")
     assert "1 step found nothing to change" in page.by_id("steps").text
@@ -262,7 +262,7 @@ def test_a_file_that_is_not_a_report_of_a_run(run_json: Any) -> None:
         report(run_json)
 
 
-def test_a_report_overwrites_nothing(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_does_not_overwrite_files(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "out.html"
     page.write_text("mine")
     assert cli.main(["apply", "tidy", str(model), "--report", str(page)]) == 2
@@ -272,7 +272,7 @@ def test_a_report_overwrites_nothing(model: Path, tmp_path: Path, capsys: pytest
     assert not Path(same).exists()
 
 
-def test_what_cannot_be_read_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_reports_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "no.json").write_text("{")
     (tmp_path / "list.json").write_text("[]")
     for given, said in (

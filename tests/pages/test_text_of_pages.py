@@ -35,7 +35,7 @@ def test_numbers(write, value, shown):
     assert write(value).replace("\u00a0", " ") == shown
 
 
-def test_changes_say_how_much():
+def test_relative_changes():
     def change(before, after):
         return text.change(before, after).replace("\u00a0", " ")
 

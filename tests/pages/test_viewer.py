@@ -46,7 +46,7 @@ def group_item(page: Any, name: str) -> int:
     return page.evaluate(text, name)
 
 
-def test_a_small_graph_is_opened_as_far_as_it_can_be_read(open_viewer: Any) -> None:
+def test_a_small_graph_is_expanded_as_far_as_legible(open_viewer: Any) -> None:
     page = open_viewer(CHANGED)
     assert shown(page) >= {"image", "Gemm", "Div", "Erf", "Mul", "Gelu", "LayerNormalization", "Identity", "logits"}
     left, top, right, bottom = page.evaluate("view.camera.view()")
@@ -128,7 +128,7 @@ def test_long_edges_pass_boxes_at_a_distance(open_viewer: Any) -> None:
     assert xs and all(x < left or x > right for x in xs)
 
 
-def test_what_was_removed_and_added_has_marks_of_its_own(open_viewer: Any, browser: Any) -> None:
+def test_removed_and_added_nodes_are_marked(open_viewer: Any, browser: Any) -> None:
     page = open_viewer(CHANGED)
     status = page.evaluate(
         "Object.fromEntries([...view.scene.leaves].map((i) => [view.model.label(i), view.scene.status[i]]))"
@@ -161,7 +161,7 @@ def test_the_removed_are_hidden_on_request(open_viewer: Any) -> None:
     assert shown(page) >= {"Div", "Erf", "Identity"}
 
 
-def test_the_slider_shows_each_state_and_nothing_moves(open_viewer: Any) -> None:
+def test_the_slider_shows_each_state_without_moving_nodes(open_viewer: Any) -> None:
     page = open_viewer(CHANGED)
     before = page.evaluate("[...view.scene.x, ...view.scene.y]")
     slider = page.get_by_role("slider", name="State of the graph")
@@ -183,7 +183,7 @@ def test_the_slider_shows_each_state_and_nothing_moves(open_viewer: Any) -> None
     assert not page.evaluate(f"view.scene.shown[{row('layer.0/gelu/Div')}]")
 
 
-def test_a_click_selects_and_the_details_say_where_a_node_comes_from(open_viewer: Any) -> None:
+def test_a_click_selects_a_node_and_shows_its_origins(open_viewer: Any) -> None:
     page = open_viewer(CHANGED)
     at = place(page, row("layer.0/gelu"))
     page.mouse.click(at["x"], at["y"])
@@ -208,7 +208,7 @@ def test_a_click_selects_and_the_details_say_where_a_node_comes_from(open_viewer
     assert selected(page) == row("layer.0/gelu")
 
 
-def test_what_became_of_a_node_without_a_successor_is_reported(open_viewer: Any) -> None:
+def test_a_removed_node_without_a_successor_is_reported(open_viewer: Any) -> None:
     page = open_viewer(CHANGED)
     page.evaluate(f"view.go({row('tail')})")
     assert "Nothing takes its place." in page.get_by_role("complementary", name="Details").inner_text()

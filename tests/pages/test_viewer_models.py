@@ -59,7 +59,7 @@ def test_changed_nodes_are_reached_by_clicks(open_viewer: Any, drawn: Any, model
 
 
 @pytest.mark.slow
-def test_what_became_of_a_node_and_where_one_comes_from(open_viewer: Any, drawn: Any) -> None:
+def test_links_lead_to_successors_and_origins_of_a_node(open_viewer: Any, drawn: Any) -> None:
     page = open_viewer(drawn("bert-dropout-tiny.onnx"))
     panel = page.get_by_role("complementary", name="Details")
 

@@ -68,7 +68,7 @@ def test_the_keyboard_walks_along_edges_and_opens_groups(open_viewer: Any) -> No
     assert page.evaluate("view.selected") == -1
 
 
-def test_a_group_opens_and_closes_where_it_was_clicked(open_viewer: Any) -> None:
+def test_a_group_opens_and_closes_at_the_clicked_position(open_viewer: Any) -> None:
     page = open_viewer(drawings.grouped(1_000), reduced_motion="no-preference")
     group = page.evaluate("[...view.scene.leaves].find((item) => view.model.isGroup(item))")
     for _ in range(2):
@@ -132,7 +132,7 @@ def test_an_address_shows_a_place(open_viewer: Any) -> None:
 @pytest.mark.parametrize(
     "fragment", ["#node=99999", "#node=-1", "#state=x", "#at=1,NaN,-3", "#open=7,x", "#steps", "#=&=%"]
 )
-def test_an_address_that_leads_nowhere_shows_all(open_viewer: Any, fragment: str) -> None:
+def test_an_address_without_a_target_shows_the_whole_graph(open_viewer: Any, fragment: str) -> None:
     page = open_viewer(CHANGED, fragment=fragment)
     assert page.evaluate("[view.state, view.selected]") == [2, -1]
 
@@ -201,7 +201,7 @@ def test_a_region_is_saved_as_svg(open_viewer: Any, tmp_path: Path) -> None:
     assert len(list(root.iter("{http://www.w3.org/2000/svg}path"))) == 4
 
 
-def test_a_group_and_what_is_visible_are_saved_as_svg(open_viewer: Any) -> None:
+def test_a_group_and_the_visible_part_are_saved_as_svg(open_viewer: Any) -> None:
     page = open_viewer(CHANGED)
     whole = page.evaluate("surgeryViewer.svg(view)")
     root = ElementTree.fromstring(whole)
@@ -246,7 +246,7 @@ def test_names_are_quoted_for_the_shell(open_viewer: Any) -> None:
         pytest.param(360, "light", marks=pytest.mark.slow),
     ],
 )
-def test_everybody_can_use_it(open_viewer: Any, scheme: str, width: int) -> None:
+def test_the_page_is_accessible(open_viewer: Any, scheme: str, width: int) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     page = open_viewer(CHANGED, color_scheme=scheme, width=width)
     found = []
@@ -281,7 +281,7 @@ def test_colors_of_the_canvas_have_contrast(open_viewer: Any, scheme: str) -> No
             assert contrast(palette[name], palette[ground]) >= 4.5, (name, ground)
 
 
-def test_forced_colors_are_those_of_the_system(open_viewer: Any) -> None:
+def test_forced_colors_use_the_system_colors(open_viewer: Any) -> None:
     page = open_viewer(CHANGED, forced_colors="active")
     assert page.evaluate("view.palette.isForced")
     assert page.evaluate("new Set(view.palette.families.map((family) => family.fill)).size") == 1
@@ -296,7 +296,7 @@ def test_the_theme_of_the_page_is_followed(open_viewer: Any) -> None:
     assert page.evaluate("view.palette.isDark") and page.evaluate("view.palette.bg") != light
 
 
-def test_on_a_phone_nothing_is_wider_than_the_screen(open_viewer: Any) -> None:
+def test_the_page_fits_a_phone_screen(open_viewer: Any) -> None:
     page = open_viewer(CHANGED, width=360, height=740, has_touch=True, is_mobile=True, device_scale_factor=2)
     page.evaluate(f"view.go({row('layer.0/gelu')})")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
@@ -352,7 +352,7 @@ def work(page: Any) -> list[int]:
     return list(page.evaluate(COUNTED, [0.02, 0.15, 0.6, 1.5]))
 
 
-def test_the_work_of_a_frame_follows_what_is_visible(open_viewer: Any) -> None:
+def test_the_work_of_a_frame_depends_on_visible_nodes_only(open_viewer: Any) -> None:
     some, many = (work(open_viewer(drawings.flat(count))) for count in (10_000, 20_000))
     assert max(some) < 10_000
     assert max(many) < 1.1 * max(some)
