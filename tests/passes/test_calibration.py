@@ -52,7 +52,7 @@ def test_a_histogram_does_not_depend_on_the_order(seed: int) -> None:
         np.testing.assert_array_equal(found.histogram.counts, one.histogram.counts)
 
 
-def test_bins_are_not_finer_than_the_largest_number_allows_whatever_came_first() -> None:
+def test_bin_width_does_not_depend_on_the_order_of_arrays() -> None:
     histograms = []
     for arrays in ([63.99, 64.01], [64.01, 63.99]):
         histogram = Histogram()
@@ -64,7 +64,7 @@ def test_bins_are_not_finer_than_the_largest_number_allows_whatever_came_first()
 
 @pytest.mark.parametrize("percentile", [99.0, 99.9, 99.99])
 @pytest.mark.parametrize("seed", range(5))
-def test_percentiles_are_those_of_all_numbers_but_for_a_bin(seed: int, percentile: float) -> None:
+def test_percentiles_are_exact_within_one_bin(seed: int, percentile: float) -> None:
     rng = np.random.default_rng(seed)
     arrays = [np.maximum(rng.normal(-0.3, scale, 20_000), -2).astype(np.float32) for scale in (0.1, 1, 3)]
     found = gathered(arrays)
@@ -81,7 +81,7 @@ def squared_error(numbers: np.ndarray, low: float, high: float) -> float:
 
 
 @pytest.mark.parametrize("draws", ["normal", "laplace", "rectified", "outlier", "bounded"])
-def test_the_least_squared_error_is_close_to_that_of_an_exhaustive_search(draws: str) -> None:
+def test_mse_ranges_are_close_to_an_exhaustive_search(draws: str) -> None:
     rng = np.random.default_rng(5)
     numbers = {
         "normal": rng.normal(0.5, 1, 30_000),
@@ -113,7 +113,7 @@ def test_moving_ranges_are_the_mean_of_the_first_sets() -> None:
     assert choose_range(found, "moving", UINT8) == pytest.approx((-2, 5))
 
 
-def test_ranges_hold_zero() -> None:
+def test_ranges_include_zero() -> None:
     found = gathered([np.array([3, 4, 5], np.float32)])
     for method in ("minmax", "moving", "percentile", "mse", "entropy"):
         low, high = choose_range(found, method, UINT8)  # type: ignore[arg-type]
@@ -129,7 +129,7 @@ def test_no_range_is_refused() -> None:
             choose_range(gathered([np.array(numbers, np.float32)]), "minmax", UINT8)
 
 
-def test_channels_are_those_of_all_arrays() -> None:
+def test_channel_statistics_cover_all_arrays() -> None:
     rng = np.random.default_rng(1)
     arrays = [rng.normal(0, 2, (size, 5, 3)).astype(np.float32) for size in (1, 4, 7)]
     found = ChannelStatistics(1)

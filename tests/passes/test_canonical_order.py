@@ -118,12 +118,12 @@ def test_all_orders_of_a_model_become_the_same_bytes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_ordered_stays(name: str) -> None:
+def test_canonical_order_is_idempotent(name: str) -> None:
     data = ordered(shuffled(given(name), 3))
     assert ordered(onnx.load_model_from_string(data)) == data
 
 
-def test_initializers_stand_where_they_are_read_and_loose_ones_by_name() -> None:
+def test_initializers_are_sorted_by_first_reader_and_unused_ones_by_name() -> None:
     model = onnx.load_model_from_string(ordered(shuffled(text.parse(NESTED), 4)))
     assert [tensor.name for tensor in model.graph.initializer] == ["v", "w", "u", "a_dead_one"]
     assert [value for node in model.graph.node for value in node.output] == ["h", "k", "y", "z", "d", "dead"]
@@ -137,7 +137,7 @@ def test_declared_types_follow_the_nodes() -> None:
     assert listed == [name for name in made if name in set(listed)] and len(listed) > 2
 
 
-def test_it_is_verified_like_any_step() -> None:
+def test_canonical_order_is_verified_like_any_step() -> None:
     recipe = recipes.parse("recipe: t\nsteps: [canonical-order, canonical-order]\nexpect: {signature: unchanged}", "t")
     result = runner.apply(shuffled(given("mobilenet-tiny.onnx"), 6), recipe)
     assert [step.status for step in result.steps] == ["committed", "unchanged"]

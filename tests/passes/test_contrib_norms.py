@@ -44,7 +44,7 @@ def test_skip_layer_normalization_is_the_norm_of_the_sum(shape: tuple[int, ...],
     not find("ort-cpu").has("com.microsoft::BranchwiseRMSNorm"), reason="the installed runtime has no BranchwiseRMSNorm"
 )
 @pytest.mark.parametrize("shape", [(8,), (3, 8), (2, 3, 8), (2, 0, 8), (2, 1, 3, 8)])
-def test_one_branch_is_an_rms_norm_over_the_last_axis(shape: tuple[int, ...]) -> None:
+def test_branchwise_rms_norm_with_one_branch_is_an_rms_norm(shape: tuple[int, ...]) -> None:
     dims = ",".join(map(str, shape))
     text = f"""g (float[{dims}] x, float[8] w) => (float[{dims}] y)
     {{ y = com.microsoft.BranchwiseRMSNorm<epsilon = 0.001, num_branches = 1>(x, w) }}"""
@@ -54,7 +54,7 @@ def test_one_branch_is_an_rms_norm_over_the_last_axis(shape: tuple[int, ...]) ->
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_the_rms_norm_of_onnx_runtime_takes_the_skip_along(tmp_path: Path) -> None:
+def test_the_rms_norm_of_onnx_runtime_is_fused_with_its_skip(tmp_path: Path) -> None:
     """It is in the default domain, where onnx has none of that name."""
     text = """g (float[N,S,4] x, float[N,S,4] z) => (float[N,S,4] y, float[N,S,4] s) <float[4] w = {1, 2, 3, 4}>
     { s = Add(x, z)  y = SimplifiedLayerNormalization<axis = -1, epsilon = 0.001>(s, w) }"""

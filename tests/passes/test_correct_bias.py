@@ -42,7 +42,7 @@ def test_the_means_of_a_convolution_are_exact_at_its_borders(tmp_path: Path, con
 @pytest.mark.parametrize(
     "lossy", [("quantize-dynamic", {"min_size": 0}), ("quantize-weights", {"bits": 2, "min_elements": 16})]
 )
-def test_what_is_left_of_an_error_is_less(short_models: Path, tmp_path: Path, lossy: tuple[str, object]) -> None:
+def test_correcting_biases_reduces_the_error(short_models: Path, tmp_path: Path, lossy: tuple[str, object]) -> None:
     model, _ = run_passes(onnx.load(short_models / "bert-tiny.ts.onnx"), ("fold-constants", {}), ("drop-identity", {}))
     onnx.save(model, tmp_path / "reference.onnx")
     quantized, _ = run_passes(model, lossy)  # type: ignore[arg-type]

@@ -93,7 +93,7 @@ def test_every_operator_is_called() -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_an_operator_is_what_its_parts_compute(name: str) -> None:
+def test_a_decomposition_computes_what_its_operator_does(name: str) -> None:
     op = name.partition(",")[0]
     model = text.parse(f'<ir_version: 11, opset_import: ["" : 24]> g {CALLS[name]}')
     result = surgery.apply(model, single_step("decompose", {"ops": [op]}))

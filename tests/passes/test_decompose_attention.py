@@ -240,7 +240,7 @@ def _model(drawn: Drawn, opset: int, dynamic: bool) -> str:
 @pytest.mark.parametrize("opset", [17, 23])
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("draw", [heads, projected, decoder, groups, chunks], ids=lambda draw: draw.__name__)
-def test_attention_is_what_its_parts_compute(draw: Callable[[Random], Drawn], dynamic: bool, opset: int) -> None:
+def test_decomposed_attention_matches_the_operator(draw: Callable[[Random], Drawn], dynamic: bool, opset: int) -> None:
     rng = np.random.default_rng([opset, dynamic, len(draw.__name__)])
     for _ in range(COUNT):
         drawn = draw(rng)

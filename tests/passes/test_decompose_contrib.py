@@ -274,7 +274,7 @@ def test_every_operator_is_called() -> None:
 
 @pytest.mark.parametrize("opset", [17, 24])
 @pytest.mark.parametrize("name", CALLS)
-def test_an_operator_is_what_its_parts_compute(name: str, opset: int) -> None:
+def test_a_decomposition_matches_the_kernel(name: str, opset: int) -> None:
     model = parsed(f"g {CALLS[name]}", opset)
     feeds = _fed(model, name)
     made, reasons = decomposed(model)
@@ -287,7 +287,7 @@ def test_an_operator_is_what_its_parts_compute(name: str, opset: int) -> None:
         np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=2e-6, atol=atol)
 
 
-def test_a_constant_that_the_first_site_dropped_is_made_again_by_the_second() -> None:
+def test_a_constant_dropped_by_one_site_is_recreated_by_the_next() -> None:
     # Opset 17 has the axis of ReduceMean as an attribute: the constant -1 of the norm is made, and read by nothing.
     model = parsed(
         "g (float[N,3,4] x, float[4] s, int64[N,3] p, float[9,2] c, float[9,2] z) => (float[N,3,4] y) {"

@@ -21,7 +21,7 @@ ADAPTED = sorted(item for item in _shared._ADAPTERS if item[1] > OLDEST and item
 
 
 @pytest.mark.parametrize(("op", "version"), ADAPTED, ids=str)
-def test_what_changed_on_the_way_up_has_a_rule_on_the_way_down(op: str, version: int) -> None:
+def test_each_upgrade_adapter_has_a_downgrade_rule(op: str, version: int) -> None:
     assert ADAPTERS
     assert RULES
     assert (op, version) in _lowering.rules()
@@ -56,11 +56,13 @@ def test_the_operators_that_are_decomposed_are_reported() -> None:
         ("Pow", "tensor(int32)", {"tensor(double)"}, None),
     ],
 )
-def test_a_type_is_widened_only_where_the_result_stays(op: str, kind: str, allowed: set[str], wide: str | None) -> None:
+def test_a_type_is_widened_only_if_results_are_unchanged(
+    op: str, kind: str, allowed: set[str], wide: str | None
+) -> None:
     assert _types._wide(op, kind, frozenset(allowed)) == wide
 
 
-def test_a_type_has_the_number_that_onnx_gives_it() -> None:
+def test_type_numbers_match_onnx() -> None:
     assert _forms.type_number("tensor(float16)") == onnx.TensorProto.FLOAT16
     assert _forms.type_name(onnx.TensorProto.INT64) == "tensor(int64)"
 
@@ -91,7 +93,7 @@ def test_a_step_that_is_blocked_fails_with_a_line_for_each_reason(
     assert sum("BitwiseAnd came with opset 18" in line and "BitwiseAnd -> b" in line for line in lines) == 1
 
 
-def test_why_tells_each_blocker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_why_lists_each_blocker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = _model(tmp_path, BLOCKED)
     assert cli.main(["why", "downgrade-opset", str(path), "--set", "to=13"]) == 0
     said = capsys.readouterr().out
@@ -113,6 +115,6 @@ DOWN = [(name, target) for name, targets in REAL.items() for target in targets]
 
 
 @pytest.mark.parametrize(("name", "target"), DOWN)
-def test_a_real_model_goes_down(name: str, target: int, short_models: Path) -> None:
+def test_a_real_model_is_downgraded(name: str, target: int, short_models: Path) -> None:
     path = short_models / f"{name}.onnx"
     assert surgery.apply(path, single_step("downgrade-opset", {"to": target})).ok

@@ -127,7 +127,7 @@ def test_ports_are_described() -> None:
 # set-initializer
 
 
-def test_elements_come_from_files(tmp_path: Path) -> None:
+def test_elements_are_read_from_files(tmp_path: Path) -> None:
     elements = np.array([5, 6], np.float32)
     np.save(tmp_path / "w.npy", elements)
     np.savez(tmp_path / "w.npz", w=elements, other=elements + 1)
@@ -140,7 +140,7 @@ def test_elements_come_from_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("kind", ["<f4", ">f4"])
-def test_a_large_file_is_mapped_where_its_layout_is_that_of_onnx(tmp_path: Path, order: Any, kind: str) -> None:
+def test_a_large_file_in_the_onnx_layout_is_memory_mapped(tmp_path: Path, order: Any, kind: str) -> None:
     elements = np.asarray(np.random.default_rng(0).normal(size=(64, 32)), dtype=kind, order=order)
     np.save(tmp_path / "w.npy", elements)
     model = text.parse("g (float[N,64] x) => (float[N,32] y) { y = MatMul(x, w) }")
@@ -182,14 +182,14 @@ def test_npy_files_that_are_damaged_are_errors(tmp_path: Path, content: bytes | 
 # replace-subgraph
 
 
-def test_a_file_takes_the_place_of_nodes(tmp_path: Path) -> None:
+def test_a_model_file_replaces_nodes(tmp_path: Path) -> None:
     file = write(tmp_path / "part.onnx", "p (float[B,2] x) => (float[B,2] t) <float[2] w = {3, 4}> { t = Mul(x, w) }")
     graph = run(graph_of(SCALE), "replace-subgraph", nodes={"op": "Mul"}, file=str(file))
     wanted = "g (float[N,2] x) => (float[N,2] y) <float[2] w = {3, 4}> { t = Mul(x, w) y = Relu(t) }"
     assert not text.structural_diff(graph_of(wanted).ir, graph_of(whole(graph)).ir)
 
 
-def test_weights_of_the_other_file_stay_there(tmp_path: Path) -> None:
+def test_weights_stay_in_the_replacement_file(tmp_path: Path) -> None:
     part = text.parse("p (float[B,64] a) => (float[B,64] b) { b = MatMul(a, k) }")
     part.graph.initializer.append(numpy_helper.from_array(np.eye(64, dtype=np.float32), "k"))
     onnx.save(part, tmp_path / "part.onnx")
@@ -241,7 +241,7 @@ def test_a_file_is_named_from_the_recipe(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("keeps", "code"), [("nothing", 0), ("exact", 1)])
-def test_an_edit_is_held_to_what_its_user_says(
+def test_an_edit_is_verified_against_the_keeps_option(
     tmp_path: Path, keeps: str, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = write(tmp_path / "m.onnx", SCALE)
@@ -251,7 +251,7 @@ def test_an_edit_is_held_to_what_its_user_says(
     assert ("different" in capsys.readouterr().out) == (code == 1)
 
 
-def test_what_cannot_be_done_is_the_callers_to_fix(tmp_path: Path) -> None:
+def test_an_impossible_edit_is_a_usage_error(tmp_path: Path) -> None:
     model = write(tmp_path / "m.onnx", SCALE)
     assert main(["run", "rename", str(model), "--set", "inputs={z: a}"]) == 2
 
@@ -291,7 +291,9 @@ def test_blocks_by_name_are_outlined_in_a_real_model(tmp_path: Path) -> None:
         ("# options: {outputs: {'*': 'o*'}}\n# repeats: once more", "oy", ""),
     ],
 )
-def test_cases_tell_of_errors_and_of_edits_that_repeat(tmp_path: Path, head: str, after: str, finding: str) -> None:
+def test_cases_report_wrong_errors_and_non_idempotent_edits(
+    tmp_path: Path, head: str, after: str, finding: str
+) -> None:
     path = tmp_path / "rename" / "case.onnxtxt"
     path.parent.mkdir()
     graph = "g (float[2] x) => (float[2] y) { y = Relu(x) }"

@@ -24,7 +24,7 @@ def weight(rows: int, columns: int, dtype: Any, order: str) -> Array:
 @pytest.mark.parametrize(
     ("rows", "columns"), [(0, 3), (3, 0), (1, 1), (7, 5), (SIDE, 7), (7, SIDE), (2 * BLOCK + 3, 1), (1, 2 * BLOCK + 3)]
 )
-def test_it_is_rounded_once(rows: int, columns: int, dtype: Any, order: str) -> None:
+def test_a_product_is_rounded_once(rows: int, columns: int, dtype: Any, order: str) -> None:
     array = weight(rows, columns, dtype, order)
     for factor in (0.75, np.linspace(0.5, 3, columns), np.linspace(0.5, 3, rows)[:, None]):
         expected = (array.astype(np.float64) * factor).astype(dtype)
@@ -35,7 +35,7 @@ def test_it_is_rounded_once(rows: int, columns: int, dtype: Any, order: str) -> 
 
 @pytest.mark.parametrize("place", [0, SIDE // 2, SIDE - 1])
 @pytest.mark.parametrize("number", [np.inf, np.nan, 1e38])
-def test_what_is_not_finite_is_refused_wherever_it_is(number: float, place: int) -> None:
+def test_a_non_finite_element_is_refused_at_any_position(number: float, place: int) -> None:
     array = weight(SIDE, 9, np.float32, "C")
     array[place, 4] = number
     with pytest.raises(Refusal, match="not finite"):
@@ -51,7 +51,7 @@ def test_a_column_that_is_too_small_for_its_type_is_refused() -> None:
         fit(array, factors, array)
 
 
-def test_a_small_number_next_to_large_ones_is_not() -> None:
+def test_underflow_next_to_large_numbers_is_accepted() -> None:
     array = weight(SIDE, 2, np.float16, "F")
     array[-1, 0] = 2.0**-20
     lost = float(array[-1, 0]) * 2.0**-5

@@ -32,7 +32,7 @@ def folded(model: onnx.ModelProto | Path, skip: frozenset[int] = frozenset()) ->
     return graph, stored
 
 
-def test_the_limit_holds_over_several_runs(tmp_path: Path) -> None:
+def test_the_growth_limit_holds_across_runs(tmp_path: Path) -> None:
     graph, stored = folded(text.parse(SOURCE))
     assert len(graph.nodes("Expand")) == 1
     path = tmp_path / "folded.onnx"
@@ -48,6 +48,6 @@ def test_skipped_sites_are_left_alone() -> None:
     assert graph.nodes("Expand")[0].outputs[0].name == graph.sites[0].anchor.split(" -> ")[1]
 
 
-def test_nothing_is_done_when_all_is_skipped() -> None:
+def test_skipping_all_sites_changes_nothing() -> None:
     graph, stored = folded(text.parse(SOURCE), frozenset(range(1, 10)))
     assert storage.proto_from_ir(graph.ir, stored.weights).graph.node == stored.proto.graph.node

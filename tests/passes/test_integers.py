@@ -41,7 +41,7 @@ def by_runtime(array: np.ndarray, found: _integers.Affine, axis: int) -> tuple[n
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("axes", [(), (0,), (1,)])
 @pytest.mark.parametrize("name", TYPES)
-def test_integers_are_those_of_the_operators(
+def test_quantized_integers_match_the_onnx_operators(
     name: str, axes: tuple[int, ...], symmetric: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_integers, "BLOCK", 100)  # several blocks of rows
@@ -94,7 +94,7 @@ def test_a_range_of_zeros_has_the_scale_1_and_zero_is_always_exact() -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_is_refused(bad: float) -> None:
+def test_non_finite_weights_are_refused(bad: float) -> None:
     array = WEIGHT.copy()
     array[5, 5] = bad
     with pytest.raises(Refusal, match="the weight is not finite"):
@@ -147,14 +147,14 @@ def test_no_two_neighbours_saturate_together(shape: tuple[int, ...], axes: tuple
         assert ((plain.scale <= found.scale) & (found.scale <= 2.02 * plain.scale)).all()
 
 
-def test_a_weight_next_to_small_ones_keeps_all_bits() -> None:
+def test_a_weight_next_to_small_weights_keeps_all_bits() -> None:
     array = np.array([[0.01, 1.0, -1.0, 0.005]], np.float32)
     kind = replace(integer_type("int8"), pairs=True)
     assert fit(array, kind, (0,), symmetric=True).quantize(array).tolist() == [[1, 126, -126, 1]]
 
 
 @pytest.mark.parametrize("rows", [1, 3, 16])
-def test_products_of_such_weights_are_exact(rows: int) -> None:
+def test_products_of_weights_without_saturating_pairs_are_exact(rows: int) -> None:
     """On any CPU, with the data that saturates most."""
     rng = np.random.default_rng(rows)
     kind = replace(integer_type("int8"), pairs=True)

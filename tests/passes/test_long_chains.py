@@ -22,7 +22,7 @@ def chain(nodes: int) -> onnx.ModelProto:
     return text.parse("g (float[2] x) => (float[2] y) <float[1] k = {3}> {" + "\n".join(steps) + "}")
 
 
-def test_a_factor_is_not_sought_again_where_nothing_can_hold_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_search_for_a_factor_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[object] = []
     search = _region._search
 

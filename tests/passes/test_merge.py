@@ -69,7 +69,7 @@ def run(path: Path | bytes, feed: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(names, session.run(names, feed), strict=True))
 
 
-def test_all_that_a_model_can_have(tmp_path: Path) -> None:
+def test_models_with_every_feature_are_merged(tmp_path: Path) -> None:
     first, second = saved(tmp_path, FIRST, "first.onnx"), saved(tmp_path, SECOND, "second.onnx")
     result = merged(first, second, connect={"y": "features"}, prefix="head/")
     assert result.ok, result.steps[0].message
@@ -132,7 +132,7 @@ def test_weights_of_both_are_saved(tmp_path: Path, layout: Any) -> None:
     assert (tmp_path / "both.onnx.data").exists() == (layout == "external")
 
 
-def test_dims_that_meet_have_one_name(tmp_path: Path) -> None:
+def test_connected_dims_share_a_name(tmp_path: Path) -> None:
     first = saved(tmp_path, "g (float[batch, 4] x) => (float[batch, 4] y) { y = Neg(x) }", "a.onnx")
     second = saved(
         tmp_path,

@@ -232,7 +232,7 @@ def test_bfloat16_is_valid_where_onnx_runtime_has_kernels(path: Path) -> None:
         assert np.linalg.norm(given - expected) <= 2**-4 * np.linalg.norm(expected)
 
 
-def test_bfloat16_for_other_hardware_is_what_the_reference_evaluator_computes() -> None:
+def test_bfloat16_for_other_hardware_matches_the_reference_evaluator() -> None:
     from onnx.reference import ReferenceEvaluator
 
     model = small()

@@ -37,7 +37,7 @@ def told(outcomes: list[Outcome], tool: str, *wanted: str) -> list[str]:
 
 
 @pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.name)
-def test_what_others_get_wrong_is_right(known: Case, judge: Judge) -> None:
+def test_conversions_that_other_tools_get_wrong_are_correct(known: Case, judge: Judge) -> None:
     found = list(judge.outcomes(known, [opset_models.KNOWN[known.name][0], 26]))
     assert not told(found, "surgery", "right")
 
@@ -52,12 +52,12 @@ def test_models_of_onnx_are_right_at_later_opsets(judge: Judge) -> None:
 
 
 @pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.name)
-def test_what_is_said_to_stand_does(known: Case, judge: Judge) -> None:
+def test_opsets_reported_as_compatible_are_compatible(known: Case, judge: Judge) -> None:
     found = list(judge.outcomes(known, range(7, opset(known.model) + 1)))
     assert not told(found, "stamp", "right", "refused")
 
 
-def test_models_of_onnx_are_right_at_the_lowest_opset_that_they_are_said_to_have(judge: Judge) -> None:
+def test_onnx_models_are_correct_at_their_reported_lowest_opset(judge: Judge) -> None:
     chosen = [case for case in corpus_opsets.file_cases() if opset(case.model)][3::EVERY]
     found = [outcome for case in chosen for outcome in judge.outcomes(case, [7])]
     assert not told(found, "stamp", "right", "refused", "not judged")

@@ -48,14 +48,14 @@ def require_committed(result: Result) -> None:
 
 
 @pytest.mark.parametrize("name", ["resnet", "mobilenet"])
-def test_an_image_model_in_nhwc_has_one_transpose(name: str) -> None:
+def test_an_image_model_in_nhwc_needs_only_one_transpose(name: str) -> None:
     result = apply(MODELS / f"{name}-tiny.onnx", "set-layout: {layout: NHWC, inputs: pixel_values}")
     require_committed(result)
     assert operators(result)["Transpose"] == 1
     assert ports(result)["pixel_values"][1][3] == 3
 
 
-def test_an_image_model_takes_bytes_and_gives_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_model_with_byte_input_and_class_output(monkeypatch: pytest.MonkeyPatch) -> None:
     engines: set[str] = set()
     engine_for = ReferenceRun.engine_for
 
@@ -88,9 +88,7 @@ def test_ids_of_a_language_model_as_int32(short_models: Path) -> None:
 
 
 @pytest.mark.parametrize(("wish", "batch"), [("batch", "batch"), ("6", 6)])
-def test_a_model_of_one_batch_size_gets_another(
-    tmp_path: Path, short_models: Path, wish: str, batch: int | str
-) -> None:
+def test_a_fixed_batch_size_is_changed(tmp_path: Path, short_models: Path, wish: str, batch: int | str) -> None:
     fixed = apply(short_models / "vit-tiny.onnx", "set-dims: {dims: {batch: 2}}", "fold-constants")
     assert operators(fixed)["Shape"] == 0
     fixed.save(tmp_path / "fixed.onnx")
@@ -99,7 +97,7 @@ def test_a_model_of_one_batch_size_gets_another(
     assert {dims[0] for _, dims in ports(result).values()} == {batch}
 
 
-def test_samples_that_meet_are_not_a_batch() -> None:
+def test_models_that_mix_samples_cannot_be_rebatched() -> None:
     model = text.parse("g (float[2,3] x) => (float[2,3] y) { y = Softmax<axis = 0>(x) }")
     result = apply(model, "set-dims: {rebatch: batch}")
     assert [(step.status, step.verdict and step.verdict.status) for step in result.steps] == [("failed", "different")]

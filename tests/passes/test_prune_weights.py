@@ -31,7 +31,7 @@ def weights(model: onnx.ModelProto) -> list[np.ndarray]:
     return [*convs, *(product.T for product in products)]
 
 
-def test_of_four_weights_in_a_row_two_are_zero() -> None:
+def test_two_of_four_adjacent_weights_are_zero() -> None:
     model = quantized.bundled("resnet-tiny")
     found = weights(quantized.apply("prune-weights", model, {"pattern": "2:4", "min_size": 0}))
     deep = [weight for weight in found if weight.shape[1] % 4 == 0]
@@ -42,7 +42,7 @@ def test_of_four_weights_in_a_row_two_are_zero() -> None:
 
 
 @pytest.mark.parametrize("sparsity", [0.1, 0.5, 0.9])
-def test_the_share_of_zeros_is_that_asked_for(sparsity: float) -> None:
+def test_the_share_of_zeros_is_as_requested(sparsity: float) -> None:
     model = quantized.bundled("resnet-tiny")
     before = weights(model)
     after = weights(quantized.apply("prune-weights", model, {"sparsity": sparsity, "min_size": 0}))
@@ -52,7 +52,7 @@ def test_the_share_of_zeros_is_that_asked_for(sparsity: float) -> None:
         assert np.abs(old[new != 0]).min() >= np.abs(old[new == 0]).max()
 
 
-def test_a_layer_whose_channels_are_zero_can_lose_them_with_the_same_result() -> None:
+def test_zero_channels_can_be_removed_with_the_same_result() -> None:
     model = quantized.bundled("resnet-tiny")
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:

@@ -82,7 +82,7 @@ def layers() -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("options", [{}, {"weight_type": "uint8"}, {"reduce_range": True}, {"per_channel": False}])
-def test_onnx_runtime_fuses_what_is_made(options: dict[str, object], tmp_path: Path) -> None:
+def test_onnx_runtime_fuses_the_quantized_nodes(options: dict[str, object], tmp_path: Path) -> None:
     import onnxruntime as ort
 
     after = quantized.apply("quantize-dynamic", layers(), {**EVERY, **options})

@@ -140,7 +140,7 @@ def test_integer_kernels_are_used(short_models: Path, tmp_path: Path) -> None:
     assert nodes(optimized, "Conv", "Relu", "Add", "Clip") == 0
 
 
-def test_a_run_with_other_sites_skipped_measures_nothing_again(short_models: Path) -> None:
+def test_calibration_is_reused_when_other_sites_are_skipped(short_models: Path) -> None:
     from surgery import storage
     from surgery.bridges.run_pass import run_pass
     from surgery.graph.graph import Graph

@@ -248,7 +248,7 @@ def test_gptq_loses_far_less_of_the_product_on_correlated_data(bits: int, form: 
     assert lost["gptq"] < 0.5 * min(lost["rtn"], lost["hqq"])
 
 
-def test_gptq_rounds_to_nearest_where_data_say_nothing() -> None:
+def test_gptq_rounds_to_nearest_for_uninformative_data() -> None:
     """Of channels that are always zero, or uncorrelated, nothing can make up for an error."""
     weight = drawn(64, 8)
     data = np.diag(np.r_[np.zeros(32), np.ones(32)]).astype(np.float32)
@@ -258,7 +258,7 @@ def test_gptq_rounds_to_nearest_where_data_say_nothing() -> None:
 
 
 @pytest.mark.parametrize("order", ["as it stands", "shuffled"])
-def test_the_factor_is_one_of_the_inverse(order: str) -> None:
+def test_the_factor_is_a_cholesky_factor_of_the_inverse(order: str) -> None:
     rng = np.random.default_rng(0)
     data = rng.standard_normal((200, 24)).astype(np.float32)
     hessian = data.T @ data
@@ -316,7 +316,7 @@ def test_data_are_recorded_once_however_often_the_pass_runs(monkeypatch: pytest.
 @pytest.mark.parametrize("shape", [(4096, 4096), (100, 33), (1, 1), (129, 257)])
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("block", sampled([128, 16, 4096], 3))
-def test_tiles_hold_each_weight_once_and_stay_small(shape: tuple[int, int], turned: bool, block: int) -> None:
+def test_tiles_cover_each_weight_once_within_the_size_limit(shape: tuple[int, int], turned: bool, block: int) -> None:
     matrix = np.arange(np.prod(shape), dtype=np.float32).reshape(shape[::-1] if turned else shape)
     matrix = matrix.T if turned else matrix
     seen = np.full((-(-shape[0] // block) * block, shape[1]), -1, np.float32)
@@ -333,7 +333,7 @@ def test_tiles_hold_each_weight_once_and_stay_small(shape: tuple[int, int], turn
     assert not seen[shape[0] :].any()
 
 
-def test_rows_of_a_table_are_those_of_the_quantized_table() -> None:
+def test_gathered_rows_match_the_quantized_table() -> None:
     table = drawn(96, 40).T.copy()
     node = helper.make_node("Gather", ["t", "i"], ["y"])
     graph = helper.make_graph(

@@ -21,12 +21,12 @@ def infer(opset: int, node: str) -> onnx.NodeProto:
     return result.proto.graph.node[0]
 
 
-def test_outputs_for_training_go() -> None:
+def test_training_outputs_are_removed() -> None:
     node = infer(9, "n, rm, rv, sm, sv = BatchNormalization<epsilon=0.5>(x, s, b, m, v)")
     assert len([name for name in node.output if name]) == 1
     assert onnx.helper.get_node_attr_value(node, "epsilon") == 0.5
 
 
 @pytest.mark.parametrize("call", ["BatchNormalization(x, s, b, m, v)", "Dropout(x)"])
-def test_an_attribute_says_test(call: str) -> None:
+def test_is_test_is_set(call: str) -> None:
     assert onnx.helper.get_node_attr_value(infer(6, f"n = {call}"), "is_test") == 1

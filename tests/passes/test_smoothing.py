@@ -107,7 +107,7 @@ def test_factors_that_are_powers_of_two_are_nearly_as_accurate() -> None:
     assert gain(transformer(), ("smooth-activations", {"powers_of_two": True}), DYNAMIC) > 16
 
 
-def test_a_mul_does_where_a_residual_reads_the_activation() -> None:
+def test_a_mul_is_inserted_if_a_residual_reads_the_activation() -> None:
     model = transformer()
     model.graph.node.append(onnx.helper.make_node("Neg", ["n1"], ["z"]))
     model.graph.output.append(onnx.helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, ["N", 64]))
@@ -116,7 +116,7 @@ def test_a_mul_does_where_a_residual_reads_the_activation() -> None:
     assert gain(model, ("smooth-activations", {"insert": True}), DYNAMIC) > 20
 
 
-def test_equalized_layers_make_weights_with_one_scale_better() -> None:
+def test_equalizing_layers_improves_per_tensor_quantization() -> None:
     assert gain(depthwise(), ("equalize-layers", {}), PER_TENSOR) > 18
 
 

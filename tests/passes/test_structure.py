@@ -37,7 +37,7 @@ def run(graph: Graph, name: str) -> None:
     run_pass.apply(declared, graph, declared.bind({}))
 
 
-def test_a_skipped_site_leaves_no_reader_after() -> None:
+def test_a_skipped_site_is_not_read_by_later_sites() -> None:
     graph = graph_of(BRANCHES)
     graph.skip = frozenset({1})
     value = graph.nodes("Relu")[0].outputs[0]
