@@ -34,7 +34,7 @@ def only_constant(graph: Graph) -> np.ndarray:
 RELU = "g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }"
 
 
-def test_one_node_for_several() -> None:
+def test_several_nodes_become_one() -> None:
     rule = Rule(("s = Sigmoid(x)\ny = Mul(x, s)",), "y = Swish<alpha=1.0>(x)")
     graph = fire(rule, "g (float[n] x) => (float[n] y) { s = Sigmoid(x) y = Mul(s, x) }", opset=24)
     assert [node.op for node in graph.nodes()] == ["Swish"]
@@ -84,7 +84,7 @@ def test_the_type_of_a_new_value_is_known_to_the_next_line() -> None:
     assert {value.dtype for value in fire(rule, source).constants()} == {ir.DataType.DOUBLE}
 
 
-def test_a_constant_that_an_operator_wants_in_one_type() -> None:
+def test_a_constant_takes_the_only_type_an_operator_accepts() -> None:
     graph = fire(Rule(("y = Flatten(x)",), "y = Reshape(x, {dims(x)[0], -1})"), RELU.replace("Relu", "Flatten"))
     assert only_constant(graph).dtype == np.int64
 
@@ -100,7 +100,7 @@ def test_a_constant_that_an_operator_wants_in_one_type() -> None:
         ("int64(dims(z)[0])", "n cannot become a constant"),
     ],
 )
-def test_constants_that_cannot_be(operand: str, reason: str) -> None:
+def test_impossible_constants_are_refused(operand: str, reason: str) -> None:
     rule = Rule(("y = Sub(x, z)",), f"c = Cast<to=float>({operand})\ny = Mul(z, c)")
     graph = fire(rule, "g (float[2,3] x, float[n,3] z) => (float[2,3] y) { y = Sub(x, z) }")
     assert reasons(graph) == [reason]
@@ -132,7 +132,7 @@ def test_an_attribute_that_is_absent_stays_absent() -> None:
     assert not fire(rule, source).nodes("Transpose")[0].has_attr("perm")
 
 
-def test_two_permutations_become_one() -> None:
+def test_two_permutations_are_composed() -> None:
     rule = Rule(("t = Transpose<perm=p>(x)\ny = Transpose<perm=q>(t)",), "y = Transpose<perm=p[q]>(x)")
     source = """g (float[2,3,4] x) => (float[4,2,3] y) {
         t = Transpose<perm = [1, 2, 0]>(x) y = Transpose<perm = [1, 2, 0]>(t) }"""
@@ -165,7 +165,7 @@ def test_the_operator_that_the_match_found() -> None:
     assert graph.nodes("Softmax")[0].attr("axis") == 0
 
 
-def test_optional_operands_are_left_out_where_they_are_absent() -> None:
+def test_absent_optional_operands_are_omitted() -> None:
     rule = Rule(("t = Neg(x)\ny = Clip(t, lo?, hi?)",), "t = Clip(x, lo?, hi?)\ny = Neg(t)")
     source = "g (float[n] x, float hi) => (float[n] y) { t = Neg(x) y = Clip(t, , hi) }"
     (clip,) = fire(rule, source).nodes("Clip")
@@ -210,7 +210,7 @@ def test_an_optional_value_that_a_condition_makes_sure() -> None:
     assert reasons(graph) == ["rank(x) == 1 and present(lo) does not hold: present(lo) is false"]
 
 
-def test_names_that_python_might_stumble_over() -> None:
+def test_names_that_are_special_in_python() -> None:
     rule = Rule(("nodes = Neg(graph)\nroot = Relu(nodes)",), "node = Relu(graph)\nroot = Neg(node)")
     graph = fire(rule, "g (float[n] x) => (float[n] y) { t = Neg(x) y = Relu(t) }")
     assert [node.op for node in graph.nodes()] == ["Relu", "Neg"]
@@ -231,7 +231,7 @@ def test_a_form_that_the_opset_does_not_have_is_refused() -> None:
     assert reasons(graph) == ["at opset 21 Unsqueeze takes 2 inputs, not 1"]
 
 
-def test_the_opset_that_a_rule_is_for() -> None:
+def test_a_rule_applies_only_to_its_opsets() -> None:
     rule = Rule(("y = Relu(x)",), "y = Abs(x)", opset=">= 18")
     assert reasons(fire(rule, RELU, opset=17)) == ["the rule is for opset >= 18: opset() is 17"]
     assert fire(rule, RELU, opset=18).nodes("Abs")
@@ -253,7 +253,7 @@ FUNCTION = """
 WITH_FUNCTION = Rule(("y = Relu(x)",), "y = com.acme::Ramp(x)", functions=FUNCTION)
 
 
-def test_a_function_comes_once_and_is_not_rewritten_itself() -> None:
+def test_a_function_is_added_once_and_not_rewritten() -> None:
     source = "g (float[n] x) => (float[n] y) { t = Relu(x) y = Relu(t) }"
     graph = fire(WITH_FUNCTION, f'<ir_version: 7, opset_import: ["": 21]> {source}')
     assert [node.op for node in graph.nodes()] == ["com.acme::Ramp", "com.acme::Ramp", "Relu"]
@@ -274,7 +274,7 @@ def test_another_function_of_that_name_is_refused() -> None:
     assert fire(WITH_FUNCTION, model.replace("Abs", "Relu")).sites
 
 
-def test_a_function_takes_the_opsets_of_the_model_unless_it_says_them() -> None:
+def test_a_function_without_opsets_uses_those_of_the_model() -> None:
     rule = Rule(WITH_FUNCTION.match, WITH_FUNCTION.emit, functions=FUNCTION.replace(', opset_import: ["": 21]', ""))
     (function,) = fire(rule, RELU, opset=19).ir.functions.values()
     assert function.opset_imports == {"": 19}
@@ -291,7 +291,7 @@ def test_a_rule_in_the_body_of_a_function() -> None:
     assert sorted(node.op_type for node in function) == ["Constant", "Max", "Mul", "Ramp"]
 
 
-def test_a_rule_that_emits_what_it_matches_does_not_go_on_forever() -> None:
+def test_a_rule_that_matches_its_own_output_is_stopped() -> None:
     with pytest.raises(PassError, match="does not terminate"):
         fire(Rule(("y = Relu(x)",), "t = Relu(x)\ny = Neg(t)"), RELU)
 

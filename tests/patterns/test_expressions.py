@@ -60,7 +60,7 @@ def match() -> Match:
         "rank(b) == 1 or true",
     ],
 )
-def test_conditions_that_hold(match: Match, condition: str) -> None:
+def test_true_conditions(match: Match, condition: str) -> None:
     check_condition(parse_condition(condition), match)
 
 
@@ -95,13 +95,13 @@ def test_conditions_that_hold(match: Match, condition: str) -> None:
         ("g[0] == 1", "g is 1 and no list"),
     ],
 )
-def test_conditions_that_do_not_hold_say_what_is_there(match: Match, condition: str, reason: str) -> None:
+def test_false_conditions_report_the_actual_values(match: Match, condition: str, reason: str) -> None:
     with pytest.raises(Refusal) as raised:
         check_condition(parse_condition(condition), match)
     assert reason in raised.value.reason
 
 
-def test_a_reason_of_ones_own_comes_with_the_facts(match: Match) -> None:
+def test_a_custom_reason_is_followed_by_the_actual_values(match: Match) -> None:
     with pytest.raises(Refusal, match=r"^x is no matrix: rank\(x\) is 4$"):
         check_condition(parse_condition("rank(x) == 2"), match, "x is no matrix")
 
@@ -112,7 +112,7 @@ def test_the_longest_conditions_can_be_computed(match: Match) -> None:
     check_condition(parse_condition("(" * 30 + "1 == 1" + ")" * 30), match)
 
 
-def test_a_division_that_goes_evenly_stays_whole(match: Match) -> None:
+def test_an_exact_division_stays_an_integer(match: Match) -> None:
     condition = parse_condition("size(w) / 2 == 4")
     quotient = evaluate(condition.parts[0], match)
     assert (quotient, type(quotient)) == (4, int)
@@ -142,7 +142,7 @@ def test_a_division_that_goes_evenly_stays_whole(match: Match) -> None:
         ("rank(x) == " + "9" * 5000, "the number is too long", "9" * 5000),
     ],
 )
-def test_mistakes_are_shown_where_they_are(condition: str, message: str, rest: str) -> None:
+def test_mistakes_are_shown_at_their_position(condition: str, message: str, rest: str) -> None:
     with pytest.raises(PatternError) as raised:
         parse_condition(condition)
     assert message in raised.value.what

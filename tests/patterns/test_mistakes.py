@@ -227,7 +227,7 @@ def test_the_place_in_the_other_ways_of_writing_a_text() -> None:
         assert found.startswith(f"{place}: ONNX has no operator 'Rleu'"), rule
 
 
-def test_all_mistakes_come_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     text = """rules:
   one:
     match: |
@@ -246,7 +246,7 @@ steps:
     assert [found.split(" ")[0] for found in mistakes(text)] == ["4:11:", "6:15:", "7:17:", "8:13:", "11:15:", "14:5:"]
 
 
-def test_the_opset_decides_which_operators_there_are() -> None:
+def test_operators_are_checked_against_the_opset_of_the_rule() -> None:
     gelu = "match: y = Relu(x)\nemit: y = Gelu(x)\n"
     parse(recipe(gelu))
     parse(recipe(gelu + "opset: '>= 20'"))
@@ -312,7 +312,7 @@ def test_mistakes_in_functions(old: str, new: str, expected: str) -> None:
         ("dtype(x) == float32", "the match has no name 'float32'; the name of this type is float @ float32"),
     ],
 )
-def test_what_a_type_is_compared_with_is_a_type(where: str, expected: str) -> None:
+def test_a_type_is_compared_only_with_types(where: str, expected: str) -> None:
     (found,) = mistakes(body("y = Relu(x)", "y = x", f"where: '{where}'"))
     assert found.startswith("7:")
     assert found.partition(": ")[2].startswith(expected)

@@ -126,7 +126,7 @@ def test_constants_by_their_elements(elements: str, fires: bool) -> None:
     assert ops(g) == (["Softsign"] if fires else ["Reshape"])
 
 
-def test_an_overridable_constant_is_none() -> None:
+def test_an_overridable_initializer_is_not_matched_as_constant() -> None:
     model = text.parse("g (float[2] x, float h) => (float[2] y) <float other = {0.5}> { y = Mul(x, h) }")
     model.graph.initializer[0].name = "h"
     g = Graph(ir.from_proto(model))
@@ -193,7 +193,7 @@ def test_an_absent_optional_output_needs_no_replacement() -> None:
     assert ops(fire("y, mask? = Dropout(x, ratio?, training?)", source, mark)) == ["Softsign"]
 
 
-def test_a_used_output_that_the_pattern_does_not_name_stops_it() -> None:
+def test_a_used_output_missing_from_the_pattern_prevents_the_match() -> None:
     source = "g (float[n] x) => (float[n] y, bool[n] m) { y, m = Dropout(x) }"
     assert ops(fire("y = Dropout(x)", source, mark)) == ["Dropout"]
 
@@ -240,7 +240,7 @@ def test_a_value_is_not_both_inside_and_an_input() -> None:
     assert g.refusals[0].reason == "b is computed inside the pattern"
 
 
-def test_one_rewrite_makes_the_next_possible() -> None:
+def test_a_rewrite_can_enable_the_next() -> None:
     def halve(m: Match, new: Builder) -> Value:
         return new.node("Neg", m.x)
 
@@ -265,7 +265,7 @@ def test_several_patterns_are_tried_in_turn() -> None:
     assert ops(g) == ["Softsign", "Exp", "Softsign"]
 
 
-def test_what_a_later_pattern_makes_may_suit_an_earlier_one() -> None:
+def test_the_result_of_a_later_pattern_can_match_an_earlier_one() -> None:
     source = "g (float[n] x) => (float[n] y) { a = Exp(x) y = Abs(a) }"
     g = Graph(ir.from_proto(text.parse(source)), pass_name="test")
     rewrite_any(

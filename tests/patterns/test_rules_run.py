@@ -43,7 +43,7 @@ CLEAN = "  - use: tidy\n  - fold-constants\n  - drop-no-op\n  - fold-constants\n
         ("mobilenet-tiny", FOLD_BN, ["fold-bn", "fold-bn-with-bias"], "fuse-conv-bn", "fold-bn-with-bias"),
     ],
 )
-def test_a_rule_does_what_the_pass_does(
+def test_a_rule_gives_the_same_result_as_the_pass(
     name: str, rules: str, mine: list[str], theirs: str, by: str, short_models: Path
 ) -> None:
     clean = "" if name == "bert-dropout-tiny" else CLEAN
@@ -122,7 +122,7 @@ def test_conditions_of_the_step_and_rounds() -> None:
     assert [step.status for step in result.steps] == ["committed", "skipped"]
 
 
-def test_two_recipes_may_have_rules_of_one_name(tmp_path: Path) -> None:
+def test_two_recipes_can_have_rules_of_the_same_name(tmp_path: Path) -> None:
     inner = "rules:\n  change:\n    match: y = Relu(x)\n    emit: y = Max(x, 0)\nsteps: [change]\n"
     outer = "rules:\n  change:\n    match: y = Identity(x)\n    emit: y = x\nsteps: [change, use: inner.yaml, change]\n"
     (tmp_path / "inner.yaml").write_text(inner)
@@ -136,7 +136,7 @@ def test_two_recipes_may_have_rules_of_one_name(tmp_path: Path) -> None:
     assert ops(result) == {"Max": 1, "Abs": 1}
 
 
-def test_an_endless_rule_fails_and_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_endless_rule_fails_with_a_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     onnx.save(model(RELUS), tmp_path / "m.onnx")
     rules = (
         "rules:\n  grow:\n    match: y = Relu(x)\n    emit: |\n      t = Neg(x)\n      u = Neg(t)\n      y = Relu(u)\n"

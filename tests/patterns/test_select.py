@@ -98,7 +98,7 @@ def test_selects(value: Any, expected: list[str]) -> None:
         ({"op": "Mul", "name": "last"}, "no node meets all conditions of the selector"),
     ],
 )
-def test_says_why_nothing_is_selected(value: Any, told: str) -> None:
+def test_explains_an_empty_selection(value: Any, told: str) -> None:
     with pytest.raises(UsageError) as raised:
         selected(value)
     assert str(raised.value).startswith(told) and "\n" not in str(raised.value)
@@ -124,7 +124,7 @@ def test_says_why_nothing_is_selected(value: Any, told: str) -> None:
         ({"between": {"from": 3}}, "from takes a text"),
     ],
 )
-def test_refuses_what_is_not_a_selector(value: Any, told: str) -> None:
+def test_refuses_invalid_selectors(value: Any, told: str) -> None:
     with pytest.raises(ValueError) as raised:
         option(NodeSelector).validate(value)
     assert str(raised.value).startswith(told)
@@ -145,7 +145,7 @@ def test_is_an_option_of_a_pass() -> None:
 
 
 @pytest.mark.parametrize("value", [7, [1], {"a": 1}])
-def test_refuses_what_is_not_a_name_of_a_tensor(value: Any) -> None:
+def test_refuses_invalid_tensor_names(value: Any) -> None:
     with pytest.raises(ValueError, match="takes a text or a list of texts"):
         option(TensorNames).validate(value)
 
@@ -176,20 +176,20 @@ def test_tensors_are_found_in_the_order_of_their_names() -> None:
         (["r"], "'r' is not a tensor of the main graph"),
     ],
 )
-def test_a_tensor_that_is_not_there(names: list[str], told: str) -> None:
+def test_a_missing_tensor_is_reported(names: list[str], told: str) -> None:
     with pytest.raises(UsageError) as raised:
         graph().tensors(names)
     assert str(raised.value).startswith(told)
 
 
-def test_tensors_among_some() -> None:
+def test_tensors_are_selected_among_given_names() -> None:
     own = graph()
     assert [value.name for value in own.tensors(["*"], among=own.outputs())] == ["y", "z"]
     with pytest.raises(UsageError, match="'a' is not an output of the model"):
         own.tensors(["a"], among=own.outputs(), kind="output of the model")
 
 
-def test_globs_take_brackets_and_dots_as_they_are() -> None:
+def test_globs_match_brackets_and_dots_literally() -> None:
     globs = Globs(("a[0].b", "c.*"))
     assert [name for name in ("a[0].b", "a0.b", "c.d/e", "cxd") if globs.fit(name)] == ["a[0].b", "c.d/e"]
 
@@ -202,7 +202,7 @@ def test_nearest_names_contain_the_text_or_are_spelt_alike() -> None:
     assert nearest("zzz", known) == []
 
 
-def test_selection_takes_time_in_proportion_to_the_nodes() -> None:
+def test_selection_takes_linear_time() -> None:
     asked: list[int] = []
     for count in (100, 1000):
         lines = "\n".join(f'["n{i}"] v{i + 1} = Relu(v{i})' for i in range(count))
