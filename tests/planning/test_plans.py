@@ -68,9 +68,7 @@ def applied(plan: Plan, model: Path, recipe: Recipe, output: Path) -> follow.Fol
 
 
 @pytest.mark.parametrize("verify", ["none", "each", "end"])
-def test_each_site_is_named_with_what_it_takes_makes_and_saves(
-    model: Path, recipe: Recipe, verify: document.Checks
-) -> None:
+def test_a_plan_lists_nodes_and_savings_of_each_site(model: Path, recipe: Recipe, verify: document.Checks) -> None:
     plan = planned(model, recipe, verify)
     assert [(step.step, step.name, step.where, len(step.sites)) for step in plan.steps] == [
         (1, "drop-identity", "r.yaml:3", 3),
@@ -87,7 +85,7 @@ def test_each_site_is_named_with_what_it_takes_makes_and_saves(
     assert plan.verified == verify and [one.what for one in plan.expectations] == ["Identity: == 0 (found 0)"]
 
 
-def test_bytes_are_those_of_the_files(model: Path, recipe: Recipe, tmp_path: Path) -> None:
+def test_planned_bytes_equal_file_sizes(model: Path, recipe: Recipe, tmp_path: Path) -> None:
     plan = planned(model, recipe)
     runner.apply(model, recipe, output=tmp_path / "out.onnx", provenance=False)
     assert plan.after.bytes == (tmp_path / "out.onnx").stat().st_size
@@ -123,7 +121,7 @@ def test_an_applied_plan_has_the_bytes_of_a_plain_run(model: Path, recipe: Recip
         assert follower.summary() == "as planned: 4 sites in 2 steps"
 
 
-def test_a_plan_comes_back_from_its_file(model: Path, recipe: Recipe, tmp_path: Path) -> None:
+def test_a_plan_round_trips(model: Path, recipe: Recipe, tmp_path: Path) -> None:
     plan = planned(model, recipe)
     (tmp_path / "plan.json").write_text(plan.text())
     assert document.read(tmp_path / "plan.json") == plan
@@ -131,7 +129,7 @@ def test_a_plan_comes_back_from_its_file(model: Path, recipe: Recipe, tmp_path: 
     assert planned(model, recipe).text() == plan.text()
 
 
-def test_a_plan_of_nothing_comes_back_too(model: Path, tmp_path: Path) -> None:
+def test_an_empty_plan_round_trips(model: Path, tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text("recipe: r\nsteps: [drop-dropout]\n")
     plan = planned(model, recipes.load(tmp_path / "r.yaml"))
     (tmp_path / "plan.json").write_text(plan.text())
@@ -170,7 +168,7 @@ def test_a_skipped_site_is_left_out(model: Path, recipe: Recipe, tmp_path: Path)
     assert follower.summary().startswith("as planned: 1 site skipped")
 
 
-def test_what_only_arises_without_a_skipped_site_is_left_out_too(model: Path, tmp_path: Path) -> None:
+def test_sites_that_arise_from_a_skipped_site_are_left_out_too(model: Path, tmp_path: Path) -> None:
     # The last step would find what the first one skips.
     (tmp_path / "r.yaml").write_text("recipe: r\nsteps:\n  - drop-identity\n  - fuse-matmul-add\n  - drop-identity\n")
     recipe = recipes.load(tmp_path / "r.yaml")
@@ -189,7 +187,7 @@ def test_what_only_arises_without_a_skipped_site_is_left_out_too(model: Path, tm
         ("1", "--skip 1: expected STEP:SITE, the numbers of a step and of one of its sites"),
     ],
 )
-def test_a_site_that_is_not_there_cannot_be_skipped(model: Path, recipe: Recipe, text: str, message: str) -> None:
+def test_a_missing_site_cannot_be_skipped(model: Path, recipe: Recipe, text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         follow.skipping(planned(model, recipe), [text])
     assert str(caught.value) == message
@@ -221,7 +219,7 @@ def test_another_recipe_is_refused(model: Path, recipe: Recipe, tmp_path: Path) 
     assert line.startswith("  file 'r.yaml': ")
 
 
-def test_each_thing_that_changed_has_its_line(model: Path, recipe: Recipe) -> None:
+def test_each_changed_dependency_has_its_line(model: Path, recipe: Recipe) -> None:
     plan = planned(model, recipe)
     pins = plan.basis.pins
     other = {
@@ -283,7 +281,7 @@ steps:
 
 
 @pytest.mark.parametrize("on_failure", ["rollback", "bisect"])
-def test_what_verification_undoes_is_refused(model: Path, tmp_path: Path, on_failure: str) -> None:
+def test_a_step_undone_by_verification_is_refused(model: Path, tmp_path: Path, on_failure: str) -> None:
     (tmp_path / "r.yaml").write_text(WRONG.replace("ON_FAILURE", on_failure))
     recipe = recipes.load(tmp_path / "r.yaml")
     plan = planned(model, recipe)
@@ -309,7 +307,7 @@ def test_an_expectation_that_is_not_met_is_reported(model: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("skipped", [["1:1"], ["1:2"], ["1:1", "1:2"]])
-def test_a_pass_that_looks_again_comes_to_an_end(tmp_path: Path, skipped: list[str]) -> None:
+def test_a_pass_that_revisits_nodes_terminates(tmp_path: Path, skipped: list[str]) -> None:
     # After each site, fold-affine looks at what reads the result: a site that is left out is none.
     path, file = tmp_path / "m.onnx", tmp_path / "r.yaml"
     body = "{ t = MatMul(x, w) u = Mul(t, a) y = Mul(u, b) }"

@@ -25,7 +25,7 @@ PAIRS = list(
 )
 
 
-def test_every_bundled_model_has_its_turn(short_models: Path) -> None:
+def test_every_bundled_model_is_used(short_models: Path) -> None:
     assert len(sorted(short_models.glob("*.onnx"))) == MODELS
 
 
