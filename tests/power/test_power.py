@@ -53,7 +53,7 @@ def test_mutants_are_valid_different_and_the_same_each_time(kind):
         assert mutant.model != data
 
 
-def test_what_commutes_is_not_a_mutant():
+def test_swapped_commutative_operands_are_not_a_mutant():
     text = '<ir_version: 10, opset_import: ["": 21]> g (float[3] x, float[3] b) => (float[3] y) { y = Add(x, b) }'
     assert list(mutants("g", onnx.parser.parse_model(text).SerializeToString(), ("swap",))) == []
 
