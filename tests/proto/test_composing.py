@@ -37,7 +37,7 @@ def models() -> tuple[onnx.ModelProto, onnx.ModelProto]:
     return text.parse(FIRST), text.parse(SECOND)
 
 
-def test_a_second_model_takes_what_the_first_gives() -> None:
+def test_outputs_of_the_first_model_feed_the_second() -> None:
     first, second = models()
     both = compose(first, second, {"x": "y"}, "b/")
     onnx.checker.check_model(both, full_check=True)
@@ -51,7 +51,7 @@ def test_a_second_model_takes_what_the_first_gives() -> None:
         assert np.array_equal(theirs, -y if c else y + np.float32([9, 8, 7, 6]))
 
 
-def test_functions_of_one_name_stay_apart_unless_they_are_the_same() -> None:
+def test_functions_of_one_name_are_merged_only_if_equal() -> None:
     first, second = models()
     both = compose(first, second, {"x": "y"}, "b_")
     assert sorted(function.name for function in both.functions) == ["b_f", "f"]
@@ -81,7 +81,7 @@ def test_a_dim_of_the_second_model_need_not_be_that_of_the_first() -> None:
         (("", ""), {"x": "y"}, "b/", ""),
     ],
 )
-def test_models_that_cannot_be_one_are_reported(
+def test_models_that_cannot_be_merged_are_reported(
     change: tuple[str, str], connect: dict[str, str], prefix: str, expected: str
 ) -> None:
     second = text.parse(SECOND.replace(*change) if change[0] else SECOND)
@@ -115,12 +115,12 @@ def test_a_merge_is_compared_with_both_models(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["feeds", "computes"])
-def test_a_merge_that_feeds_or_computes_something_else_is_a_difference(tmp_path: Path, wrong: str) -> None:
+def test_a_wrong_merge_is_a_difference(tmp_path: Path, wrong: str) -> None:
     (step,) = apply(tmp_path, joining(tmp_path, wrong=wrong)).steps
     assert (step.status, step.verdict and step.verdict.status) == ("failed", "different")
 
 
-def test_the_weights_of_the_second_model_are_read_where_they_lie(tmp_path: Path) -> None:
+def test_weights_of_the_second_model_are_read_from_their_files(tmp_path: Path) -> None:
     weight = np.random.default_rng(0).normal(size=(4, 512)).astype(np.float32)
     second = text.parse(f"{HEAD} g (float[n, 4] x, float[4, 512] v) => (float[n, 512] y) {{ y = MatMul(x, v) }}")
     del second.graph.input[1:]
