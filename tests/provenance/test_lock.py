@@ -65,7 +65,7 @@ def test_the_closure_of_a_recipe(folder: Path) -> None:
     assert (found["target"], found["seed"]) == ("mine.yaml", 3)
 
 
-def test_a_lock_holds_in_another_folder(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_lock_is_valid_in_another_folder(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     before = pinned(folder)
     other = shutil.copytree(folder, tmp_path_factory.mktemp("other") / "copy")
     assert lock.changes(before, pinned(other)) == []

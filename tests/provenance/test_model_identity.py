@@ -143,7 +143,7 @@ CHANGES: list[tuple[Callable[[onnx.ModelProto], None], list[str]]] = [
 
 
 @pytest.mark.parametrize(("change", "places"), CHANGES, ids=lambda value: getattr(value, "__name__", ""))
-def test_a_change_is_one_part(change: Callable[[onnx.ModelProto], None], places: list[str]) -> None:
+def test_a_change_affects_only_its_part(change: Callable[[onnx.ModelProto], None], places: list[str]) -> None:
     model = sample()
     if change is _inner:
         model.graph.node[2].attribute.sort(key=lambda attribute: attribute.name, reverse=True)

@@ -68,7 +68,7 @@ def provenance(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tu
 
 
 @pytest.mark.parametrize("name", ["out", "long", "signed"])
-def test_what_was_written_fits(folder: Path, keys: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_written_statement_verifies(folder: Path, keys: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     more = [
         "--input",
         INPUT,
@@ -216,7 +216,7 @@ def test_a_changed_field_of_the_statement(
     assert findings[0] == f"statement, field '{_named(place)}': it was changed"
 
 
-def test_a_statement_that_was_sealed_anew_differs_from_the_one_in_the_model(
+def test_a_resealed_statement_differs_from_the_statement_in_the_model(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     side = folder / "long.onnx.intoto.json"
@@ -230,7 +230,7 @@ def test_a_statement_that_was_sealed_anew_differs_from_the_one_in_the_model(
     )
 
 
-def test_a_signed_statement_cannot_be_sealed_anew(folder: Path, keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_signed_statement_cannot_be_resealed(folder: Path, keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import base64
 
     side = folder / "signed.onnx.intoto.json"
@@ -259,7 +259,7 @@ def test_a_changed_signature(folder: Path, keys: Path, capsys: pytest.CaptureFix
     assert len(findings) == 1 and findings[0].endswith(" does not fit")
 
 
-def test_somebody_else_signed(folder: Path, keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_signature_with_another_key_is_reported(folder: Path, keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, findings, _ = provenance(capsys, folder / "signed.onnx", "--key", keys / "theirs.pub")
     assert code == 1
     assert len(findings) == 1 and findings[0].startswith(f"signature: it is not signed with the key {keys}/theirs.pub")
@@ -315,7 +315,7 @@ def test_a_second_run_names_the_statement_of_the_first(folder: Path, capsys: pyt
     assert provenance(capsys, second, "--input", first)[:2] == (0, [])
 
 
-def test_it_can_be_switched_off(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_provenance_can_be_switched_off(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "off.yaml").write_text("provenance: false\nverify: {mode: 'off'}\nsteps: [drop-dropout]\n")
     for recipe, flags in (("r.yaml", ["--no-provenance"]), ("off.yaml", [])):
         # The input carries a statement, which is not about the output.
@@ -349,7 +349,7 @@ def test_keys_that_cannot_be_used(folder: Path, keys: Path, capsys: pytest.Captu
         signing.read_public(keys / "mine.pem")
 
 
-def test_where_a_statement_cannot_go(folder: Path, keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_places_for_a_statement(folder: Path, keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own, output = folder / "in.onnx", folder / "new.onnx"
     own.write_bytes(INPUT.read_bytes())
     apply = ["apply", str(folder / "r.yaml"), str(own), "--force"]

@@ -38,7 +38,7 @@ def test_shared_modules_are_found(path: Path) -> None:
     assert found == used(path)
 
 
-def test_a_change_of_a_shared_module_changes_the_passes_that_use_it(tmp_path: Path) -> None:
+def test_a_changed_shared_module_changes_the_digest_of_its_passes(tmp_path: Path) -> None:
     def digest(folder: str, name: str) -> str:
         return sources._standard(tmp_path / folder / f"{name}.py")
 
