@@ -36,7 +36,7 @@ def test_the_sample_is_not_empty() -> None:
 
 
 @pytest.mark.parametrize(("after", "agrees"), [("i = Mul(x, x)", True), ("i = Mul(x, w)", False)])
-def test_what_float32_in_between_makes_of_float16_is_no_wrong_result(after: str, agrees: bool, tmp_path: Path) -> None:
+def test_float32_intermediates_of_a_float16_model_are_accepted(after: str, agrees: bool, tmp_path: Path) -> None:
     model = "g (float16[N] x, float16[N] w) => (float16[N] i, float16[N] y) { BODY y = Mul(i, w) }"
     path = tmp_path / "after.onnx"
     onnx.save(text.parse(model.replace("BODY", after)), path)
