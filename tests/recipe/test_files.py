@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("passes", "shelf")
 # Files
 
 
-def test_the_real_shelf_is_there() -> None:
+def test_the_folder_of_shipped_recipes_exists() -> None:
     assert (REAL_FOLDER() / "tidy.yaml").is_file()
 
 
@@ -77,7 +77,7 @@ def test_paths_start_at_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert model is not None and model.resolve() == tmp_path.resolve() / "far" / "m.onnx"
 
 
-def test_mistakes_of_nested_recipes_come_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_of_nested_recipes_are_included(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("sub").mkdir()
     Path("r.yaml").write_text("steps:\n  - use: sub/a.yaml\n  - use: sub/a.yaml\n  - drop-dropuot\n  - use: sub\n")
@@ -164,7 +164,7 @@ def test_local_python_needs_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert only(recipe) == PassStep("from-wrong", {"strength": 2})
 
 
-def test_mistakes_come_with_the_question_for_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_are_reported_with_the_request_for_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("p.py").write_text(PLUGIN.format("from-p"))
     found = mistakes("plugins: p.py\nabot: x\nsteps: [from-p, fold-constants: {rouns: 1}]\n")

@@ -27,7 +27,7 @@ from surgery.verification.inputs.spec import (
 pytestmark = pytest.mark.usefixtures("passes", "shelf")
 
 
-def test_everything_that_a_recipe_can_say() -> None:
+def test_every_key_of_a_recipe() -> None:
     recipe = parse(EXAMPLE, "recipes/r.yaml")
     assert recipe.name == "example"
     assert recipe.about == "Clean up an encoder.\n\tFuse it, too."
@@ -165,7 +165,7 @@ def test_a_comparison_is_a_number_or_text() -> None:
             Comparison.parse(value)
 
 
-def test_comparisons_hold() -> None:
+def test_comparisons_are_evaluated() -> None:
     counts = (1, 2, 3)
     found = {op: [Comparison.parse(f"{op} 2").holds(count) for count in counts] for op in ("==", "!=", "<", "<=")}
     assert found["=="] == [False, True, False]

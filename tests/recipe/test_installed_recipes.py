@@ -67,6 +67,6 @@ def test_a_target_of_a_package_is_found_by_name() -> None:
     assert targets.find("acme-chip").name == "acme-chip"
 
 
-def test_nothing_of_the_package_is_imported() -> None:
+def test_listing_recipes_does_not_import_the_package() -> None:
     assert "acme-clean" in shipped.names()
     assert not [name for name in sys.modules if name.startswith("acme_models.")]

@@ -27,7 +27,7 @@ def test_a_rule_is_a_pass_of_its_recipe() -> None:
     assert "swish" not in catalog.passes()
 
 
-def test_rules_stand_before_or_after_the_steps_and_in_repeats() -> None:
+def test_rules_may_follow_steps_and_be_used_in_repeats() -> None:
     text = (
         "steps:\n  - repeat: 2\n    steps: [{pass: swish, when: {nodes: '> 1'}}]\n" + recipe(SWISH).split("steps:")[0]
     )

@@ -38,7 +38,7 @@ def loads(text: str) -> bool:
     return True
 
 
-def test_it_is_a_schema(made: dict[str, Any]) -> None:
+def test_the_schema_is_valid(made: dict[str, Any]) -> None:
     jsonschema.Draft202012Validator.check_schema(made)
     json.dumps(made, allow_nan=False)
 
@@ -56,7 +56,7 @@ def test_every_reference_is_defined(made: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", shipped.names())
-def test_it_accepts_the_shipped_recipes(name: str, validator: jsonschema.Draft202012Validator) -> None:
+def test_the_schema_accepts_the_shipped_recipes(name: str, validator: jsonschema.Draft202012Validator) -> None:
     data = YAML(typ="safe", pure=True).load((shipped.folder() / f"{name}.yaml").read_text())
     assert [error.message for error in validator.iter_errors(data)] == []
 

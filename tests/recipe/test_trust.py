@@ -43,7 +43,7 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_the_refusal_says_what_and_how(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_refusal_names_the_file_and_the_remedy(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["recipe", "check", "r.yaml"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert f"wants to run ./mine.py (sha256 {sha256(folder / 'mine.py')}, file {folder}/mine.py)" in line
@@ -63,7 +63,7 @@ def test_a_home_is_written_short(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert load("r.yaml").steps
 
 
-def test_a_hash_holds_for_one_content(folder: Path) -> None:
+def test_a_trusted_hash_covers_only_that_content(folder: Path) -> None:
     file = configure(f"trust:\n  - path: {folder}/mine.py\n    sha256: {sha256(folder / 'mine.py').upper()}\n")
     assert load("r.yaml").steps
     (folder / "mine.py").write_text((folder / "mine.py").read_text() + "# more\n")
@@ -73,7 +73,7 @@ def test_a_hash_holds_for_one_content(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("entry", ["{folder}/r.yaml", "{folder}/mine.pyc", "{folder}/other", "/"])
-def test_other_entries_trust_nothing_here(entry: str, folder: Path) -> None:
+def test_other_entries_do_not_grant_trust(entry: str, folder: Path) -> None:
     (folder / "mine.pyc").touch()
     (folder / "other").mkdir()
     configure(f"trust: [{entry.format(folder=folder)}]\n")
@@ -84,7 +84,7 @@ def test_other_entries_trust_nothing_here(entry: str, folder: Path) -> None:
         load("r.yaml")
 
 
-def test_a_link_is_what_it_leads_to(folder: Path) -> None:
+def test_a_symlink_is_trusted_by_its_target(folder: Path) -> None:
     (folder / "safe").mkdir()
     (folder / "safe" / "link.py").symlink_to(folder / "mine.py")
     (folder / "r.yaml").write_text((folder / "r.yaml").read_text().replace("mine.py", "safe/link.py"))
@@ -148,7 +148,7 @@ def test_mistakes_in_the_configuration(text: str, mistake: str, folder: Path) ->
     assert caught.value.exit_code == 2 and caught.value.code == "config"
 
 
-def test_who_names_no_local_code_needs_no_configuration(folder: Path) -> None:
+def test_a_recipe_without_local_code_needs_no_configuration(folder: Path) -> None:
     configure("trust: [")
     assert load("tidy").steps
     assert load("r.yaml", trust=True).steps

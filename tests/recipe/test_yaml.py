@@ -229,7 +229,7 @@ def test_text_before_a_syntax_error_is_checked() -> None:
 @pytest.mark.parametrize(
     "text", ["steps: a: b", "steps:\n  - repeat: 2\n    x", "recipe: x\n  y", "steps:\n  - pass: @", "steps: ["]
 )
-def test_a_syntax_error_brings_no_others_along(text: str) -> None:
+def test_a_syntax_error_causes_no_further_errors(text: str) -> None:
     assert len(mistakes(text)) == 1
 
 
@@ -248,7 +248,7 @@ def test_tabs_in_the_indentation() -> None:
     assert mistakes("about: |\n  a\n  \tb\nverify:\n\tseed: 1\nsteps: [drop-dropout]\n") == [f"r.yaml:5:1: {tab}"]
 
 
-def test_columns_after_tabs_are_those_of_the_file() -> None:
+def test_columns_after_tabs_match_the_file() -> None:
     text = "steps:\n\t- drop-dropuot\n\t- pass: fold-constants\n\t  with: {rouns: 1}\n\t  wen: {}\n"
     assert [line for line in mistakes(text) if "a tab" not in line] == [
         "r.yaml:2:4: no pass 'drop-dropuot'; did you mean 'drop-dropout'?",
