@@ -159,7 +159,7 @@ def test_a_broken_package_is_a_warning(source: str, tmp_path: Path) -> None:
         assert answer.code == 2 and problem in answer.err.splitlines()[0]
 
 
-def test_two_packages_with_one_name(tmp_path: Path) -> None:
+def test_two_packages_with_a_pass_of_the_same_name(tmp_path: Path) -> None:
     for project in ("one-passes", "two-passes"):
         unpack(tmp_path, write_wheel(tmp_path, project, "1.0", PASS.format(name="same-change")))
     clash = (

@@ -27,7 +27,7 @@ FATES = {
 
 @pytest.mark.parametrize("threads", [1, 2], ids=["in a fork", "in a worker"])
 @pytest.mark.parametrize(("source", "message"), FATES.items(), ids=list(FATES.values()))
-def test_what_ends_an_import_is_reported_in_a_line(
+def test_a_failed_import_is_reported_in_one_line(
     source: str,
     message: str,
     threads: int,
@@ -71,7 +71,7 @@ def test_a_debugger_has_the_import_in_its_own_process_alone(
     assert len(set(pids)) == len(pids)
 
 
-def test_an_installed_package_that_leaves_at_its_import_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_an_installed_package_that_exits_on_import_is_skipped(tmp_path: Path) -> None:
     unpack(tmp_path, write_wheel(tmp_path, "leaving", "1.0", "import os; os._exit(0)"))
     unpack(tmp_path, write_wheel(tmp_path, "staying", "2.0", PASS.format(name="stay-here")))
     found = python(tmp_path, "-m", "surgery", "passes", "stay-here")
