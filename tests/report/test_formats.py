@@ -76,7 +76,7 @@ def test_the_kinds_of_annotations(level, kind, root: Root) -> None:
     assert commands(github(outcome(check(level)), root))[0][0] == kind
 
 
-def test_what_passed_is_not_annotated_and_a_complaint_is_annotated_once(root: Root) -> None:
+def test_only_findings_are_annotated_and_each_only_once(root: Root) -> None:
     found = commands(github(outcome(check("passed"), check("skipped"), check("undone"), check("undone")), root))
     assert [kind for kind, *_ in found] == ["warning", "notice"]
 

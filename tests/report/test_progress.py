@@ -46,24 +46,24 @@ def test_nested_and_repeated_steps_are_counted(agenda: Agenda) -> None:
     assert note(agenda, 2, 3, 4, 5) == (9, 9)
 
 
-def test_steps_that_are_left_out_count_as_done(agenda: Agenda) -> None:
+def test_skipped_steps_count_as_done(agenda: Agenda) -> None:
     assert note(agenda, 0, 4) == (5, 6)
     agenda.note("(end)", "")
     assert note(agenda) == (5, 6)
 
 
-def test_a_round_in_which_the_first_step_is_left_out_is_a_round(agenda: Agenda) -> None:
+def test_a_round_without_its_first_step_is_counted(agenda: Agenda) -> None:
     assert note(agenda, 0, 1, 2, 3, 2) == (5, 8)
 
 
-def test_places_lead_to_the_step_of_the_recipe_itself() -> None:
+def test_nested_places_resolve_to_the_step_of_the_outer_recipe() -> None:
     agenda = Agenda(recipes.parse("steps:\n  - drop-dropout\n  - use: tidy\n", "r.yaml"))
     found = users(agenda.steps)
     assert found["r.yaml:2"] == "r.yaml:2:5"
     assert {place for key, place in found.items() if "tidy.yaml" in key} == {"r.yaml:3:5"}
 
 
-def test_nothing_is_reported_about_the_time_left_before_it_is_known() -> None:
+def test_the_time_left_is_not_shown_before_it_can_be_estimated() -> None:
     left = Remaining()
     for done in range(1, 11):
         left.note(done, 100, float(done))
@@ -74,7 +74,7 @@ def test_nothing_is_reported_about_the_time_left_before_it_is_known() -> None:
     assert left.text(92.0) == "about 8 s left" and left.text(1000.0) == ""
 
 
-def test_a_short_run_says_nothing_of_the_time_left() -> None:
+def test_a_short_run_does_not_show_the_time_left() -> None:
     left = Remaining()
     for done in range(1, 100):
         left.note(done, 100, done * 0.01)
@@ -132,7 +132,7 @@ def test_without_an_agenda_steps_are_counted_alone() -> None:
     assert shown.line() == "step 2, b, 0 s"
 
 
-def test_nothing_is_written_where_nobody_watches(agenda: Agenda) -> None:
+def test_no_progress_is_written_without_a_terminal(agenda: Agenda) -> None:
     file = io.StringIO()
     with Progress(Console(file=file), agenda=agenda) as shown:
         shown.stage("a", "pass")

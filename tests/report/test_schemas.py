@@ -85,7 +85,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", [*RUNS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
-def test_the_report_is_what_the_schema_says(name: str, folder: Path) -> None:
+def test_the_report_matches_the_schema(name: str, folder: Path) -> None:
     if name == "report":
         Path("run.json").write_text(json.dumps(run("apply tidy m.onnx")))
     if name == "provenance":

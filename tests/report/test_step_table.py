@@ -57,7 +57,7 @@ def test_the_steps_and_the_verdict_fit(ran: Result, width: int, height: int) -> 
     assert ("seconds" in header) == (width > 80)
 
 
-def test_what_failed_stays_on_a_low_terminal(ran: Result) -> None:
+def test_failed_steps_are_shown_on_a_short_terminal(ran: Result) -> None:
     wrong = StepRecord("wrong", "rolled_back", 1990, 1990, message=LONG)
     shown = "\n".join(lines(many(ran, wrong), 80, 22))
     assert "\nwrong" in shown and "rolled back" in shown and "  wrong: output 'last_hidden_state'" in shown
@@ -82,7 +82,7 @@ def test_everything_is_shown_on_request_and_in_logs(ran: Result) -> None:
     assert "39 operators unchanged" in log and "Operator7 " not in log
 
 
-def test_one_unchanged_operator_is_named(ran: Result) -> None:
+def test_a_single_unchanged_operator_is_named(ran: Result) -> None:
     shown = lines(ran, 80)
     assert any(line.startswith("Relu") for line in shown)
     assert not any("operators unchanged" in line for line in shown)

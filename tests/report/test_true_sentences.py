@@ -18,7 +18,7 @@ def said(result: runner.Result) -> str:
     return captured.get()
 
 
-def test_nothing_is_reported_about_sets_of_inputs_where_nothing_ran() -> None:
+def test_input_sets_are_not_mentioned_if_nothing_was_run() -> None:
     model = text.parse("g (float[n] x) => (float[n] y) { y = Relu(x) }")
     result = runner.apply(model, recipe.parse("steps: [{rename: {outputs: {y: z}}}]"))
     assert result.ok and "nothing was run" in said(result) and "input sets" not in said(result)
@@ -26,7 +26,7 @@ def test_nothing_is_reported_about_sets_of_inputs_where_nothing_ran() -> None:
     assert "bit-identical to the original on" in said(runner.apply(model, recipe.parse("steps: [drop-identity]")))
 
 
-def test_a_pattern_that_fits_is_not_reported_to_lack_its_operators() -> None:
+def test_a_matching_pattern_is_not_reported_to_lack_operators() -> None:
     stored = storage.from_proto(
         text.parse("""g (float[2,2] x) => (float[2,2] y) <float[2,2] w = {1,2,3,4}, float[2] b = {1,2}> {
             m = MatMul(x, w) y = Add(m, b) }""")

@@ -26,7 +26,7 @@ NEEDED = {"rtol": 1.2e-5, "atol": 1.5e-6}
         ),
     ],
 )
-def test_what_is_close_tells_how_close(details, text):
+def test_a_close_verdict_shows_the_distance(details, text):
     verdict = Verdict(Status.CLOSE, None, NEEDED, "", details)
     assert steps.distance(verdict) == text
     assert steps.distance(replace(verdict, needed=None)).startswith("no tolerance is large enough; at most")
