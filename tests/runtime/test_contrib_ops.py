@@ -89,14 +89,14 @@ def test_every_form_is_compared() -> None:
 
 
 @pytest.mark.parametrize("name", WITH_KERNEL)
-def test_a_form_computes_what_the_kernel_does(name: str) -> None:
+def test_a_reference_form_matches_the_kernel(name: str) -> None:
     model = parsed(f"g {WITH_KERNEL[name]}")
     feeds = _fed(model)
     _compare(run(model, feeds), _ours(model, feeds))
 
 
 @pytest.mark.parametrize("name", WITHOUT_KERNEL)
-def test_a_form_computes_what_the_operators_of_onnx_do(name: str) -> None:
+def test_a_reference_form_matches_the_decomposition(name: str) -> None:
     """The decomposition was written in other terms, and kernels of ONNX Runtime run it."""
     op = name.partition(",")[0]
     assert all((domain, known) != ("com.microsoft", op) for domain, known, *_ in registered())
@@ -109,7 +109,7 @@ def test_a_form_computes_what_the_operators_of_onnx_do(name: str) -> None:
 
 
 @pytest.mark.parametrize("nhwc", ["NhwcConv", "NhwcFusedConv"])
-def test_a_convolution_of_channels_that_come_last_is_one_of_turned_data(nhwc: str) -> None:
+def test_a_channels_last_convolution_matches_the_transposed_one(nhwc: str) -> None:
     rng = np.random.default_rng(0)
     x, w, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 5, 6, 3), (4, 3, 3, 3), (4,)))
     call = "<pads = [1, 1, 1, 1]>(x, w, b)" if nhwc == "NhwcConv" else f"{CONV}(x, w, b)"
@@ -127,7 +127,7 @@ def test_a_convolution_of_channels_that_come_last_is_one_of_turned_data(nhwc: st
     _compare([wanted if nhwc == "NhwcConv" else np.maximum(wanted, 0)], run(made, {"x": x, "w": w, "b": b}))
 
 
-def test_packed_attention_is_that_of_padded_sequences() -> None:
+def test_packed_attention_matches_padded_sequences() -> None:
     rng = np.random.default_rng(0)
     lengths, heads, width = np.array([2, 4, 1], np.int32), 2, 6
     padded = [rng.standard_normal((3, 4, width)).astype(np.float32) for _ in range(3)]
@@ -161,7 +161,7 @@ def test_distances_choose_rows_as_in_t5(bidirectional: int) -> None:
         np.testing.assert_array_equal(found[0, :, query, key], table[first + min(large, count - 1)])
 
 
-def test_a_verdict_says_whose_form_it_rests_on() -> None:
+def test_a_verdict_mentions_the_reference_form_it_used() -> None:
     model = parsed(
         "g (float[N,3,8] x, float[8] b) => (float[N,3,4] y) { t = Relu(x) y = com.microsoft.BiasSplitGelu(t, b) }"
     )

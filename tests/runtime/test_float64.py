@@ -81,7 +81,7 @@ def test_initializers_of_all_narrow_types_are_widened(dtype):
     np.testing.assert_allclose(_wide(model, x=x)[0]["y"], x.astype(np.float64) * float(dtype(0.1)), rtol=1e-15)
 
 
-def test_functions_are_looked_into():
+def test_functions_are_widened():
     model = _model(
         'g (float[N] x) => (float[N] y) { y = d.f(x) } <domain: "d", opset_import: ["": 21]> '
         "f (i) => (o) { c = Constant<value_float=0.1>() o = Mul(i, c) }",
@@ -123,7 +123,7 @@ BODY = """{ c = Constant<value=bool {1}>() y, z = If(c)<
 
 
 @pytest.mark.parametrize("place", ["initializer", "Constant", "initializer above bodies", "Constant in a body"])
-def test_large_weights_stay_where_they_lie(place, tmp_path):
+def test_large_weights_are_read_from_their_files(place, tmp_path):
     weights = RNG.standard_normal((64, 32)).astype(np.float32)
     tensor = _stored(weights, tmp_path / "weights.bin")
     model = _model(f"g {PORTS} " + (BODY if "bod" in place else f"{{ {READS} }}"))
@@ -149,7 +149,7 @@ def test_large_weights_stay_where_they_lie(place, tmp_path):
     assert narrow == []
 
 
-def test_large_tensors_of_one_name_are_not_mixed_up(tmp_path):
+def test_large_tensors_of_the_same_name_are_refused(tmp_path):
     model = _model(f"g {PORTS} {BODY}")
     for number, attribute in enumerate(model.graph.node[1].attribute):
         tensor = _stored(np.full((64, 32), number, np.float32), tmp_path / f"{number}.bin")
@@ -158,14 +158,14 @@ def test_large_tensors_of_one_name_are_not_mixed_up(tmp_path):
         widen(model, None)
 
 
-def test_what_has_no_kernel_runs_in_float32_and_is_named():
+def test_an_operator_without_a_float64_kernel_runs_in_float32():
     x = _f32(2, 3)
     found, narrow = _wide(_model(f"g {X} {{ e = Erf(x) y = Add(e, x) }}"), x=x)
     assert narrow == ["Erf"]
     assert np.any(found["y"] != found["y"].astype(np.float32))
 
 
-def test_an_input_that_no_kernel_tells_the_type_of_goes_with_the_others():
+def test_an_input_of_unknown_type_is_narrowed_with_the_others():
     body = """s = Constant<value_ints=[1,2,4,4]>() r = Constant<value_floats=[0.0,0.0,0.1,0.1,1.0,1.0,0.9,0.9]>()
         y = Resize<coordinate_transformation_mode="tf_crop_and_resize">(x, r, , s)"""
     found, narrow = _wide(_model(f"g (float[1,2,6,6] x) => (float[A,B,C,D] y) {{ {body} }}"), x=_f32(1, 2, 6, 6))
@@ -192,13 +192,13 @@ def test_an_operator_outside_the_standard_keeps_its_types():
         ("y = acme.Secret(x)", "acme"),
     ],
 )
-def test_what_has_no_float64_form_is_reported(body, why):
+def test_a_model_without_a_float64_form_is_reported(body, why):
     model = _model(f"g {X} {{ {body} }}", '<ir_version: 10, opset_import: ["": 21, "acme": 1]>')
     answer = run(model.SerializeToString(), [{"x": _f32(2, 3)}], LIMIT)
     assert why in answer["unsupported"]
 
 
-def test_what_the_runtime_cannot_run_goes_to_the_reference_evaluator(monkeypatch):
+def test_a_model_the_runtime_refuses_runs_in_the_reference_evaluator(monkeypatch):
     monkeypatch.setattr(float64, "_in_runtime", lambda *_: {"unsupported": "ONNX Runtime has no kernel for Neg(13)"})
     x = _f32(2, 3)
     found, narrow = _wide(_model(f"g {X} {{ e = Erf(x) y = Add(e, x) }}"), x=x)
@@ -207,7 +207,7 @@ def test_what_the_runtime_cannot_run_goes_to_the_reference_evaluator(monkeypatch
     assert np.any(found["y"] != found["y"].astype(np.float32))
 
 
-def test_a_kernel_that_turns_out_to_be_missing_is_done_without(monkeypatch):
+def test_an_unexpectedly_missing_kernel_is_avoided(monkeypatch):
     monkeypatch.setattr(Kernels, "of", lambda *_: [{"T": ["tensor(double)"]}])
     found, narrow = _wide(_model(f"g {X} {{ e = Erf(x) y = Add(e, x) }}"), x=_f32(2, 3))
     assert narrow == ["Erf"]
@@ -239,7 +239,7 @@ EXPANDED = {
 
 
 @pytest.mark.parametrize("name", EXPANDED)
-def test_convolutions_are_multiplied_out(name):
+def test_convolutions_are_rewritten_as_matrix_products(name):
     shape, weight, node = EXPANDED[name]
     dims, bias = ",".join("ABCDE"[: len(shape.split(","))]), f"[{weight[1]}]"
     io = f"(float{shape} x, float{weight} w, float{bias} b) => (float[{dims}] y)"
@@ -255,11 +255,11 @@ POOLS = {
 
 
 @pytest.mark.parametrize("name", POOLS)
-def test_pools_are_added_up(name):
+def test_average_pools_are_rewritten_as_sums(name):
     _agrees(_model(f"g (float[2,3,7,6] x) => (float[A,B,C,D] y) {{ y = {POOLS[name]}(x) }}"), "[2,3,7,6]")
 
 
-def test_instance_normalization_is_written_out():
+def test_instance_normalization_is_decomposed():
     model = _model(
         "g (float[2,3,7,6] x, float[3] w, float[3] b) => (float[A,B,C,D] y) "
         "{ y = InstanceNormalization<epsilon=0.01>(x, w, b) }"

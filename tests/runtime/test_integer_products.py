@@ -31,7 +31,7 @@ def test_types_without_a_product_do_not_saturate() -> None:
 
 
 @pytest.mark.skipif("avx2" not in FLAGS, reason="the flags of this CPU do not say")
-def test_it_saturates_without_vnni() -> None:
+def test_uint8_int8_products_saturate_without_vnni() -> None:
     assert saturates("uint8", "int8") == ("vnni" not in FLAGS and "amx" not in FLAGS)
 
 

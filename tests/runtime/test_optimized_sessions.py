@@ -16,7 +16,7 @@ ROWS, COLUMNS, BLOCK = 64, 32, 32
 
 
 @pytest.mark.parametrize("level", [0, 4])
-def test_a_product_with_packed_weights_rounds_its_data_as_it_is_deployed(level: int) -> None:
+def test_matmulnbits_rounds_its_input_as_in_deployment(level: int) -> None:
     generator = np.random.default_rng(0)
     weight = generator.integers(0, 256, (COLUMNS, ROWS // BLOCK, BLOCK // 2)).astype(np.uint8)
     scales = generator.uniform(0.01, 0.1, (COLUMNS, ROWS // BLOCK)).astype(np.float32)

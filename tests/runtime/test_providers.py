@@ -52,7 +52,7 @@ def test_the_report_names_the_providers(capsys: pytest.CaptureFixture[str]) -> N
     assert "providers: [CPUExecutionProvider]" in report["yaml"]
 
 
-def test_the_cpu_comes_last_and_cuda_rounds_as_float32() -> None:
+def test_the_cpu_provider_is_last_and_cuda_disables_tf32() -> None:
     assert provider_arguments([]) == ["CPUExecutionProvider"]
     found = provider_arguments(["CUDAExecutionProvider", "CPUExecutionProvider"])
     assert found == [("CUDAExecutionProvider", {"use_tf32": "0"}), "CPUExecutionProvider"]
@@ -67,7 +67,7 @@ def test_a_provider_that_does_not_start_is_an_error() -> None:
         require_started(["CUDAExecutionProvider"], WithoutDevice())
 
 
-def test_a_session_is_made_with_the_providers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_is_created_with_the_providers(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     real = onnxruntime.InferenceSession
 
@@ -93,7 +93,7 @@ def test_a_session_is_made_with_the_providers(monkeypatch: pytest.MonkeyPatch) -
         (("QNNExecutionProvider",), True),
     ],
 )
-def test_what_may_compute_in_16_bits_has_their_tolerance(providers: tuple[str, ...], coarse: bool) -> None:
+def test_providers_that_may_compute_in_16_bits_get_a_16_bit_tolerance(providers: tuple[str, ...], coarse: bool) -> None:
     rules = ComparisonRules.of(VerifySpec(providers=providers), Parity.CLOSE)
     half, single = (ComparisonRules(Parity.CLOSE).tolerance(np.dtype(kind)) for kind in ("f2", "f4"))
     assert SessionSetup(providers=providers).is_coarse is coarse

@@ -41,7 +41,7 @@ def _run(
         one.close()
 
 
-def test_what_depends_on_weights_alone_comes_late():
+def test_nodes_that_depend_only_on_weights_are_deferred():
     model = _parse(
         """g (float[2,2] x) => (float[2,2] y, float[2,2] u) <float[2,2] v = {1,2,3,4}, float[2,2] w = {1,2,3,4}> {
             a = Transpose(v) b = Transpose(w) u = Neg(b) p = Relu(x) q = MatMul(p, a) y = MatMul(q, b)
@@ -52,7 +52,7 @@ def test_what_depends_on_weights_alone_comes_late():
     onnx.checker.check_model(model)
 
 
-def test_what_a_branch_reads_from_outside_comes_before_it():
+def test_values_captured_by_a_branch_are_computed_before_it():
     model = _parse(
         """g (bool c) => (float[2] y) <float[2] w = {1,2}> {
             a = Neg(w)
@@ -83,7 +83,7 @@ def test_casts_are_settled():
     onnx.checker.check_model(model, full_check=True)
 
 
-def test_an_identity_between_16_bit_floats_changes_nothing_where_values_are_rounded_as_the_model_says():
+def test_an_identity_does_not_change_rounding_of_16_bit_floats():
     """Without it, ONNX Runtime goes on in float32: 300 * 300 * 0.001 is 90 then, and infinite by the definition."""
     body = """g (float16[N] x, float16[3,N] w) => (float16[N] y, float16[3,N] z) {
         y, z = Scan(x, w) <num_scan_inputs = 1, body = b (float16[N] v, float16[N] item) => (float16[N] i, float16[N] o)
@@ -104,7 +104,7 @@ def test_an_identity_between_16_bit_floats_changes_nothing_where_values_are_roun
         verifier.close()
 
 
-def test_every_16_bit_result_has_a_barrier_and_others_have_none():
+def test_only_16_bit_results_get_a_barrier():
     model = _parse(
         """g (float[N] x, bool c) => (float16[N] y) {
             a = Neg(x) h = Cast<to=10>(a) k = Tanh(h)
@@ -143,7 +143,7 @@ def test_both_engines_give_results_by_name(engine):
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "reference"])
-def test_a_refused_input_is_reported_and_the_next_one_runs(engine):
+def test_a_refused_input_does_not_stop_the_next_run(engine):
     model = _parse("g (float[N] x, int64[M] i) => (float[M] y) { y = Gather(x, i) }").SerializeToString()
     one = Engine(engine, 60, None, 0)
     feeds = [{"x": np.zeros(2, np.float32), "i": np.array([index])} for index in (7, 1)]
@@ -163,7 +163,7 @@ def test_a_refused_input_is_reported_and_the_next_one_runs(engine):
         ("g (float[N] x) => (int64[N] y) { y = Relu(x) }", "invalid"),
     ],
 )
-def test_a_gap_of_the_runtime_is_distinguished_from_a_wrong_model(body, kind):
+def test_a_missing_kernel_is_distinguished_from_an_invalid_model(body, kind):
     model = _parse(body)
     model.opset_import.append(helper.make_opsetid("acme", 1))
     outcome = _run(model, {"x": np.zeros(2, np.float32)})
@@ -179,7 +179,7 @@ def _run_each(models: list[onnx.ModelProto], feeds: list[dict[str, np.ndarray]])
         one.close()
 
 
-def test_models_run_on_the_same_inputs_give_what_each_gives_alone():
+def test_models_run_together_match_separate_runs():
     first = _parse("agraph (float[n] x) => (float[n] y, float[n] z) { y = Relu(x) z = Neg(x) }")
     second = _parse("agraph (float[n] x) => (float[n] y, float[n] z) { y = Relu(x) z = Abs(x) }")
     feeds = [{"x": np.array([1, 2, -3], np.float32)}, {"x": np.array([np.nan, -0.0], np.float32)}]
@@ -191,13 +191,13 @@ def test_models_run_on_the_same_inputs_give_what_each_gives_alone():
             assert all(outputs[name].tobytes() == alone[name].tobytes() for name in alone)
 
 
-def test_zeros_of_other_signs_are_not_taken_for_the_same():
+def test_zeros_of_different_sign_are_distinguished():
     models = [_parse(f"agraph (float[n] x) => (float[n] y) {{ y = {op}(x) }}") for op in ("Relu", "Neg")]
     outcomes = _run_each(models, [{"x": np.zeros(2, np.float32)}])
     assert [np.signbit(outcome.runs[0]["y"]).tolist() for outcome in outcomes] == [[False, False], [True, True]]
 
 
-def test_a_refused_input_of_one_model_says_nothing_of_the_other():
+def test_a_refused_input_of_one_model_does_not_affect_the_other():
     first = _parse("agraph (float[n] x, int64[1] s) => (float[k] y) { y = Reshape(x, s) }")
     second = _parse("agraph (float[n] x, int64[1] s) => (float[n] y) { y = Relu(x) }")
     feeds = [{"x": np.ones(3, np.float32), "s": np.array([size])} for size in (2, 3)]
@@ -206,7 +206,7 @@ def test_a_refused_input_of_one_model_says_nothing_of_the_other():
     assert [run["y"].tolist() for run in taken.runs] == [[1, 1, 1], [1, 1, 1]]
 
 
-def test_a_model_that_the_runtime_does_not_know_says_nothing_of_the_other():
+def test_an_unsupported_model_does_not_affect_the_other():
     known = _parse("agraph (float[n] x) => (float[n] y) { y = Relu(x) }")
     unknown = _parse("agraph (float[n] x) => (float[n] y) { y = Unheard(x) }")
     for models in ([known, unknown], [unknown, known]):
@@ -214,7 +214,7 @@ def test_a_model_that_the_runtime_does_not_know_says_nothing_of_the_other():
         assert [outcome.failure is None for outcome in outcomes] == [model is known for model in models]
 
 
-def test_native_messages_lose_what_only_developers_read():
+def test_native_messages_are_shortened():
     text = "[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Non-zero status code returned while running Gather node. " \
            "Name:'' Status Message: indices element out of data bounds, idx=8\nstack"  # fmt: skip
     assert shorten_native(text) == "indices element out of data bounds, idx=8"
@@ -244,7 +244,7 @@ def test_shapes_are_inferred_for_numbers_only():
     assert "x" not in declare(model.SerializeToString(), {})
 
 
-def test_shapes_are_inferred_for_names_that_are_given():
+def test_shapes_are_inferred_for_given_dim_names():
     model = _parse(
         "g (float[N,S] x) => (float[A,B] y) { t = Transpose(x) c = Concat<axis=0>(t, t) m = MatMul(t, x) y = Neg(c) }"
     )
@@ -254,7 +254,7 @@ def test_shapes_are_inferred_for_names_that_are_given():
 
 
 @pytest.mark.parametrize("choices", [[(2, 3), (1, 4), (5, 3)], [(2, 2), (3, 3)], [(0, 3), (2, 3)], [(4, 1)]], ids=str)
-def test_shapes_for_some_choices_of_dims_are_those_for_each(choices):
+def test_shapes_for_several_dim_choices_match_each_choice(choices):
     model = _parse(
         """agraph (float[b, s, 8] x) => (float[p, q, r] y) {
             shape = Shape(x)
@@ -318,7 +318,7 @@ def test_weights_take_no_memory(tmp_path):
     )
 
 
-def test_memory_without_outputs_in_it_is_given_back_after_the_runs():
+def test_memory_is_released_after_the_runs():
     model = _parse(
         "g (int64[1] n, float[1] x) => (float y) { e = Expand(x, n) s = Exp(e) y = ReduceSum<keepdims=0>(s) }"
     )
@@ -342,7 +342,7 @@ def _private(worker: Worker) -> int:
     return int(status.partition("RssAnon:")[2].split()[0]) << 10
 
 
-def test_weights_are_read_from_where_they_lie(tmp_path):
+def test_weights_are_read_from_their_files(tmp_path):
     weights = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
     path = tmp_path / "weights.bin"
     path.write_bytes(b"\0" * 4096 + weights.tobytes())
