@@ -23,7 +23,7 @@ def shape(source: str, name: str) -> tuple[object, ...] | None:
     return value(graph_of(source), name).shape
 
 
-def test_knowing_shapes_changes_nothing() -> None:
+def test_inferring_shapes_does_not_change_the_model() -> None:
     source = """
         <ir_version: 10, opset_import: ["" : 21, "local" : 1]>
         g (float[batch,?] x, bool c) => (float[n,m] y) <float[k,j] a>
@@ -85,13 +85,13 @@ def test_guesses_are_withdrawn(what: str, nodes: str) -> None:
     assert found is None or len(known) < 2, what
 
 
-def test_one_rule_that_gives_up_does_not_end_it_all() -> None:
+def test_a_failed_shape_rule_does_not_stop_inference() -> None:
     source = "g (float[2,3] x) => (float[n] y) { a = MatMul(x, x) b = Neg(x) y = Flatten(b) }"
     assert shape(source, "a") is None
     assert shape(source, "b") == (2, 3)
 
 
-def test_a_loop_may_change_the_shape_that_it_carries() -> None:
+def test_a_loop_can_change_the_shape_of_a_carried_value() -> None:
     source = """
         g (float[2] x, int64 n, bool c) => (float[k] y) {
             y = Loop (n, c, x) < body = b (int64 i, bool d, float[u] v) => (bool e, float[w] z) {
@@ -105,7 +105,7 @@ def test_a_loop_may_change_the_shape_that_it_carries() -> None:
     assert value(graph, "z").shape == ("2*u",)
 
 
-def test_a_loop_that_may_end_early_does_not_stack_all_it_could() -> None:
+def test_scan_outputs_of_a_loop_that_may_end_early_have_an_unknown_length() -> None:
     source = """
         g (float[2] x, bool c) => (float[k,m] y) <int64 n = {5}> {
             s = Loop (n, c) < body = b (int64 i, bool d) => (bool e, float[2] z) { e = Not(d) z = Neg(x) } >
@@ -131,7 +131,7 @@ def test_an_unknown_branch_makes_the_result_unknown() -> None:
     assert shape(source, "a") is None
 
 
-def test_what_is_declared_is_used_where_nothing_better_is_known() -> None:
+def test_declared_shapes_are_used_if_inference_fails() -> None:
     source = """
         <ir_version: 10, opset_import: ["" : 21, "acme" : 1]>
         g (float[2] x) => (float[n] y) <float[5,m] a, float[9] b> { a = acme.Foo(x) b = Neg(x) y = Flatten(a) }
@@ -140,7 +140,7 @@ def test_what_is_declared_is_used_where_nothing_better_is_known() -> None:
     assert shape(source, "b") == (2,)
 
 
-def test_a_default_that_a_caller_can_replace_tells_nothing() -> None:
+def test_overridable_initializers_are_not_used_for_inference() -> None:
     source = """
         g (float[4] x, int64[2] s, float[n] w) => (float[p,q] y, int64[1] z)
         <int64[2] s = {2, 2}, float[3] w = {1, 2, 3}> { a = Reshape(x, s) h = Shape(w) z = Neg(h) y = Neg(a) }
@@ -176,7 +176,7 @@ def test_new_nodes_are_inferred_however_long_their_chain() -> None:
     assert unrelated.shape[1] != old[1], "two made-up symbols are never the same"
 
 
-def test_what_is_asked_before_a_node_is_added_is_known_after_it() -> None:
+def test_cached_queries_are_updated_when_a_node_is_added() -> None:
     graph = graph_of("g (float[batch,3] x) => (float[n,m] y) { y = Neg(x) }")
     (node,) = graph.nodes("Neg")
     with graph.site(node) as new:
@@ -252,7 +252,7 @@ def test_contents_are_followed(nodes: str, expected: tuple[object, ...]) -> None
     "nodes",
     ["a = Equal(s, eight)", "a = Less(s, eight)", "d = Sub(s, eight) a = Greater(d, minus)", "a = Equal(k, minus)"],
 )
-def test_what_differs_from_run_to_run_is_not_decided(nodes: str) -> None:
+def test_elements_that_depend_on_inputs_are_not_decided(nodes: str) -> None:
     source = f"""
         g (float[batch,length] x, int64[2] k) => (bool[n] y) <int64[1] eight = {{8}}, int64[2] minus = {{-1, -1}}>
         {{ s = Shape(x) {nodes} y = Not(a) }}
@@ -276,7 +276,7 @@ def test_a_declared_dim_that_looks_like_arithmetic_is_a_name() -> None:
     assert value(graph, "c").shape == ("2*n",) != Value(graph, other).shape
 
 
-def test_facts_after_an_expand_that_went_are_those_of_what_is_there_now() -> None:
+def test_facts_are_updated_after_removing_an_expand() -> None:
     lines = """
         <int64[3] shape = {1, 4, 1}, float low = {-1}, float none = {0}>
         { e = Expand(x, shape) n = Not(e) w = Where(n, low, none) y = Add(z, w) }
@@ -330,7 +330,7 @@ def test_dims_that_are_not_names_are_followed_and_not_the_same() -> None:
     assert before[2] != before[3]
 
 
-def test_a_name_that_is_not_an_expression_is_one_extent() -> None:
+def test_a_dim_name_that_is_no_expression_is_a_single_symbol() -> None:
     graph = graph_of("g (float[N,4] x, float[N,4] z) => (float[M,4] y) { a = Neg(x) b = Exp(z) y = Add(a, b) }")
     for given in graph.ir.graph.inputs:
         given.shape = ir.Shape(["batch size", 4])

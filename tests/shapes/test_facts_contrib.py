@@ -19,7 +19,7 @@ g (float[S,B,2] x, int8[D,2,12] w, int8[D,3,12] r, float[D] s, int8[D] z)
 @pytest.mark.parametrize(
     ("attributes", "directions"), [("hidden_size = 3", 1), ('hidden_size = 3, direction = "bidirectional"', 2)]
 )
-def test_a_quantized_lstm_has_the_shapes_that_the_runtime_gives(attributes: str, directions: int) -> None:
+def test_shapes_of_a_quantized_lstm_match_the_runtime(attributes: str, directions: int) -> None:
     model = text.parse(RECURRENT.replace("ATTRIBUTES", attributes))
     graph = Graph(storage.ir_from_proto(model))
     shapes = [value.shape for value in graph.outputs()]
@@ -82,7 +82,7 @@ LAST = EXTENTS["P"]
 
 
 @pytest.mark.parametrize("body", CASES.values(), ids=CASES)
-def test_shapes_and_types_are_those_that_the_runtime_gives(body: str) -> None:
+def test_shapes_and_types_match_the_runtime(body: str) -> None:
     outputs = body.split(" => ", 1)[1]
     names = outputs[1 : outputs.index(")")]
     undeclared = body.replace(f"({names})", f"({', '.join(f'float[] {name}' for name in names.split(', '))})", 1)

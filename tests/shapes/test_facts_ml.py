@@ -96,7 +96,7 @@ def fits(found: tuple[object, object], array: np.ndarray[Any, Any]) -> bool:
 
 @pytest.mark.parametrize("shape", [[3, 2], [2]], ids=["matrix", "vector"])
 @pytest.mark.parametrize(("op", "attributes"), OPERATORS, ids=[f"{n}-{op}" for n, (op, _) in enumerate(OPERATORS)])
-def test_shapes_and_types_are_those_of_the_runtime(op: str, attributes: dict[str, Any], shape: list[int]) -> None:
+def test_shapes_and_types_match_the_runtime(op: str, attributes: dict[str, Any], shape: list[int]) -> None:
     proto = model(op, attributes, [*shape])
     try:
         arrays = of_runtime(proto, shape)

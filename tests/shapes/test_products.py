@@ -18,7 +18,7 @@ OPERATIONS = ["Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Equal", "Less"]
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_it_agrees_with_sympy(operation: str) -> None:
+def test_products_agree_with_sympy(operation: str) -> None:
     said = 0
     for one, other in itertools.product(NUMBERS, NUMBERS):
         if isinstance(one, int) and isinstance(other, int):
@@ -33,7 +33,7 @@ def test_it_agrees_with_sympy(operation: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["batch*batch", "sequence*batch", "1*batch", "02*batch", "batch*2", "-batch", "2*3"])
-def test_what_is_not_in_normal_form_is_left_to_sympy(text: str) -> None:
+def test_expressions_not_in_normal_form_are_left_to_sympy(text: str) -> None:
     assert products.read(text) is None
 
 
