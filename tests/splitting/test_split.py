@@ -100,7 +100,7 @@ def check(path: Path, folder: Path, found: Split, feed: dict[str, Any]) -> None:
         np.testing.assert_array_equal(value, made)
 
 
-def test_the_pieces_run_one_after_the_other(tmp_path: Path) -> None:
+def test_the_pieces_run_in_sequence(tmp_path: Path) -> None:
     path = stored(tmp_path, CHAIN)
     found = surgery.split(path, tmp_path / "out", at=["s", "r"])
     check(path, tmp_path / "out", found, {"x": np.array([[1, -2], [0.5, 3], [4, 4]], np.float32)})
@@ -113,7 +113,7 @@ def test_the_pieces_run_one_after_the_other(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("taken", [True, False])
 @pytest.mark.parametrize("at", [["m"], ["a", "i"], ["a", "m", "i"], [["i", "again"]]])
-def test_subgraphs_functions_and_what_they_capture(tmp_path: Path, at: list[Any], taken: bool) -> None:
+def test_subgraphs_functions_and_captured_values(tmp_path: Path, at: list[Any], taken: bool) -> None:
     path = stored(tmp_path, CONTROL)
     found = split(path, tmp_path / "out", at=at)
     check(path, tmp_path / "out", found, {"x": np.array([1, -2, 3], np.float32), "c": np.array(taken)})
@@ -122,14 +122,14 @@ def test_subgraphs_functions_and_what_they_capture(tmp_path: Path, at: list[Any]
         assert {function.name for function in proto.functions} == called
 
 
-def test_what_a_loop_captures_crosses(tmp_path: Path) -> None:
+def test_values_captured_by_a_loop_cross_the_cut(tmp_path: Path) -> None:
     found = split(model(CONTROL), at=["i"])
     assert found.parts[1].inputs == {"a": 1, "m": 1, "i": 1}
     assert "go" not in found.parts[1].inputs, "a constant is in the piece that reads it"
 
 
 @pytest.mark.parametrize("given", [{}, {"gain": np.array([-1, 4], np.float32)}])
-def test_a_default_stays_one_in_every_piece(tmp_path: Path, given: dict[str, Any]) -> None:
+def test_an_overridable_initializer_is_kept_in_every_piece(tmp_path: Path, given: dict[str, Any]) -> None:
     path = stored(tmp_path, DEFAULTS)
     found = split(path, tmp_path / "out", at=["b"])
     assert [part.defaults for part in found.parts] == [("gain",), ("gain",)]
@@ -156,7 +156,7 @@ def test_dead_nodes_are_in_no_piece() -> None:
     assert [part.nodes for part in split(model(source), at=["a"]).parts] == [1, 1]
 
 
-def test_a_sequence_crosses() -> None:
+def test_a_sequence_crosses_the_cut() -> None:
     source = """g (float[4] x) => (float[] y) { s = SplitToSequence<axis = 0>(x) z = Constant<value = int64 {1}>()
         y = SequenceAt(s, z) }"""
     found = split(model(source), at=["s"])
@@ -164,7 +164,7 @@ def test_a_sequence_crosses() -> None:
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "resnet-tiny", "gpt2-tiny"])
-def test_parts_are_balanced_and_little_crosses(name: str) -> None:
+def test_parts_are_balanced_with_few_crossing_tensors(name: str) -> None:
     path = ROOT / "models" / f"{name}.onnx"
     found = split(path, parts=3)
     assert found.ok and len(found.parts) == 3
@@ -202,7 +202,7 @@ def test_a_cut_that_cannot_be_made(options: dict[str, Any], words: tuple[str, ..
         assert word in str(caught.value)
 
 
-def test_a_tensor_inside_a_subgraph_is_none_to_cut_at() -> None:
+def test_a_tensor_inside_a_subgraph_is_not_a_cut_point() -> None:
     with pytest.raises(UsageError, match="no node of the main graph produces a tensor 'h'"):
         split(model(CONTROL), at=["h"])
 
@@ -260,7 +260,7 @@ def test_a_wrongly_declared_dim_is_found(tmp_path: Path) -> None:
     assert found.ok or "piece 2" in found.verdict.message
 
 
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     path = stored(tmp_path, CHAIN)
     split(path, tmp_path, at=["r"])
     before = {file: file.read_bytes() for file in tmp_path.iterdir()}
@@ -289,7 +289,9 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_an_interruption_leaves_no_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool) -> None:
+def test_an_interruption_leaves_no_partial_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool
+) -> None:
     path, folder = stored(tmp_path, CHAIN), tmp_path / "out"
     if exists:
         split(path, folder, at=["r"])
