@@ -137,7 +137,7 @@ def test_shards_and_their_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
-def test_what_a_format_cannot_hold(tmp_path: Path, suffix: str) -> None:
+def test_types_a_format_does_not_support_are_refused(tmp_path: Path, suffix: str) -> None:
     dtype = ir.DataType.INT4 if suffix == ".safetensors" else ir.DataType.BFLOAT16
     with pytest.raises(UsageError, match=f"no type for {dtype.name.lower()}, which 'odd' is"):
         write_checkpoint(tmp_path / f"w{suffix}", [Named("odd", dtype, (2,), b"\1\2\3\4")], storage.Weights())
@@ -228,7 +228,7 @@ def test_wrong_indexes(tmp_path: Path) -> None:
     assert "not an index" in refused(index)
 
 
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     for suffix in (".safetensors", ".npz"):
         (path,) = written(tmp_path / f"w{suffix}", ARRAYS)
         before = path.read_bytes()
@@ -259,7 +259,7 @@ SOURCE = """g (float[n, 2] x) => (float[n, 3] y)
 <float[2, 3] w = {1, 2, 3, 4, 5, 6}, float[3] b = {7, 8, 9}> { m = MatMul(x, w) y = Add(m, b) }"""
 
 
-def test_export_and_import_change_nothing(tmp_path: Path, short_models: Path) -> None:
+def test_exported_weights_are_imported_unchanged(tmp_path: Path, short_models: Path) -> None:
     model = short_models / "bert-tiny.onnx"
     whole = onnx.load(model)
     for name in ("w.safetensors", "w.npz"):

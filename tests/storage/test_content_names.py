@@ -59,7 +59,7 @@ def test_other_weights_have_another_name(stored: storage.StoredModel, tmp_path: 
 
 
 @pytest.mark.parametrize("layout", ["single", "external"])
-def test_content_that_is_there_stays(stored: storage.StoredModel, tmp_path: Path, layout: storage.Layout) -> None:
+def test_existing_content_is_not_rewritten(stored: storage.StoredModel, tmp_path: Path, layout: storage.Layout) -> None:
     first = save(stored, tmp_path / "m-{sha256:12}.onnx", layout)
     inodes = [path.stat().st_ino for path in first]
     assert save(stored, tmp_path / "m-{sha256:12}.onnx", layout) == first

@@ -23,7 +23,7 @@ def through_the_ir(stored: storage.StoredModel, limit: int = storage.INLINE_LIMI
 
 
 @pytest.mark.parametrize("step", sampled((20, 1), 2))
-def test_every_model_is_saved_as_it_was(step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_model_round_trips(step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Thousands of files are written; whether they have reached the disk is not what is tested here.
     monkeypatch.setattr(os, "fsync", lambda fd: None)
     source, target = tmp_path / "in.onnx", tmp_path / "out.onnx"

@@ -116,13 +116,13 @@ def test_a_format_is_named_by_content(name: str, tmp_path: Path) -> None:
     assert found.startswith(f"this is {expected}")
 
 
-def test_a_name_helps_where_the_content_says_nothing(tmp_path: Path) -> None:
+def test_an_unknown_format_is_named_by_its_suffix(tmp_path: Path) -> None:
     found = refused(tmp_path / "m.engine", bytes(range(1, 200)))
     assert found.startswith("this is not an ONNX model, but, judging by its name, a TensorRT engine")
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_a_model_that_is_cut_short_is_not_taken_for_something_else(share: float, tmp_path: Path) -> None:
+def test_a_truncated_model_is_not_taken_for_another_format(share: float, tmp_path: Path) -> None:
     model = text.parse("g (float[n] x) => (float[n] y) { y = Relu(x) }")
     model.graph.initializer.append(numpy_helper.from_array(np.ones(1000, np.float32), "w"))
     data = model.SerializeToString()

@@ -125,7 +125,7 @@ def test_these_pickles_run_code(evil: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_is_run(kind: str, evil: Path, tmp_path: Path) -> None:
+def test_no_code_is_run(kind: str, evil: Path, tmp_path: Path) -> None:
     make, words = KINDS[kind]
     value = make(evil)
     good = t.tensor("0", [2])
@@ -163,7 +163,7 @@ def test_persistent_ids_are_storages(value: bytes, tmp_path: Path) -> None:
     assert "not in a storage of the file" in message or "would import posix.system" in message
 
 
-def test_functions_of_tensors_call_no_others(evil: Path, tmp_path: Path) -> None:
+def test_tensor_functions_call_no_other_functions(evil: Path, tmp_path: Path) -> None:
     called = b"ctorch._tensor\n_rebuild_from_type_v2\n(cposix\nsystem\nctorch\nTensor\n" + shell(evil) + b"}tR"
     path = t.archive(tmp_path / "w.pt", t.program(t.mapping({"w": called})))
     assert "it would import posix.system" in refused(path) and not evil.exists()

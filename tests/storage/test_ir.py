@@ -36,7 +36,7 @@ def proto_node(model: onnx.ModelProto, op_type: str) -> onnx.NodeProto:
 
 @pytest.mark.parametrize("limit", [0, 64, storage.INLINE_LIMIT])
 @pytest.mark.parametrize("unknown", [False, True], ids=["plain", "unknown fields"])
-def test_a_model_with_everything_comes_back(limit: int, unknown: bool) -> None:
+def test_a_model_with_every_feature_round_trips(limit: int, unknown: bool) -> None:
     model = corpus.everything()
     if unknown:
         assert corpus.add_unknown_fields(model) > 400
@@ -50,7 +50,7 @@ def test_a_model_with_everything_comes_back(limit: int, unknown: bool) -> None:
     assert same(storage.proto_from_ir(imported, stored.weights, limit=limit), stored.proto)
 
 
-def test_each_part_comes_back_on_its_own() -> None:
+def test_each_part_round_trips_on_its_own() -> None:
     """What is kept of one part must not depend on another part being unusual too."""
     whole = corpus.everything()
     for index in range(len(whole.graph.node)):
@@ -81,7 +81,7 @@ def test_function_types_of_old_models_are_kept_in_the_graph() -> None:
 # Edits win
 
 
-def test_names_that_change_take_their_residue_along() -> None:
+def test_residue_follows_renamed_parts() -> None:
     original = corpus.everything()
     corpus.add_unknown_fields(original)
     model, stored = imported(original)
@@ -160,7 +160,7 @@ def test_metadata_that_changes() -> None:
     assert back.training_info == stored.proto.training_info
 
 
-def test_what_is_removed_takes_its_residue_along() -> None:
+def test_residue_of_removed_parts_is_removed() -> None:
     original = corpus.everything()
     corpus.add_unknown_fields(original)
     model, stored = imported(original)
@@ -326,7 +326,7 @@ def test_external_tensors_of_others_are_taken_over(tmp_path: Path) -> None:
 # Refusals
 
 
-def test_graphs_that_the_ir_cannot_hold(capfd: pytest.CaptureFixture[str]) -> None:
+def test_graphs_the_ir_cannot_represent(capfd: pytest.CaptureFixture[str]) -> None:
     twice = model_of()
     twice.graph.node.append(twice.graph.node[0])
     missing = model_of()

@@ -52,7 +52,7 @@ def intact(path: Path) -> None:
         (External(data="w", shard_size=3), {"a": "w", "b": "w_1", "c": "w_2"}),
     ],
 )
-def test_where_tensors_lie(tmp_path: Path, layout: External, files: dict[str, str]) -> None:
+def test_each_layout_places_tensors_in_its_files(tmp_path: Path, layout: External, files: dict[str, str]) -> None:
     written = put(tmp_path / "m.onnx", layout)
     assert {name: place for name, (place, _) in places(tmp_path / "m.onnx").items()} == files
     assert [path.name for path in written] == ["m.onnx", *dict.fromkeys(files.values())]
@@ -146,7 +146,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert cli.main(["externalize", str(tmp_path / "none.onnx"), "-o", str(tmp_path / "n.onnx")]) == 2
 
 
-def test_over_two_gigabytes_there_is_no_single_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_single_file_is_written_beyond_2_gib(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tensor = onnx.TensorProto(name="w", data_type=1, dims=[600_000_000], data_location=onnx.TensorProto.EXTERNAL)
     tensor.external_data.add(key="location", value="holes.bin")
     (tmp_path / "m.onnx").write_bytes(model_of(tensor).SerializeToString())

@@ -59,7 +59,7 @@ def bucket(storage: servers.Service, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def test_a_model_goes_in_and_out_with_its_weights(storage: servers.Service, bucket: str, tmp_path: Path) -> None:
+def test_a_model_with_weights_is_read_and_written(storage: servers.Service, bucket: str, tmp_path: Path) -> None:
     original = model_with(1000)
     storage.put(f"{bucket}/in/m.onnx", original.SerializeToString())
     out = f"s3://{bucket}/out/m.onnx"
@@ -74,7 +74,7 @@ def test_a_model_goes_in_and_out_with_its_weights(storage: servers.Service, buck
     assert left_over(tmp_path) == []
 
 
-def test_what_exists_is_not_replaced(storage: servers.Service, bucket: str, tmp_path: Path) -> None:
+def test_existing_objects_are_not_overwritten(storage: servers.Service, bucket: str, tmp_path: Path) -> None:
     onnx.save(text.parse(SMALL), tmp_path / "m.onnx")
     storage.put(f"{bucket}/m.onnx", b"old")
     out = f"s3://{bucket}/m.onnx"
@@ -84,13 +84,13 @@ def test_what_exists_is_not_replaced(storage: servers.Service, bucket: str, tmp_
     assert storage.get(f"{bucket}/m.onnx") == b"old"
 
 
-def test_what_is_missing_is_named(storage: servers.Service, bucket: str, tmp_path: Path) -> None:
+def test_a_missing_object_is_named(storage: servers.Service, bucket: str, tmp_path: Path) -> None:
     done = surgery(tmp_path, storage.port, "inspect", f"s3://{bucket}/m.onnx")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"surgery: s3://{bucket}/m.onnx: there is no such object; check the URL\n"
 
 
-def test_a_download_that_breaks_once_is_tried_again(storage: servers.Service, bucket: str, tmp_path: Path) -> None:
+def test_a_download_that_fails_once_is_retried(storage: servers.Service, bucket: str, tmp_path: Path) -> None:
     original = model_with(100_000)
     storage.put(f"{bucket}/m.onnx", original.SerializeToString())
     broken: list[str] = []
@@ -107,7 +107,7 @@ def test_a_download_that_breaks_once_is_tried_again(storage: servers.Service, bu
     assert onnx.load(tmp_path / "out.onnx") == original
 
 
-def test_a_download_that_always_breaks_leaves_nothing(storage: servers.Service, bucket: str, tmp_path: Path) -> None:
+def test_a_download_that_always_fails_leaves_no_file(storage: servers.Service, bucket: str, tmp_path: Path) -> None:
     storage.put(f"{bucket}/m.onnx", model_with(1000).SerializeToString())
     with servers.breaking(storage, lambda method, path: method == "GET" and path.endswith("/m.onnx")) as port:
         done = surgery(tmp_path, port, "embed", f"s3://{bucket}/m.onnx", "-o", "out.onnx")
@@ -118,7 +118,7 @@ def test_a_download_that_always_breaks_leaves_nothing(storage: servers.Service, 
     assert left_over(tmp_path) == []
 
 
-def test_an_upload_that_breaks_changes_nothing_and_loses_nothing(
+def test_a_failed_upload_changes_no_object_and_keeps_the_result(
     storage: servers.Service, bucket: str, tmp_path: Path
 ) -> None:
     original = model_with(3 * PART // 4)
@@ -213,13 +213,13 @@ def test_a_web_server_that_has_no_model(web: int, tmp_path: Path, path: str, cod
     assert left_over(tmp_path) == [] and not (tmp_path / "out.onnx").exists()
 
 
-def test_nothing_can_be_written_to_a_web_server(web: int, tmp_path: Path) -> None:
+def test_http_urls_are_read_only(web: int, tmp_path: Path) -> None:
     done = surgery(tmp_path, 9, "embed", "m.onnx", "-o", f"http://127.0.0.1:{web}/out.onnx")
     assert done.returncode == 2
     assert done.stderr.endswith("out.onnx: 'http' is read-only; write to s3, gs, az or a file\n")
 
 
-def test_a_signal_during_a_download_leaves_nothing(web: int, tmp_path: Path) -> None:
+def test_a_signal_during_a_download_leaves_no_file(web: int, tmp_path: Path) -> None:
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     command = [sys.executable, "-m", "surgery", "inspect", f"http://127.0.0.1:{web}/slow.onnx"]

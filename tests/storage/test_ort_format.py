@@ -36,7 +36,7 @@ def resnet() -> Path:
     return ROOT / "models" / "resnet-tiny.onnx"
 
 
-def test_a_model_comes_back_as_it_was(resnet: Path, tmp_path: Path) -> None:
+def test_a_model_in_ort_format_equals_its_original(resnet: Path, tmp_path: Path) -> None:
     path = converted(resnet, tmp_path)
     found = diff(resnet, path)
     assert found.same
@@ -44,7 +44,7 @@ def test_a_model_comes_back_as_it_was(resnet: Path, tmp_path: Path) -> None:
     assert inspect(path).opsets == inspect(resnet).opsets
 
 
-def test_an_optimized_model_computes_what_its_file_does(resnet: Path, tmp_path: Path) -> None:
+def test_an_optimized_model_in_ort_format_is_verified(resnet: Path, tmp_path: Path) -> None:
     path = converted(resnet, tmp_path, "ORT_ENABLE_EXTENDED")
     stored = storage.load(path)
     assert len(stored.proto.graph.node) < len(storage.load(resnet).proto.graph.node)
@@ -55,7 +55,7 @@ def test_the_file_itself_is_measured(resnet: Path, tmp_path: Path) -> None:
     assert subject(converted(resnet, tmp_path)).path == tmp_path / "m.ort"
 
 
-def test_a_damaged_file_is_one_line(resnet: Path, tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported_in_one_line(resnet: Path, tmp_path: Path) -> None:
     path = converted(resnet, tmp_path)
     path.write_bytes(path.read_bytes()[:5000])
     with pytest.raises(ModelFileError) as caught:

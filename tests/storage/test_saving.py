@@ -62,7 +62,7 @@ TWO = model_of(floats("w", 4000), floats("v", 300, seed=1), floats("small", 3))
 # Layouts
 
 
-def test_a_single_file_is_as_it_was_to_the_byte(tmp_path: Path) -> None:
+def test_a_single_file_keeps_its_bytes(tmp_path: Path) -> None:
     model = corpus.everything()
     corpus.add_unknown_fields(model)
     stored = stored_file(tmp_path, model)
@@ -122,7 +122,7 @@ def test_keep_keeps_the_layout(tmp_path: Path) -> None:
     assert same(onnx.load(tmp_path / "c.onnx"), TWO)
 
 
-def test_keep_leaves_inside_what_was_inside(tmp_path: Path) -> None:
+def test_keep_leaves_inline_tensors_inline(tmp_path: Path) -> None:
     model = model_of(floats("outside", 400), helper.make_tensor("inside", 1, [400], range(400)))
     model.graph.initializer[0].ClearField("raw_data")
     model.graph.initializer[0].data_location = TensorProto.EXTERNAL
@@ -139,7 +139,7 @@ def test_keep_leaves_inside_what_was_inside(tmp_path: Path) -> None:
     assert raw.graph.initializer[1] == model.graph.initializer[1]
 
 
-def test_past_2_gib_only_external_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_2_gib_only_external_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saving, "PROTOBUF_LIMIT", 10_000)
     stored = stored_file(tmp_path, TWO)
     assert "use the layout 'external'" in refused(stored, tmp_path / "a.onnx", layout="single")
@@ -375,7 +375,7 @@ def test_a_folder_that_is_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("open", errno.EACCES, "a folder that you may write to"),
     ],
 )
-def test_what_the_system_refuses(
+def test_system_errors_are_reported_with_a_remedy(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     layout: saving.Layout,
@@ -403,7 +403,7 @@ def test_what_the_system_refuses(
         assert bits(onnx.load(path)) == bits(TWO)
 
 
-def test_a_full_disk_for_real(tmp_path: Path) -> None:
+def test_a_real_full_disk(tmp_path: Path) -> None:
     """A limit on the size of files has the same effect as a full disk, and needs no mount."""
     path = tmp_path / "m.onnx"
     path.write_bytes(model_of(floats("w", 200_000)).SerializeToString())
@@ -430,7 +430,7 @@ def test_a_full_disk_for_real(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["m.onnx"]
 
 
-def test_weights_that_are_gone_are_noticed_before_anything_is_written(tmp_path: Path) -> None:
+def test_missing_weights_are_reported_before_writing(tmp_path: Path) -> None:
     stored = externally(tmp_path, TWO)
     proto, stored = stored.proto, storage.from_proto(model_of())
     (tmp_path / "m.onnx.data").unlink()
@@ -450,7 +450,7 @@ def test_a_source_that_shrinks_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, None])
-def test_copying_where_the_kernel_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int | None) -> None:
+def test_copying_without_copy_file_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int | None) -> None:
     def refuse(*_: Any) -> int:
         if number is None:
             return 0
@@ -466,7 +466,7 @@ def test_copying_where_the_kernel_cannot(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("layout", ["single", "external"])
-def test_modes_are_those_of_an_ordinary_file(tmp_path: Path, layout: saving.Layout) -> None:
+def test_files_get_ordinary_modes(tmp_path: Path, layout: saving.Layout) -> None:
     stored = storage.from_proto(TWO)
     before = os.umask(0o027)
     try:

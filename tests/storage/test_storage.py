@@ -298,7 +298,7 @@ def test_a_tensor_attribute_that_occurs_twice_is_merged_by_protobuf() -> None:
     ],
     ids=["too long", "wrong field", "negative", "unknown type", "no type", "strings", "two fields", "count"],
 )
-def test_a_tensor_that_is_not_in_order_stays_as_it_is(tensor: TensorProto) -> None:
+def test_an_invalid_tensor_is_kept_unchanged(tensor: TensorProto) -> None:
     model = model_of(tensor)
     stored = storage.from_proto(model)
     assert same(stored.proto, model)
@@ -336,7 +336,7 @@ def wanted_fields(data: bytes, wanted: set[int], at_once: bool) -> list[Field] |
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_runs_of_fields_that_nobody_wants_hide_none_that_is_wanted(seed: int) -> None:
+def test_skipping_unwanted_fields_finds_all_wanted_fields(seed: int) -> None:
     rng = np.random.default_rng(seed)
     data = b""
     for _ in range(12):
@@ -349,7 +349,7 @@ def test_runs_of_fields_that_nobody_wants_hide_none_that_is_wanted(seed: int) ->
             assert wanted_fields(cut, wanted, True) == wanted_fields(cut, wanted, False)
 
 
-def test_the_numbers_of_an_attribute_are_passed_over_in_one_go() -> None:
+def test_unwanted_numbers_of_an_attribute_are_skipped_at_once() -> None:
     forest = helper.make_attribute("nodes_featureids", list(range(5000)))
     forest.floats.extend([0.5] * 5000)
     forest.strings.extend([b"BRANCH_LEQ", b"LEAF"] * 2500)
@@ -378,7 +378,7 @@ def test_a_truncated_file_never_passes_for_another_model(tmp_path: Path) -> None
             assert same(storage.resolve(stored.proto, stored.weights), onnx.ModelProto.FromString(data[:size]))
 
 
-def test_damaged_bytes_give_an_error_or_what_protobuf_reads(tmp_path: Path) -> None:
+def test_damaged_bytes_give_an_error_or_the_result_of_protobuf(tmp_path: Path) -> None:
     data = corpus.everything().SerializeToString()
     path = tmp_path / "m.onnx"
     rng = np.random.default_rng(0)

@@ -62,7 +62,7 @@ def test_external_data_stays_external(extension: str, tmp_path: Path) -> None:
         storage.load(path)
 
 
-def test_what_onnx_text_cannot_represent_is_refused(tmp_path: Path) -> None:
+def test_fields_onnx_text_cannot_represent_are_refused(tmp_path: Path) -> None:
     documented = model()
     documented.graph.doc_string = "what it is for"
     stored = storage.from_proto(documented)
@@ -83,7 +83,7 @@ def test_what_onnx_text_cannot_represent_is_refused(tmp_path: Path) -> None:
         ("m.json", b"{}", "the file contains no graph"),
     ],
 )
-def test_wrong_text_is_one_line(name: str, data: bytes, message: str, tmp_path: Path) -> None:
+def test_invalid_text_is_reported_in_one_line(name: str, data: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(data)
     with pytest.raises(ModelFileError) as caught:
         storage.load(tmp_path / name)

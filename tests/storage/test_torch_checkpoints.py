@@ -105,7 +105,7 @@ def test_tied_tensors_are_named(tmp_path: Path) -> None:
     assert read_checkpoint(path, storage.Weights()).aliases == {"b": "a"}
 
 
-def test_which_dict_has_the_weights(tmp_path: Path) -> None:
+def test_the_dict_with_the_weights_is_found(tmp_path: Path) -> None:
     def saved(items: dict[str, bytes]) -> Path:
         return t.archive(tmp_path / "w.pt", t.program(t.mapping(items)), {"0": bytes(8)})
 

@@ -21,7 +21,7 @@ from surgery.storage.urls import scrubbed
         ("default", False),
     ],
 )
-def test_what_is_a_url(text: str, expected: bool) -> None:
+def test_urls_are_recognized(text: str, expected: bool) -> None:
     assert urls.is_url(text) is expected
     assert not urls.is_url(Path(text))
 
@@ -64,7 +64,7 @@ def test_names_and_paths() -> None:
     assert urls.local_path("s3://b/m.onnx") is None
 
 
-def test_a_url_stands_for_an_object_a_folder_or_a_glob(tmp_path: Path) -> None:
+def test_a_url_names_an_object_a_folder_or_a_glob(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(b"model")
     names = ["zoo/a.onnx", "zoo/deep/b.onnx", "zoo/readme.txt"]
     transfer.put([(tmp_path / "m.onnx", f"memory://listed/{name}") for name in names])

@@ -58,7 +58,7 @@ def test_external_data_is_found_and_mapped(tmp_path: Path) -> None:
     assert not storage.from_proto(model_of()).external
 
 
-def test_missing_offset_and_length_come_from_the_tensor(tmp_path: Path) -> None:
+def test_missing_offset_and_length_are_derived_from_the_tensor(tmp_path: Path) -> None:
     (tmp_path / "w.bin").write_bytes(VALUES.tobytes())
     stored = storage.load(write(tmp_path, external_model("w.bin")))
     np.testing.assert_array_equal(stored.weights.read(stored.proto.graph.initializer[0]), VALUES[:400])
@@ -163,7 +163,7 @@ def test_a_path_that_is_not_utf8(tmp_path: Path) -> None:
     assert same(storage.resolve(stored.proto, stored.weights), model)
 
 
-def test_the_same_reference_as_the_file_itself_is_not_a_way_in(tmp_path: Path) -> None:
+def test_an_external_reference_to_the_model_file_is_refused(tmp_path: Path) -> None:
     """A file that claims to be split already is not believed: its locations are plain external data."""
     path = tmp_path / "m.onnx"
     path.write_bytes(model_of(floats("w", 400)).SerializeToString())
@@ -175,7 +175,7 @@ def test_the_same_reference_as_the_file_itself_is_not_a_way_in(tmp_path: Path) -
 # Weights
 
 
-def test_scratch_data_is_aligned_and_goes_away(tmp_path: Path) -> None:
+def test_scratch_data_is_aligned_and_removed_on_close(tmp_path: Path) -> None:
     weights = Weights()
     first = weights.spill(b"abc")
     array = np.arange(12, dtype=">i4").reshape(3, 4).T
@@ -194,7 +194,7 @@ def test_scratch_data_is_aligned_and_goes_away(tmp_path: Path) -> None:
     assert not path.parent.exists()
 
 
-def test_scratch_data_goes_away_with_its_owner() -> None:
+def test_scratch_data_is_removed_with_its_owner() -> None:
     weights = Weights()
     folder = Path("/", weights.spill(b"x").location).parent
     assert folder.is_dir()
@@ -202,7 +202,7 @@ def test_scratch_data_goes_away_with_its_owner() -> None:
     assert not folder.exists()
 
 
-def test_scratch_data_goes_away_at_exit_and_not_with_a_forked_worker() -> None:
+def test_scratch_data_is_removed_at_exit_but_not_by_a_forked_worker() -> None:
     code = (
         "import os, sys\n"
         "from pathlib import Path\n"

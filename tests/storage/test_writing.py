@@ -72,7 +72,7 @@ def test_a_part_of_a_weight_is_found_at_its_place(weights: Weights, tmp_path: Pa
 
 
 @pytest.mark.parametrize("reason", ["small", "in memory", "backwards", "too wide"])
-def test_what_a_worker_cannot_do_is_done_at_once(reason: str, weights: Weights, tmp_path: Path) -> None:
+def test_views_a_worker_cannot_write_are_written_immediately(reason: str, weights: Weights, tmp_path: Path) -> None:
     array = random((SIDE, SIDE), "complex128" if reason == "too wide" else "float32")
     view = array.T if reason == "in memory" else mapped(weights, tmp_path / "weights", array).T
     view = view[:9] if reason == "small" else view[::-1] if reason == "backwards" else view
@@ -81,7 +81,7 @@ def test_what_a_worker_cannot_do_is_done_at_once(reason: str, weights: Weights, 
     assert bytes(weights.view(reference)) == view.tobytes()
 
 
-def test_many_are_written_one_after_the_other(weights: Weights, tmp_path: Path) -> None:
+def test_many_tensors_are_written_in_sequence(weights: Weights, tmp_path: Path) -> None:
     arrays = [random((SIDE, SIDE)) + number for number in range(12)]
     views = [mapped(weights, tmp_path / f"weights-{number}", array) for number, array in enumerate(arrays)]
     references = []
@@ -128,7 +128,7 @@ def test_a_fork_writes_its_own(weights: Weights, tmp_path: Path) -> None:
     assert call_in_fork(spilled, stage="spill", timeout=60, memory=None)[0] == array.T.tobytes()
 
 
-def test_what_a_lost_worker_leaves_is_done_here(
+def test_writes_of_a_lost_worker_are_finished_in_this_process(
     weights: Weights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     array = random((SIDE, SIDE))
@@ -138,7 +138,7 @@ def test_what_a_lost_worker_leaves_is_done_here(
     assert bytes(weights.view(reference)) == array.T.tobytes()
 
 
-def test_the_file_that_was_opened_counts_not_what_has_its_name_now(weights: Weights, tmp_path: Path) -> None:
+def test_a_replaced_source_file_is_read_through_its_open_handle(weights: Weights, tmp_path: Path) -> None:
     array, path = random((SIDE, SIDE)), tmp_path / "weights"
     view = mapped(weights, path, array)
     other = tmp_path / "other"
