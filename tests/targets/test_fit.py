@@ -67,7 +67,7 @@ def test_each_restriction_of_an_operator(tmp_path: Path, row: str, node: str, ex
     assert expected is None or found[0][0].startswith(expected)
 
 
-def test_an_output_that_is_read_is_counted_and_one_that_is_not_is_not(tmp_path: Path) -> None:
+def test_only_used_outputs_are_counted(tmp_path: Path) -> None:
     profile = "target: mine\noperators: {MaxPool: {outputs: 1}}\n"
     pool = "MaxPool<kernel_shape=[2,2]>(x)"
     plain = look(tmp_path, profile, f"g (float[1,1,4,4] x) => (float[1,1,3,3] y) {{ y, i = {pool} }}")
@@ -96,7 +96,7 @@ def test_the_limits_of_a_model(tmp_path: Path) -> None:
     ]
 
 
-def test_an_older_opset_than_the_target_takes(tmp_path: Path) -> None:
+def test_an_opset_older_than_the_target_supports(tmp_path: Path) -> None:
     found = look(tmp_path, f"{HEAD}opset: [18]\n", "g (float[4] x) => (float[4] y) { y = Relu(x) }", opset=13)
     assert told(found) == [("opset 13: the target takes 18 and newer", 0, "upgrade-opset: {to: 18}")]
 
@@ -168,7 +168,9 @@ def swish(tmp_path: Path) -> Path:
     return tmp_path / "swish.onnx"
 
 
-def test_the_command_tells_by_its_exit_code(swish: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_exit_code_shows_whether_a_model_fits(
+    swish: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["inspect", str(swish), "--target", "ort-cpu"]) == 1
     shown = capsys.readouterr().out
     assert "ort-cpu does not run 2 of 2 nodes" in shown
@@ -192,7 +194,7 @@ def test_the_command_tells_by_its_exit_code(swish: Path, tmp_path: Path, capsys:
     assert capsys.readouterr().out.strip() == "ort-cpu runs all 4 nodes"
 
 
-def test_a_recipe_that_expects_a_target_names_what_does_not_fit(tmp_path: Path) -> None:
+def test_an_expected_target_names_the_misfits(tmp_path: Path) -> None:
     onnx.save(text.parse("g (float[N,4] x) => (float[N,4] y) { d = Identity(x) y = Sin(d) }"), tmp_path / "m.onnx")
     (tmp_path / "mine.yaml").write_text(HEAD)
     recipe = "steps: [drop-identity]\nexpect: {target: mine.yaml}\n"
@@ -207,7 +209,7 @@ def test_a_recipe_that_expects_a_target_names_what_does_not_fit(tmp_path: Path) 
     assert "expected target: mine (Sin is not run" in result.failure.message
 
 
-def test_a_target_that_is_not_there_is_a_mistake_of_the_recipe(tmp_path: Path) -> None:
+def test_an_unknown_target_is_a_mistake_of_the_recipe(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"^r.yaml:1:19: no target 'npu'; there are"):
         recipes.parse("expect: {target: npu}\nsteps: [drop-identity]\n".replace("{target", "{ target"), "r.yaml")
 

@@ -26,13 +26,13 @@ def mistakes(tmp_path: Path, text: str) -> list[str]:
     return [str(problem).removeprefix(f"{path}:") for problem in failed.value.problems]
 
 
-def test_all_targets_of_the_issue_are_shipped() -> None:
+def test_all_required_targets_are_shipped() -> None:
     wanted = {"standard", "ort-cpu", "ort-cuda", "tensorrt", "openvino", "coreml", "qnn", "rknn-like"}
     assert set(shipped.names()) == wanted
 
 
 @pytest.mark.parametrize("name", [name for name in shipped.names() if name != "standard"])
-def test_a_shipped_profile_says_what_it_is_and_where_that_is_from(name: str) -> None:
+def test_a_shipped_profile_has_a_description_and_a_source(name: str) -> None:
     target = shipped.find(name)
     assert target.name == name
     assert target.about
@@ -42,7 +42,7 @@ def test_a_shipped_profile_says_what_it_is_and_where_that_is_from(name: str) -> 
     assert target.has("com.microsoft::FusedMatMul", FLOAT) == (name in {"ort-cpu", "ort-cuda", "openvino", "qnn"})
 
 
-def test_the_operators_of_the_cpu_are_those_that_the_runtime_registers() -> None:
+def test_cpu_operators_match_the_kernels_of_the_runtime() -> None:
     target = shipped.find("ort-cpu")
     kernels = [one for one in native.get_all_opkernel_def() if one.provider == "CPUExecutionProvider"]
     names = {("" if one.domain == "ai.onnx" else one.domain, one.op_name) for one in kernels}
@@ -78,7 +78,7 @@ def test_without_a_target_everything_of_the_standard_is_run() -> None:
     assert not STANDARD.computes("Gelu", None)
 
 
-def test_what_a_file_says_is_what_the_target_runs(tmp_path: Path) -> None:
+def test_a_target_runs_the_operators_of_its_profile(tmp_path: Path) -> None:
     target = read(
         made(
             tmp_path,
@@ -160,7 +160,7 @@ def test_a_text_that_is_not_a_profile(tmp_path: Path, text: str, expected: str) 
     assert mistakes(tmp_path, text) == [expected]
 
 
-def test_a_target_that_is_not_there(tmp_path: Path) -> None:
+def test_an_unknown_target_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no target 'ort-gpu'; there are coreml, "):
         shipped.find("ort-gpu")
     with pytest.raises(UsageError, match="cannot be read"):
