@@ -65,7 +65,7 @@ def test_a_loss_within_the_budget_is_lossy_and_never_close() -> None:
         ("top1 >= 100 %", "lossy"),
     ],
 )
-def test_each_limit_has_to_hold(budget: str, status: str) -> None:
+def test_each_limit_must_be_met(budget: str, status: str) -> None:
     verdict = _verdict(_scaled(1.05), budget)
     assert verdict.status == status, verdict
     if budget == "snr >= 30 dB":
@@ -84,7 +84,7 @@ def test_a_model_that_does_not_run_is_over_every_budget() -> None:
     assert "fails" in verdict.message
 
 
-def test_an_output_that_is_not_there_is_named() -> None:
+def test_an_unknown_output_in_the_budget_is_named() -> None:
     with pytest.raises(UsageError, match="the budget names 'z', which is not an output; the outputs are y"):
         _verdict(_scaled(1.0001), "z: snr >= 3 dB")
 
@@ -101,7 +101,7 @@ def test_room_is_left_for_other_inputs() -> None:
     assert "other inputs may exceed the budget" in verdict.message
 
 
-def test_it_is_measured_on_the_data_that_is_given(tmp_path: Path) -> None:
+def test_accuracy_is_measured_on_the_given_data(tmp_path: Path) -> None:
     """The error is outside of the range of the data."""
     after = "{ l = Constant<value=float {-1.0}>() h = Constant<value=float {1.0}>() y = Clip(x, l, h) }"
     assert _verdict(after, "snr >= 40 dB").status == "different"
@@ -114,7 +114,7 @@ def test_it_is_measured_on_the_data_that_is_given(tmp_path: Path) -> None:
     assert also.status == "lossy"
 
 
-def test_random_outputs_alone_show_nothing() -> None:
+def test_random_outputs_alone_are_vacuous() -> None:
     before = "{ r = RandomNormalLike(x) y = Add(x, r) }"
     after = "{ r = RandomNormalLike(x) t = Add(x, r) y = Identity(t) }"
     verdict = _verdict(after, before=before)
@@ -138,13 +138,13 @@ def test_a_random_output_has_no_limit() -> None:
         ),
     ],
 )
-def test_an_output_that_does_not_move_shows_nothing(before: str, why: str) -> None:
+def test_a_constant_output_is_vacuous(before: str, why: str) -> None:
     verdict = _verdict(before.replace("y =", "w =")[:-1] + " y = Identity(w) }", "", before)
     assert (verdict.status, verdict.reason) == ("unverified", "vacuous"), verdict
     assert why in verdict.message
 
 
-def test_a_metric_of_another_output_is_shown_by_that_one() -> None:
+def test_a_metric_needs_only_its_own_output_to_vary() -> None:
     """One output that says nothing does not keep the others from being measured."""
     head = '<ir_version: 10, opset_import: ["": 21]> g (float[N,24] x) => (float[N,24] y, float[N,24] dead) '
     body = "{ z = Constant<value=float {0.0}>() dead = Mul(x, z) c = Constant<value=float {F}>() y = Mul(x, c) }"

@@ -34,17 +34,17 @@ def test_metrics_do_not_leave_the_range(scale: float) -> None:
     assert measure(x, x * np.float32(0.75))["snr"] == pytest.approx(20 * np.log10(4))
 
 
-def test_what_is_not_finite_on_both_sides_is_left_out() -> None:
+def test_elements_not_finite_on_both_sides_are_left_out() -> None:
     assert measure(_f32(np.inf, 1, np.nan), _f32(np.inf, 1, np.nan)) == SAME
 
 
 @pytest.mark.parametrize("odd", [np.nan, np.inf])
-def test_what_becomes_nan_or_infinite_is_lost(odd: float) -> None:
+def test_elements_that_become_nan_or_infinite_are_lost(odd: float) -> None:
     assert measure(_f32(1, 2, 3), _f32(1, 2, odd)) == LOST
 
 
 @pytest.mark.parametrize("changed", [-np.inf, 3.0, np.nan])
-def test_an_infinity_has_to_stay(changed: float) -> None:
+def test_an_infinity_must_be_kept(changed: float) -> None:
     assert measure(_f32(1, 2, np.inf), _f32(1, 2, changed)) == LOST
 
 
@@ -52,7 +52,7 @@ def test_an_infinity_has_to_stay(changed: float) -> None:
     ("shape", "agreeing"),
     [((2, 6), 0.5), ((12,), 1.0), ((1, 3, 2, 2), 0.75)],
 )
-def test_the_largest_element_is_that_of_a_class(shape: tuple[int, ...], agreeing: float) -> None:
+def test_top1_compares_the_largest_element_per_class(shape: tuple[int, ...], agreeing: float) -> None:
     x = np.arange(12, dtype=np.float32).reshape(shape)
     y = x.copy()
     y[(0, 0)[: len(shape)] if len(shape) < 4 else (0, 0, 0, 0)] = 9.5
@@ -63,7 +63,7 @@ def test_the_largest_element_is_that_of_a_class(shape: tuple[int, ...], agreeing
     ("before", "after"),
     [([1, 2, 3, 4], [1, 2, 3, 5]), ([True] * 4, [True] * 3 + [False]), (["a"] * 4, ["a"] * 3 + ["b"])],
 )
-def test_what_is_not_a_float_is_equal_or_all_noise(before: list[Any], after: list[Any]) -> None:
+def test_non_float_elements_are_equal_or_wrong(before: list[Any], after: list[Any]) -> None:
     assert measure(np.array(before), np.array(before)) == SAME
     found = measure(np.array(before), np.array(after))
     assert found == {"cosine": 0.75, "snr": pytest.approx(10 * np.log10(4)), "max_rel": 1.0, "top1": 0.75}

@@ -72,7 +72,7 @@ def _metric(folder: Path, source: str = ACCURACY, drop: str = "0.5 %", **more: A
     return MetricSpec(folder / "metric.py", "score", *read_drop(drop), **more)
 
 
-def test_it_is_called_with_outputs_and_labels(tmp_path: Path) -> None:
+def test_a_metric_is_called_with_outputs_and_labels(tmp_path: Path) -> None:
     verdict = _verdict(tmp_path, _metric(tmp_path), _after(1e-6))
     assert verdict.status == "lossy", verdict
     assert "; metric.py:score 0.9; budget metric.py:score drops by at most 0.5 %;" in verdict.message
@@ -83,19 +83,19 @@ def test_it_is_called_with_outputs_and_labels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("drop", "status"), [("0.5 %", "different"), ("50 %", "lossy"), ("0.01", "different")])
-def test_the_drop_is_held(tmp_path: Path, drop: str, status: str) -> None:
+def test_the_allowed_drop_is_enforced(tmp_path: Path, drop: str, status: str) -> None:
     verdict = _verdict(tmp_path, _metric(tmp_path, drop=drop), _after(0.05))
     assert verdict.status == status
     assert "metric.py:score 0.49 instead of 0.9" in verdict.message
 
 
-def test_limits_hold_next_to_it(tmp_path: Path) -> None:
+def test_limits_apply_in_addition_to_the_metric(tmp_path: Path) -> None:
     """The metric is as before, while the outputs are not."""
     verdict = _verdict(tmp_path, _metric(tmp_path), "{ c = Constant<value_float=2.0>() y = Mul(x, c) }", "snr >= 20 dB")
     assert verdict.status == "different" and verdict.message.startswith("output 'y' has SNR ")
 
 
-def test_without_limits_only_the_metric_holds(tmp_path: Path) -> None:
+def test_without_limits_only_the_metric_applies(tmp_path: Path) -> None:
     verdict = _verdict(tmp_path, _metric(tmp_path), "{ c = Constant<value_float=2.0>() y = Mul(x, c) }")
     assert verdict.status == "lossy"
 
@@ -110,7 +110,7 @@ def test_a_lower_value_may_be_better(tmp_path: Path) -> None:
     assert _verdict(tmp_path, worse, _after(0.05)).status == "lossy"
 
 
-def test_the_share_of_the_drop_is_what_is_used() -> None:
+def test_the_used_share_of_the_drop() -> None:
     spec = MetricSpec(Path("metric.py"), "score", 0.01, relative=True)
     assert Score(spec, 0.8, 0.796).use == pytest.approx(0.5)
     assert Score(spec, -10.0, -10.05).use == pytest.approx(0.5)
@@ -139,7 +139,7 @@ def test_the_share_of_the_drop_is_what_is_used() -> None:
         ("def score(outputs, sets):\n    return sets[0]['labels'].sum()\n", "line 2: KeyError: 'labels'"),
     ],
 )
-def test_what_is_wrong_with_it_is_one_line(tmp_path: Path, source: str, message: str) -> None:
+def test_a_wrong_metric_is_reported_in_one_line(tmp_path: Path, source: str, message: str) -> None:
     spec = _metric(tmp_path, source)
     with pytest.raises(UsageError, match=message) as caught:
         _verdict(tmp_path, spec, _after(0.001))
@@ -152,7 +152,7 @@ def test_the_place_in_the_recipe_is_named(tmp_path: Path) -> None:
         _verdict(tmp_path, spec, _after(0.001))
 
 
-def test_one_that_hangs_is_ended(tmp_path: Path) -> None:
+def test_a_metric_that_hangs_is_ended(tmp_path: Path) -> None:
     spec = _metric(tmp_path, "import time\ndef score(outputs, sets):\n    time.sleep(600)\n")
     with pytest.raises(UsageError, match=r"took more than 8"):
         _verdict(tmp_path, spec, _after(0.001), timeout=8)
@@ -176,7 +176,7 @@ def test_a_changed_model_without_a_value_is_over_budget(tmp_path: Path, then: st
     assert verdict.message.startswith(f"metric.py:score cannot be computed for the changed model: {message}, budget ")
 
 
-def test_it_may_look_at_synthetic_sets(tmp_path: Path) -> None:
+def test_a_metric_may_use_synthetic_sets(tmp_path: Path) -> None:
     source = (
         "def score(outputs, sets):\n    return sum(float((o['y'] == s['x']).mean()) for o, s in zip(outputs, sets))\n"
     )

@@ -63,7 +63,7 @@ def test_a_wrong_rewrite_beyond_the_tolerance_stays_different():
     assert "times as far from float64" in verdict.message
 
 
-def test_a_promise_of_identical_bits_is_held_to_its_word():
+def test_a_promise_of_identical_bits_is_enforced():
     verdict = _between(X, DETOUR, "y = Identity(x)", Parity.EXACT)
     assert verdict.status == "different"
     assert verdict.details is not None and verdict.details.float64 is None
@@ -78,7 +78,7 @@ def test_an_error_within_the_tolerance_that_rounding_does_not_explain_is_differe
     assert verdict.details.worst is not None and verdict.details.worst.output == "y"
 
 
-def test_one_rounded_weight_in_a_deep_net_is_different():
+def test_a_slightly_changed_weight_in_a_deep_net_is_different():
     header, layers = IR, 12
     weights = [(RNG.standard_normal((24, 24)) / 5).astype(np.float32) for _ in range(layers)]
 
@@ -99,7 +99,7 @@ def test_one_rounded_weight_in_a_deep_net_is_different():
     assert verifier.verify(model(weights[5]), Parity.CLOSE).status == "equal"
 
 
-def test_the_recipe_s_tolerance_is_taken_at_its_word():
+def test_the_tolerance_of_the_recipe_is_used_without_float64():
     after = f"{_scalar('c', 1.00003)} y = Mul(x, c)"
     assert _between(X, "y = Identity(x)", after).status == "different"
     verdict = _between(X, "y = Identity(x)", after, spec=VerifySpec(rtol=1e-4))
@@ -114,7 +114,7 @@ PACKED = "(float[N,24] x) => (float[N,2,24] y)"
 JOIN = "k = Constant<value_ints=[1]>() u = Unsqueeze(l, k) v = Unsqueeze(s, k) y = Concat<axis=1>(u, v)"
 
 
-def test_what_is_small_is_not_hidden_by_what_is_large():
+def test_errors_in_small_values_are_not_hidden_by_large_ones():
     before = f"{SPLIT} s = Tanh(x) {JOIN}"
     after = f"{SPLIT} t = Tanh(x) {_scalar('c', 1.01)} s = Mul(t, c) {JOIN}"
     verdict = _between(PACKED, before, after)
@@ -123,14 +123,14 @@ def test_what_is_small_is_not_hidden_by_what_is_large():
     assert verdict.details.worst.index[1] == 1
 
 
-def test_what_is_small_and_rounds_as_badly_in_the_original_is_right():
+def test_small_values_may_round_as_badly_as_in_the_original():
     before = f"{SPLIT} {_scalar('c', 20000)} a = Add(x, c) s = Sub(a, c) {JOIN}"
     verdict = _between(PACKED, before, f"{SPLIT} s = Identity(x) {JOIN}")
     assert verdict.status == "close", verdict
     assert verdict.message.startswith("beyond the tolerance, but as close to float64 as the original")
 
 
-def test_what_is_small_counts_as_part_of_the_whole_where_float64_has_no_say():
+def test_without_float64_small_values_share_the_tolerance_of_the_output():
     noise = "r = RandomNormalLike<seed=1.0>(x) z = Constant<value_float=0.0>() o = Mul(r, z) p = Add(x, o)"
     before = f"{noise} {SPLIT} {_scalar('c', 20000)} a = Add(p, c) s = Sub(a, c) {JOIN}"
     verdict = _between(PACKED, before, f"{noise} {SPLIT} s = Identity(p) {JOIN}")
@@ -140,7 +140,7 @@ def test_what_is_small_counts_as_part_of_the_whole_where_float64_has_no_say():
     assert verdict.details.float64.original is None
 
 
-def test_a_float32_sum_in_the_float64_result_convicts_nobody():
+def test_a_float32_sum_in_the_float64_result_does_not_fail_a_rewrite():
     """A GRU has no float64 form, and shares its rounding with the original: only the tolerance can speak against it."""
     cell = "h = GRU<hidden_size=2>(u, w, r) k = Constant<value_ints=[0]>() q = ReduceSum<keepdims=0>(h, k)"
     io = "(float[3,2,4] x) => (float[A,B,C] y)"
@@ -158,7 +158,7 @@ def test_a_float32_sum_in_the_float64_result_convicts_nobody():
     assert "GRU ran in float32" in far.message
 
 
-def test_a_result_that_is_noise_proves_nothing():
+def test_a_result_of_rounding_noise_is_vacuous():
     before = f"{_scalar('c', 1.6e7)} t = Tanh(x) a = Add(t, c) y = Sub(a, c)"
     verdict = _between(X, before, f"{_scalar('c', 90)} t = Tanh(x) y = Mul(t, c)")
     assert (verdict.status, verdict.reason) == ("unverified", "vacuous")
@@ -175,7 +175,7 @@ def test_float16_is_judged_by_float64_too():
     assert _between(io, before, wrong).status == "different"
 
 
-def test_float64_is_not_asked_without_a_doubt(monkeypatch):
+def test_float64_runs_only_if_in_doubt(monkeypatch):
     def judge(*_):
         raise AssertionError
 
@@ -185,7 +185,7 @@ def test_float64_is_not_asked_without_a_doubt(monkeypatch):
     assert _between(X, f"{third} y = Div(x, c)", f"{other} y = Mul(x, c)").status == "close"
 
 
-def test_float64_runs_once_for_one_original(monkeypatch):
+def test_float64_runs_once_per_original(monkeypatch):
     ran = []
 
     class Counting(Engine):
@@ -229,7 +229,7 @@ def test_errors_of_the_same_size_are_right_however_large(size):
 
 
 @pytest.mark.parametrize(("size", "kind"), [(1e-7, "suspicious"), (1e-4, "wrong")])
-def test_one_row_with_larger_errors_is_found(size, kind):
+def test_a_row_with_larger_errors_is_found(size, kind):
     changed = _noisy(TRUTH, size)
     changed[5] = _noisy(TRUTH[5], 30 * size)
     assert _finding(_noisy(TRUTH, size), changed, TRUTH) == [kind]
@@ -244,7 +244,7 @@ def test_a_row_that_is_noisy_in_both_hides_no_error_elsewhere():
     assert _finding(original, changed, TRUTH) == ["wrong"]
 
 
-def test_jumps_of_a_grid_are_right_as_long_as_they_are_as_rare():
+def test_jumps_on_a_grid_are_accepted_if_as_rare_as_in_the_original():
     step = 2.0**-5
     truth = np.round(TRUTH / step) * step
 
@@ -315,7 +315,7 @@ def _narrow_model(weight: np.ndarray, scale: np.ndarray | None, in_node: bool = 
 
 
 @pytest.mark.parametrize("in_node", [False, True])
-def test_a_number_folded_into_a_16_bit_weight_may_round_it(in_node):
+def test_a_scale_folded_into_a_16_bit_weight_may_round_it(in_node):
     before = _narrow_model(NARROW_WEIGHT, NARROW_SCALE, in_node)
     right = (NARROW_WEIGHT.astype(np.float64) * NARROW_SCALE).astype(np.float16)
     verdict = Verifier(before).verify(_narrow_model(right, None, in_node))

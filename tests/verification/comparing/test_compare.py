@@ -108,7 +108,7 @@ def test_sequences_and_optionals_are_compared_inside():
     assert not _difference(None, None).bits
 
 
-def test_outputs_that_come_and_go_are_named():
+def test_missing_and_new_outputs_are_named():
     total = Difference()
     compare({"y": _f32(1)}, {"z": _f32(1)}, ComparisonRules(Parity.CLOSE), total)
     assert "output 'y' is missing" in total.message
@@ -146,7 +146,7 @@ def test_complex_numbers_are_judged_by_their_parts():
     assert _difference(a, a + np.complex64(1e-2j)).beyond
 
 
-def test_a_recipe_cannot_ask_for_less_than_one_rounding_step():
+def test_a_tolerance_is_at_least_one_rounding_step():
     assert Tolerance.of(np.dtype(np.float16), rtol=1e-6, atol=0.0) == Tolerance(2.0**-10, 2.0**-10)
     assert Tolerance.of(np.dtype(np.float32), rtol=1e-6, atol=1e-6) == Tolerance(1e-6, 1e-6)
 

@@ -48,7 +48,7 @@ def _scaled(factor: float) -> str:
     "dtype", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2]
 )
 @pytest.mark.parametrize("value", [1.0, 1.5, 12.0, 0.0])
-def test_neighbours_are_one_unit_apart(dtype, value):
+def test_neighbouring_floats_are_one_ulp_apart(dtype, value):
     a = np.array([value], dtype)
     step = ml_dtypes.finfo(dtype).smallest_subnormal if value == 0 else ml_dtypes.finfo(dtype).eps
     scale = 1.0 if value in (0.0, 1.0, 1.5) else 8.0
@@ -57,7 +57,7 @@ def test_neighbours_are_one_unit_apart(dtype, value):
     assert _difference(a, b).details().ulp == 1.0
 
 
-def test_units_are_those_of_the_larger_of_a_pair():
+def test_ulps_are_those_of_the_larger_number():
     eps = float(np.finfo(np.float32).eps)
     np.testing.assert_array_equal(
         ulps(np.array([1.0, -1.0, 0.0, np.nan, 1.0]), np.array([1 + 2 * eps, 1.0, 1.0, 1.0, np.inf]), np.dtype("f4")),
@@ -79,7 +79,7 @@ def test_the_worst_element_has_its_place_both_values_and_the_inputs():
     assert (found.elements, found.differing, found.beyond) == (6, 2, 2)
 
 
-def test_elements_of_sequences_tell_their_position():
+def test_elements_of_sequences_have_a_position():
     found = _difference([_f32(1), _f32(2, 3)], [_f32(1), _f32(2, 4)])
     assert found.message == "output 'y'[1][1]: 4 instead of 3"
     worst = found.details().worst

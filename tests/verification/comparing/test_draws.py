@@ -106,7 +106,7 @@ def test_a_verdict_on_random_outputs(signature, before, after, expected):
     assert expected in verdict.message
 
 
-def test_a_draw_may_be_made_by_another_operator():
+def test_a_draw_may_use_another_random_operator():
     """ONNX Runtime draws ones with the probability of zeros in Bernoulli, so that distributions say nothing here."""
     original = model(ONE, "y = Bernoulli(x)")
     changed = model(ONE, "r = RandomUniformLike(x) g = Greater(x, r) y = Cast<to=1>(g)")

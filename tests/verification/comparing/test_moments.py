@@ -76,7 +76,7 @@ def test_another_distribution_is_different(name):
     assert what in verdict.message
 
 
-def test_what_the_runtime_draws_the_other_way_round_is_compared_by_form_only():
+def test_inverted_draws_of_the_runtime_are_compared_by_shape_only():
     before = "s = Sigmoid(x) y = Bernoulli(s)"
     after = "s = Sigmoid(x) u = RandomUniformLike(s) l = Less(u, s) y = Cast<to=1>(l)"
     verdict = _between(ONE, before, after)
@@ -84,7 +84,7 @@ def test_what_the_runtime_draws_the_other_way_round_is_compared_by_form_only():
     assert "'y' by shape and type only" in verdict.message
 
 
-def test_what_is_drawn_too_slowly_is_compared_by_form_only(monkeypatch):
+def test_slow_random_outputs_are_compared_by_shape_only(monkeypatch):
     monkeypatch.setattr(moments_module, "_SECONDS", 0.0)
     verdict = _between(ONE, NOISE, NOISE.replace("Like(", "Like<mean=0.3>("))
     assert verdict.status == "equal"
@@ -147,7 +147,7 @@ def _normal(rng):
         "seq",
     ],
 )
-def test_samples_of_one_distribution_never_differ(draw):
+def test_samples_of_the_same_distribution_never_differ(draw):
     for seed in range(3):
         assert compare(_sample(seed, y=draw), _sample(seed + 100, y=draw)) == ""
 
@@ -169,7 +169,7 @@ def test_samples_of_two_distributions_differ(draw, what):
     assert what in found
 
 
-def test_two_outputs_that_become_one_draw_differ():
+def test_two_outputs_merged_into_one_draw_differ():
     def merged(rng):
         value = _normal(rng)
         return {"y": value, "z": value}

@@ -26,14 +26,14 @@ TWICE = """g (float[N,8] x) => (double[N,8] y) <float a = {0.1}, float b = {3.0}
 
 
 @pytest.mark.parametrize(("factor", "status"), [("0.3", "close"), ("0.3003", "different")])
-def test_a_double_that_float32_computes_is_held_to_the_tolerance_of_float32(factor, status):
+def test_a_double_computed_in_float32_has_the_tolerance_of_float32(factor, status):
     once = TWICE.replace("m = Mul(x, a) n = Mul(m, b)", "n = Mul(x, a)").replace("0.1", factor)
     found = verdict(TWICE, once)
     assert found.status == status, found.message
     assert status != "close" or "'y' by the tolerance of float32, in which it is computed" in found.message
 
 
-def test_the_element_types_count_where_a_shape_depends_on_data():
+def test_element_types_are_known_for_data_dependent_shapes():
     head = "g (float[N,8] x) => (double[M] y) <float a = {0.1}, float b = {3}, float c = {0.3}, int64[1] flat = {-1}>"
     chosen = "d = Greater(x, c) e = Reshape(d, flat) f = Compress(x, e)"
     twice, once = (
@@ -56,7 +56,7 @@ def test_the_element_types_count_where_a_shape_depends_on_data():
         ),
     ],
 )
-def test_what_double_computes_is_held_to_the_tolerance_of_double(before, after):
+def test_a_double_computed_in_double_has_the_tolerance_of_double(before, after):
     constants = "double a = {0.1}, double b = {0.1000000001}, float c = {2}, int64[2] s = {-1, 8}"
     head = f"g (float[N,8] x) => (double[N,8] y) <{constants}>"
     assert verdict(f"{head} {{ {before} }}", f"{head} {{ {after} }}").status == "different"
@@ -85,7 +85,7 @@ def test_the_narrowest_float_that_rounds_counts(body, expected):
     assert narrowest(model, types) == ({"y": np.dtype(expected)} if expected else {})
 
 
-def test_a_model_of_one_float_type_is_not_looked_into():
+def test_a_model_of_a_single_float_type_is_not_analysed():
     assert not may_be_narrower(text.parse("g (float[N] x, int64[N] i) => (float[N] y) { y = Neg(x) }"))
     assert not may_be_narrower(text.parse("g (double[N] x) => (float[N] y) { y = Cast<to=1>(x) }"))
 
@@ -104,5 +104,5 @@ def test_a_faint_sigmoid_is_rounded_as_1_is():
 
 
 @pytest.mark.parametrize("op", ["Exp", "Softmax", "Tanh"])
-def test_others_are_held_to_their_own_size(op):
+def test_other_operators_have_no_unit_range(op):
     assert unit_ranges(text.parse(FAINT.replace("Sigmoid", op))) == {}

@@ -50,7 +50,7 @@ def test_bounds_are_read_from_the_graph(body, limits):
         ([0.0, 1.0] * 1000 + [0.5], Parity.EXACT, True),
     ],
 )
-def test_next_to_nothing_between_the_bounds_is_saturated(values, promise, expected):
+def test_outputs_almost_only_at_the_bounds_are_saturated(values, promise, expected):
     assert saturated([np.array(values, np.float32)], (0.0, 1.0), ComparisonRules(promise)) is expected
 
 

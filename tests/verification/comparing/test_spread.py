@@ -25,12 +25,12 @@ def test_powers_of_two() -> None:
 
 
 @pytest.mark.parametrize(("share", "first"), [(1e-300, -41), (1e300, 23), (2.0**-41, -41), (2.0**23, 23)])
-def test_the_ends_hold_what_lies_beyond(share: float, first: int) -> None:
+def test_the_end_bins_include_values_beyond(share: float, first: int) -> None:
     found = spread_of(share).errors("y")
     assert found.counts == (1,) and found.first == first
 
 
-def test_nothing_moved() -> None:
+def test_unchanged_elements_have_no_bins() -> None:
     found = spread_of(0.0, 0.0).errors("y")
     assert (found.elements, found.equal, found.counts, found.worst) == (2, 2, (), None)
 
@@ -50,7 +50,7 @@ def test_each_output_has_its_own() -> None:
     assert outputs["whole"].to_json()["largest"] == "inf"
 
 
-def test_it_is_collected_only_when_asked() -> None:
+def test_spread_is_collected_only_on_request() -> None:
     total = Difference()
     compare({"y": np.ones(2)}, {"y": np.ones(2) * 1.1}, RULES, total)
     assert total.details().outputs == ()

@@ -78,7 +78,7 @@ def test_a_size_that_is_broadcast_is_tried_though_another_is_refused():
 
 
 @pytest.mark.parametrize("dims", ["N", "N,M", "N,M,K", "A,B,C,D"])
-def test_every_dim_is_tried_at_one_at_two_and_at_an_uneven_size(dims):
+def test_every_dim_is_tried_at_one_two_and_a_larger_odd_size(dims):
     text = f'<ir_version: 8, opset_import: ["": 17]> g (float[{dims}] x) => (float[{dims}] y) {{ y = Neg(x) }}'
     verifier = Verifier(onnx.parser.parse_model(text).SerializeToString())
     verifier.prepare()

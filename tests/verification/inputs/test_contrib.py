@@ -95,7 +95,7 @@ QKV = "float[8,24] w, float[24] b"
         "quantized-lengths", "blocks", "beams", "suffix",
     ],
 )  # fmt: skip
-def test_operators_of_the_runtime_get_what_they_accept(body):
+def test_operators_of_the_runtime_get_legal_inputs(body):
     verifier = _prepared(body)
     assert _refused(verifier) == []
     assert not verifier._original.vacuous[next(iter(verifier._original.vacuous))], verifier._original.vacuous
@@ -111,7 +111,7 @@ def test_operators_of_the_runtime_get_what_they_accept(body):
     ],
     ids=["moduli", "packed"],
 )
-def test_operators_of_newer_releases_get_what_they_accept(body):
+def test_operators_of_newer_releases_get_legal_inputs(body):
     op = body.rpartition("com.microsoft.")[2].partition("<")[0].partition("(")[0]
     if all((domain, name) != ("com.microsoft", op) for domain, name, *_ in registered()):
         pytest.skip(f"the installed ONNX Runtime has no {op}")
@@ -174,7 +174,7 @@ UNDECLARED = """
 """
 
 
-def test_lengths_follow_from_what_other_operators_of_the_runtime_make():
+def test_lengths_are_derived_from_other_runtime_operators():
     """Nothing declares the shape of the packed queries; without it the lengths would be any integers."""
     verifier = _prepared(UNDECLARED)
     assert _refused(verifier) == []

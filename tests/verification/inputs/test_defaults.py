@@ -60,14 +60,14 @@ def test_a_right_change_is_equal(promise):
     assert verdict(SCALED, after, promise).status == "equal"
 
 
-def test_a_shape_with_a_default_is_given_legally():
+def test_a_shape_input_with_a_default_gets_legal_values():
     before = "g (float[2,3] x, int64[2] shape = {3, 2}) => (float[a,b] y) { y = Reshape(x, shape) }"
     assert verdict(before, before.replace("y =", "t = Identity(x) y =").replace("(x, s", "(t, s")).status == "equal"
     fixed = "g (float[2,3] x, int64[2] shape = {3, 2}) => (float[a,b] y) <int64[2] s = {3, 2}> { y = Reshape(x, s) }"
     assert verdict(before, fixed).status == "different"
 
 
-def test_an_exact_step_after_a_close_one_is_held_to_that():
+def test_an_exact_step_after_a_close_step_is_compared_with_it():
     verifier = Verifier(model(SCALED))
     close = model(
         SCALED.replace("y = Mul(x, factor)", "e = Constant<value_float=1.0000001>() t = Mul(x, e) y = Mul(t, factor)")

@@ -29,7 +29,7 @@ def _verifier(folder: Path, source: str, function: str = "make", timeout: float 
     return Verifier(model().SerializeToString(), spec, VerifySpec(seed=7, timeout=timeout))
 
 
-def test_its_arrays_are_fed_with_a_seed_for_each_set(tmp_path: Path) -> None:
+def test_generated_arrays_are_fed_with_a_seed_for_each_set(tmp_path: Path) -> None:
     verifier = _verifier(tmp_path, RIGHT)
     verifier.prepare()
     seeds = [item["seed"] for item in verifier.bindings if "refused" not in item]
@@ -41,7 +41,7 @@ def test_its_arrays_are_fed_with_a_seed_for_each_set(tmp_path: Path) -> None:
         assert run.feed["x"].shape == (run.binding.dims["batch"], 4)
 
 
-def test_what_it_leaves_out_is_drawn(tmp_path: Path) -> None:
+def test_inputs_missing_from_the_generator_are_drawn(tmp_path: Path) -> None:
     verifier = _verifier(
         tmp_path, "import numpy\ndef make(dims, seed):\n    return {'i': numpy.full(dims['batch'], 5)}\n"
     )
@@ -51,7 +51,7 @@ def test_what_it_leaves_out_is_drawn(tmp_path: Path) -> None:
     assert len({run.feed["x"].tobytes() for run in verifier.runs}) == len(verifier.runs)
 
 
-def test_only_given_asks_it_for_everything_else(tmp_path: Path) -> None:
+def test_only_given_requires_all_inputs_from_the_generator(tmp_path: Path) -> None:
     source = "import numpy\ndef make(dims, seed):\n    return {'i': numpy.full(dims['batch'], 5)}\n"
     with pytest.raises(RecipeError, match="it returns no 'x'; only_given asks for all inputs"):
         _verifier(tmp_path, source, only_given=True).prepare()
@@ -60,7 +60,9 @@ def test_only_given_asks_it_for_everything_else(tmp_path: Path) -> None:
     assert all(run.feed["x"].min() >= 2 for run in verifier.runs)
 
 
-def test_it_sees_the_files_of_its_folder_and_of_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_generator_can_read_files_of_its_folder_and_the_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     np.save(tmp_path / "x.npy", np.full((1, 4), 0.25, np.float32))
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "neighbour.py").write_text("FILE = 'x.npy'\n")
@@ -101,7 +103,7 @@ BODY = "import numpy as np\n\ndef make(dims, seed):\n    {}\n"
         ("import os; os.abort()", "crashed with SIGABRT"),
     ],
 )
-def test_mistakes_in_it_are_one_line(tmp_path: Path, body: str, words: str) -> None:
+def test_mistakes_in_a_generator_are_reported_in_one_line(tmp_path: Path, body: str, words: str) -> None:
     with pytest.raises(RecipeError) as caught:
         _verifier(tmp_path, BODY.format(body)).prepare()
     assert str(caught.value).startswith(f"r.yaml:3:9: gen.py:make: {words}")
@@ -119,14 +121,14 @@ def test_mistakes_in_it_are_one_line(tmp_path: Path, body: str, words: str) -> N
         ("while True:\n    pass\n", "the import of gen.py took more than 4 s"),
     ],
 )
-def test_files_without_such_a_function_are_one_line(tmp_path: Path, source: str, words: str) -> None:
+def test_invalid_generator_files_are_reported_in_one_line(tmp_path: Path, source: str, words: str) -> None:
     with pytest.raises(RecipeError) as caught:
         _verifier(tmp_path, source, timeout=4 if "while" in source else 60).prepare()
     assert str(caught.value).startswith(f"r.yaml:3:9: gen.py:make: {words}")
     assert "\n" not in str(caught.value)
 
 
-def test_a_recipe_names_it_and_is_not_trusted_automatically(tmp_path: Path) -> None:
+def test_a_generator_in_a_recipe_requires_trust(tmp_path: Path) -> None:
     (tmp_path / "gen.py").write_text("raise SystemExit\n")
     recipe = tmp_path / "r.yaml"
     recipe.write_text("steps: [drop-identity]\ninputs:\n  generator: gen.py:make\n")
@@ -136,7 +138,7 @@ def test_a_recipe_names_it_and_is_not_trusted_automatically(tmp_path: Path) -> N
     assert load(recipe, trust=True).inputs.generator == GeneratorSpec(tmp_path / "gen.py", "make")
 
 
-def test_what_a_nested_recipe_would_run_is_not_run(tmp_path: Path) -> None:
+def test_the_generator_of_a_nested_recipe_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "gen.py").write_text("raise SystemExit\n")
     (tmp_path / "inner.yaml").write_text("steps: [drop-identity]\ninputs:\n  generator: gen.py:make\n")
     (tmp_path / "outer.yaml").write_text("steps:\n  - use: ./inner.yaml\n")

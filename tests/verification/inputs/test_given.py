@@ -50,7 +50,7 @@ def test_a_set_of_arrays_is_fed_and_binds_the_dims(tmp_path: Path) -> None:
     }
 
 
-def test_drawn_sets_come_after_the_given_ones(tmp_path: Path) -> None:
+def test_given_sets_precede_drawn_sets(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", **arrays(3))
     characters = [item["character"] for item in _prepared(model(), _given(tmp_path / "a.npz", only=False)).bindings]
     assert characters[0] == "a.npz"
@@ -116,7 +116,7 @@ def test_arrays_in_memory_are_a_set(tmp_path: Path) -> None:
 # How a set names its values
 
 
-def test_protobufs_go_by_their_names_or_else_by_position(tmp_path: Path) -> None:
+def test_protobufs_are_matched_by_name_or_else_by_position(tmp_path: Path) -> None:
     given = arrays()
     swapped = write_set(tmp_path / "swapped", {"i": given["i"], "x": given["x"]})
     nameless = write_set(tmp_path / "nameless", {"_x": given["x"], "_i": given["i"]})
@@ -260,7 +260,7 @@ def test_files_that_are_not_sets_are_one_clear_line(tmp_path: Path, name: str, c
     assert str(caught.value).startswith(f"{path}: {words}") and "\n" not in str(caught.value)
 
 
-def test_one_file_too_many_is_named(tmp_path: Path) -> None:
+def test_an_unexpected_file_is_named(tmp_path: Path) -> None:
     folder = write_set(tmp_path / "set", {**arrays(), "k": np.zeros(1)})
     with pytest.raises(UsageError, match=r"input_2\.pb is unexpected; the model takes x, i"):
         Verifier(model().SerializeToString(), _given(folder))
@@ -280,7 +280,7 @@ def test_a_protobuf_does_not_reach_into_other_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["npz", "folder"])
-def test_outputs_that_came_along_are_held_against_the_original(tmp_path: Path, form: str) -> None:
+def test_given_outputs_are_compared_with_the_original(tmp_path: Path, form: str) -> None:
     given = arrays()
     right, wrong = expected(given), {**expected(given), "y": -given["x"]}
     for name, outputs in (("right", right), ("wrong", wrong)):
@@ -296,7 +296,7 @@ def test_outputs_that_came_along_are_held_against_the_original(tmp_path: Path, f
     assert verifier.verify(model("t = Relu(x) y = Neg(t) j = Identity(i)").SerializeToString()).status == "equal"
 
 
-def test_a_given_set_shows_what_drawn_data_would_not(tmp_path: Path) -> None:
+def test_a_given_set_reveals_a_difference_drawn_data_misses(tmp_path: Path) -> None:
     """Only the exact value of 12345 tells these two models apart."""
     same = "c = Constant<value = float {12345}>() e = Equal(x, c) f = Cast<to = 1>(e) j = Identity(i) "
     before, after = model(f"{same} y = Mul(x, f)"), model(f"{same} z = Sub(f, f) y = Mul(x, z)")
@@ -317,7 +317,7 @@ def test_a_set_that_the_original_refuses_is_an_error_when_asked_for(tmp_path: Pa
     assert any("refused" not in binding for binding in verifier.bindings)
 
 
-def test_the_reference_evaluator_takes_given_sets_too(tmp_path: Path) -> None:
+def test_the_reference_evaluator_uses_given_sets_too(tmp_path: Path) -> None:
     proto = _typed("float8e4m3fn[n]")
     np.savez(tmp_path / "a.npz", x0=np.array([1, -2], ml_dtypes.float8_e4m3fn))
     verifier = _prepared(proto, _given(tmp_path / "a.npz"))
@@ -352,14 +352,14 @@ def test_hints_that_an_input_cannot_hold_are_refused(name: str, spec: TensorSpec
     assert str(caught.value) == f"inputs: {words}"
 
 
-def test_only_given_needs_something_given() -> None:
+def test_only_given_needs_an_input_set() -> None:
     with pytest.raises(UsageError, match="only_given: no input set is given"):
         Verifier(model().SerializeToString(), InputsSpec(only_given=True))
     tensors = {"x": TensorSpec(range=(0, 1)), "i": TensorSpec(values=(0,))}
     assert len(_prepared(model(), InputsSpec(tensors=tensors, only_given=True)).runs) > 1
 
 
-def test_only_given_with_sets_that_do_not_run_is_unverified(tmp_path: Path) -> None:
+def test_only_given_with_unusable_sets_is_unverified(tmp_path: Path) -> None:
     proto = text.parse("g (float[2] x, int64[1] i) => (float[1] y) { t = Identity(x) y = Gather(t, i) }")
     np.savez(tmp_path / "far.npz", x=np.zeros(2, np.float32), i=np.array([9]))
     spec = _given(DataSpec(tmp_path / "far.npz", found=True))
@@ -370,7 +370,7 @@ def test_only_given_with_sets_that_do_not_run_is_unverified(tmp_path: Path) -> N
     assert "none of the given input sets fits the model" in verdict.message
 
 
-def test_the_dims_of_a_given_set_help_where_no_other_is_legal(tmp_path: Path) -> None:
+def test_dims_of_a_given_set_are_reused_for_drawn_sets(tmp_path: Path) -> None:
     """No point that is tried by itself has 61 * 67 elements."""
     body = "g (float[a, b] x) => (float[61, 67] y) <int64[2] s = {61, 67}> { t = Relu(x) y = Reshape(t, s) }"
     proto = text.parse(body.replace("Relu(x)", "Identity(x)"))

@@ -86,7 +86,7 @@ def test_both_ends_of_the_vocabulary_are_used():
     assert {0, 10} <= set(fed.tolist())
 
 
-def test_an_attention_mask_is_of_zeros_and_ones_and_masks_no_row_out():
+def test_an_attention_mask_has_zeros_and_ones_but_no_fully_masked_row():
     verifier = _prepared(
         """g (int64[N,S] attention_mask, float[N,S] x) => (float[N,S] y)
            <float one = {1}, float low = {-10000}> {
@@ -146,7 +146,7 @@ def test_operators_get_what_they_accept_at_the_first_try(body):
     assert not verifier._original.vacuous[next(iter(verifier._original.vacuous))], verifier._original.vacuous
 
 
-def test_the_condition_of_where_takes_both_values_everywhere():
+def test_the_condition_of_where_has_both_values_at_each_element():
     verifier = _prepared("g (bool[2,3] c, float[2,3] x, float[2,3] y) => (float[2,3] z) { z = Where(c, x, y) }")
     conditions = np.stack([run.feed["c"] for run in verifier._original.runs])
     assert conditions.any(axis=0).all()
@@ -169,7 +169,7 @@ def test_the_first_and_the_last_of_equal_elements_are_distinguished(op: str, see
     assert verifier.verify(_model(body.format(", select_last_index = 1"))).status == "different"
 
 
-def test_words_are_drawn_around_those_that_are_taken_out():
+def test_drawn_words_include_variants_of_stopwords():
     body = 'g (string[4] x) => (string[N] y) { y = StringNormalizer<stopwords = ["Monday"]>(x) }'
     words = set(_fed(_prepared(body), "x").tolist())
     assert {"Monday", "monday", "MONDAY"} < words
@@ -217,7 +217,7 @@ def test_every_element_type_that_the_runtime_takes_can_be_fed(dtype, kind):
     assert same_bits(run.outputs["y"], run.feed["x"])
 
 
-def test_complex_numbers_go_to_the_reference_evaluator():
+def test_complex_numbers_run_in_the_reference_evaluator():
     verifier = _prepared("g (complex64[N,3] x) => (complex64[N,3] y) { y = Identity(x) }")
     assert verifier._original.engine == "reference"
     assert verifier._original.runs[0].feed["x"].dtype == np.complex64
@@ -281,7 +281,7 @@ def test_dims_that_must_be_equal_are_moved_together():
     assert points[0] != points[1]
 
 
-def test_a_sum_of_dims_is_kept():
+def test_a_sum_of_dims_is_respected():
     verifier = _prepared("g (float[past] p, float[now] n, float[total] m) => (float[K] y) "
                          "{ c = Concat<axis=0>(p, n) s = Shape(c) r = Reshape(m, s) y = Add(c, r) }")  # fmt: skip
     points = _points(verifier)
@@ -307,7 +307,7 @@ def test_names_of_dims():
     assert evaluate("batch-size", {"batch-size": 4}) == 4
 
 
-def test_an_image_model_gets_a_size_that_it_takes():
+def test_an_image_model_gets_a_legal_size():
     verifier = _prepared(
         """g (float[batch,1,height,width] x) => (float[a,b,c,d] y)
            <float[1,1,16,16] w = {""" + ", ".join(["0.1"] * 256) + """}> { y = Conv<strides=[16,16]>(x, w) }"""
@@ -354,7 +354,7 @@ def test_images_are_larger_than_the_reach_of_the_kernels():
     assert Verifier(_model(body)).verify(wrong).status == "different"
 
 
-def test_an_image_may_be_small_when_the_model_wants_it():
+def test_a_small_image_size_is_found_if_required():
     body = """g (float[N,1,H,W] x) => (float[N,1,A,B] y) <int64[4] s = {0, 1, 1, 15}> {
         a = Reshape(x, s)
         y = MaxPool<kernel_shape = [1, 1]>(a)

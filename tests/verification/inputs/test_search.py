@@ -98,7 +98,7 @@ def test_an_image_that_is_scaled_down_and_up_again_is_a_multiple(body, step):
     assert len({point["H"] for point in points}) > 1
 
 
-def test_multiples_are_tried_early_where_nothing_says_so():
+def test_multiples_of_32_are_tried_early_without_hints():
     dims = Dims(("N", "H", "W"), spatial=("H", "W"))
     sizes = [(point["H"], point["W"]) for point in dims.ladder()]
     assert sizes.index((64, 96)) < sizes.index((4, 4))
@@ -134,14 +134,14 @@ def test_the_batch_of_a_state_is_that_of_the_data():
     assert len({point["N"] for point in points}) > 1
 
 
-def test_counts_that_add_up_to_a_dim_are_tried_as_ones():
+def test_counts_that_sum_to_a_dim_are_tried_as_ones():
     # There are as many rows as letters: with one word, one letter is as good as several, since it is broadcast.
     model = _proto("""g (float[N] x, int64[N] letters) => (float[M] y) {
         n = ReduceSum<keepdims = 1>(letters) rows = ConstantOfShape(n) y = Add(x, rows) }""")
     assert len({point["N"] for point in _found(model)}) > 1
 
 
-def test_the_batch_of_a_state_is_guessed_where_shapes_are_unknown():
+def test_the_batch_of_a_state_is_guessed_for_unknown_shapes():
     model = _proto(
         "g (float[N,S] x, float[2,B,8] state) => (float[N,S] y, float[2,B,8] z) { y = Neg(x) z = Neg(state) }"
     )
@@ -150,7 +150,7 @@ def test_the_batch_of_a_state_is_guessed_where_shapes_are_unknown():
     assert first.ties == {"B": {"N": 1}}
 
 
-def test_each_dim_is_tried_at_one_with_the_others_as_they_are():
+def test_each_dim_is_tried_at_one_with_the_others_larger():
     points = list(Dims(("A", "B", "C")).ladder())
     for name in "ABC":
         assert any(point[name] == 1 and min(point.values()) == 1 < sorted(point.values())[1] for point in points), name
@@ -168,7 +168,7 @@ def _zeros(count: int) -> str:
     return ", ".join(["0"] * count)
 
 
-def test_a_convolution_of_unknown_data_says_nothing_and_hides_nothing():
+def test_a_convolution_of_unknown_rank_does_not_hide_other_demands():
     """After branches of two ranks, the rank of the data is unknown; the reflection before them counts all the same."""
     body = """g (float[N,S] x, bool b) => (float[N,1,T] y)
         <int64[4] pads = {0, 0, 0, 1700}, int64[1] one = {1}, float[1,1,3] w = {1, 2, 3}, float[1] bias = {1}> {
@@ -182,7 +182,7 @@ def test_a_convolution_of_unknown_data_says_nothing_and_hides_nothing():
 # Where the search ends
 
 
-def test_what_is_found_does_not_depend_on_the_clock(monkeypatch):
+def test_the_search_does_not_depend_on_the_clock(monkeypatch):
     model = _proto(PYRAMID)
     first = _prepared(model).bindings
     clock = itertools.count(0, 10)
@@ -220,7 +220,7 @@ def test_the_search_ends_with_its_estimated_seconds(monkeypatch):
     assert 2 <= _probes(monkeypatch) <= 6
 
 
-def test_nothing_is_probed_twice(monkeypatch):
+def test_no_binding_is_probed_twice(monkeypatch):
     seen: list[tuple] = []
     run = search._Search._run
 
@@ -256,7 +256,7 @@ def test_ids_of_an_embedding_stay_within_its_tables_however_dear_a_run(table):
 
 
 @pytest.mark.parametrize(("wanted", "is_found"), [(3, True), (1_000, False)])
-def test_other_data_is_tried_where_a_model_refuses_the_first(wanted: int, is_found: bool) -> None:
+def test_other_data_is_tried_if_a_model_refuses_the_first(wanted: int, is_found: bool) -> None:
     """How many elements are different, or not zero, may decide about shapes."""
     model = _proto("g (float[N,4] x) => (float[M] y) { y = Unique(x) }")
     found, tried = search.Found(), []

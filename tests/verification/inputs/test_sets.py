@@ -43,18 +43,18 @@ def _points(verifier: Verifier) -> list[dict[str, int]]:
 FIRST, SECOND, THIRD = (Binding({"N": extent}) for extent in (2, 1, 5))
 
 
-def test_a_run_that_is_dear_is_made_twice_at_two_points():
+def test_an_expensive_model_runs_twice_at_two_points():
     assert [(item.dims["N"], item.character) for item in choose([FIRST, SECOND], 1.0)] == [(2, "normal"), (1, "edges")]
 
 
-def test_a_cheap_run_is_made_with_data_of_every_kind():
+def test_a_cheap_model_runs_with_every_kind_of_data():
     chosen = choose([FIRST, SECOND, THIRD], CHEAP)
     assert {item.character for item in chosen} == set(ORDINARY)
     assert {item.dims["N"] for item in chosen} == {1, 2, 5}
     assert len(choose([FIRST], CHEAP)) == len(ORDINARY)
 
 
-def test_a_trivial_run_is_made_with_every_kind_at_every_point():
+def test_a_trivial_model_runs_with_every_kind_at_every_point():
     chosen = choose([FIRST, SECOND], TRIVIAL)
     assert len(chosen) >= 16
     assert {(item.dims["N"], item.character) for item in chosen} >= {(n, kind) for n in (1, 2) for kind in ORDINARY}
@@ -68,7 +68,7 @@ def _cost(body: str, weights: int = 0) -> float:
     return estimate(View(Index(model), shapes), weights, (value.name for value in model.graph.input))
 
 
-def test_an_input_that_nothing_reads_costs_what_it_takes_to_make_it():
+def test_an_unused_input_costs_its_generation():
     few, many = (_cost(f"g (float[{n},{n},{n}] u, float[4] x) => (float[4] y) {{ y = Neg(x) }}") for n in (2, 1600))
     assert many > CHEAP > few
 
@@ -120,13 +120,13 @@ def test_marks_are_read_off_the_graph(body, expected):
     assert set(marks(View(Index(model), {}), "x")) >= expected
 
 
-def test_epsilons_say_what_is_small():
+def test_epsilons_set_the_scale_of_small_data():
     model = _proto("g (float[2,4] x, float[4] s) => (float[2,4] y) { y = LayerNormalization<epsilon = 1e-4>(x, s) }")
     view = View(Index(model), {})
     assert sizes([node for node, _ in view.index.nodes], view)[0] == pytest.approx(1e-2)
 
 
-def test_what_is_taken_out_before_use_is_legal():
+def test_values_replaced_before_use_are_legal():
     body = """g (int64[3] t, float[3,5] x) => (float[3,1] y) <int64 gone = {-7}, int64 zero = {0}, int64[1] one = {1}> {
         out = Equal(t, gone)
         kept = Where(out, zero, t)
@@ -151,7 +151,7 @@ NORMALIZATIONS = {
 
 @pytest.mark.parametrize("name", NORMALIZATIONS)
 @pytest.mark.parametrize("epsilon", ["1e-5", "1e-12"])
-def test_a_changed_epsilon_is_seen(name, epsilon):
+def test_a_changed_epsilon_is_found(name, epsilon):
     signature, body, opset = NORMALIZATIONS[name]
     before, after = (f"{signature} {{ {body.replace('@', e)} }}" for e in (epsilon, epsilon.replace("1e", "1.5e")))
     assert Verifier(_model(before, opset=opset)).verify(_model(after, opset=opset)).status == "different"
@@ -169,16 +169,16 @@ def test_a_changed_epsilon_is_seen(name, epsilon):
     ],
     ids=["clip", "min", "less", "threshold", "round"],
 )  # fmt: skip
-def test_a_moved_bound_is_seen(before, after):
+def test_a_moved_bound_is_found(before, after):
     assert Verifier(_model(f"{X} {before}")).verify(_model(f"{X} {after}")).status == "different"
 
 
-def test_ties_tell_the_first_from_the_last_maximum():
+def test_tied_inputs_distinguish_the_first_from_the_last_maximum():
     body = "g (float[3,4] x) => (int64[3,1] y) {{ y = ArgMax<axis = 1, select_last_index = {}>(x) }}"
     assert Verifier(_model(body.format(0))).verify(_model(body.format(1))).status == "different"
 
 
-def test_inputs_come_near_each_other():
+def test_inputs_take_equal_values():
     body = "g (float[4] x, float[4] z) => (bool[4] y) {{ y = {}(x, z) }}"
     assert Verifier(_model(body.format("Less"))).verify(_model(body.format("LessOrEqual"))).status == "different"
 
@@ -231,14 +231,14 @@ def test_a_mask_is_as_long_as_past_and_present_together():
     assert len([entry for entry in verifier.bindings if "refused" in entry]) <= 12
 
 
-def test_channels_are_those_of_the_kernel():
+def test_channels_match_the_kernel():
     w = "float[2,3,1,1] w = {1, 2, 3, 4, 5, 6}"
     points = _points(_prepared(f"g (float[N,C,H,W] x) => (float[N,2,H,W] y) <{w}> {{ y = Conv(x, w) }}"))
     assert {point["C"] for point in points} == {3}
     assert all(len({point[name] for point in points}) > 1 for name in "NHW")
 
 
-def test_a_wish_of_the_user_is_not_overruled():
+def test_dims_of_the_user_are_not_overruled():
     plan = Plan(_proto(CACHE), InputsSpec(dims={"length": (12,)}))
     tied = plan.dims.tied({"length": {"past": 1, "sequence": 1}})
     assert "length" in tied.names

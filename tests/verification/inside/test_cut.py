@@ -65,7 +65,7 @@ def test_values_of_any_kind_are_recorded():
     assert values["y"].tolist() == [3]
 
 
-def test_what_cannot_be_recorded_is_an_error():
+def test_a_value_that_cannot_be_recorded_is_an_error():
     data = _proto(CHAIN).SerializeToString()
     with pytest.raises(UsageError, match="no value 'nothing'"):
         record(data, FEED, ["nothing"])
@@ -76,7 +76,7 @@ def test_what_cannot_be_recorded_is_an_error():
     assert caught.value.signal == "out of memory"
 
 
-def test_a_cut_computes_what_the_whole_computed():
+def test_a_cut_gives_the_values_of_the_whole_model():
     model = _proto(CHAIN)
     values = record(model.SerializeToString(), FEED, ["a", "c"])
     part = cut(model, {"a": values["a"]}, {"c": values["c"]})
@@ -101,7 +101,7 @@ def test_a_cut_keeps_the_inputs_that_are_still_read():
     onnx.checker.check_model(part, full_check=True)
 
 
-def test_a_constant_can_be_given_from_outside():
+def test_a_constant_can_become_an_input_of_a_cut():
     part = cut(_proto(CHAIN), {"a": FEED["x"], "w": np.ones(4, np.float32)}, ["c"])
     assert [value.name for value in part.graph.input] == ["a", "w"]
     assert not part.graph.initializer
@@ -109,7 +109,7 @@ def test_a_constant_can_be_given_from_outside():
     np.testing.assert_array_equal(found["c"], np.abs(FEED["x"]))
 
 
-def test_what_a_subgraph_captures_is_read():
+def test_values_captured_by_a_subgraph_are_inputs_of_a_cut():
     model = _proto(
         """g (float[N] x, bool b) => (float[N] y) {
             k = Neg(x) n = Abs(k) m = Exp(k)
@@ -126,7 +126,7 @@ def test_what_a_subgraph_captures_is_read():
     np.testing.assert_array_equal(again["y"], values["y"])
 
 
-def test_a_cut_has_the_functions_that_it_calls():
+def test_a_cut_includes_only_called_functions():
     model = _proto(
         """g (float[N] x) => (float[N] y) { a = d.outer(x) y = d.other(a) }
         <domain: "d", opset_import: ["": 21, "d": 1]> outer (i) => (o) { h = d.inner(i) o = Neg(h) }
@@ -161,7 +161,7 @@ def test_a_cut_of_an_unknown_value_is_refused():
         cut(_proto(CHAIN), {"p": FEED["x"]}, ["y"])
 
 
-def test_weights_stay_where_they_lie(tmp_path):
+def test_weights_stay_in_their_files(tmp_path):
     weights = np.arange(64, dtype=np.float32)
     path = tmp_path / "weights.bin"
     path.write_bytes(weights.tobytes())
@@ -236,7 +236,7 @@ LINEAGES = {
 
 
 @pytest.mark.parametrize("name", LINEAGES)
-def test_what_is_changed_is_found_by_structure(name):
+def test_changed_nodes_are_found_by_structure(name):
     io, before, after, changed, removed = LINEAGES[name]
     lineage = trace(_proto(f"g {io} {{ {before} }}"), _proto(f"g {io} {{ {after} }}"))
     assert _ops(lineage.after.nodes, lineage.changed) == changed
@@ -252,7 +252,7 @@ def _branches(then: str, inner: str = "u") -> str:
     )
 
 
-def test_subgraphs_are_compared_by_what_they_compute():
+def test_subgraphs_are_compared_by_structure():
     same = trace(_proto(_branches("Relu")), _proto(_branches("Relu", "other")))
     assert (same.changed, same.removed) == (set(), set())
     other = trace(_proto(_branches("Relu")), _proto(_branches("Exp")))
@@ -277,7 +277,7 @@ def _calling(body: str) -> onnx.ModelProto:
     )
 
 
-def test_a_call_changes_with_what_it_calls():
+def test_a_call_changes_with_its_function():
     assert not trace(_calling("Abs"), _calling("Abs")).changed
     lineage = trace(_calling("Abs"), _calling("Exp"))
     assert _ops(lineage.after.nodes, lineage.changed) == ["outer"]

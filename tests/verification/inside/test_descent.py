@@ -60,18 +60,18 @@ def pair(change: tuple[str, str], name: str, hiding: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize("hiding", HIDING)
 @pytest.mark.parametrize("kind", RIGHT)
-def test_what_an_operator_reads_shows_a_change_that_it_hides(kind: str, hiding: str) -> None:
+def test_a_hidden_change_is_verified_at_the_input_of_the_hiding_operator(kind: str, hiding: str) -> None:
     verdict = judged(*pair(RIGHT[kind], NAMES[kind], hiding))
     assert verdict.status == "equal", verdict.message
 
 
 @pytest.mark.parametrize("hiding", ["an empty Slice", "a loop that never runs"])
 @pytest.mark.parametrize("kind", WRONG)
-def test_what_an_operator_reads_is_not_taken_for_equal(kind: str, hiding: str) -> None:
+def test_a_hidden_wrong_change_is_not_taken_for_equal(kind: str, hiding: str) -> None:
     assert not judged(*pair(WRONG[kind], WRONG_NAMES[kind], hiding)).passed
 
 
-def test_values_that_are_shown_equal_stand_for_each_other() -> None:
+def test_values_shown_to_be_equal_are_interchangeable() -> None:
     """After the change `b` is what `a` was; both were read by an operator of a constant result."""
     body = "{ d = Exp(x) a = Add(d, d) %s y = Add(q, r) }"
     before = "b = Mul(a, one) q = Sub(a, b) r = Add(b, x)"
@@ -81,7 +81,7 @@ def test_values_that_are_shown_equal_stand_for_each_other() -> None:
     assert verdict.status == "equal", verdict.message
 
 
-def test_values_that_differ_do_not_stand_for_each_other() -> None:
+def test_values_that_differ_are_not_interchangeable() -> None:
     body = "{ d = Exp(x) a = Add(d, d) %s y = Add(q, r) }"
     before = "b = Mul(a, two) q = Sub(a, b) r = Add(b, x)"
     renamed = (HEAD + body % "q = Sub(b, b) r = Add(b, x)").replace("a = Add(d, d)", "b = Add(d, d)")
@@ -96,7 +96,7 @@ def test_a_transpose_that_keeps_the_order_needs_no_run() -> None:
     assert not judged(before, before.replace("[0, 1]", "[1, 0]")).passed
 
 
-def test_what_is_empty_for_all_sizes_needs_no_more() -> None:
+def test_values_empty_at_all_sizes_need_no_comparison() -> None:
     head = """g (float[N,2,3] x) => (float[N,A,3] y) <int64[1] last = {-1}, int64[1] one = {1}, int64[1] two = {2}>
         { a = Relu(x) """
     before = head + "b = Slice(a, one, two, two) y = Slice(b, last, one, one) }"
@@ -114,7 +114,7 @@ SLICES = """g (float[N,M] x) => (float[A,B] y)
     { a = Relu(x) BODY }"""
 
 
-def test_what_is_empty_at_large_sizes_too_is_so_at_all() -> None:
+def test_values_empty_at_large_sizes_count_as_always_empty() -> None:
     before = SLICES.replace("BODY", "b = Slice(a, five, last, first) y = Slice(b, last, none, one)")
     after = SLICES.replace(
         "BODY",
@@ -126,7 +126,7 @@ def test_what_is_empty_at_large_sizes_too_is_so_at_all() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["c = Neg(x) y = Slice(c, many, last, none)", "y = Slice(a, more, last, none)"])
-def test_what_is_empty_at_small_sizes_alone_is_compared_at_large_ones(wrong: str) -> None:
+def test_values_empty_only_at_small_sizes_are_compared_at_large_sizes(wrong: str) -> None:
     """No dim is tried at a size beyond forty, as nothing says that it would be."""
     head = """g (float[N,3] x) => (float[A,3] y)
         <int64[1] many = {45}, int64[1] more = {46}, int64[1] last = {9223372036854775807}, int64[1] none = {0}>
@@ -134,7 +134,7 @@ def test_what_is_empty_at_small_sizes_alone_is_compared_at_large_ones(wrong: str
     assert not judged(head + "y = Slice(a, many, last, none) }", head + wrong + " }").passed
 
 
-def test_weights_that_are_all_zero_make_a_close_change_no_secret() -> None:
+def test_zero_weights_do_not_hide_a_close_change() -> None:
     head = """g (float[N,2] x) => (float[N,2] y)
         <float[2,2] w = {0, 0, 0, 0}, float[2] b = {0.1, 0.7}, float[2] k = {0.3, 1.7}, float[2] c = {B0, B1}> """
     right, wrong = head.replace("B0, B1", "0.03, 1.19"), head.replace("B0, B1", "0.03, 1.2")
@@ -146,7 +146,7 @@ def test_weights_that_are_all_zero_make_a_close_change_no_secret() -> None:
     assert not other.passed
 
 
-def test_a_change_like_one_before_is_shown_again() -> None:
+def test_a_repeated_equal_change_is_verified_again() -> None:
     """The value that differs is nudged in a region that was not run, being like another one."""
     body = " { a = Exp(x) n = %s(a) y = Abs(n) }"
     for times in (1, 2):
@@ -172,7 +172,7 @@ def test_the_models_are_valid() -> None:
                 onnx.checker.check_model(text.parse(model), full_check=True)
 
 
-def test_numbers_that_are_drawn_and_not_used_hide_nothing() -> None:
+def test_unused_random_numbers_do_not_hide_a_change() -> None:
     head = "g (float[N,4] x, bool c) => (float[N,4] y) <float one = {1}, float zero = {0}> "
     body = """{ y = If(c) <then_branch = t () => (float[N,4] a) { d = RandomNormalLike(x) a = %s(x, %s) },
         else_branch = e () => (float[N,4] b) { b = Relu(x) }> }"""
@@ -180,12 +180,12 @@ def test_numbers_that_are_drawn_and_not_used_hide_nothing() -> None:
     assert not judged(head + body % ("Mul", "one"), head + body % ("Mul", "zero")).passed
 
 
-def test_what_depends_on_a_draw_is_not_compared_in_its_region() -> None:
+def test_values_that_depend_on_a_draw_are_not_compared_by_region() -> None:
     body = "g (float[N,4] x) => (float[N,4] y) { d = RandomNormalLike(x) n = %s(d) y = Add(n, x) }"
     assert judged(body % "Neg", body % "Identity").reason == "not-run"
 
 
-def test_a_region_reaches_up_to_what_makes_values_finite() -> None:
+def test_a_region_extends_to_the_nodes_that_keep_values_finite() -> None:
     """A difference of equals is zero, but not for the values that floats could have."""
     head = "g (bool[4] c) => (float[4] y, float[4] w) <float[4] z = {0, 0, 0, 0}> "
     chain = (

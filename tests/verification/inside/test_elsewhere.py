@@ -49,7 +49,7 @@ RIGHT, WRONG = "y = Mul(d, two)", "y = Mul(d, one)"
 
 @pytest.mark.parametrize("kind", EMPTYING)
 @pytest.mark.parametrize(("change", "holds"), [(RIGHT, True), (WRONG, False)])
-def test_what_is_empty_is_compared_where_it_has_elements(kind: str, change: str, holds: bool) -> None:
+def test_empty_values_are_compared_at_sizes_with_elements(kind: str, change: str, holds: bool) -> None:
     before, after = (f"{HEAD} {EMPTYING[kind].replace('OUT', name)} " for name in "cd")
     verdict = judged(before + "y = Add(c, c) }", after + change + "}")
     assert verdict.passed is holds, verdict.message
@@ -58,7 +58,7 @@ def test_what_is_empty_is_compared_where_it_has_elements(kind: str, change: str,
 STARTS = (("p", "far"), ("q", "further"))
 
 
-def test_what_may_have_elements_at_other_sizes_is_not_taken_for_empty() -> None:
+def test_a_value_that_is_not_always_empty_is_not_taken_for_empty() -> None:
     """No extent beyond 70,000 is tried: there the first Slice has elements, whatever becomes of the other one."""
     model = """g (float[N] x) => (float[A] y) <int64[1] far = {70000}, int64[1] further = {70001}, int64[1] at = {1},
         int64[1] end = {9223372036854775807}> {
@@ -77,7 +77,7 @@ def test_a_subgraph_may_have_values_that_are_empty_yet() -> None:
     assert with_elements(Region(("y",), ("y",), ("x", "c"), both, both, 1)) is not None
 
 
-def test_nodes_that_take_different_elements_away_stay_different() -> None:
+def test_nodes_that_remove_different_elements_stay_different() -> None:
     pieces = [text.parse(f"{HEAD} e = Slice(x, {at}, {at}) y = Add(e, e) }}") for at in ("at", "first")]
     opened = with_elements(Region(("y",), ("y",), ("x",), pieces[0], pieces[1], 2))
     assert opened is not None
@@ -93,7 +93,7 @@ INFINITE = """g (float[N,2] x) => (float[N,4] y) <float[2] low = {-inf, -inf}, f
 
 
 @pytest.mark.parametrize(("second", "holds"), [("m", True), ("n", False)])
-def test_what_is_never_finite_is_compared_though_its_numbers_were_joined(second: str, holds: bool) -> None:
+def test_never_finite_values_are_compared_after_constants_were_joined(second: str, holds: bool) -> None:
     before = INFINITE + "l = Add(m, low) r = Add(m, high) y = Concat<axis = 1>(l, r) }"
     after = INFINITE + f"n = Tanh(x) d = Concat<axis = 1>(m, {second}) y = Add(d, joined) }}"
     verdict = judged(before, after, Parity.CLOSE)
@@ -101,7 +101,7 @@ def test_what_is_never_finite_is_compared_though_its_numbers_were_joined(second:
 
 
 @pytest.mark.parametrize(("factor", "holds"), [("two", True), ("one", False)])
-def test_numbers_in_a_subgraph_hide_nothing(factor: str, holds: bool) -> None:
+def test_stored_numbers_in_a_subgraph_do_not_hide_a_change(factor: str, holds: bool) -> None:
     model = """g (float[N,2] x) => (float[N,2] y) <float one = {1}, float two = {2}, int64 turns = {2}> {
         y = Loop(turns, , x) <body = b (int64 i, bool go, float[N,2] v) => (bool on, float[N,2] w)
             <float no = {nan}> { on = Identity(go) a = CHANGE w = Sub(a, no) }> }"""
@@ -153,7 +153,7 @@ def test_a_branch_that_has_changed_is_a_change_of_the_model() -> None:
 
 @pytest.mark.parametrize("opset", [13, 18])
 @pytest.mark.parametrize(("number", "holds"), [("-1", True), ("1", False)])
-def test_a_zero_of_another_shape_is_made_up_for(opset: int, number: str, holds: bool) -> None:
+def test_a_zero_of_another_shape_is_replaced_too(opset: int, number: str, holds: bool) -> None:
     model = """<ir_version: 8, opset_import: ["" : %d]> g (float[N,4] x) => (float[N,4] y)
         <float[1,1] c = {-1}, float[1,1] d = {%s}> { n = Neg(x) s = Shape(n) %s y = Add(n, r) }"""
     before = model % (opset, number, "e = Expand(c, s) r = Relu(e)")
@@ -197,9 +197,7 @@ WIDE = """g (float[N,4] x, double[N,4] z) => (double[N,4] y)
         ("m = Cast<to = 11>(x) c = Mul(m, k)", "n = Cast<to = 11>(x) c = Mul(n, l)", False),
     ],
 )
-def test_a_wide_value_has_the_tolerance_of_the_type_that_it_is_computed_in(
-    before: str, after: str, holds: bool
-) -> None:
+def test_a_wide_value_has_the_tolerance_of_its_computed_type(before: str, after: str, holds: bool) -> None:
     """Float64 says nothing of it, for there is no Celu of float64."""
     sides = (f"e = Exp(x) h = Celu(x) {before}", f"f = Exp(x) g = Celu(x) {after}")
     verdict = judged(*(f"{WIDE} {body} y = Mul(c, z) }}" for body in sides), Parity.CLOSE)
@@ -207,7 +205,7 @@ def test_a_wide_value_has_the_tolerance_of_the_type_that_it_is_computed_in(
 
 
 @pytest.mark.parametrize(("folded", "holds"), [("0", True), ("0.5", False)])
-def test_a_region_reaches_far_up_for_what_fixes_a_value(folded: str, holds: bool) -> None:
+def test_a_region_extends_far_up_to_the_nodes_that_fix_a_value(folded: str, holds: bool) -> None:
     """A product with a stored zero is zero as long as the other factor is finite."""
     chain = "a0 = Neg(s) " + " ".join(f"a{i + 1} = Tanh(a{i})" for i in range(12)) + " v = Neg(a12)"
     head = f"""g (float[N] x) => (float[1] y, float[1] v, float[N] w)

@@ -65,7 +65,7 @@ def _pairs(cases) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("tail", "case"), _pairs(RIGHT))
-def test_a_right_change_before_an_output_that_proves_nothing_is_equal(tail, case):
+def test_a_correct_change_before_a_vacuous_output_is_equal(tail, case):
     (io, end), (before, after) = TAILS[tail], RIGHT[case]
     verdict = _between(io, f"{before} {end}", f"{after} {end}")
     assert verdict.status == "equal", verdict
@@ -76,7 +76,7 @@ def test_a_right_change_before_an_output_that_proves_nothing_is_equal(tail, case
 
 @pytest.mark.parametrize(("tail", "case"), _pairs(WRONG))
 @pytest.mark.parametrize("promise", [Parity.EXACT, Parity.CLOSE])
-def test_a_wrong_change_before_an_output_that_proves_nothing_is_different(tail, case, promise):
+def test_a_wrong_change_before_a_vacuous_output_is_different(tail, case, promise):
     (io, end), (before, after) = TAILS[tail], WRONG[case]
     verdict = _between(io, f"{before} {end}", f"{after} {end}", promise)
     assert verdict.status == "different", verdict
@@ -112,7 +112,7 @@ UNSHOWN = {
 
 
 @pytest.mark.parametrize("name", UNSHOWN)
-def test_what_nothing_depends_on_is_unverified_and_named(name):
+def test_a_change_no_output_depends_on_is_unverified(name):
     io, before, after, what = UNSHOWN[name]
     verdict = _between(io, before, after, Parity.CLOSE)
     assert (verdict.status, verdict.reason) == ("unverified", "vacuous"), verdict
@@ -130,14 +130,14 @@ POINT = "(float[N,1] x) => (float[N,1] y)"
 
 
 @pytest.mark.parametrize("case", RENAMED)
-def test_a_name_may_pass_to_a_later_value(case):
+def test_a_name_may_move_to_a_later_value(case):
     before, after = RENAMED[case]
     verdict = _between(POINT, before, after)
     assert verdict.status == "equal", verdict
     assert not _between(POINT, before, after.replace("Sin", "Abs")).passed
 
 
-def test_what_agrees_whatever_comes_before_it_clears_nothing():
+def test_an_intermediate_value_that_always_agrees_proves_nothing():
     end = f"{_scalar('k', 1e6)} m = Mul(q, k) s = Softmax(m) {_scalar('z', 0)} p = Mul(s, z) y = Exp(p)"
     before, after = (f"{_scalar('c', c)} a = Add(x, c) q = Mul(a, a) {end}" for c in (1, 1.001))
     verdict = _between("(float[N,3] x) => (float[N,3] y)", before, after, Parity.CLOSE)
@@ -145,14 +145,14 @@ def test_what_agrees_whatever_comes_before_it_clears_nothing():
     assert "the intermediate value 'a'" in verdict.message
 
 
-def test_unlike_models_that_use_one_name_for_two_things_are_not_different():
+def test_reused_value_names_do_not_make_models_different():
     before = "a = Sin(x) b = Exp(a) c = Tanh(b) d = Relu(c) y = Softmax(d)"
     after = "d = Sin(x) c = Exp(d) b = Tanh(c) a = Neg(b) y = Softmax(a)"
     verdict = _between(POINT, before, after)
     assert (verdict.status, verdict.reason) == ("unverified", "vacuous"), verdict
 
 
-def test_only_what_vacuous_outputs_depend_on_is_looked_at():
+def test_only_dependencies_of_vacuous_outputs_are_compared():
     io = "(float[N,4] x) => (float[N,4] y, float[N,4] z)"
     end = f"{_scalar('k', 0)} m = Abs(c) n = Mul(m, k) y = Exp(n)"
     verdict = _between(io, f"c = Sin(x) z = Relu(c) {end}", f"c = Sin(x) t = Neg(c) u = Neg(t) z = Relu(u) {end}")
@@ -163,7 +163,7 @@ def test_only_what_vacuous_outputs_depend_on_is_looked_at():
     assert "the intermediate value 'm'" in verdict.message
 
 
-def test_other_values_before_the_change_show_what_the_last_nodes_compute():
+def test_other_values_before_the_change_verify_the_last_nodes():
     before = f"{_scalar('k', 1e-30)} a = Sin(x) b = Mul(a, k) c = Mul(b, k) y = Tanh(c)"
     after = f"{_scalar('k', 1e-30)} a = Sin(x) b = Mul(a, k) c = Mul(b, k) n = Neg(c) t = Tanh(n) y = Neg(t)"
     verdict = _between(X, before, after)
@@ -189,7 +189,7 @@ def test_a_node_with_subgraphs_is_compared_by_its_outputs(branch, status):
     assert verdict.status == status, verdict
 
 
-def test_an_exact_step_after_a_close_one_is_held_to_the_step_before_inside_too():
+def test_intermediate_values_of_an_exact_step_must_match_the_previous_step():
     end = f"{_scalar('z', 0)} m = Abs(q) n = Mul(m, z) y = Exp(n)"
 
     def model(body: str) -> bytes:
@@ -245,7 +245,7 @@ def test_a_deep_net_whose_output_vanishes():
     assert verifier.verify(_vanishing_net(8), Parity.CLOSE).status == "unverified"
 
 
-def test_a_difference_that_nothing_depends_on_is_not_held_against_a_model():
+def test_an_unused_differing_value_does_not_fail_a_model():
     end = f"{_scalar('z', 0)} n = Abs(q) m = Mul(n, z) y = Exp(m)"
     before = f"{_scalar('c', 2)} a = Sin(x) r = Relu(a) p = Mul(r, c) q = Relu(p) {end}"
     after = f"{_scalar('c', 2)} a = Sin(x) p = Mul(a, c) q = Relu(p) {end}"

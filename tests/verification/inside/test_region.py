@@ -95,16 +95,14 @@ def test_a_right_rewrite_that_no_output_shows_is_verified(kind: str, context: st
     assert verdict.status == "equal", verdict.message
 
 
-def test_the_verdict_says_how_many_nodes_were_compared() -> None:
+def test_the_verdict_gives_the_number_of_compared_nodes() -> None:
     before, after = (model(change, "dead mask") for change in RIGHT["doubled"])
     verdict = judged(before, after, Parity.EXACT)
     assert verdict.region == 2 and verdict.to_json()["region"] == 2
 
 
 @pytest.mark.parametrize("context", sorted({*CONTEXTS} - {"unread"}))  # what is read for its shape alone is right
-def test_what_the_outputs_hide_is_not_verified_where_regions_are_costly(
-    context: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hidden_changes_are_not_verified_if_regions_are_costly(context: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdict_module, "REGION_NODE", 1e9)
     for kind in ("activation for another", "operands of a difference"):
         right, wrong = (model(change, context) for change in PAIRS[kind])
@@ -113,7 +111,7 @@ def test_what_the_outputs_hide_is_not_verified_where_regions_are_costly(
     assert judged(before, after, Parity.EXACT).passed
 
 
-def test_where_regions_are_costly_the_whole_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_regions_are_costly_the_whole_model_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdict_module, "REGION_NODE", 1e9)
     before, after = (
         text.parse(f"g (float[4,4] x) => (float[4,4] y) <float two = {{2}}> {{ n = Neg(x) {change} }}")
@@ -126,7 +124,7 @@ def test_where_regions_are_costly_the_whole_decides(monkeypatch: pytest.MonkeyPa
 CHAIN = "g (float[n,4] x) => (float[n,4] y) { a = Neg(x) b = Neg(a) y = Relu(b) }"
 
 
-def test_a_model_that_holds_as_a_whole_is_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_verified_as_a_whole_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdict_module, "REGION_NODE", 1e9)
     before, after = (text.parse(CHAIN.replace("b = Neg(a)", f"b = {op}(x)")) for op in ("Identity", "Abs"))
     ran: list[bytes] = []
@@ -151,7 +149,7 @@ def test_a_model_that_holds_as_a_whole_is_run_once(monkeypatch: pytest.MonkeyPat
         verifier.close()
 
 
-def test_what_regions_decide_is_compared_once_and_ahead_and_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_decided_by_regions_is_compared_once_without_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = (model(change, "unread") for change in RIGHT["doubled"])
     compared: list[bytes] = []
     compare = Regional.compare
@@ -173,7 +171,7 @@ def test_what_regions_decide_is_compared_once_and_ahead_and_not_run(monkeypatch:
         verifier.close()
 
 
-def test_what_an_output_hides_is_not_verified_where_regions_become_costly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_changes_are_not_verified_if_regions_become_costly(monkeypatch: pytest.MonkeyPatch) -> None:
     grow = _Change._grow
 
     def costly(self: _Change, levels: int) -> None:
@@ -215,7 +213,7 @@ def test_a_changed_row_of_a_table_that_no_index_reads_is_not_equal() -> None:
     assert verdict.status in ("different", "unverified")
 
 
-def test_what_an_argmax_hides_is_not_equal() -> None:
+def test_a_change_hidden_by_argmax_is_not_equal() -> None:
     body = "{{ a = Tanh(x) b = Add(a, w) y = ArgMax<axis = 1, keepdims = 0>(b) }}"
     head = "g (float[n,4] x) => (int64[n] y) <float[4] w = {{50, 1, 1, {}}}> "
     before, after = (text.parse((head + body).format(last)) for last in ("1", "1.25"))
@@ -223,13 +221,13 @@ def test_what_an_argmax_hides_is_not_equal() -> None:
     assert verdict.status in ("different", "unverified")
 
 
-def test_a_difference_that_the_rest_takes_out_is_none() -> None:
+def test_a_difference_cancelled_downstream_is_equal() -> None:
     body = "(float[n,4] x) => (float[n,4] y) {{ a = {}(x) y = Abs(a) }}"
     before, after = (text.parse("g " + body.format(op)) for op in ("Neg", "Identity"))
     assert surgery.verify(before, after).verdict.status == "equal"
 
 
-def test_a_sequence_at_the_boundary_is_met_again():
+def test_a_sequence_at_the_boundary_of_a_region_is_compared():
     template = """g (float[N,4] x) => (float[N,2] y) <int64 i = {0}, int64 two = {2}>
     { s = SplitToSequence <axis = 1> (x, two) a = SequenceAt(s, i) c = Neg(a) d = Neg(c) y = Relu(d) }"""
     before = text.parse(template).SerializeToString()
@@ -251,7 +249,7 @@ def region_of(before: str, after: str, promise: Parity) -> Verdict:
         verifier.close()
 
 
-def test_a_sequence_is_compared_below_the_opset_in_which_an_identity_takes_one():
+def test_a_sequence_is_compared_below_the_opset_of_sequence_identity():
     model = """<opset_import: ["" : 13]> g (float[N,4] x) => (float[N,2] y) <int64 i = {{0}}, int64 two = {{2}}>
     {{ {} SplitToSequence <axis = 1> ({}, two) y = SequenceAt(s, i) }}"""
     before = model.format("m = Neg(x) n = Neg(m) s =", "n")
@@ -278,7 +276,7 @@ def test_the_body_of_a_loop_without_turns_is_compared(turns: int, goes_on: int) 
 
 
 @pytest.mark.parametrize(("folded", "holds"), [("0, 0, 0, 0", True), ("0, 0, 0.5, 0", False)])
-def test_what_agrees_where_more_is_known_of_it_is_shown_though_nothing_after_it_moves(folded: str, holds: bool) -> None:
+def test_a_value_is_verified_in_a_wider_region_before_a_constant_output(folded: str, holds: bool) -> None:
     model = """g (float[N,4] x) => (float[4] d, int64[N,1] y) <float[4] w = {{1, 2, 3, 4}}, int64[1] one = {{1}}{}>
     {{ n = Neg(w) d = Dropout(n) {} m = Mul(x, r) top, y = TopK(m, one) }}"""
     before, after = model.format("", "r = Relu(d)"), model.format(f", float[4] r = {{{folded}}}", "")
@@ -288,9 +286,7 @@ def test_what_agrees_where_more_is_known_of_it_is_shown_though_nothing_after_it_
 
 @pytest.mark.parametrize(("how", "k"), [("Div", "0"), ("Mul", "inf")])
 @pytest.mark.parametrize(("op", "holds"), [("Identity", True), ("Tanh", False)])
-def test_what_a_stored_number_makes_infinite_is_compared_with_another_one(
-    how: str, k: str, op: str, holds: bool
-) -> None:
+def test_values_made_infinite_by_a_constant_are_compared_with_another(how: str, k: str, op: str, holds: bool) -> None:
     model = "g (float[N,4] x) => (float[N,4] y) <float k = {K}, float two = {2}> { p = Exp(x) BODY }".replace("K", k)
     before = model.replace("BODY", f"m = {how}(p, k) y = Neg(m)")
     after = model.replace("BODY", f"n = Neg(p) q = {op}(n) y = {how}(q, k)")
@@ -298,7 +294,7 @@ def test_what_a_stored_number_makes_infinite_is_compared_with_another_one(
     assert verdict.passed is holds, verdict.message
 
 
-def test_what_differed_first_is_known_though_nothing_shows_it_later() -> None:
+def test_the_first_differing_value_is_reported_even_if_hidden_later() -> None:
     model = "g (float[N,4] x) => (bool[N,4] y) <float zero = {0}> { e = Div(x, zero) t = OP k = IsInf(t) y = Not(k) }"
     sides = [text.parse(model.replace("OP", op)).SerializeToString() for op in ("Mul(e, e)", "Abs(e)")]
     verifier = Verifier(sides[0], None, VerifySpec())

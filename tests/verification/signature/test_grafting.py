@@ -56,7 +56,7 @@ def test_a_piece_agrees_with_the_whole(inputs: list[str], outputs: list[str]) ->
 
 
 @pytest.mark.parametrize(("value", "op"), [("s", "Max"), ("c", "Div"), ("y", "Sub")])
-def test_a_wrong_piece_is_found_out(value: str, op: str) -> None:
+def test_a_wrong_piece_is_found(value: str, op: str) -> None:
     found = verdict(piece(["b", "mask"], ["y"], **{value: op}))
     assert found.status == "different", found.message
 
@@ -75,7 +75,7 @@ def test_the_original_is_not_taken_from_the_piece() -> None:
     assert verdict(renamed).status == "equal"
 
 
-def test_an_input_that_the_original_has_nothing_for_cannot_be_fed() -> None:
+def test_an_input_without_a_value_in_the_original_cannot_be_fed() -> None:
     changed = piece(["s"], ["y"])
     changed.graph.input[0].name = "other"
     changed.graph.node[0].input[0] = "other"
@@ -90,7 +90,7 @@ def at(opset: int, changed: onnx.ModelProto) -> onnx.ModelProto:
     return changed
 
 
-def test_a_piece_of_an_opset_in_which_nothing_was_revised_is_fed_as_it_is() -> None:
+def test_a_piece_of_an_opset_without_revisions_is_not_converted() -> None:
     assert verdict(at(18, piece(["s"], ["y"]))).status == "equal"
     assert verdict(at(18, piece(["s"], ["y"], y="Sub"))).status == "different"
 
@@ -111,7 +111,7 @@ def test_revised_operators_above_a_piece_are_converted() -> None:
     assert lifted("Exp", result="y = Abs(s)").status == "different"
 
 
-def test_what_the_converter_gets_wrong_is_not_used() -> None:
+def test_a_wrong_conversion_is_not_used() -> None:
     # onnx turns Hardmax-11 into Hardmax-13 without a look at its axis.
     found = lifted("Hardmax<axis = 1>")
     if found.status != "equal":
@@ -126,7 +126,7 @@ def test_a_function_above_a_piece_is_not_converted() -> None:
     assert "whose functions cannot be converted" in found.message
 
 
-def test_a_default_that_the_piece_does_not_have_goes_along() -> None:
+def test_an_overridable_initializer_missing_from_the_piece_is_kept() -> None:
     source = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[n, 4] x, float[4] w) => (float[n, 4] y) <float[4] w = {1, -2, 3, 4}> { a = Mul(x, w) y = Exp(a) }"""
     changed = text.parse('<ir_version: 8, opset_import: ["" : 17]> g (float[n, 4] a) => (float[n, 4] y) { y = Exp(a) }')
@@ -135,7 +135,7 @@ def test_a_default_that_the_piece_does_not_have_goes_along() -> None:
     assert verdict(changed, text.parse(source)).status == "different"
 
 
-def test_a_value_that_is_called_like_an_input_of_the_original_gives_way() -> None:
+def test_a_value_named_like_an_original_input_is_renamed() -> None:
     source = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[n, 4] x) => (float[n, 4] y) { a = Tanh(x) b = Exp(a) y = Neg(b) }"""
     changed = text.parse(
@@ -146,7 +146,7 @@ def test_a_value_that_is_called_like_an_input_of_the_original_gives_way() -> Non
     assert verdict(changed, text.parse(source)).status == "different"
 
 
-def test_a_node_may_stand_above_a_piece_and_in_it() -> None:
+def test_a_node_can_be_above_a_piece_and_part_of_it() -> None:
     source = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[n, 4] x) => (float[n, 4] y) {
         [shared] a = Tanh(x)

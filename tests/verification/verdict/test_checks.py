@@ -42,18 +42,18 @@ def test_findings_are_one_line_each(model, words):
     assert all(any(word in finding for finding in findings) for word in words), findings
 
 
-def test_rubbish_is_a_finding_and_no_crash():
+def test_rubbish_is_a_finding_not_a_crash():
     assert check(b"\x07rubbish")
 
 
-def test_a_checker_that_does_not_come_back_is_a_finding():
+def test_a_checker_timeout_is_a_finding():
     assert check(GOOD.SerializeToString(), timeout=0) == [
         "run_checker took more than 0 s",
         "run_inference took more than 0 s",
     ]
 
 
-def test_a_finding_counts_as_new_only_when_the_original_lacks_it():
+def test_a_finding_is_new_only_if_missing_from_the_original():
     old = ["checker: Bad node spec for node. Name: a OpType: Foo", "shape inference: dim 3 of 'x' differs"]
     assert new_findings(old, ["checker: Bad node spec for node. Name: other OpType: Foo"]) == []
     assert new_findings(old, ["shape inference: dim 4 of 'z' differs"]) == []

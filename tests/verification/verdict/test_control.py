@@ -13,7 +13,7 @@ def model(body: str) -> bytes:
 
 
 @pytest.mark.parametrize(("nodes", "beforehand"), [(2, True), (2000, False)])
-def test_what_has_many_nodes_is_run_against_itself_only_when_a_change_is_blamed(
+def test_a_large_model_has_a_control_run_only_if_a_change_differs(
     monkeypatch: pytest.MonkeyPatch, nodes: int, beforehand: bool
 ) -> None:
     asked: list[ReferenceRun] = []

@@ -76,7 +76,7 @@ def test_the_checker_lets_the_domain_pass() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no library", None])
-def test_a_library_that_cannot_be_loaded_is_one_line(
+def test_an_unloadable_library_is_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -90,7 +90,7 @@ def test_a_library_that_cannot_be_loaded_is_one_line(
     assert "\n" not in message and str(tmp_path) not in message
 
 
-def test_a_library_of_something_else_is_refused() -> None:
+def test_a_library_without_custom_ops_is_refused() -> None:
     ours = Path(importlib.util.find_spec("_struct").origin or "")  # type: ignore[union-attr]
     engine = Engine("onnxruntime", 60, None, 0, SessionSetup((ours,)))
     try:
@@ -131,7 +131,7 @@ def test_functions_of_the_model_need_no_library() -> None:
     assert _verdict(before, wrong)[0] == "different"
 
 
-def test_what_has_no_kernel_runs_in_the_reference_evaluator() -> None:
+def test_a_model_without_a_kernel_runs_in_the_reference_evaluator() -> None:
     ports = "g (bfloat16[n] x) => (bfloat16[n] y)"
     before = text.parse(f"{ports} {{ t = Abs(x) k = Identity(t) y = Neg(k) }}")
     right, wrong = (text.parse(f"{ports} {{ t = {op}(x) y = Neg(t) }}") for op in ("Abs", "Relu"))
@@ -155,7 +155,7 @@ def _recipe(policy: str, steps: str = "steps: [drop-identity]") -> Recipe:
     return parse(f"{steps}\nverify: {{unverified: {policy}}}")
 
 
-def test_a_removal_in_a_model_that_nothing_runs_is_verified_by_its_structure() -> None:
+def test_a_removal_in_an_unrunnable_model_is_verified_by_structure() -> None:
     (step,) = runner.run(storage.from_proto(custom(UPPER)), _recipe("refuse")).steps[:1]
     assert step.status == "committed" and step.verdict is not None and step.verdict.status == "equal"
 
@@ -174,7 +174,7 @@ def test_unverified_is_refused_unless_the_recipe_accepts_it() -> None:
 
 @pytest.mark.parametrize("mode", ["each", "end"])
 @pytest.mark.parametrize("reason", ["not-run", "vacuous", "nondeterministic"])
-def test_the_policy_holds_for_every_reason(monkeypatch: pytest.MonkeyPatch, reason: str, mode: str) -> None:
+def test_the_unverified_policy_applies_to_every_reason(monkeypatch: pytest.MonkeyPatch, reason: str, mode: str) -> None:
     verdict = Verdict(Status.UNVERIFIED, reason, message="nothing is shown")
     monkeypatch.setattr(Verifier, "verify", lambda *_: verdict)
     monkeypatch.setattr(Verifier, "confirm", lambda *_: verdict)

@@ -26,7 +26,7 @@ OTHER = text.parse(
 )
 
 
-def test_by_position_finds_what_has_other_names() -> None:
+def test_renamed_models_are_compared_by_position() -> None:
     found = surgery.verify(model(), OTHER, by="position")
     assert found.ok and found.verdict.status == "equal" and found.by == "position"
     assert found.inputs == (("x", "i"), ("i", "t"))
@@ -35,7 +35,7 @@ def test_by_position_finds_what_has_other_names() -> None:
     assert "input 'x' is missing" in found.signature and "output 'k' is new" in found.signature
 
 
-def test_by_position_still_tells_wrong_from_right() -> None:
+def test_comparing_by_position_finds_wrong_models() -> None:
     wrong = onnx.ModelProto()
     wrong.CopyFrom(OTHER)
     wrong.graph.node[0].op_type = "Abs"
@@ -43,7 +43,7 @@ def test_by_position_still_tells_wrong_from_right() -> None:
     assert not found.ok and found.verdict.message.startswith("output 'y'")
 
 
-def test_by_name_does_not_mind_the_order() -> None:
+def test_comparing_by_name_ignores_the_order() -> None:
     other = text.parse(
         "g (int64[batch] i, float[batch, 4] x) => (int64[batch] j, float[batch, 4] y)"
         "{ t = Relu(x) y = Neg(t) j = Identity(i) }"
@@ -56,7 +56,7 @@ def test_by_name_does_not_mind_the_order() -> None:
     assert found.verdict.message == "input 'x' (B's 'i') is tensor(float) in A and tensor(int64) in B"
 
 
-def test_other_names_are_pointed_to_the_other_way() -> None:
+def test_comparing_different_names_suggests_by_position() -> None:
     found = surgery.verify(model(), OTHER)
     assert found.verdict.message == (
         "B needs an input 't' that A does not have; --by position matches them by their order"
@@ -101,7 +101,7 @@ NARROWER = {
 
 
 @pytest.mark.parametrize("case", NARROWER)
-def test_a_model_that_takes_less_is_not_a_substitute(case: str) -> None:
+def test_a_model_with_a_narrower_interface_is_not_ok(case: str) -> None:
     before, after, expected = NARROWER[case]
     head = "<ir_version: 8, opset_import: ['' : 17]>".replace("'", '"')
     models = []
@@ -117,7 +117,7 @@ def test_a_model_that_takes_less_is_not_a_substitute(case: str) -> None:
     assert surgery.verify(*models, interface="may-narrow").ok is (found.verdict.status == "equal")
 
 
-def test_by_position_what_a_model_takes_is_compared_too() -> None:
+def test_comparing_by_position_finds_narrower_inputs() -> None:
     pinned = text.parse("g (float[2, 4] i, int64[m] t) => (float[2, 4] x, int64[m] k) { x = Relu(i) k = Identity(t) }")
     free = text.parse("g (float[n, 4] x, int64[m] i) => (float[n, 4] y, int64[m] j) { y = Relu(x) j = Identity(i) }")
     found = surgery.verify(free, pinned, by="position")
@@ -125,7 +125,7 @@ def test_by_position_what_a_model_takes_is_compared_too() -> None:
     assert surgery.verify(pinned, free, by="position").ok
 
 
-def test_what_the_checker_finds_in_the_second_model_alone_is_held_against_it() -> None:
+def test_checker_findings_only_in_the_second_model_are_not_ok() -> None:
     first = text.parse("g (float[2] x) => (float[2] y) { t = Relu(x) y = Neg(t) }")
     stale = text.parse("g (float[2] x) => (float[2] y) { t = Relu(x) y = Neg(t) }")
     stale.graph.value_info.append(helper.make_tensor_value_info("t", TensorProto.FLOAT, [2, 7]))
