@@ -72,7 +72,7 @@ def test_a_pattern_that_fits_has_no_faults() -> None:
     assert (found.faults, found.matched, found.distance) == ((), 3, 0)
 
 
-def test_a_match_further_off_than_the_limit_is_none() -> None:
+def test_a_match_beyond_the_limit_is_not_a_near_miss() -> None:
     graph = Graph(ir.from_proto(text.parse(body("a = Relu(x) b = Abs(a) y = Cos(b)"))))
     grower = Grower(compile_pattern("a = Relu(x)\nb = Neg(a)\ny = Exp(b)"))
     assert grower.grow(0, graph.nodes("Relu")[0], limit=1) is None

@@ -161,7 +161,7 @@ def test_a_mean_over_another_axis(bert: Model, number: int) -> None:
     assert {axes["axes"], axes["mean_axes"]} == {"{1}", "{-1}"}
 
 
-def test_operands_the_wrong_way_round(bert: Model) -> None:
+def test_swapped_operands(bert: Model) -> None:
     difference = nodes(bert, "Sub")[2]
     difference.input[:] = difference.input[::-1]
     flaw = the_flaw(explain(bert, "fuse-layer-norm"), 8)
@@ -175,7 +175,7 @@ def test_operands_the_wrong_way_round(bert: Model) -> None:
 # One missing shape
 
 
-def test_a_shape_that_nobody_knows(bert: Model) -> None:
+def test_an_unknown_shape(bert: Model) -> None:
     bert.opset_import.append(helper.make_opsetid("acme", 1))
     source = nodes(bert, "Sub")[-1].input[0]
     last = list(readers(bert, source))
@@ -203,7 +203,7 @@ def test_a_node_in_between(bert: Model) -> None:
     assert (flaw.kind, flaw.node, str(flaw)) == ("between", "between", "expected Div, found Cast 'between' in between")
 
 
-def test_near_misses_alike_are_reported_once(bert: Model) -> None:
+def test_equal_near_misses_are_reported_once(bert: Model) -> None:
     for power in nodes(bert, "Pow"):
         set_constant(bert, power, 1, np.float32(3))
     found = explain(bert, "fuse-layer-norm")
@@ -211,7 +211,7 @@ def test_near_misses_alike_are_reported_once(bert: Model) -> None:
     assert len(found.near_misses[0].alike) == 8
 
 
-def test_a_convolution_whose_bias_is_computed() -> None:
+def test_a_convolution_with_a_computed_bias() -> None:
     model = text.parse("""g (float[N,1,4,4] x, float[1] b) => (float[N,1,4,4] y)
         <float[1,1,1,1] w = {2}, float[1] s = {3}, float[1] h = {1}, float[1] mu = {0}, float[1] v = {1}> {
             c = Conv(x, w, b)
@@ -222,7 +222,7 @@ def test_a_convolution_whose_bias_is_computed() -> None:
     assert {bound.name: bound.contents for bound in miss.bindings}["b"] == "graph input 'b'"
 
 
-def test_batch_norms_of_a_resnet_after_something_else() -> None:
+def test_a_batch_norm_that_does_not_follow_a_convolution() -> None:
     model = onnx.load(MODELS / "resnet-tiny.onnx")
     norm = nodes(model, "BatchNormalization")[4]
     insert_before(model, norm, 0, helper.make_node("Relu", [], ["bent"], name="bend"))
@@ -267,11 +267,11 @@ def attention(old: str, new: str) -> why.Why:
     return explain(text.parse(ATTENTION.replace(old, new)), "fuse-attention")
 
 
-def test_attention_as_it_should_be() -> None:
+def test_a_matching_attention_is_a_site() -> None:
     assert len(attention("0.7", "0.5").sites) == 1
 
 
-def test_attention_whose_inside_is_read() -> None:
+def test_attention_with_an_inner_value_read_elsewhere() -> None:
     found = attention("rows =", "spied = Neg(scores) away = acme.Sink(spied) rows =")
     (refusals,) = found.refusals
     assert refusals.reason == "a value inside the attention is read elsewhere too"
@@ -395,7 +395,7 @@ def test_json_round_trip(bert: Model) -> None:
         assert why.Why.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
-def test_the_model_stays_as_it_is(bert: Model) -> None:
+def test_explaining_does_not_change_the_model(bert: Model) -> None:
     stored = storage.from_proto(bert)
     before = stored.proto.SerializeToString(deterministic=True)
     why.explain(catalog.find("fuse-gelu"), stored.proto, stored.weights)
@@ -403,7 +403,7 @@ def test_the_model_stays_as_it_is(bert: Model) -> None:
 
 
 @pytest.mark.parametrize("name", ["fuse-attention", "fuse-multi-head-attention", "fuse-group-query-attention"])
-def test_an_attention_in_no_form_that_a_pass_reads_is_refused_with_what_differs_first(name: str) -> None:
+def test_an_unsupported_attention_is_refused_with_its_first_difference(name: str) -> None:
     model = text.parse(
         """<ir_version: 11, opset_import: ["" : 23]>
         g (float[B,2,S,8] q, float[B,2,T,8] k, float[B,2,T,8] v) => (float[B,2,S,8] y) {
