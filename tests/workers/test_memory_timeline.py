@@ -13,7 +13,7 @@ from surgery.workers import client, memory
 MIB = 1 << 20
 
 
-def test_memory_that_is_taken_is_seen() -> None:
+def test_allocated_memory_is_measured() -> None:
     with memory.MemoryTimeline(interval=0.005) as found:
         time.sleep(0.05)
         taken = np.ones(64 * MIB, np.uint8)
@@ -45,7 +45,7 @@ def test_long_runs_keep_few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 2 <= len(data["samples"]) <= 21 and data["interval"] > 0.001
 
 
-def test_a_system_that_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_memory_information(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(pid: int) -> int:
         raise FileNotFoundError(pid)
 

@@ -61,26 +61,26 @@ def _gone(pid: int) -> bool:
     ],
     ids=lambda array: f"{array.dtype.name}{list(array.shape)}",
 )
-def test_an_array_comes_back_as_it_was(worker, array):
+def test_an_array_round_trips(worker, array):
     back = worker.call(DRILL + "echo", value=array)
     assert back.dtype == array.dtype
     assert back.shape == array.shape
     assert back.tolist() == array.tolist() or back.tobytes() == array.tobytes()
 
 
-def test_plain_data_comes_back_as_it_was(worker):
+def test_plain_data_round_trips(worker):
     data = {"": [1, -(2**80), 1.5, None, True, "ü"], "$": {"$": b"\0\xff", "deep": [[], {}]}, 3: math.inf}
     assert worker.call(DRILL + "echo", value=data) == data
 
 
-def test_many_buffers_of_all_sizes_come_back_as_they_were(worker):
+def test_many_buffers_of_all_sizes_round_trip(worker):
     sizes = [0, 1, 70_000, 3, 65_536, 65_535, 1, 0, 200_000, 5, 0]
     arrays = [np.arange(size, dtype=np.uint8) for size in sizes]
     back = worker.call(DRILL + "echo", value=arrays)
     assert [array.tobytes() for array in back] == [array.tobytes() for array in arrays]
 
 
-def test_what_is_not_data_is_refused_on_both_sides(worker):
+def test_unsupported_values_are_refused_on_both_sides(worker):
     with pytest.raises(TypeError):
         worker.call(DRILL + "echo", value=object())
     with pytest.raises(WorkerRaised, match="cannot be sent"):
@@ -92,7 +92,7 @@ def test_only_functions_of_this_package_are_run(worker):
         worker.call("os:abort")
 
 
-def test_an_exception_keeps_its_type_and_message_and_the_process_lives_on(worker):
+def test_an_exception_keeps_its_type_and_does_not_end_the_worker(worker):
     pid = worker.call(DRILL + "facts")["pid"]
     with pytest.raises(WorkerRaised) as caught:
         worker.call(DRILL + "complain", text="first line\nsecond line" + "x" * 1000)
@@ -126,7 +126,7 @@ def test_sys_exit_is_an_exception_like_any_other(worker):
         ("spin", {}, "timeout"),
     ],
 )
-def test_a_death_is_blamed_on_its_stage_and_signal(function, arguments, name):
+def test_a_crash_is_reported_with_its_stage_and_signal(function, arguments, name):
     # Only what never ends is to meet its limit, and that not before it has told its stage.
     with Worker(timeout=3 if function == "spin" else 60, memory=1 << 30) as one:
         with pytest.raises(WorkerError) as caught:
@@ -138,7 +138,7 @@ def test_a_death_is_blamed_on_its_stage_and_signal(function, arguments, name):
         assert one.call(DRILL + "echo", value=7) == 7, "the next call starts another process"
 
 
-def test_arguments_that_do_not_fit_into_the_memory_of_a_worker_are_named_as_that():
+def test_arguments_beyond_the_memory_limit_are_reported_as_such():
     with Worker(timeout=60, memory=1 << 30) as one:
         with pytest.raises(WorkerError, match="echo ran out of memory") as caught:
             one.call("surgery.workers.drill:echo", value=np.zeros(2 << 30, np.uint8))
@@ -154,7 +154,7 @@ def test_arguments_that_do_not_fit_into_the_memory_of_a_worker_are_named_as_that
         "libgcc_s.so.1 must be installed for unwinding to work",
     ],
 )
-def test_what_a_process_says_last_tells_of_memory(last):
+def test_an_allocation_failure_is_recognized_by_the_last_message(last):
     assert died("drill", -signal.SIGABRT, last, None).signal == "out of memory"
     assert died("drill", -signal.SIGABRT, "something else", None).signal == "SIGABRT"
 
@@ -164,12 +164,12 @@ def test_the_last_native_message_is_reported():
         one.call(DRILL + "abort")
 
 
-def test_an_exit_without_a_word_is_reported_with_its_code():
+def test_a_silent_exit_is_reported_with_its_code():
     with Worker() as one, pytest.raises(WorkerError, match="exit code 3"):
         one.call(DRILL + "vanish", code=3)
 
 
-def test_a_worker_stands_in_the_root_folder_with_nothing_of_ours(worker):
+def test_a_worker_has_the_root_folder_and_no_inherited_files(worker):
     facts = worker.call(DRILL + "facts")
     assert facts["cwd"] == "/"
     assert facts["stdin"] == b""
@@ -187,14 +187,14 @@ def test_the_server_has_one_thread_and_no_telemetry():
     assert b"ORT_DISABLE_TELEMETRY=1" in (server / "environ").read_bytes()
 
 
-def test_what_a_worker_started_ends_with_it():
+def test_child_processes_of_a_worker_end_with_it():
     with Worker() as one:
         pid = one.call(DRILL + "spawn")
         assert _alive(pid)
     assert _gone(pid)
 
 
-def test_a_timeout_ends_what_the_worker_started():
+def test_a_timeout_ends_child_processes_of_the_worker():
     with Worker(timeout=60) as one:
         pid = one.call(DRILL + "spawn")
         one.timeout = 1
@@ -223,7 +223,7 @@ def test_workers_serve_threads_side_by_side():
     assert time.monotonic() - begin < 12, "one after the other they take more than twelve seconds"
 
 
-def test_the_server_is_started_anew_after_its_end():
+def test_the_server_is_restarted_after_its_end():
     from surgery.workers.client import forkserver
 
     first = forkserver().pid
@@ -310,7 +310,7 @@ def test_a_forked_process_gets_a_server_of_its_own(worker):
     assert worker.call(DRILL + "echo", value=6) == 6
 
 
-def test_shutdown_leaves_nothing(worker):
+def test_shutdown_ends_all_workers(worker):
     with Worker() as one:
         one.call(DRILL + "echo", value=0)
         pid = one.pid
@@ -346,5 +346,5 @@ def test_a_limit_for_the_whole_call() -> None:
 @pytest.mark.parametrize(
     ("status", "killed"), [(None, True), (-signal.SIGKILL, True), (-signal.SIGABRT, False), (3, False)]
 )
-def test_an_end_that_another_process_caused(status: int | None, killed: bool) -> None:
+def test_a_worker_killed_by_another_process(status: int | None, killed: bool) -> None:
     assert died("check", status, "out of memory", 1.0).killed == killed
