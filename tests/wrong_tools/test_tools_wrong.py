@@ -45,7 +45,7 @@ def options(given: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", sampled(WRONG, 3), ids=examined.name)
-def test_nothing_wrong_is_committed(case: examined.Case) -> None:
+def test_no_wrong_result_is_committed(case: examined.Case) -> None:
     step = single_step(STEPS[case.tool], options(case.options), on_failure="rollback")
     result = runner.apply(case.model, step)
     (record,) = result.steps

@@ -188,7 +188,7 @@ def test_a_wrong_result_is_rolled_back(case: Case, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", sampled(RIGHT, 3), ids=name)
-def test_a_right_result_is_kept(case: Case, tmp_path: Path) -> None:
+def test_a_correct_result_is_kept(case: Case, tmp_path: Path) -> None:
     _, step = apply(case, tmp_path)
     made = made_by(case, tmp_path)
     assert made is not None, "the tool changed nothing"
@@ -197,7 +197,7 @@ def test_a_right_result_is_kept(case: Case, tmp_path: Path) -> None:
     assert step.status == "committed", step.message
 
 
-def test_every_tool_does_right_three_times() -> None:
+def test_every_tool_has_three_correct_results() -> None:
     """No tool is refused whatever it does."""
     for tool in {distribution for distribution, _ in EXAMINED.values()}:
         uses = [case for case in RIGHT if EXAMINED[case.tool][0] == tool]
