@@ -49,6 +49,6 @@ def test_dims_that_are_sums_agree(past):
     assert feed["input_ids"].max() < feeds.IDS
 
 
-def test_one_token_is_never_padded_away_on_one_side():
+def test_a_single_token_is_never_padding():
     for padding in ("left", "right"):
         assert _drawn(padding, past=0, new=1)["attention_mask"].tolist() == [[1], [1]]

@@ -43,15 +43,15 @@ def _saved(path, summed):
     return path
 
 
-def test_a_decoder_gives_the_same_in_steps(tmp_path):
+def test_a_decoder_gives_the_same_result_in_steps(tmp_path):
     assert probe.steps_differ(_saved(tmp_path / "right.onnx", "present")) == pytest.approx(0, abs=1e-5)
 
 
-def test_a_decoder_that_does_not_read_its_cache_is_seen(tmp_path):
+def test_a_decoder_that_ignores_its_cache_is_found(tmp_path):
     assert probe.steps_differ(_saved(tmp_path / "wrong.onnx", "new")) > 0.1
 
 
-def test_outputs_that_do_nothing_are_unfit(tmp_path):
+def test_constant_outputs_are_unfit(tmp_path):
     text = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[batch,4] x) => (float[batch,4] same, float[batch,4] dead) <float zero = {0}> {
         same = Identity(x)

@@ -39,7 +39,7 @@ def test_heads_divide_the_width(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", catalog.ALL)
 @pytest.mark.parametrize("exporter", ["dy", "ts"])
-def test_a_built_model_takes_what_it_says(name, exporter):
+def test_a_built_model_takes_its_declared_inputs(name, exporter):
     import torch
 
     built = catalog.ALL[name].build("small", exporter)
