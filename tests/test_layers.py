@@ -72,19 +72,19 @@ def test_imports_point_down(module: str) -> None:
     assert above == set()
 
 
-def test_no_imports_go_in_a_circle() -> None:
+def test_imports_are_not_circular() -> None:
     assert circles(arrows()) == []
     assert circles(rooms()) == []
 
 
-def test_the_house_stays_small() -> None:
+def test_the_number_of_modules_stays_small() -> None:
     between = rooms()
     assert len(between) <= 39
     assert floors(between) <= 14
     assert sum(map(len, between.values())) <= 283
 
 
-def test_only_four_files_stand_in_no_folder() -> None:
+def test_only_four_files_are_outside_folders() -> None:
     alone = {path.name for path in modules().values() if path.parent == ROOT / "surgery"}
     assert alone == {"__init__.py", "__main__.py", "errors.py", "promises.py"}
 
@@ -109,7 +109,7 @@ NO_MIRROR = {
 
 
 @pytest.mark.parametrize("path", [path for path in ENGINE if path.name == "__init__.py"], ids=identify)
-def test_each_folder_says_what_it_is(path: Path) -> None:
+def test_each_folder_has_a_docstring(path: Path) -> None:
     first = path.read_text(encoding="utf-8").splitlines()[0]
     assert first.startswith('"""') and first.rstrip('"').endswith(".")
 
@@ -166,7 +166,7 @@ def test_files_are_short(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 500
 
 
-def test_the_wheel_holds_every_package() -> None:
+def test_the_wheel_contains_every_package() -> None:
     listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"])
     homes = [("surgery", ROOT / "surgery"), ("surgery.passes", ROOT / "passes"), ("surgery.recipes", ROOT / "recipes")]
     there = {
@@ -177,6 +177,6 @@ def test_the_wheel_holds_every_package() -> None:
     assert listed == there
 
 
-def test_a_circle_is_seen() -> None:
+def test_a_circular_import_is_found() -> None:
     assert circles({"a": frozenset({"b"}), "b": frozenset({"c"}), "c": frozenset({"b"})}) == [["b", "c"]]
     assert floors({"a": frozenset({"b"}), "b": frozenset({"c"}), "c": frozenset()}) == 3

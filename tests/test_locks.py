@@ -42,7 +42,7 @@ def declared(*extras: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", LOCKS)
-def test_each_requirement_is_one_version_with_hashes_and_no_place(name: str) -> None:
+def test_each_requirement_has_one_version_with_hashes_and_no_url(name: str) -> None:
     for requirement, hashes in entries(name):
         assert re.fullmatch(r"==[^,*]+", str(requirement.specifier)) and requirement.url is None, requirement
         assert hashes and all(re.fullmatch(r"sha256:[0-9a-f]{64}", one) for one in hashes), requirement
@@ -51,7 +51,7 @@ def test_each_requirement_is_one_version_with_hashes_and_no_place(name: str) -> 
 
 
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13", "3.14"])
-def test_the_locks_have_what_is_declared_within_its_range(python: str) -> None:
+def test_the_locks_satisfy_the_declared_ranges(python: str) -> None:
     build = DECLARED["build-system"]["requires"]
     assert DECLARED["dependency-groups"]["build"] == build
     for name, wanted in zip(LOCKS, ([*declared(), *build], [*declared("test"), *build])):
@@ -63,7 +63,7 @@ def test_the_locks_have_what_is_declared_within_its_range(python: str) -> None:
 
 
 @pytest.mark.parametrize("python", ["3.11", "3.14"])
-def test_the_tests_run_with_what_the_first_lock_installs(python: str) -> None:
+def test_the_test_lock_includes_the_first_lock(python: str) -> None:
     versions = pinned(LOCKS[1], python)
     assert {name: versions[name] for name in pinned(LOCKS[0], python)} == pinned(LOCKS[0], python)
 
