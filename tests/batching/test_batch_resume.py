@@ -73,7 +73,7 @@ def test_a_different_model_or_recipe_of_the_same_name_runs_again(entry: Entry, t
     assert planned(replace(entry, model=str(tmp_path / "b.onnx")), finished(entry)).todo
 
 
-def test_inputs_of_a_model_count(entry: Entry, tmp_path: Path) -> None:
+def test_changed_inputs_of_a_model_run_again(entry: Entry, tmp_path: Path) -> None:
     sets = tmp_path / "sets"
     sets.mkdir()
     (sets / "x.npz").write_bytes(b"1")

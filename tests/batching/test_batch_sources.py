@@ -46,7 +46,7 @@ def test_an_existing_file_with_wildcards_in_its_name_is_not_a_glob(tmp_path: Pat
     assert names(tmp_path / "a[1].onnx", output=tmp_path / "out") == ["a[1].onnx"]
 
 
-def test_some_of_a_folder(zoo: Path, tmp_path: Path) -> None:
+def test_include_and_exclude_select_models(zoo: Path, tmp_path: Path) -> None:
     assert names(zoo, output=tmp_path, include=("*/model.onnx",), exclude=("a/*",)) == ["b/model.onnx"]
     with pytest.raises(UsageError, match=r"no \.onnx file after --include and --exclude"):
         names(zoo, output=tmp_path, include=("*.pb",))

@@ -20,7 +20,7 @@ from surgery.batching.causes import cause, groups
         ("node: Mul_8 input: x at 0x7fa2", "node: … input: … at …"),
     ],
 )
-def test_particulars_are_left_out(reason: str, expected: str) -> None:
+def test_numbers_and_paths_are_masked(reason: str, expected: str) -> None:
     assert cause(reason) == expected
 
 

@@ -47,7 +47,7 @@ def test_a_crash_is_blamed_on_the_model() -> None:
         slot.close()
 
 
-def test_a_hang_ends_at_the_limit_of_the_whole() -> None:
+def test_a_hang_ends_at_the_time_limit_of_the_model() -> None:
     """Stages do not begin the time anew: the limit is for the model."""
     slot = Slot(Limits(timeout=1.0))
     started = time.monotonic()
@@ -60,7 +60,7 @@ def test_a_hang_ends_at_the_limit_of_the_whole() -> None:
         slot.close()
 
 
-def test_memory_is_that_of_all_processes_of_a_model() -> None:
+def test_the_memory_limit_covers_all_processes_of_a_model() -> None:
     # Each of them stays below the hard limit for one process.
     slot = Slot(Limits(memory=300 << 20))
     try:
@@ -118,7 +118,7 @@ def test_a_crash_does_not_affect_a_parallel_job() -> None:
         executor.close()
 
 
-def test_the_last_job_makes_room_when_all_take_too_much() -> None:
+def test_the_last_job_is_returned_if_memory_runs_short() -> None:
     executor = LocalExecutor(2, Limits(total_memory=600 << 20))
     try:
         executor.submit("first", job("hold", size=350 << 20, seconds=6.0))
