@@ -127,7 +127,7 @@ def test_steps_at_a_sparse_initializer_are_refused_with_a_reason() -> None:
     assert "unsupported type: sparse_tensor" in result.steps[0].message
 
 
-def test_an_if_without_a_branch_stays() -> None:
+def test_an_if_without_a_branch_is_kept() -> None:
     branch = helper.make_graph([helper.make_node("Neg", ["x"], ["p"])], "t", [], [info("p")])
     condition = numpy_helper.from_array(np.array(True), "c")
     proto = model([helper.make_node("If", ["c"], ["y"], then_branch=branch)], [info("x")], [info("y")], (condition,))
@@ -135,7 +135,7 @@ def test_an_if_without_a_branch_stays() -> None:
     assert result.ok and [step.status for step in result.steps] == ["unchanged"]
 
 
-def test_the_doc_string_of_an_output_stays() -> None:
+def test_the_doc_string_of_an_output_is_kept() -> None:
     proto = text.parse("g (float[2] x) => (float[2] y) { r = Relu(x) y = Identity(r) }")
     proto.graph.output[0].doc_string = "what it is"
     result = surgery.apply(proto, "tidy")

@@ -68,7 +68,7 @@ def test_elements_of_a_typed_field_are_counted(tmp_path: Path) -> None:
     assert "has 3 elements, but its dims need 2" in refused(tmp_path, model)
 
 
-def test_the_element_type_of_an_input_exists(tmp_path: Path) -> None:
+def test_an_unknown_element_type_is_refused(tmp_path: Path) -> None:
     model = text.parse(SIMPLE)
     model.graph.input[0].type.tensor_type.elem_type = 999
     assert "'x' has the unknown element type 999" in refused(tmp_path, model)
@@ -150,13 +150,13 @@ def ended(*arguments: str, flags: tuple[str, ...] = (), **options: object) -> su
     return subprocess.run(command, text=True, stderr=subprocess.PIPE, check=False, **options)  # type: ignore[call-overload,no-any-return]
 
 
-def test_a_mistake_has_its_exit_code_with_a_traceback_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_traceback_does_not_change_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["inspect", "nowhere.onnx", "-vv"]) == 2
     error = capsys.readouterr().err
     assert "Traceback" in error and error.endswith("surgery: nowhere.onnx: no such file; check the path\n")
 
 
-def test_a_full_or_a_closed_output_is_named() -> None:
+def test_a_full_or_closed_output_is_reported() -> None:
     with Path("/dev/full").open("w") as full:
         done = ended("schema", stdout=full)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "No space left" in done.stderr

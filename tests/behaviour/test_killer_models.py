@@ -90,6 +90,6 @@ def test_deep_branches_are_verified_up_to_the_depth_protobuf_reads(tmp_path: Pat
         storage.load(path)
 
 
-def test_a_cycle_is_shown() -> None:
+def test_a_cycle_is_reported() -> None:
     with pytest.raises(ModelFileError, match="the graph has a cycle: Identity -> i, Neg -> b, Identity -> i"):
         apply(killers.cycle())

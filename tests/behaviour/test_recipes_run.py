@@ -15,7 +15,7 @@ def test_each_architecture_has_a_recipe() -> None:
 
 
 @pytest.mark.parametrize("name", sampled(WITH_MODEL, 4))
-def test_a_recipe_holds_on_its_model(name: str) -> None:
+def test_a_recipe_succeeds_on_its_model(name: str) -> None:
     recipe = recipes.load(name)
     assert recipe.model is not None
     result = runner.apply(recipe.model, recipe)
