@@ -158,7 +158,7 @@ def test_two_wrong_sites(find: Callable[..., Blame]) -> None:
     assert all(one.tried and not one.needs for one in found.guilty) and found.rest
 
 
-def test_sites_that_are_wrong_together_only(find: Callable[..., Blame]) -> None:
+def test_sites_that_are_wrong_only_together(find: Callable[..., Blame]) -> None:
     # The first two negations do nothing to an Abs, the other two cancel out.
     model = """g (float[3] x) => (float[3] y) {
         n = Neg(x)  a = Abs(n)  m = Neg(a)  b = Abs(m)  o = Neg(b)  e = Exp(o)  y = Sqrt(e)
@@ -241,7 +241,9 @@ def test_sites_that_are_wrong_together_only(find: Callable[..., Blame]) -> None:
         ),
     ],
 )
-def test_ways_to_cut(find: Callable[..., Blame], model: str, steps: str, counts: tuple[int, int] | None) -> None:
+def test_the_repro_is_cut_to_few_nodes(
+    find: Callable[..., Blame], model: str, steps: str, counts: tuple[int, int] | None
+) -> None:
     found = find(model, f"steps: [{steps}]")
     assert len(found.guilty) == 1
     assert found.folder is not None, found.no_repro
@@ -264,7 +266,7 @@ def test_the_repro_includes_functions(find: Callable[..., Blame]) -> None:
     assert "AssertionError" in reproduce(found.folder).stderr
 
 
-def test_weights_are_cut_down(find: Callable[..., Blame]) -> None:
+def test_weights_in_the_repro_are_reduced(find: Callable[..., Blame]) -> None:
     rng = np.random.default_rng(0)
     weight = onnx.numpy_helper.from_array(rng.normal(size=(384, 512)).astype(np.float32), "w")
     model = text.parse("g (float[b, 384] x, float[384, 512] w) => (float[b, 512] y) { m = MatMul(x, w) y = Relu(m) }")
@@ -331,7 +333,7 @@ def apply(model: str | Path, steps: str) -> runner.Result:
     return runner.apply(text.parse(model) if isinstance(model, str) else model, recipe)
 
 
-def test_bisect_commits_all_but_the_guilty() -> None:
+def test_bisect_commits_all_but_the_guilty_sites() -> None:
     result = apply(RELUS, "{pass: drop-relu, on_failure: bisect}, drop-identity")
     step = result.steps[0]
     assert (step.status, step.sites, result.exit_code) == ("committed", 4, 0)

@@ -42,7 +42,7 @@ def test_the_lowest_sufficient_opset_is_named() -> None:
     assert not any("upgrade-opset" in change for change in found.in_vain)
 
 
-def test_the_earlier_step_that_is_in_the_way_is_named() -> None:
+def test_an_interfering_earlier_step_is_named() -> None:
     found = tried(text.parse(HARD_SIGMOID_AND_A_FACTOR), "[merge-constants, fuse-hard-sigmoid]", "fuse-hard-sigmoid")
     (left,) = found.left
     assert "merge-constants" in left.passes
