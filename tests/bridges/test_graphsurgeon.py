@@ -97,7 +97,7 @@ def test_unsupported_types_are_hidden_and_restored() -> None:
     assert [node.op_type for node in back.graph.node] == ["Abs"]
 
 
-def test_an_initializer_that_a_caller_can_override_is_not_a_constant() -> None:
+def test_an_overridable_initializer_is_not_a_constant() -> None:
     model = text.parse(
         "g (float[2] x, float[2] w) => (float[2] y) <float[2] v = {1, 2}> { a = Add(x, v) y = Mul(a, w) }"
     )

@@ -137,7 +137,7 @@ def test_a_rule_records_the_lineage_of_new_nodes() -> None:
     assert set(known.origins) == {"first", "one"}
 
 
-def test_the_reason_of_a_check_is_a_refusal() -> None:
+def test_the_reason_of_a_failed_check_is_a_refusal() -> None:
     model = text.parse(COPIES)
     model.graph.node[0].doc_string = "keep me"
     (step,) = run(model, "object-class").steps
@@ -205,7 +205,7 @@ def test_other_objects_are_refused(thing: object, message: str) -> None:
     assert caught.value.what == message
 
 
-def test_a_name_that_is_taken_is_an_error_that_names_both_places() -> None:
+def test_a_duplicate_name_is_an_error_that_names_both_places() -> None:
     with pytest.raises(UsageError, match="two passes are called 'object-rule'") as caught:
         add_pass("object-rule", NEG)
     assert str(caught.value).count("test_objects.py") == 2

@@ -194,7 +194,7 @@ def test_functions_dropped_by_a_tool_are_restored() -> None:
         assert [function.name for function in result.proto.functions] == ["twice"]
 
 
-def test_the_ir_version_rises_as_far_as_the_opset_asks() -> None:
+def test_the_ir_version_rises_as_far_as_the_opset_requires() -> None:
     model = text.parse('<ir_version: 8, opset_import: ["" : 17]> g (float[N] x) => (float[N] y) { y = Relu(x) }')
     result = run(model, "onnx-version-converter", {"target": 21})
     assert (result.proto.ir_version, result.proto.opset_import[0].version) == (10, 21)
@@ -289,7 +289,7 @@ def test_a_tool_that_raises_is_named() -> None:
     assert step.message.startswith("onnx-version-converter failed: ")
 
 
-def test_an_opset_too_new_for_a_tool_is_its_failure() -> None:
+def test_an_opset_too_new_for_a_tool_is_reported_as_its_failure() -> None:
     # Newer than what any release knows, not only the one that is installed.
     model = text.parse('<ir_version: 10, opset_import: ["" : 9999]> g (float[N] x) => (float[N] y) { y = Relu(x) }')
     stored = storage.from_proto(model)

@@ -156,7 +156,7 @@ def run(model: onnx.ModelProto | Path, steps: str, **options: bool) -> runner.Re
 
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("contained", [True, False])
-def test_a_new_model_is_taken_over(api: str, contained: bool) -> None:
+def test_a_new_model_replaces_the_old_one(api: str, contained: bool) -> None:
     result = run(text.parse(IDENTITY), f"whole-drop-{api}", contained=contained)
     (step,) = result.steps
     assert (step.status, step.sites, step.verdict.status) == ("committed", 1, "equal")
@@ -198,7 +198,7 @@ def test_an_error_is_reported_in_one_line(api: str, fate: str) -> None:
     assert FATES[fate].format(api=api, name=NAMES[api]) in step.message
 
 
-def test_the_whole_is_the_site_that_is_refused() -> None:
+def test_the_whole_change_is_one_refused_site() -> None:
     result = run(text.parse(IDENTITY), "{pass: whole-relu-ir, on_failure: bisect}, whole-drop-gs")
     wrong, right = result.steps
     assert wrong.status == "rolled_back" and [site.number for site in wrong.refused_sites] == [1]
