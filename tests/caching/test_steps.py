@@ -101,7 +101,7 @@ def test_a_rule_is_part_of_the_key(model: Path, cache: Path) -> None:
     assert changed.watcher.ran[0] == "cut-relu" and changed.cached == ["drop-identity", "fold-constants"]
 
 
-def test_another_source_is_another_pass(model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_pass_source_invalidates_the_cache(model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(model, cache)
     known = keys.sources.source_of
 
@@ -116,7 +116,9 @@ def test_another_source_is_another_pass(model: Path, cache: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("what", ["engine", "packages"])
-def test_another_version_is_another_run(model: Path, cache: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_invalidates_the_cache(
+    model: Path, cache: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run(model, cache)
     if what == "engine":
         monkeypatch.setattr(keys, "_engine", lambda folder: "another")
@@ -132,7 +134,7 @@ def test_other_weights_are_another_model(model: Path, cache: Path) -> None:
     assert second.cached == [] and second.sha256 != first.sha256
 
 
-def test_weights_that_change_in_place_with_their_time_set_back_are_seen(
+def test_weights_changed_in_place_with_an_old_mtime_are_detected(
     model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import os
@@ -195,7 +197,7 @@ def test_sites_that_were_wrong_are_avoided_in_later_rounds(model: Path, cache: P
 
 
 @pytest.mark.parametrize("mode", ["end", "off"])
-def test_other_modes(model: Path, cache: Path, mode: str) -> None:
+def test_other_verification_modes_are_cached(model: Path, cache: Path, mode: str) -> None:
     recipe = RECIPE.replace("inputs:", f"verify: {{mode: {mode}}}\ninputs:").replace("Relu: 1", "Relu: 3")
     recipe = recipe.replace("  - pass: cut-relu\n    on_failure: bisect\n", "").replace(RULES, "")
     plain, first, second = run(model, None, recipe), run(model, cache, recipe), run(model, cache, recipe)
@@ -203,7 +205,7 @@ def test_other_modes(model: Path, cache: Path, mode: str) -> None:
     assert len(second.cached) == len(first.result.steps)
 
 
-def test_a_wrong_end_is_found_again(model: Path, cache: Path) -> None:
+def test_a_failed_final_check_is_found_again(model: Path, cache: Path) -> None:
     recipe = RECIPE.replace("inputs:", "verify: {mode: end}\ninputs:").replace("bisect", "rollback")
     recipe = recipe.replace("Relu: 1", "Relu: 3")
     plain, first, second = run(model, None, recipe), run(model, cache, recipe), run(model, cache, recipe)
