@@ -74,7 +74,7 @@ def test_models_are_run_and_reported(zoo: Path, tmp_path: Path, capsys: pytest.C
     assert "1 model of 4 failed." in (tmp_path / "r.html").read_text()
 
 
-def test_the_result_is_that_of_apply(zoo: Path, tmp_path: Path) -> None:
+def test_the_result_equals_that_of_apply(zoo: Path, tmp_path: Path) -> None:
     run(tmp_path / "quick.yaml", zoo, "--out", tmp_path / "out", "--jobs", 1, "-q")
     assert (
         cli.main(["apply", str(tmp_path / "quick.yaml"), str(zoo / "deep/c.onnx"), "-o", str(tmp_path / "c.onnx")]) == 0
@@ -248,7 +248,7 @@ def test_mistakes(
     assert problem in capsys.readouterr().err
 
 
-def test_foreign_files_are_spared(zoo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_foreign_files_are_not_overwritten(zoo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     (out / "deep").mkdir(parents=True)
     (out / "deep/b.onnx").write_bytes(b"precious")

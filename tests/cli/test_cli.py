@@ -79,7 +79,7 @@ def test_apply_over_its_own_input(model: Path, capsys: pytest.CaptureFixture[str
     assert len(onnx.load(model).graph.node) == 2
 
 
-def test_json_is_the_whole_of_stdout(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stdout_contains_only_json(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = surgery(capsys, "apply", "tidy", model, "-o", "out.onnx", "--format", "json")
     data = json.loads(out)
     assert code == 0 and data["ok"] is True

@@ -55,7 +55,7 @@ def test_conflicting_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert texts("conflicts", "broken").startswith("onnxruntime and onnxruntime-gpu are installed: all of them install")
 
 
-def test_the_newest_formats_are_asked_of_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_supported_formats_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     import onnx
     import onnxruntime
 
@@ -84,7 +84,7 @@ def test_passes_of_a_package_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPat
     )
 
 
-def test_a_list_of_trust_with_mistakes_is_broken(
+def test_a_trust_list_with_mistakes_is_broken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

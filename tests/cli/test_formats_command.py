@@ -89,7 +89,7 @@ def results(shown: str) -> list[dict]:
         (["apply", "tidy", "none.onnx"], 2),
     ],
 )
-def test_the_exit_code_stays(form: str, arguments: list[str], code: int, capsys) -> None:
+def test_the_format_does_not_change_the_exit_code(form: str, arguments: list[str], code: int, capsys) -> None:
     found, shown = run(*arguments, "--format", form, capsys=capsys)
     assert found == code
     if form == "junit":
@@ -132,7 +132,7 @@ def test_a_step_of_a_used_recipe_is_placed_where_it_is_used(capsys) -> None:
     assert skipped.find("skipped").get("message") == "its condition 'when' is false"
 
 
-def test_mistakes_of_a_recipe_are_annotated_each(capsys) -> None:
+def test_each_mistake_of_a_recipe_is_annotated(capsys) -> None:
     Path("bad.yaml").write_text("steps:\n  - no-such-pass\n  - drop-identiti\n")
     for arguments in (["apply", "bad.yaml", "m.onnx"], ["recipe", "check", "bad.yaml"]):
         code, shown = run(*arguments, "--format", "github", capsys=capsys)
@@ -143,7 +143,7 @@ def test_mistakes_of_a_recipe_are_annotated_each(capsys) -> None:
         ]
 
 
-def test_the_summary_of_the_step_is_added_to(folder: Path, monkeypatch, capsys) -> None:
+def test_the_step_summary_is_appended_to(folder: Path, monkeypatch, capsys) -> None:
     summary = folder / "summary.md"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
     summary.write_text("# Before\n")
@@ -187,7 +187,7 @@ def test_recipe_show_does_not_support_annotation_formats(capsys) -> None:
     assert "recipe check" in capsys.readouterr().err
 
 
-def test_cases_are_test_cases(folder: Path, capsys) -> None:
+def test_case_files_become_junit_test_cases(folder: Path, capsys) -> None:
     cases = folder / "cases" / "drop-identity"
     cases.mkdir(parents=True)
     body = "g (float[n] x) => (float[n] y) {{ {} }}"

@@ -121,7 +121,7 @@ def test_existing_files_are_overwritten_only_with_force(folder: Path, capsys: py
         ("sys", "hide the module 'sys'"),
     ],
 )
-def test_names_that_cannot_be(folder: Path, capsys: pytest.CaptureFixture[str], name: str, words: str) -> None:
+def test_impossible_names_are_refused(folder: Path, capsys: pytest.CaptureFixture[str], name: str, words: str) -> None:
     code, out, err = surgery(capsys, "new", "pass", f"--dir={folder}", "--", name)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert words in err
@@ -134,7 +134,7 @@ def test_a_keyword_of_python_is_a_name(folder: Path, capsys: pytest.CaptureFixtu
     assert surgery(capsys, "test")[0] == 0
 
 
-def test_folders_that_cannot_be(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_impossible_folders_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "file").write_text("")
     for given, words in (("nowhere", "no such folder"), ("file", "not a folder")):
         code, out, err = surgery(capsys, "new", "pass", "placeless", "--dir", given)

@@ -161,7 +161,7 @@ def test_a_pass_that_crashes_is_contained(model: Path, plugin: Path, capsys: pyt
 # Recipes
 
 
-def test_the_steps_before_are_run_first(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_earlier_steps_are_run_first(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = model.parent / "two.yaml"
     recipe.write_text("steps: [drop-identity, {repeat: 2, steps: [fuse-relu, drop-identity]}]", encoding="utf-8")
     code, out, _ = surgery(capsys, "fuse-relu", model, "--recipe", recipe, "--at", "t")
@@ -170,7 +170,7 @@ def test_the_steps_before_are_run_first(model: Path, capsys: pytest.CaptureFixtu
     assert code == 2 and "no node 'i'" in err
 
 
-def test_the_recipe_gives_the_options(model: Path, plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_come_from_the_recipe(model: Path, plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = model.parent / "plug.yaml"
     recipe.write_text("plugins: [lost.py]\nsteps: [{why-plug: {wanted: b}}]", encoding="utf-8")
     code, out, _ = surgery(capsys, "why-plug", model, "--recipe", recipe, "--trust", "--format", "json")
@@ -189,7 +189,7 @@ def test_a_pass_that_is_not_a_step(model: Path, capsys: pytest.CaptureFixture[st
     assert code == 2 and "its condition 'when' is false" in err
 
 
-def test_a_step_before_that_breaks(model: Path, plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_earlier_step_is_reported(model: Path, plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = model.parent / "dies.yaml"
     recipe.write_text("plugins: [lost.py]\nsteps: [why-dies, fuse-clip]", encoding="utf-8")
     code, _, err = surgery(capsys, "fuse-clip", model, "--recipe", recipe, "--trust")
@@ -245,7 +245,7 @@ def test_a_step_that_is_as_expected_is_not_explained(model: Path, monkeypatch: p
     assert step.status == "committed" and step.to_json()["why"] is None
 
 
-def test_the_explanation_is_of_the_model_before_the_step(model: Path) -> None:
+def test_the_explanation_describes_the_model_before_the_step(model: Path) -> None:
     loaded = onnx.load(model)
     loaded.graph.initializer.append(numpy_helper.from_array(numpy_helper.to_array(loaded.graph.initializer[0]), "d"))
     onnx.save(loaded, model)
