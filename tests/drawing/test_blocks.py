@@ -74,7 +74,7 @@ def test_a_different_layer_ends_a_repeat() -> None:
     assert [repeat.roots.ravel().tolist() for repeat in repeats(*drawing.arguments())] == [[0, 1], [3, 4, 5]]
 
 
-def test_a_slot_makes_a_difference() -> None:
+def test_a_different_input_slot_ends_a_repeat() -> None:
     drawing = stacked(3)
     at = drawing.edges.index((8 + 4, 8 + 5, 0, 0))
     drawing.edges[at] = (8 + 4, 8 + 5, 0, 1)
@@ -96,7 +96,7 @@ def test_an_edge_from_outside_does_not_end_a_repeat() -> None:
     assert len(repeat.roots) == 4
 
 
-def test_layers_that_take_turns_are_a_repeat_of_pairs() -> None:
+def test_alternating_layers_are_a_repeat_of_pairs() -> None:
     # As the plain and the shifted windows of Swin.
     drawing = Drawing()
     value = drawing.add(7)
@@ -161,7 +161,7 @@ def test_columns_of_a_repeat_correspond_in_any_order_of_nodes(layers: int, seed:
     assert all(np.array_equal(kinds[row], kinds[repeat.nodes[0]]) for row in repeat.nodes)
 
 
-def test_positions_of_a_group_are_next_to_each_other() -> None:
+def test_nodes_of_a_group_are_contiguous() -> None:
     drawing = stacked(3)
     whole = hierarchy(*(np.array(one, np.int64) for one in drawing.arguments()))
     for one in range(3):
@@ -229,7 +229,7 @@ def test_layers_are_found_without_names() -> None:
     assert len(crossing) == 25
 
 
-def test_long_layers_are_cut_further_and_all_in_the_same_way() -> None:
+def test_long_layers_are_all_divided_in_the_same_way() -> None:
     rng = np.random.default_rng(0)
     drawing = stacked(10, tuple(rng.integers(10, 40, 130).tolist()), grouped=False)
     found = blocks(drawing.kinds, drawing.edges)

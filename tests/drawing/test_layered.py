@@ -184,7 +184,7 @@ def test_an_empty_graph_and_a_single_box() -> None:
     assert (one.width, one.height, one.x.tolist(), one.y.tolist(), one.via.tolist()) == (60, 24, [30], [12], [-1])
 
 
-def test_arguments_have_to_fit() -> None:
+def test_inconsistent_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="outside of 0 to 1"):
         layered([60, 60], [24, 24], [(0, 2)])
     with pytest.raises(ValueError, match="2 widths, but 1 heights"):
