@@ -177,7 +177,7 @@ def test_the_speed_is_compared_with_the_last_speed(folder: Path, monkeypatch: py
         ("{report: a, size: <= 1x}", "3:23: no key 'size'; "),
     ],
 )
-def test_mistakes_have_places(given: str, message: str) -> None:
+def test_mistakes_are_reported_with_their_place(given: str, message: str) -> None:
     (found,) = mistakes(f"recipe: r\nsteps: [drop-identity]\nbaseline: {given}\n")
     assert found.startswith(f"r.yaml:{message}")
 

@@ -170,7 +170,7 @@ def test_no_run_is_repeated() -> None:
     assert len(seen) == len(set(seen)) == hunt.runs
 
 
-def test_a_pass_that_fails_now_and_then() -> None:
+def test_the_search_terminates_for_a_flaky_pass() -> None:
     answers = iter([True, True, True, True])
 
     def test(skip: frozenset[int]) -> Trial:

@@ -120,7 +120,7 @@ def test_without_verification_an_intended_change_is_not_run() -> None:
     assert verdicts(result) == [("committed", ""), ("committed", "")]
 
 
-def test_sets_of_inputs_are_used_as_far_as_they_fit(tmp_path: Path) -> None:
+def test_input_sets_are_used_while_they_fit(tmp_path: Path) -> None:
     np.savez(tmp_path / "set.npz", x=np.ones((3, 4), np.float32))
     result = apply("[int-swap, drop-identity]", head=f"inputs: {{data: [{tmp_path / 'set.npz'}]}}")
     assert result.bindings[0]["character"] == "set.npz"

@@ -90,7 +90,7 @@ def test_emptied_groups_of_steps_are_removed() -> None:
     assert with_chosen(alone, optional_steps(alone), {}).steps == ()
 
 
-def test_a_recipe_is_divided_before_a_step(recipe: Recipe) -> None:
+def test_a_recipe_is_split_before_a_step(recipe: Recipe) -> None:
     before, after = split_before(recipe.steps, (2, 1))
     assert names(before) == ["tidy", ["drop-identity", "quantize-dynamic"], ["drop-dead"]]
     assert names(after) == [["quantize-static", "drop-identity"], "drop-identity"]
@@ -98,7 +98,7 @@ def test_a_recipe_is_divided_before_a_step(recipe: Recipe) -> None:
     assert (names(before), names(after)[0]) == (["tidy"], ["drop-identity", "quantize-dynamic"])
 
 
-def test_a_step_with_a_condition_is_not_divided() -> None:
+def test_a_step_with_a_condition_is_not_split() -> None:
     text = "steps: [{use: {steps: [drop-dead, quantize-dynamic]}, when: {opset: '> 9'}}]"
     recipe = recipes.parse(text)
     before, after = split_before(recipe.steps, optional_steps(recipe)[0].place)
@@ -134,7 +134,7 @@ def test_a_written_recipe_is_readable(recipe: Recipe, tmp_path: Path) -> None:
     assert (read.steps, read.verify, read.on_failure) == (found.steps, found.verify, found.on_failure)
 
 
-def test_a_nested_recipe_with_a_file_is_named(tmp_path: Path) -> None:
+def test_a_nested_recipe_is_referenced_by_its_file(tmp_path: Path) -> None:
     (tmp_path / "clean.yaml").write_text("steps: [drop-identity]")
     (tmp_path / "all.yaml").write_text("steps: [{use: clean.yaml}, quantize-dynamic]")
     recipe = recipes.load(tmp_path / "all.yaml")

@@ -51,7 +51,7 @@ ALL_GONE = {
 
 
 @pytest.mark.parametrize("case", ALL_GONE)
-def test_a_declaration_that_is_wrong_refuses_no_step(case: str) -> None:
+def test_a_wrong_declaration_in_the_original_refuses_no_step(case: str) -> None:
     result = runner.apply(ALL_GONE[case], "tidy", strict=True)
     assert result.ok, [step.message for step in result.steps]
     assert [node.op_type for node in result.proto.graph.node] == ["Relu"]
@@ -63,7 +63,7 @@ SHAPED = """g (float[n,3,4] x) => (float[n,12] y) <int64[1] zero={0}, int64[1] l
     r = Shape(c)  k = ReduceSum(r)  m = Slice(c, zero, k)  y = Reshape(x, m) }"""
 
 
-def test_a_declared_shape_that_only_a_step_makes_visible_refuses_no_step() -> None:
+def test_a_wrong_shape_revealed_by_a_step_refuses_no_step() -> None:
     # Strict shape inference does not know the shape of the Reshape before it is a constant.
     model = parse(SHAPED)
     onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
@@ -72,14 +72,14 @@ def test_a_declared_shape_that_only_a_step_makes_visible_refuses_no_step() -> No
     assert len(result.proto.graph.node) < len(model.graph.node)
 
 
-def test_a_declared_shape_that_only_the_change_contradicts_counts() -> None:
+def test_a_declared_shape_contradicted_by_the_change_is_a_finding() -> None:
     changed = parse("g (float[n,3,4] x) => (float[n,12] y) <int64[3] m={0, 3, 4}> { y = Reshape(x, m) }")
     right = SHAPED.replace("b, three, last", "b, last")
     pair = surgery.verify(parse(right), changed)
     assert pair.findings and not pair.ok
 
 
-def test_a_shape_that_a_step_declares_itself_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_shape_declared_by_a_step_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     from surgery.verification.verdict.checks import Checker
 
     original, changed = declared(t=[2, 3]), declared(t=[2, 3], u=[5])
@@ -104,7 +104,7 @@ def test_a_layer_norm_below_its_opset_is_kept() -> None:
     assert ops == ["LayerNormalization", "Mul", "LayerNormalization", "Relu"]
 
 
-def test_initializers_that_are_not_inputs_before_they_need_not_be() -> None:
+def test_missing_initializer_inputs_of_an_old_ir_version_refuse_no_step() -> None:
     body = """g (float[n,4] x) => (float[n,4] y) <float[1] one={1}, float[4] s={1,2,3,4}, float[4] z={1,1,1,1}> {
         i = Mul(x, one)  l = Add(i, s)  j = Add(l, z)  y = Identity(j) }"""
     model = parse(body, 3, 9)
@@ -158,7 +158,7 @@ def test_a_run_with_nothing_to_do_returns_the_original_model() -> None:
     assert result.proto is result.stored.proto and result.proto.opset_import[0].domain == "ai.onnx"
 
 
-def test_nodes_in_the_wrong_order_are_optimized_as_well() -> None:
+def test_nodes_in_the_wrong_order_are_optimized_too() -> None:
     body = """g (float[n,3,4] x) => (float[n,12] y) <int64[1] zero={0}, int64[1] one={1}, int64[1] last={-1}> {
         i = Relu(x)  s = Shape(i)  b = Slice(s, zero, one)  m = Concat<axis=0>(b, last)  y = Reshape(i, m) }"""
     model = parse(body)

@@ -54,7 +54,7 @@ def infer(path: Path, x: np.ndarray) -> np.ndarray:
     return np.asarray(ReferenceEvaluator(str(path)).run(None, {"x": x})[0])
 
 
-def test_right_steps_are_committed_and_the_output_agrees(model: Path, tmp_path: Path) -> None:
+def test_correct_steps_are_committed_and_the_output_agrees(model: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.onnx"
     result = apply(model, "steps: [drop-identity, drop-dropout, fuse-matmul-add, drop-no-op]", output=output)
     assert statuses(result) == {
@@ -129,7 +129,7 @@ def test_a_pass_that_raises_leaves_the_model_unchanged(model: Path) -> None:
     assert "Abs" not in result.output.ops
 
 
-def test_the_tolerance_of_the_recipe_counts(model: Path) -> None:
+def test_the_tolerance_of_the_recipe_is_used(model: Path) -> None:
     steps = "steps: [{wrong-by-a-little: {error: 0.001}}]"
     assert apply(model, steps).exit_code == 1
     loose = apply(model, f"verify: {{rtol: 0.01, atol: 0.0}}\n{steps}")
@@ -200,7 +200,7 @@ def test_an_existing_output_is_not_overwritten(model: Path, tmp_path: Path) -> N
     assert output.read_bytes() == b"precious"
 
 
-def test_the_report_has_the_fields_that_others_build_on(model: Path) -> None:
+def test_the_report_has_the_documented_fields(model: Path) -> None:
     data = apply(model, "steps: [drop-identity]\nexpect: {signature: unchanged}").to_json()
     assert list(data) == [
         *("ok", "recipe", "input", "output", "steps", "expectations", "end", "cached", "figures", "bindings"),

@@ -142,7 +142,7 @@ def test_outputs_that_are_left_are_compared() -> None:
     assert verdicts(apply("steps: [sig-drop-output, sig-drop-output-wrong]"))[1] == ("failed", "different")
 
 
-def test_a_new_output_is_compared_with_the_value_inside_the_original() -> None:
+def test_a_new_output_is_compared_with_the_inner_value_of_the_original() -> None:
     result = apply("steps: [sig-add-output, drop-identity]")
     assert verdicts(result) == [("committed", "equal"), ("committed", "equal")]
     assert ports(result)[1] == ["y", "z", "m"]
