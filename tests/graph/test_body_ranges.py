@@ -58,7 +58,7 @@ def measured(opset: int, *feeds: dict[str, Any], trips: int = 3) -> dict[str, tu
 
 
 @pytest.mark.parametrize("opset", [11, 13, 18, 21])
-def test_values_of_each_iteration_count(opset: int) -> None:
+def test_ranges_cover_every_iteration(opset: int) -> None:
     found = measured(opset, feed(True, [[1, 2], [0, 4]]))
     assert found["h"] == (8.0, 2.0)
     assert found["e"] == (64.0, 4.0)

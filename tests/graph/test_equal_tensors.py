@@ -43,7 +43,7 @@ def test_tensors_are_compared_past_their_samples(small_pieces: None) -> None:
     ]
 
 
-def test_bits_types_and_dims_count() -> None:
+def test_tensors_differ_by_bits_type_or_dims() -> None:
     zero, nan = np.float32([0.0]), np.array([np.nan], np.float32)
     found = values(zero, -zero, zero.astype(np.float64), zero.reshape(1, 1), nan, nan.copy())
     assert names(module.equal_tensors(found)) == [["v4", "v5"]]

@@ -153,7 +153,7 @@ def test_a_skipped_site_is_not_applied_and_keeps_its_number() -> None:
     assert [(site.number, site.skipped) for site in g.sites] == [(1, True), (2, False)]
 
 
-def test_a_refusal_leaves_no_trace() -> None:
+def test_a_refusal_leaves_the_graph_unchanged() -> None:
     g = graph("g (float[n] x) => (float[n] y) { y = Neg(x) }")
     (neg,) = g.nodes("Neg")
     with g.site(neg) as edit:
@@ -172,7 +172,7 @@ def test_a_value_of_another_type_is_refused() -> None:
     assert "INT64 would replace a FLOAT" in g.refusals[0].reason
 
 
-def test_order_is_restored() -> None:
+def test_topological_order_is_restored() -> None:
     g = graph("g (float[n] x) => (float[n] y) { a = Neg(x) b = Abs(x) c = Relu(b) y = Add(a, c) }")
     neg, relu = g.nodes("Neg")[0], g.nodes("Relu")[0]
     with g.site(neg) as edit:
@@ -222,14 +222,14 @@ def test_reading_shapes_does_not_change_the_graph() -> None:
     assert ir.to_proto(g.ir).SerializeToString() == before
 
 
-def test_networkx_sees_nodes_and_captures() -> None:
+def test_networkx_export_includes_nodes_and_captures() -> None:
     found = graph(CAPTURED).to_networkx()
     assert sorted(data["op"] for _, data in found.nodes(data=True)) == ["Identity", "If"]
     assert found.number_of_edges() == 2
 
 
 @pytest.mark.parametrize("name", ["fold-constants", "drop-identity", "common-subexpressions"])
-def test_a_site_does_not_look_at_the_whole_graph(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_site_does_not_traverse_the_whole_graph(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """So the cost of a pass follows its sites."""
     looks = 0
 
