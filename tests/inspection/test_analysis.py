@@ -79,7 +79,7 @@ def test_other_operations_are_counted_next_to_the_products() -> None:
     assert look(source).costs.flops.plain() == 2 * 30 + 10 + 5 * 10
 
 
-def test_dims_stay_names_until_they_are_bound() -> None:
+def test_dims_stay_symbolic_until_they_are_bound() -> None:
     source = "g (float[batch,seq,8] x, float[8,4] w) => (float[batch,seq,4] y) { y = MatMul(x, w) }"
     assert macs(source) == "32*batch*seq"
     assert macs(source, batch=2) == "64*seq"
@@ -227,7 +227,7 @@ def test_operators_without_a_kernel_are_reported_with_the_reason() -> None:
     assert [(gap.op, gap.why) for gap in found.gaps or ()] == [(op, "no kernel for tensor(bfloat16)")]
 
 
-def test_an_operator_that_others_define_runs_without_a_kernel() -> None:
+def test_an_operator_with_a_function_body_needs_no_kernel() -> None:
     assert look("g (double[2] x) => (double[2] y) { y = Gelu(x) }").gaps == ()
 
 

@@ -193,7 +193,7 @@ def test_renamed_nodes_and_values_are_found_by_structure() -> None:
     assert {pair.before.name: pair.after.name for pair in found.pairs}["conv"] == "Conv -> v2"
 
 
-def test_equal_twins_are_not_guessed_apart() -> None:
+def test_identical_nodes_are_matched_by_their_readers() -> None:
     before = text.parse("g (float[n] x) => (float[n] y) { [a] p = Neg(x) [b] q = Neg(x) y = Add(p, q) }")
     after = text.parse("g (float[n] x) => (float[n] y) { [c] r = Neg(x) [d] s = Neg(x) y = Add(r, s) }")
     found = correspond(before, after)

@@ -34,7 +34,7 @@ def test_credentials_in_urls_are_not_reported() -> None:
     assert "secret" not in found and "s3://bucket/a" in found and "-o=https://host/m.onnx" in found
 
 
-def test_a_part_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_section_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("no shapes today")
 
