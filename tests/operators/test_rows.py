@@ -78,7 +78,7 @@ def test_a_new_operator_has_no_row(made_up: Schema, question: str, missing: list
     assert without_rows(asked_for())[question] == {"ai.onnx.ml::MadeUp": missing}
 
 
-def test_a_version_that_shows_no_change_has_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_without_a_documented_change_has_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
     from surgery.operators import floors
 
     monkeypatch.setattr(floors, "CHANGED_MEANING", {})
@@ -122,7 +122,7 @@ def test_a_decoder_that_samples_is_random() -> None:
 
 
 @pytest.mark.parametrize("op", sorted(traits.UNARY_ELEMENTWISE - ranges.KEEPING))
-def test_no_operator_keeps_the_sign_of_a_zero_unnoticed(op: str) -> None:
+def test_other_unary_operators_do_not_keep_the_sign_of_zero(op: str) -> None:
     attributes = {"Cast": {"to": 1}}.get(op, {})
     node = onnx.helper.make_node(op, ["x"], ["y"], **attributes)
     ports = [onnx.helper.make_tensor_value_info(name, 1, [3]) for name in "xy"]
