@@ -195,7 +195,7 @@ def test_errors_are_spread_over_the_outputs(run: Run) -> None:
     assert [one for one in page.all("svg") if one.attributes.get("aria-labelledby", "").startswith("spread-0")]
 
 
-def test_names_of_a_model_are_only_text(run: Run, tmp_path: Path) -> None:
+def test_names_of_a_model_are_escaped(run: Run, tmp_path: Path) -> None:
     long = "n" * 10_000
     x = helper.make_tensor_value_info(f"x{EVIL}", TensorProto.FLOAT, [f"b{EVIL}", 2])
     y = helper.make_tensor_value_info(f"y{EVIL}", TensorProto.FLOAT, [f"b{EVIL}", 2])

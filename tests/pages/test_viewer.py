@@ -282,7 +282,7 @@ def test_an_instance_of_a_repeat_is_chosen(open_viewer: Any) -> None:
     assert page.evaluate(f"view.scene.shown[{row('layer.0/gelu')}]") == 1
 
 
-def test_text_of_models_is_text(open_viewer: Any) -> None:
+def test_text_of_models_is_escaped(open_viewer: Any) -> None:
     page = open_viewer(drawings.hostile())
     for node in range(len(drawings.HOSTILE)):
         page.evaluate(f"view.go({node})")
