@@ -123,7 +123,7 @@ def test_ranges_include_zero() -> None:
         assert used.dequantize(used.quantize(np.zeros(1, np.float32)), np.dtype(np.float32)) == 0
 
 
-def test_no_range_is_refused() -> None:
+def test_data_without_a_range_are_refused() -> None:
     for numbers, reason in (([np.nan, 1], "NaN"), ([np.inf], "infinite"), ([0, 0], "zero"), ([], "empty")):
         with pytest.raises(Refusal, match=reason):
             choose_range(gathered([np.array(numbers, np.float32)]), "minmax", UINT8)

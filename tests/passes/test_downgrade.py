@@ -27,11 +27,11 @@ def test_each_upgrade_adapter_has_a_downgrade_rule(op: str, version: int) -> Non
     assert (op, version) in _lowering.rules()
 
 
-def test_rules_leave_versions_that_exist() -> None:
+def test_rules_convert_from_existing_versions() -> None:
     assert all(version in _schemas.all_schemas()[op] for op, version in _lowering.rules())
 
 
-def test_parts_are_of_operators_that_exist() -> None:
+def test_decompositions_are_of_existing_operators() -> None:
     assert PARTS
     assert HOMES
     standard = [op for op in _lowering.parts() if "::" not in op and op != "SimplifiedLayerNormalization"]

@@ -79,7 +79,7 @@ def test_a_node_keeps_its_old_name_as_its_lineage() -> None:
     assert (node.lineage.passes, node.lineage.origins) == (("rename",), ("/a/Relu",))
 
 
-def test_a_renamed_model_is_compared_through_the_names(tmp_path: Path, short_models: Path) -> None:
+def test_a_renamed_model_is_compared_under_both_names(tmp_path: Path, short_models: Path) -> None:
     swap = "{inputs: {input_ids: attention_mask, attention_mask: input_ids}, outputs: {'*': 'out/*'}, dims: {batch: n}}"
     recipe = tmp_path / "r.yaml"
     recipe.write_text(f"recipe: r\nsteps:\n  - rename: {swap}\n  - rename: {{nodes: {{'/*': 'bert/*'}}}}\n")

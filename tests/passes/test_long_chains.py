@@ -51,6 +51,6 @@ def test_each_constant_is_read_once_for_the_epsilons_of_a_graph(monkeypatch: pyt
     assert read.count("k") == 1 and len(read) < 4 * 600
 
 
-def test_a_chain_that_overflows_is_answered(tmp_path: Path) -> None:
+def test_an_overflowing_chain_is_optimized(tmp_path: Path) -> None:
     onnx.save(chain(1000), tmp_path / "m.onnx")
     assert cli.main(["apply", "default", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "o.onnx")]) == 0

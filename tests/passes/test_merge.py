@@ -98,7 +98,7 @@ def test_models_with_every_feature_are_merged(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found["head/scores"], expected)
 
 
-def test_a_real_model_after_itself_in_pieces(tmp_path: Path) -> None:
+def test_merge_restores_a_split_model(tmp_path: Path) -> None:
     """What split has taken apart, merge puts together."""
     path = MODELS / "resnet-tiny.onnx"
     parts = surgery.split(path, tmp_path / "parts", parts=2)

@@ -67,14 +67,14 @@ def needless(model: onnx.ModelProto) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "given"), sampled(list(corpus.models()), 80), ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_a_model_of_onnx_is_valid_and_right(name: str, given: bytes | Path) -> None:
+def test_a_converted_onnx_model_is_valid_and_correct(name: str, given: bytes | Path) -> None:
     model = onnx.load(given) if isinstance(given, Path) else onnx.load_from_string(given)
     found = halves.judge(model, drawn(model), "to-float16")
     assert found["verdict"] in GOOD, found
 
 
 @pytest.mark.parametrize("path", sampled(MODELS, 4), ids=lambda path: path.stem)
-def test_a_bundled_model_is_right_and_has_no_needless_cast(path: Path) -> None:
+def test_a_bundled_model_is_correct_and_has_no_needless_cast(path: Path) -> None:
     model = onnx.load(path)
     assert halves.judge(model, feeds.usual(path), "to-float16")["verdict"] == "right"
     before, after = needless(model), needless(convert(model)[0])
@@ -168,7 +168,7 @@ def test_bodies_and_functions_without_a_cast() -> None:
 
 
 @pytest.mark.parametrize("seed", [72, 122, 127, 180, 281, 315, 320, 378, 767])
-def test_a_random_graph_with_bodies_is_valid_and_right(seed: int) -> None:
+def test_a_random_graph_with_bodies_is_valid_and_correct(seed: int) -> None:
     drawn_graph = generate(seed)
     assert drawn_graph is not None
     assert any(node.op_type in ("If", "Loop", "Scan") for node in drawn_graph.model.graph.node)

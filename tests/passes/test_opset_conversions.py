@@ -42,7 +42,7 @@ def test_conversions_that_other_tools_get_wrong_are_correct(known: Case, judge: 
     assert not told(found, "surgery", "right")
 
 
-def test_models_of_onnx_are_right_at_later_opsets(judge: Judge) -> None:
+def test_onnx_models_are_correct_at_later_opsets(judge: Judge) -> None:
     chosen = [case for case in corpus_opsets.file_cases() if opset(case.model)][::EVERY]
     found = [outcome for case in chosen for outcome in judge.outcomes(case, TARGETS)]
     assert len(found) > 100
@@ -63,7 +63,7 @@ def test_onnx_models_are_correct_at_their_reported_lowest_opset(judge: Judge) ->
     assert not told(found, "stamp", "right", "refused", "not judged")
 
 
-def test_the_judge_sees_a_wrong_conversion(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_judge_finds_a_wrong_conversion(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = text.parse(HARDMAX)
     wrong.opset_import[0].version = 13
     monkeypatch.setattr(judge.converters, "ask", lambda *question: (True, wrong.SerializeToString()))
@@ -71,7 +71,7 @@ def test_the_judge_sees_a_wrong_conversion(judge: Judge, monkeypatch: pytest.Mon
     assert found.status == "wrong"
 
 
-def test_the_judge_sees_a_changed_signature(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_judge_finds_a_changed_signature(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = text.parse(HARDMAX.replace("(float[2,3,4] y)", "(float[2,3,4] z)").replace("y = Hardmax", "z = Hardmax"))
     monkeypatch.setattr(judge.converters, "ask", lambda *question: (True, wrong.SerializeToString()))
     assert {item.status for item in judge.outcomes(case("hardmax", HARDMAX), [13])} == {"wrong"}
@@ -90,7 +90,7 @@ def test_a_blocked_conversion_is_refused(judge: Judge) -> None:
     assert "the mask of Dropout is read" in found.reason
 
 
-def test_the_table_counts() -> None:
+def test_the_table_counts_outcomes() -> None:
     found = [
         Outcome("a", "surgery", 7, 8, "right"),
         Outcome("a", "surgery", 7, 9, "refused", "why"),

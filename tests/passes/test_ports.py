@@ -151,7 +151,7 @@ def _without_swap(steps: _image.Steps) -> _image.Steps:
     return type(steps)(**{**vars(steps), "swap": False})
 
 
-def test_the_smallest_in_the_place_of_the_largest_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_smallest_instead_of_largest_elements_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     build = _scores.Scores.build
 
     def smallest(self: _scores.Scores, new: surgery.Builder) -> Any:

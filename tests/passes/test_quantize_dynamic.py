@@ -34,7 +34,7 @@ def test_a_bundled_model_is_valid_and_runs_the_same_optimized_or_not(name: str) 
 
 
 @pytest.mark.parametrize("name", sampled(["bert-tiny", "vit-tiny", "gpt2-tiny", "t5-enc-tiny", "llama-tiny"], 4))
-def test_less_noise_than_that_of_the_quantizer_of_onnx_runtime(name: str, tmp_path: Path) -> None:
+def test_less_noise_than_the_onnx_runtime_quantizer(name: str, tmp_path: Path) -> None:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     logging.getLogger().setLevel(logging.ERROR)

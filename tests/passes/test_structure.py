@@ -54,7 +54,7 @@ def test_copied_subgraphs_are_found_by_their_operators() -> None:
     assert len({node.scope for node in graph.nodes("Neg", "Exp")}) == 2
 
 
-def test_a_weight_that_is_only_moved_is_folded_without_a_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_moved_weight_is_folded_without_a_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluate, "Worker", None)
     graph = graph_of("""
         g (float[1,200] x) => (float[1,300] y)
