@@ -140,7 +140,7 @@ def test_two_permutations_are_composed() -> None:
     assert transpose.attr("perm") == [2, 0, 1]
 
 
-def test_a_whole_number_for_an_attribute_of_floats_and_the_other_way_round() -> None:
+def test_numbers_are_checked_against_the_attribute_type() -> None:
     graph = fire(Rule(("y = Relu(x)",), "y = LeakyRelu<alpha=0>(x)"), RELU)
     assert graph.nodes("LeakyRelu")[0].ir.attributes["alpha"].type == ir.AttributeType.FLOAT
     graph = fire(Rule(("y = Flatten(x)",), "y = Flatten<axis=rank(x) / 3>(x)"), RELU.replace("Relu", "Flatten"))
@@ -158,7 +158,7 @@ def test_a_tensor_as_an_attribute() -> None:
     assert node.attr("value").numpy().tolist() == [0.0]
 
 
-def test_the_operator_that_the_match_found() -> None:
+def test_the_matched_operator_is_emitted() -> None:
     rule = Rule(("t = Neg(x)\ny = ReduceMax|ReduceMean|Softmax(t)",), "t = op(y)<y...>(x)\ny = Neg(t)")
     graph = fire(rule, "g (float[2,3] x) => (float[2,3] y) { t = Neg(x) y = Softmax<axis = 0>(t) }")
     assert [node.op for node in graph.nodes()] == ["Softmax", "Neg"]
@@ -197,13 +197,13 @@ def test_several_outputs_and_several_ways_to_match() -> None:
         assert sorted(node.op for node in fire(rule, source).nodes()) == ["Neg", "TopK"], first
 
 
-def test_a_value_inside_the_match_can_be_read_and_then_stays() -> None:
+def test_an_inner_value_of_the_match_can_be_read_and_is_kept() -> None:
     rule = Rule(("s = Sigmoid(x)\ny = Mul(x, s)",), "y = Max(x, s)")
     graph = fire(rule, "g (float[n] x) => (float[n] y) { s = Sigmoid(x) y = Mul(s, x) }")
     assert [node.op for node in graph.nodes()] == ["Sigmoid", "Max"]
 
 
-def test_an_optional_value_that_a_condition_makes_sure() -> None:
+def test_a_condition_guarantees_an_optional_value() -> None:
     rule = Rule(("y = Clip(x, lo?)",), "y = Max(x, lo)", where=(("rank(x) == 1 and present(lo)", ""),))
     graph = fire(rule, "g (float[n] x, float k) => (float[n] y) { t = Clip(x, k) y = Clip(t) }")
     assert [node.op for node in graph.nodes()] == ["Max", "Clip"]
@@ -216,13 +216,13 @@ def test_names_that_are_special_in_python() -> None:
     assert [node.op for node in graph.nodes()] == ["Relu", "Neg"]
 
 
-def test_an_operator_that_the_model_does_not_have_yet_is_refused() -> None:
+def test_an_operator_newer_than_the_model_is_refused() -> None:
     rule = Rule(("t = Erf(x)\ny = Mul(x, t)",), "y = Gelu(x)")
     graph = fire(rule, "g (float[n] x) => (float[n] y) { t = Erf(x) y = Mul(x, t) }", opset=17)
     assert reasons(graph) == ["Gelu exists since opset 20, and not at opset 17"]
 
 
-def test_a_form_that_the_opset_does_not_have_is_refused() -> None:
+def test_a_form_missing_from_the_opset_is_refused() -> None:
     rule = Rule(("y = Relu(x)",), "y = Unsqueeze(x, {0})")
     graph = fire(rule, "g (float[n] x) => (float[1,n] y) { y = Relu(x) }", opset=11)
     assert reasons(graph) == ["at opset 11 Unsqueeze takes 1 input, not 2"]

@@ -211,7 +211,7 @@ def test_mistakes_in_conditions(condition: str, expected: str | None) -> None:
         assert mistakes(text) == [expected]
 
 
-def test_the_place_in_the_other_ways_of_writing_a_text() -> None:
+def test_the_place_of_a_mistake_in_every_yaml_text_style() -> None:
     ways = {
         "match: y = Rleu(x)": "3:16",
         "match: 'y = Rleu(x)'": "3:17",

@@ -250,7 +250,7 @@ def test_a_rewrite_can_enable_the_next() -> None:
     assert len(g.sites) == 4
 
 
-def test_a_rewrite_without_end_is_stopped() -> None:
+def test_an_endless_rewrite_is_stopped() -> None:
     def again(m: Match, new: Builder) -> Value:
         return new.node("Neg", m.x)
 
