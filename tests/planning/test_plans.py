@@ -112,7 +112,7 @@ def test_weights_that_only_a_site_reads_are_its_saving(tmp_path: Path) -> None:
     assert [step.sites[0].saves.bytes for step in plan.steps] == [4]
 
 
-def test_an_applied_plan_has_the_bytes_of_a_plain_run(model: Path, recipe: Recipe, tmp_path: Path) -> None:
+def test_an_applied_plan_gives_the_bytes_of_a_plain_run(model: Path, recipe: Recipe, tmp_path: Path) -> None:
     runner.apply(model, recipe, output=tmp_path / "plain.onnx")
     for verify in ("none", "each"):
         output = tmp_path / f"{verify}.onnx"
@@ -257,7 +257,7 @@ def test_a_site_that_is_not_found_is_refused(model: Path, recipe: Recipe) -> Non
     assert "site 4 at 'fourth' is planned, but was not found" in line
 
 
-def test_a_step_that_does_not_take_place_is_refused(model: Path, recipe: Recipe) -> None:
+def test_a_planned_step_without_sites_is_refused(model: Path, recipe: Recipe) -> None:
     plan = planned(model, recipe)
     more = plan.steps[1].model_copy(update={"step": 3, "name": "drop-dropout", "where": "r.yaml:5"})
     (line,) = refusal(plan.model_copy(update={"steps": (*plan.steps, more)}), model, recipe)

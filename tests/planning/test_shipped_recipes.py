@@ -30,7 +30,7 @@ def test_every_bundled_model_is_used(short_models: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "number"), sampled(PAIRS, 12))
-def test_an_applied_plan_has_the_bytes_of_a_plain_run(
+def test_an_applied_plan_gives_the_bytes_of_a_plain_run(
     name: str, number: int, short_models: Path, tmp_path: Path
 ) -> None:
     model = sorted(short_models.glob("*.onnx"))[number]
