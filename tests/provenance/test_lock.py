@@ -136,7 +136,7 @@ def test_a_setting_is_named_with_both_values(folder: Path) -> None:
     assert list(map(str, found)) == ["setting 'verify.unverified': nothing -> accept"]
 
 
-def test_the_processor_may_be_taken_out(folder: Path) -> None:
+def test_the_processor_may_be_removed_from_a_lock(folder: Path) -> None:
     pins = pinned(folder)
     without = {name: value for name, value in pins.items() if name != "processor"}
     assert lock.changes(without, pins) == []

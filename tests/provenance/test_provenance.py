@@ -81,7 +81,7 @@ def test_a_written_statement_verifies(folder: Path, keys: Path, name: str, capsy
     assert {"statement", "the input", "2 files of the recipe"} <= set(found["checked"])
 
 
-def test_the_form_is_that_of_in_toto_and_slsa(folder: Path) -> None:
+def test_a_statement_follows_in_toto_and_slsa(folder: Path) -> None:
     """https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md and https://slsa.dev/spec/v1.0/provenance."""
     short = json.loads(str(statement.carried(onnx.load(folder / "out.onnx"))))
     long = json.loads((folder / "long.onnx.intoto.json").read_text())
@@ -295,7 +295,7 @@ def test_another_recipe_and_another_input(folder: Path, capsys: pytest.CaptureFi
     assert (code, findings) == (1, [f"input: {folder}/in.onnx is not the input of this model"])
 
 
-def test_another_layout_fits(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_statement_verifies_with_another_layout(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["externalize", str(folder / "long.onnx"), "-o", str(folder / "ext.onnx"), "--quiet"]) == 0
     side = folder / "long.onnx.intoto.json"
     code, findings, found = provenance(capsys, folder / "ext.onnx", "--statement", side)
@@ -426,7 +426,7 @@ QUICK = 1
 @pytest.mark.parametrize(
     "wrong", [*WRONG[:QUICK], *(pytest.param(one, marks=pytest.mark.slow) for one in WRONG[QUICK:])], ids=repr
 )
-def test_no_damage_to_a_statement_is_a_breakdown(
+def test_a_damaged_statement_never_crashes_the_command(
     tmp_path: Path, wrong: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = onnx.parser.parse_model(
