@@ -94,7 +94,7 @@ def test_mistakes_of_nested_recipes_are_included(tmp_path: Path, monkeypatch: py
     ]
 
 
-def test_circles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shelf: Path) -> None:
+def test_circular_recipes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shelf: Path) -> None:
     monkeypatch.chdir(tmp_path)
     Path("own.yaml").write_text(step("use: own.yaml"))
     Path("a.yaml").write_text(step("use: b.yaml"))
@@ -113,7 +113,7 @@ def test_circles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shelf: Path) -
     assert found == "./own.yaml:2:10: a recipe cannot use itself: own.yaml -> own.yaml"
 
 
-def test_the_same_recipe_twice_is_not_a_circle() -> None:
+def test_using_a_recipe_twice_is_not_circular() -> None:
     first, second = parse("steps: [{use: tidy}, {use: bert}]").steps
     assert isinstance(first, UseStep) and isinstance(second, UseStep)
     assert only(second.recipe).recipe is first.recipe

@@ -37,13 +37,13 @@ def test_rules_may_follow_steps_and_be_used_in_repeats() -> None:
     assert isinstance(step, PassStep) and step.declared is not None
 
 
-def test_two_readings_are_equal_and_copies_too() -> None:
+def test_parsed_rules_and_their_copies_are_equal() -> None:
     one, other = parse(recipe(SWISH)), parse(recipe(SWISH))
     assert one == other == copy.deepcopy(one) == pickle.loads(pickle.dumps(one))
     assert one != parse(recipe(SWISH.replace("Swish", "Other")))
 
 
-def test_a_used_recipe_keeps_its_rules_to_itself(tmp_path: Path) -> None:
+def test_rules_are_local_to_their_recipe(tmp_path: Path) -> None:
     (tmp_path / "inner.yaml").write_text(recipe(SWISH))
     outer = recipe(SWISH.replace("Swish", "Other")).replace("steps:", "steps:\n  - use: inner.yaml")
     (tmp_path / "outer.yaml").write_text(outer)
@@ -80,7 +80,7 @@ def test_ways_to_write_a_rule(rule: str) -> None:
     rule_of(recipe(rule))
 
 
-def test_domains_opsets_and_reasons_arrive() -> None:
+def test_domains_opsets_and_reasons_are_read() -> None:
     rule = rule_of(recipe(SWISH + "domains: {com.acme: 3}\nopset: 17\nwhere:\n  - rank(x) == 2: no matrix\n")).rule
     assert (rule.domains, rule.opset, rule.where) == ((("com.acme", 3),), "== 17", (("rank(x) == 2", "no matrix"),))
 

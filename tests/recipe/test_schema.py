@@ -137,17 +137,17 @@ WRONG = [
 
 
 @pytest.mark.parametrize("text", RIGHT)
-def test_both_accept(text: str, validator: jsonschema.Draft202012Validator) -> None:
+def test_schema_and_loader_accept_the_same(text: str, validator: jsonschema.Draft202012Validator) -> None:
     assert loads(text) and accepts(validator, text)
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_both_refuse(text: str, validator: jsonschema.Draft202012Validator) -> None:
+def test_schema_and_loader_refuse_the_same(text: str, validator: jsonschema.Draft202012Validator) -> None:
     assert not loads(text) and not accepts(validator, text)
 
 
 @pytest.mark.parametrize("more", ["drop: 0.5 %, better: lower", "drop: 0.01", "drop: 2e-1%"])
-def test_a_metric_of_the_users_is_accepted(
+def test_a_user_metric_is_accepted(
     more: str, validator: jsonschema.Draft202012Validator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -57,7 +57,7 @@ def test_a_file_or_a_folder_is_trusted(entry: str, folder: Path) -> None:
     assert load("r.yaml").steps
 
 
-def test_a_home_is_written_short(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tilde_stands_for_the_home_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(folder.parent))
     configure("trust: ~/work\n")
     assert load("r.yaml").steps

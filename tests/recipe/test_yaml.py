@@ -151,7 +151,7 @@ def test_anchors() -> None:
         ("steps: " + "[" * 80, ["1:71: nested more than 64 deep"]),
     ],
 )
-def test_mistakes_of_the_whole(text: str, expected: list[str]) -> None:
+def test_mistakes_of_the_whole_document(text: str, expected: list[str]) -> None:
     assert mistakes(text) == [f"r.yaml:{line}" for line in expected]
 
 
