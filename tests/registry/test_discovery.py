@@ -103,7 +103,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
-def test_a_wheel_shows_up_everywhere(site: Path) -> None:
+def test_passes_of_an_installed_wheel_work_in_all_commands(site: Path) -> None:
     (site / "r.yaml").write_text("steps: [acme-change: {mode: slow}]\n")
     (site / "wrong.yaml").write_text("steps: [acme-change: {mode: sloow}]\n")
     listed, text, schema, shown, checked, applied = surgery(
@@ -225,7 +225,7 @@ assert catalog.find("drop-dead").is_standard
     assert ran.stdout.startswith("two passes are called 'drop-dead'")
 
 
-def test_a_standard_pass_whose_file_has_another_name_is_found(tmp_path: Path) -> None:
+def test_a_standard_pass_in_a_file_of_another_name_is_found(tmp_path: Path) -> None:
     code = "from surgery.registry.catalog import catalog; print(catalog.find('bypass').module, catalog.get('bypas'))"
     ran = python(tmp_path, "-c", code)
     assert ran.stdout == "surgery.passes.edit.remove_nodes None\n"

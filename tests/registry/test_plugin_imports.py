@@ -55,7 +55,7 @@ def test_a_module_is_tried_too_and_a_recipe_names_the_place(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("in_process", [False, True])
-def test_a_debugger_has_the_import_in_its_own_process_alone(
+def test_under_a_debugger_imports_run_only_in_its_process(
     in_process: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note, plugin = tmp_path / "pids", tmp_path / f"telling_{in_process}.py"
