@@ -325,7 +325,7 @@ def test_a_summary_begins_with_the_result(root: Root) -> None:
 # What they share
 
 
-def test_places_are_taken_apart() -> None:
+def test_places_are_split() -> None:
     assert placed("a/r.yaml:7:5") == ("a/r.yaml", 7, 5)
     assert placed("a:b/r.yaml:7") == ("a:b/r.yaml", 7, 0)
     assert placed("r.yaml") == ("r.yaml", 0, 0) and placed("") == ("", 0, 0)

@@ -110,7 +110,7 @@ def test_the_report_matches_the_schema(name: str, folder: Path) -> None:
         assert not checker.is_valid({**report, "format_version": 2})
 
 
-def test_every_command_is_run_here() -> None:
+def test_every_command_has_a_schema_test() -> None:
     """A new command belongs into RUNS, with a shape in `surgery/report/schemas.py`."""
     known = {one.prog.removeprefix("surgery ").replace(" ", "-") for one in _configuration.leaves(cli.parser())}
     assert {*RUNS, *SLOW, *OWN_FORMAT, *ELSEWHERE} == known
