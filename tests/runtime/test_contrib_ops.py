@@ -145,7 +145,7 @@ def test_packed_attention_matches_padded_sequences() -> None:
 
 
 @pytest.mark.parametrize("bidirectional", [0, 1])
-def test_distances_choose_rows_as_in_t5(bidirectional: int) -> None:
+def test_relative_position_buckets_match_t5(bidirectional: int) -> None:
     """Each distance by itself, by the formula of T5: half of the rows for small ones, the others by logarithm."""
     table, most = np.random.default_rng(0).standard_normal((32, 3)).astype(np.float32), 20
     length = np.array([40], np.int64)

@@ -214,7 +214,7 @@ def test_an_unexpectedly_missing_kernel_is_avoided(monkeypatch):
     assert found["y"].dtype == np.float64
 
 
-def test_kernels_are_chosen_with_as_much_float64_as_they_take():
+def test_kernels_with_the_most_float64_are_chosen():
     actual = {name: ("tensor(float)", frozenset({name})) for name in ("T", "U")}
     kernels = [{"T": ["tensor(float)"], "U": ["tensor(float)"]}, {"T": ["tensor(double)"], "U": ["tensor(float)"]}]
     assert choose(kernels, actual, ["T", "U"]) == {"T": True, "U": False}

@@ -71,7 +71,7 @@ def test_a_cycle_is_left_to_the_runtime_to_refuse(cycle):
     assert outcome.failure
 
 
-def test_casts_are_settled():
+def test_castlike_is_replaced_by_cast():
     model = _parse(
         """g (float[N] x, float16[N] h) => (float16[N] y, int64[N] z, float[N] q) <int64 one = {1}> {
             y = CastLike(x, h) z = CastLike(x, one) s = Shape(x) t = CastLike(s, x) q = Add(x, t)
