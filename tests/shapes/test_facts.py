@@ -161,7 +161,7 @@ def test_contents_are_counted_over_several_axes() -> None:
     assert value(graph, "t").elements == (1, 2)
 
 
-def test_new_nodes_are_inferred_however_long_their_chain() -> None:
+def test_long_chains_of_new_nodes_are_inferred() -> None:
     graph = graph_of("g (float[batch,3] x) => (float[n,m] y) { a = NonZero(x) b = Cast<to = 1>(a) y = Neg(b) }")
     old = value(graph, "b").shape
     with graph.site(graph.nodes("Neg")[0]) as new:
@@ -269,7 +269,7 @@ def test_rolled_tensors_keep_their_extent() -> None:
     assert shape(source, "r") == ("n", "m")
 
 
-def test_a_declared_dim_that_looks_like_arithmetic_is_a_name() -> None:
+def test_a_declared_dim_resembling_arithmetic_is_a_name() -> None:
     graph = graph_of("g (float[n] x, float[m] v) => (float[p] y) { c = Concat<axis = 0>(x, x) y = Neg(c) }")
     other = graph.ir.graph.inputs[1]
     other.shape = ir.Shape(["n * 2"])
@@ -313,7 +313,7 @@ def test_older_forms_of_operators_are_known(nodes: str, expected: tuple[object, 
     assert shape(source, "a") == expected
 
 
-def test_dims_that_are_not_names_are_followed_and_not_the_same() -> None:
+def test_unnamed_dims_are_followed_and_stay_distinct() -> None:
     graph = graph_of("""
         g (float[N,3,H,W] x) => (float[a,b,c,d] y) <float[8,3,3,3] w> {
             c = Conv<pads = [1, 1, 1, 1], strides = [2, 2]>(x, w)

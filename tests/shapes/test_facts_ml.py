@@ -109,14 +109,14 @@ def test_shapes_and_types_match_the_runtime(op: str, attributes: dict[str, Any],
 
 @pytest.mark.parametrize("shape", [[3, 4], [4], [2, 3, 4]], ids=str)
 @pytest.mark.parametrize("places", [[0, 2], [1]], ids=str)
-def test_columns_of_a_vector_are_a_matrix(shape: list[int], places: list[int]) -> None:
+def test_extracted_features_match_the_runtime(shape: list[int], places: list[int]) -> None:
     proto = model("ArrayFeatureExtractor", {}, [*shape], places)
     (array,) = of_runtime(proto, shape)
     ((dims, kind),) = inferred(proto)
     assert (dims, kind) == (array.shape, "FLOAT")
 
 
-def test_a_free_dim_counts_the_rows() -> None:
+def test_a_free_dim_is_kept_as_the_number_of_rows() -> None:
     assert inferred(model("Scaler", {"offset": [0.5], "scale": [2.0]}, ["N", 2])) == [(("N", 2), "FLOAT")]
     labels = {"coefficients": [1.0] * 6, "intercepts": [0.0] * 3, "classlabels_ints": [0, 1, 2]}
     assert inferred(model("LinearClassifier", labels, ["N", 2])) == [(("N",), "INT64"), (("N", 3), "FLOAT")]

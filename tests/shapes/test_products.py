@@ -37,7 +37,7 @@ def test_expressions_not_in_normal_form_are_left_to_sympy(text: str) -> None:
     assert products.read(text) is None
 
 
-def test_the_order_of_names_is_that_of_sympy() -> None:
+def test_the_order_of_names_matches_sympy() -> None:
     for names in itertools.permutations(["Z", "a", "_b", "B1", "a10", "a2", "aA"], 3):
         normal = symbols.written(symbols.parse("*".join(names)))
         assert products.combine("Mul", names[0], "*".join(sorted(names[1:]))) == normal
@@ -45,7 +45,7 @@ def test_the_order_of_names_is_that_of_sympy() -> None:
 
 @pytest.mark.parametrize("extent", ["n", "2*n", "3*n + 1", "floor(n/2 - 1/2) + 1", "floor(floor(n/4)/2)"])
 @pytest.mark.parametrize(("room", "stride"), [(-1, 1), (0, 1), (-3, 1), (5, 1), (-1, 2), (-2, 2), (1, 3), (-4, 4)])
-def test_places_of_a_window_are_counted(extent: str, room: int, stride: int) -> None:
+def test_window_positions_are_counted(extent: str, room: int, stride: int) -> None:
     found = symbols.windows(extent, room, stride)
     for n in range(1, 40):
         size = eval(extent, {"floor": math.floor, "n": n})
