@@ -120,7 +120,7 @@ def test_npz_of_numpy(tmp_path: Path, save: Any) -> None:
     same(read(tmp_path / "w.npz"), {"turned": ARRAYS["a"], "big": ARRAYS["a"], **ARRAYS})
 
 
-def test_equal_tensors_make_equal_bytes(tmp_path: Path) -> None:
+def test_equal_tensors_give_equal_bytes(tmp_path: Path) -> None:
     for suffix in (".npz", ".safetensors"):
         one, other = (written(tmp_path / f"{name}{suffix}", ARRAYS)[0].read_bytes() for name in "ab")
         assert one == other
@@ -301,7 +301,7 @@ def test_a_recipe_that_is_saved_elsewhere_finds_the_file(tmp_path: Path, monkeyp
     assert str(tmp_path / "w.npz") in shown.replace("recipes/../", "")
 
 
-def test_an_export_by_names(tmp_path: Path) -> None:
+def test_exports_select_tensors_by_name(tmp_path: Path) -> None:
     model = text.parse(SOURCE)
     export_weights(model, tmp_path / "w.npz", names=["b*"])
     assert read(tmp_path / "w.npz").keys() == {"b"}

@@ -157,7 +157,7 @@ def test_the_command_refuses_in_one_line(evil: Path, tmp_path: Path, capsys: pyt
     ],
     ids=["another kind", "as text", "another type of storage"],
 )
-def test_persistent_ids_are_storages(value: bytes, tmp_path: Path) -> None:
+def test_persistent_ids_must_be_storages(value: bytes, tmp_path: Path) -> None:
     made = b"ctorch._utils\n_rebuild_tensor_v2\n(" + value + t.number(0) + t.numbers([2]) + t.numbers([1]) + b"\x89NtR"
     message = refused(t.archive(tmp_path / "w.pt", t.program(t.mapping({"w": made})), {"0": bytes(8)}))
     assert "not in a storage of the file" in message or "would import posix.system" in message
@@ -187,13 +187,13 @@ def test_a_second_pickle(evil: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../evil", "m/../../evil", "/etc/evil", "m\\..\\..\\evil"])
-def test_names_that_lead_out(name: str, tmp_path: Path) -> None:
+def test_names_outside_the_archive_are_refused(name: str, tmp_path: Path) -> None:
     path = t.archive(tmp_path / "w.pt", t.program(b"}"), **{name: "x"})
     assert "points outside of the archive" in refused(path)
     assert not (tmp_path.parent / "evil").exists()
 
 
-def test_a_key_of_a_storage_leads_nowhere(tmp_path: Path) -> None:
+def test_a_storage_key_outside_the_archive_is_refused(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(bytes(8))
     items = t.mapping({"w": t.tensor("../../secret", [2])})

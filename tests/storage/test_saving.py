@@ -157,7 +157,7 @@ def test_an_unknown_layout(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", ["single", "external"])
-def test_equal_models_make_equal_bytes(tmp_path: Path, layout: saving.Layout) -> None:
+def test_equal_models_give_equal_bytes(tmp_path: Path, layout: saving.Layout) -> None:
     contents = []
     for name in ("one", "two"):
         folder = tmp_path / name
@@ -302,7 +302,7 @@ def test_data_that_is_right_already_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "m.onnx.data").stat().st_size == 1200
 
 
-def test_without_room_for_a_second_copy_the_first_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_room_for_a_second_copy_the_first_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     externally(tmp_path, TWO)
     real = os.unlink
 
@@ -481,7 +481,7 @@ def test_files_get_ordinary_modes(tmp_path: Path, layout: saving.Layout) -> None
 
 
 @pytest.mark.parametrize("exists", [False, True])
-def test_a_link_is_written_through(tmp_path: Path, exists: bool) -> None:
+def test_a_symlink_is_followed_when_writing(tmp_path: Path, exists: bool) -> None:
     real, link = tmp_path / "real" / "m.onnx", tmp_path / "link.onnx"
     real.parent.mkdir()
     if exists:

@@ -93,7 +93,7 @@ def test_many_tensors_are_written_in_sequence(weights: Weights, tmp_path: Path) 
         assert bytes(weights.view(references[2 * number + 1])) == bytes([number]) * 100
 
 
-def test_a_worker_finds_them_whole(weights: Weights, tmp_path: Path) -> None:
+def test_a_worker_waits_for_complete_tensors(weights: Weights, tmp_path: Path) -> None:
     array = random((SIDE, SIDE)) + 100
     view = mapped(weights, tmp_path / "weights", array)
     graph = ir.Graph([], [], nodes=[], initializers=[], name="g", opset_imports={"": 17})
@@ -108,14 +108,14 @@ def test_a_worker_finds_them_whole(weights: Weights, tmp_path: Path) -> None:
     assert path.read_bytes()[: array.nbytes] == array.T.tobytes()
 
 
-def test_a_fork_finds_them_whole(weights: Weights, tmp_path: Path) -> None:
+def test_a_fork_waits_for_complete_tensors(weights: Weights, tmp_path: Path) -> None:
     array = random((SIDE, SIDE))
     reference = weights.spill_moved(mapped(weights, tmp_path / "weights", array).T)
     found, _ = call_in_fork(lambda: bytes(weights.view(reference)), stage="look", timeout=60, memory=None)
     assert found == array.T.tobytes()
 
 
-def test_a_fork_writes_its_own(weights: Weights, tmp_path: Path) -> None:
+def test_a_fork_writes_its_own_tensors(weights: Weights, tmp_path: Path) -> None:
     array = random((SIDE, SIDE))
     view = mapped(weights, tmp_path / "weights", array)
     weights.open_scratch()
@@ -176,7 +176,7 @@ def test_closing_leaves_no_folder(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_only_a_call_about_the_file_waits() -> None:
+def test_only_calls_that_use_the_file_wait() -> None:
     name = b"tmp/surgery-x/weights.bin"
     model = onnx.ModelProto(producer_name=name.decode()).SerializeToString()
     assert writing._names({"skeleton": model, "runs": []}, name)
