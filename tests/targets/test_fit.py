@@ -101,7 +101,7 @@ def test_an_opset_older_than_the_target_supports(tmp_path: Path) -> None:
     assert told(found) == [("opset 13: the target takes 18 and newer", 0, "upgrade-opset: {to: 18}")]
 
 
-def test_shapes_that_are_computed_are_to_be_folded_and_dims_out_of_data_cannot_be(tmp_path: Path) -> None:
+def test_computed_shapes_can_be_folded_but_data_dependent_dims_cannot(tmp_path: Path) -> None:
     limits = "limits: {dynamic_dims: false}\n"
     folded = """g (float[2,3] x) => (float[3,2] y) <int64[1] two = {2}>
     { s = Shape(x) n = Gather(s, two) y = Reshape(x, s) }""".replace("two = {2}", "two = {0}")
