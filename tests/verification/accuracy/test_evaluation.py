@@ -89,7 +89,7 @@ def test_an_unknown_output_in_the_budget_is_named() -> None:
         _verdict(_scaled(1.0001), "z: snr >= 3 dB")
 
 
-def test_room_is_left_for_other_inputs() -> None:
+def test_a_margin_is_left_for_other_inputs() -> None:
     """An error that depends on the inputs may be larger on others than on those that were measured."""
     after = "{ c = Constant<value=float {0.01}>() s = Mul(x, x) t = Mul(s, c) y = Add(x, t) }"
     found = _verdict(after, "snr >= 10 dB")

@@ -26,7 +26,7 @@ def _extents(samples: Samples, dim: str) -> set[int]:
 
 
 @pytest.mark.parametrize("name", ["sequence", "N"])
-def test_dims_have_a_size_of_real_use_too(name: str) -> None:
+def test_samples_include_realistic_dims(name: str) -> None:
     for samples in _drawn(f"{name}, 8"):
         assert max(_extents(samples, name)) == 24
         assert min(_extents(samples, name)) < 24
@@ -40,7 +40,7 @@ def test_a_batch_stays_small(batch: str) -> None:
         assert max(_extents(samples, "sequence")) == 24
 
 
-def test_images_have_a_size_of_real_use() -> None:
+def test_images_have_realistic_sizes() -> None:
     head = '<ir_version: 10, opset_import: ["": 21]> g (float[batch,3,height,width] x) => (float[batch,4,h,w] y) '
     body = "<float[4,3,3,3] k> { y = Conv(x, k) }"
     model = onnx.parser.parse_model(head + body)

@@ -17,7 +17,7 @@ def errors(before: np.ndarray, after: np.ndarray) -> OutputErrors:
     return spreads["y"].errors("y", "rms")
 
 
-def test_errors_are_in_root_mean_squares_of_the_output() -> None:
+def test_errors_are_relative_to_the_rms_of_the_output() -> None:
     generator = np.random.default_rng(0)
     before = generator.normal(size=(40, 50)).astype(np.float32) * 300
     noise = generator.normal(size=(40, 50)).astype(np.float32)

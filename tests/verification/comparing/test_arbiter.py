@@ -41,7 +41,7 @@ def _between(
 DETOUR = f"{_scalar('c', 20000)} a = Add(x, c) y = Sub(a, c)"
 
 
-def test_a_rewrite_that_rounds_less_than_the_original_is_right():
+def test_a_rewrite_that_rounds_less_than_the_original_is_accepted():
     verdict = _between(X, DETOUR, "y = Identity(x)")
     assert verdict.status == "close"
     assert verdict.message.startswith("beyond the tolerance, but as close to float64 as the original: output 'y'")
@@ -50,7 +50,7 @@ def test_a_rewrite_that_rounds_less_than_the_original_is_right():
     assert verdict.details.beyond > 0
 
 
-def test_another_way_to_round_as_much_is_right():
+def test_different_rounding_of_the_same_size_is_accepted():
     other = f"{_scalar('c', -20000)} a = Sub(x, c) y = Add(a, c)"
     halves = f"{_scalar('c', 20000)} {_scalar('h', 0.5)} b = Mul(x, h) d = Sub(b, c) e = Add(d, c) y = Add(e, e)"
     for after in (other, halves):
@@ -69,7 +69,7 @@ def test_a_promise_of_identical_bits_is_enforced():
     assert verdict.details is not None and verdict.details.float64 is None
 
 
-def test_an_error_within_the_tolerance_that_rounding_does_not_explain_is_different():
+def test_an_error_not_explained_by_rounding_is_different():
     before, after = (f"{_scalar('c', factor)} t = Tanh(x) m = Mul(t, c) y = Sin(m)" for factor in (0.7071068, 0.707125))
     verdict = _between(X, before, after)
     assert verdict.status == "different"
@@ -223,7 +223,7 @@ TRUTH = RNG.standard_normal((16, 64))
 
 
 @pytest.mark.parametrize("size", [1e-7, 1e-5, 1e-3, 1e-2])
-def test_errors_of_the_same_size_are_right_however_large(size):
+def test_errors_as_large_as_in_the_original_are_accepted(size):
     for _ in range(20):
         assert _finding(_noisy(TRUTH, size), _noisy(TRUTH, size), TRUTH) == ["right"]
 
@@ -270,7 +270,7 @@ def test_fewer_than_eight_errors_raise_no_suspicion():
     assert "suspicious" in _finding(original * 16, changed * 16, truth * 16)
 
 
-def test_without_float64_the_tolerance_for_the_whole_output_counts():
+def test_without_float64_the_tolerance_of_the_whole_output_is_used():
     original = TRUTH.astype(np.float32)
     original[0] *= np.float32(1e-4)
     changed = original.copy()

@@ -95,7 +95,7 @@ def test_the_tolerance_follows_the_range_of_the_output(scale):
     ],
     ids=str,
 )
-def test_no_tolerance_covers(a, b):
+def test_some_differences_exceed_any_tolerance(a, b):
     total = _difference(a, b, rtol=1e6, atol=1e6)
     assert total.beyond
     assert total.as_needed() is None
@@ -122,7 +122,7 @@ def test_outputs_of_random_operators_are_compared_by_shape_and_type():
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16])
-def test_the_needed_tolerance_is_the_least_that_passes(dtype):
+def test_the_needed_tolerance_is_the_smallest_that_passes(dtype):
     rng = np.random.default_rng(0)
     a = rng.standard_normal(1000).astype(dtype)
     b = (a.astype(np.float64) * (1 + 0.05 * rng.standard_normal(1000))).astype(dtype)

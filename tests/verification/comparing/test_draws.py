@@ -62,7 +62,7 @@ def test_randomness_in_a_branch_is_not_decided(inner):
     assert redrawn(model(signature, body), model(signature, "y = Neg(x)")) == ""
 
 
-def test_a_branch_without_randomness_is_passed_by():
+def test_a_branch_without_randomness_is_ignored():
     signature = "(float[4] x, bool c) => (float[4] y)"
     body = f"a = RandomNormalLike(x) b = If(c) <{BRANCH.format('p = Abs(x)')}> y = Add(a, b)"
     assert counted(signature, body) == {"y": 1}

@@ -93,7 +93,7 @@ def test_a_model_of_a_single_float_type_is_not_analysed():
 FAINT = "g (float[N,16] x) => (float[N,16] y) <float c = {-16}> { z = Add(x, c) y = Sigmoid(z) }"
 
 
-def test_a_faint_sigmoid_is_rounded_as_1_is():
+def test_a_faint_sigmoid_is_rounded_like_1():
     model = text.parse(FAINT)
     assert unit_ranges(model) == {"y": 1.0}
     other = "z = Add(x, c) n = Neg(z) s = Sigmoid(n) y = Sub(o, s)"

@@ -51,7 +51,7 @@ def decoder(cut: str, independent: bool) -> bytes:
 
 @pytest.mark.parametrize("independent", [False, True], ids=["named-alike", "named-apart"])
 @pytest.mark.parametrize("cut", CUTS)
-def test_a_mask_that_is_cut_is_long_enough(cut, independent):
+def test_a_sliced_mask_is_long_enough(cut, independent):
     verifier = Verifier(decoder(cut, independent))
     verifier.prepare()
     assert verifier._original.problem is None, verifier._original.problem
@@ -62,7 +62,7 @@ def test_a_mask_that_is_cut_is_long_enough(cut, independent):
         assert len({point[name] for point in points}) > 2, name
 
 
-def test_a_size_that_is_broadcast_is_tried_though_another_is_refused():
+def test_a_broadcast_size_is_tried_even_if_another_is_refused():
     """At N = 2 neither runs, at N = 3 both are right, at N = 1 only the first repeats its rows."""
     text = """<ir_version: 8, opset_import: ["": 17]> g (float[N,3] x) => (float[M,3] y)
         <float k = {0.3}, float[3,1] z = {0, 0, 0}> { a = Mul(x, k) y = Add(a, z) }"""

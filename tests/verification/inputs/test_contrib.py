@@ -142,7 +142,7 @@ def test_a_decoder_with_a_cache_gets_lengths_that_add_up():
         assert len({point[name] for point in points}) > 1, name
 
 
-def test_a_mask_that_lengths_are_counted_of_pads_on_the_right():
+def test_a_mask_that_is_summed_to_lengths_pads_on_the_right():
     for run in _prepared(DECODER).runs:
         mask = run.feed["mask"]
         assert np.all(np.diff(mask, axis=1) <= 0) and np.all(mask[0] == 1)

@@ -93,7 +93,7 @@ def test_a_test_set_next_to_the_model_is_found(tmp_path: Path) -> None:
     assert with_found_sets(InputsSpec(), None) == InputsSpec()
 
 
-def test_a_set_that_is_asked_for_and_found_is_used_once(tmp_path: Path) -> None:
+def test_a_requested_set_that_is_also_found_is_used_once(tmp_path: Path) -> None:
     write_set(tmp_path / "test_data_set_0", arrays())
     for asked in (tmp_path, tmp_path / "test_data_set_0"):
         spec = with_found_sets(_given(asked), tmp_path / "model.onnx")
@@ -137,7 +137,7 @@ def test_weights_that_are_listed_as_inputs_need_no_file(tmp_path: Path) -> None:
         assert run.feed["x"].tolist() == [5, 6]
 
 
-def test_an_input_with_a_default_may_be_given(tmp_path: Path) -> None:
+def test_a_set_may_give_an_input_with_a_default(tmp_path: Path) -> None:
     proto = text.parse("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { t = Identity(x) y = Add(t, w) }")
     proto.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [2]))
     value = np.array([5, 6], np.float32)
@@ -181,7 +181,7 @@ def test_sequences_and_optionals_are_read(tmp_path: Path) -> None:
 # Types
 
 
-def test_types_that_numpy_cannot_write_are_taken_as_bytes_or_from_a_wider_type(tmp_path: Path) -> None:
+def test_types_numpy_lacks_are_read_from_bytes_or_a_wider_type(tmp_path: Path) -> None:
     proto = _typed("bfloat16[n]", "int4[n]", "string[n]", "bool[n]")
     exact = {
         "x0": np.array([0.5, -2], ml_dtypes.bfloat16),
@@ -220,7 +220,7 @@ def test_the_order_of_bytes_does_not_matter(tmp_path: Path) -> None:
         ({"x": np.array([{}])}, "cannot be read: it contains no numpy arrays, or Python objects"),
     ],
 )
-def test_what_does_not_fit_is_one_clear_line(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+def test_misfits_are_reported_in_one_line(tmp_path: Path, change: dict[str, Any], words: str) -> None:
     path = tmp_path / "given.npz"
     np.savez(path, **{name: array for name, array in {**arrays(), **change}.items() if array is not None})
     with pytest.raises(UsageError) as caught:
@@ -247,7 +247,7 @@ def test_what_does_not_fit_is_one_clear_line(tmp_path: Path, change: dict[str, A
         ("folder", {"output_0.pb": b""}, "no value is given for input 'x', 'i'; the model takes x, i"),
     ],
 )
-def test_files_that_are_not_sets_are_one_clear_line(tmp_path: Path, name: str, content: Any, words: str) -> None:
+def test_files_that_are_not_sets_are_reported_in_one_line(tmp_path: Path, name: str, content: Any, words: str) -> None:
     path = tmp_path / name
     if isinstance(content, dict):
         path.mkdir()
@@ -266,7 +266,7 @@ def test_an_unexpected_file_is_named(tmp_path: Path) -> None:
         Verifier(model().SerializeToString(), _given(folder))
 
 
-def test_a_protobuf_does_not_reach_into_other_files(tmp_path: Path) -> None:
+def test_a_protobuf_cannot_reference_other_files(tmp_path: Path) -> None:
     folder = write_set(tmp_path / "set", arrays())
     (tmp_path / "secret").write_bytes(bytes(48))
     proto = TensorProto(name="x", data_type=TensorProto.FLOAT, dims=[3, 4], data_location=TensorProto.EXTERNAL)
@@ -304,7 +304,7 @@ def test_a_given_set_reveals_a_difference_drawn_data_misses(tmp_path: Path) -> N
     assert _prepared(before, _given(tmp_path / "a.npz")).verify(after.SerializeToString()).status == "different"
 
 
-def test_a_set_that_the_original_refuses_is_an_error_when_asked_for(tmp_path: Path) -> None:
+def test_a_requested_set_that_the_original_refuses_is_an_error(tmp_path: Path) -> None:
     proto = text.parse("g (float[2] x, int64[1] i) => (float[1] y) { y = Gather(x, i) }")
     np.savez(tmp_path / "far.npz", x=np.zeros(2, np.float32), i=np.array([9]))
     verifier = Verifier(proto.SerializeToString(), _given(tmp_path / "far.npz"))
@@ -381,7 +381,7 @@ def test_dims_of_a_given_set_are_reused_for_drawn_sets(tmp_path: Path) -> None:
     assert verifier.verify(text.parse(body).SerializeToString()).status == "different"
 
 
-def test_errors_are_raised_again_and_never_an_empty_verdict(tmp_path: Path) -> None:
+def test_errors_are_raised_on_every_call(tmp_path: Path) -> None:
     proto = text.parse("g (float[2] x, int64[1] i) => (float[1] y) { t = Identity(x) y = Gather(t, i) }")
     np.savez(tmp_path / "far.npz", x=np.zeros(2, np.float32), i=np.array([9]))
     verifier = Verifier(proto.SerializeToString(), _given(tmp_path / "far.npz"))

@@ -140,7 +140,7 @@ def test_an_attention_mask_has_zeros_and_ones_but_no_fully_masked_row():
     ],
     ids=lambda body: body.partition(") {")[2].split("(")[0].strip() or body[:20],
 )
-def test_operators_get_what_they_accept_at_the_first_try(body):
+def test_operators_get_legal_inputs_at_the_first_attempt(body):
     verifier = _prepared(body)
     assert _refused(verifier) == []
     assert not verifier._original.vacuous[next(iter(verifier._original.vacuous))], verifier._original.vacuous
@@ -153,7 +153,7 @@ def test_the_condition_of_where_has_both_values_at_each_element():
     assert not conditions.all(axis=0).any()
 
 
-def test_boxes_overlap_and_thresholds_decide():
+def test_generated_boxes_overlap_around_the_thresholds():
     body = """g (float[1,9,4] b, float[1,1,9] s, int64 n, float i, float t) => (int64[K,3] y)
               {{ y = NonMaxSuppression<center_point_box = {}>(b, s, n, i, t) }}"""
     assert Verifier(_model(body.format(0))).verify(_model(body.format(1))).status == "different"
@@ -194,7 +194,7 @@ def test_the_target_of_a_reshape_is_spelled_in_several_ways():
     assert {-1, 0, 2} <= set(fed.tolist())
 
 
-def test_an_optional_input_is_empty_at_times():
+def test_an_optional_input_is_sometimes_empty():
     verifier = _prepared("g (optional(float[2]) o) => (bool y) { y = OptionalHasElement(o) }", opset=18)
     assert {run.feed["o"] is None for run in verifier._original.runs} == {True, False}
 
@@ -206,7 +206,7 @@ def test_an_optional_input_is_empty_at_times():
         ("uint4", "V"), ("float8e4m3fn", "V"), ("float8e5m2", "f"), ("uint8", "u"), ("int16", "i"), ("uint64", "u"),
     ],
 )  # fmt: skip
-def test_every_element_type_that_the_runtime_takes_can_be_fed(dtype, kind):
+def test_every_element_type_of_the_runtime_can_be_fed(dtype, kind):
     code = {"int4": 22, "uint4": 21}.get(dtype)
     body = f"t = Cast<to=1>(x) y = Cast<to={code}>(t)" if code else "y = Identity(x)"
     verifier = _prepared(f"g ({dtype}[N,3] x) => ({dtype}[N,3] y) {{ {body} }}")
@@ -233,7 +233,7 @@ def test_sequences_and_optionals_are_fed():
     assert run.outputs["y"].size == sum(item.size for item in run.feed["s"])
 
 
-def test_an_initializer_that_a_caller_may_override_is_not_fed():
+def test_an_overridable_initializer_is_not_fed():
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["": 17]> g (float[2] x, float[2] w = {1, 2}) => (float[2] y) { y = Add(x, w) }'
     )
@@ -328,12 +328,12 @@ def test_a_speech_model_gets_a_waveform_that_leaves_several_positions():
     assert len({point["N"] for point in points}) > 1
 
 
-def test_the_extents_of_a_recipe_are_taken():
+def test_dims_of_a_recipe_are_used():
     verifier = _prepared("g (float[N,S] x) => (float[N,S] y) { y = Relu(x) }", InputsSpec(dims={"S": (8, 21)}))
     assert {point["S"] for point in _points(verifier)} == {8, 21}
 
 
-def test_the_ladder_never_leaves_the_extents_of_a_recipe():
+def test_only_dims_of_a_recipe_are_tried():
     dims = Dims(("N", "S"), {"S": (8,)})
     assert {point["S"] for point in dims.ladder()} == {8}
 
@@ -366,7 +366,7 @@ def test_a_small_image_size_is_found_if_required():
 # What the recipe says
 
 
-def test_ranges_and_values_of_a_recipe_are_taken():
+def test_ranges_and_values_of_a_recipe_are_used():
     tensors = {"a": TensorSpec(range=(3, 5)), "b": TensorSpec(values=(0.25, 7.0)), "c": TensorSpec(values=("x",))}
     verifier = _prepared(
         "g (int64[N,9] a, float[N,9] b, string[N] c) => (int64[N,9] x, float[N,9] y, string[N] z) "
@@ -379,7 +379,7 @@ def test_ranges_and_values_of_a_recipe_are_taken():
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".npz"])
-def test_a_file_of_a_recipe_is_taken_and_decides_the_dims(tmp_path, suffix):
+def test_a_file_of_a_recipe_is_used_and_fixes_the_dims(tmp_path, suffix):
     array = np.arange(12, dtype=np.float32).reshape(3, 4)
     path = Path(tmp_path, f"x{suffix}")
     if suffix == ".npy":

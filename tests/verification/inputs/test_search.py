@@ -65,7 +65,7 @@ LATER = """g (float[N,3,S] x) => (float[N,3,T] y)
     [(REFLECTED, 1701), (REFLECTED_AXES, 1701), (BRANCHES, 1701), (WINDOW, 1701), (LATER, 1704)],
     ids=["reflection", "reflection-of-axes", "branches", "window", "windows-in-turn"],
 )
-def test_a_signal_is_as_long_as_its_windows_and_reflections_want(body, least):
+def test_a_signal_is_long_enough_for_its_windows_and_reflections(body, least):
     model = _proto(body)
     assert _admitted(model) == {"S": list(range(least, MOST + 1))}
     points = _found(model)
@@ -89,7 +89,7 @@ PYRAMID = """g (float[N,3,H,W] x) => (float[N,3,H,W] y) <float[4] six = {1, 1, 6
 
 
 @pytest.mark.parametrize(("body", "step"), [(SCALED, 48), (PYRAMID, 36)], ids=["scaled", "pyramid"])
-def test_an_image_that_is_scaled_down_and_up_again_is_a_multiple(body, step):
+def test_the_size_of_a_downscaled_and_upscaled_image_is_a_multiple(body, step):
     model = _proto(body)
     multiples = list(range(step, MOST + 1, step))
     assert _admitted(model) == {"H": multiples, "W": multiples}
@@ -128,7 +128,7 @@ def test_an_initial_state_pins_the_batch(batch):
     assert len({point["S"] for point in points}) > 1
 
 
-def test_the_batch_of_a_state_is_that_of_the_data():
+def test_the_batch_of_a_state_equals_that_of_the_data():
     points = _found(_recurrent("B"))
     assert all(point["N"] == point["B"] for point in points)
     assert len({point["N"] for point in points}) > 1
@@ -156,7 +156,7 @@ def test_each_dim_is_tried_at_one_with_the_others_larger():
         assert any(point[name] == 1 and min(point.values()) == 1 < sorted(point.values())[1] for point in points), name
 
 
-def test_demands_that_contradict_each_other_leave_the_first():
+def test_of_contradictory_demands_the_first_is_kept():
     body = """g (float[S,3] x) => (float[3] p, float[T,3] q) <float[7,3] c, float[5,3] d> {
         p = Sum(x, c) q = Concat<axis = 1>(x, d) }"""
     assert _admitted(_proto(body.replace("c,", f"c = {{{_zeros(21)}}},").replace("d>", f"d = {{{_zeros(15)}}}>"))) == {
@@ -210,12 +210,12 @@ def _probes(monkeypatch) -> int:
     return count
 
 
-def test_the_search_ends_with_its_probes(monkeypatch):
+def test_the_search_ends_after_its_limit_of_probes(monkeypatch):
     monkeypatch.setattr(search, "PROBES", 7)
     assert _probes(monkeypatch) == 7
 
 
-def test_the_search_ends_with_its_estimated_seconds(monkeypatch):
+def test_the_search_ends_after_its_estimated_time(monkeypatch):
     monkeypatch.setattr(search, "SECONDS", 0.1)
     assert 2 <= _probes(monkeypatch) <= 6
 
@@ -244,7 +244,7 @@ EMBEDDING = """g (int32[N,L] ids, int32[N,L] segments, int32[N,L] mask, float[60
 
 
 @pytest.mark.parametrize("table", ["Identity(words)", "Cast<to = 1>(words)"], ids=["stored", "computed"])
-def test_ids_of_an_embedding_stay_within_its_tables_however_dear_a_run(table):
+def test_ids_of_an_expensive_embedding_stay_within_its_tables(table):
     body = EMBEDDING.replace("WORDS", ", ".join(str(i % 7 + i / 50) for i in range(160))).replace("CONVERTED", table)
     verifier = _prepared(_proto(body.replace("PLACES", ", ".join(str(i % 5) for i in range(24)))))
     original = verifier._original
@@ -271,7 +271,7 @@ def test_other_data_is_tried_if_a_model_refuses_the_first(wanted: int, is_found:
 
 
 @pytest.mark.parametrize("wish", [{}, {"dims": {"N": (700,)}}])
-def test_inputs_that_take_too_much_memory_are_tried_on_request_only(wish: dict[str, Any]) -> None:
+def test_inputs_over_the_memory_limit_are_tried_only_on_request(wish: dict[str, Any]) -> None:
     model = _proto("g (float[N,N,N] x) => (float[N,N,N] y) { y = Relu(x) }")
     found, tried = search.Found(), []
 
@@ -283,7 +283,7 @@ def test_inputs_that_take_too_much_memory_are_tried_on_request_only(wish: dict[s
     assert max(tried) == (700 if wish else 224)
 
 
-def test_lengths_that_are_large_and_alike_are_tried() -> None:
+def test_large_equal_lengths_are_tried() -> None:
     """Durations of sounds have to add up, and must be as long as a window of frames."""
     model = _proto(
         "g (int64[A] notes, int64[B] sounds) => (int64 y) { a = ReduceSum(notes) b = ReduceSum(sounds) y = Add(a, b) }"

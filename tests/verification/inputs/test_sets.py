@@ -86,7 +86,7 @@ def test_the_estimate_follows_the_work():
     assert _cost("g (float[8] x) => (float[8] y) { y = Relu(x) }", 400 << 20) > CHEAP, "the weights of a BERT-base"
 
 
-def test_the_sets_do_not_depend_on_how_busy_the_machine_is(monkeypatch):
+def test_the_sets_do_not_depend_on_machine_load(monkeypatch):
     import time
 
     body = "g (float[N,3] x) => (float[N,3] y) { y = Relu(x) }"
@@ -115,7 +115,7 @@ def test_the_sets_do_not_depend_on_how_busy_the_machine_is(monkeypatch):
     ],
     ids=["clip", "less", "scaled", "moved", "computed", "hard-sigmoid", "hard-swish", "shrink", "quantize", "selu"],
 )  # fmt: skip
-def test_marks_are_read_off_the_graph(body, expected):
+def test_marks_are_read_from_the_graph(body, expected):
     model = _proto(f"g (float[2] x) => (float[2] y) {body}")
     assert set(marks(View(Index(model), {}), "x")) >= expected
 

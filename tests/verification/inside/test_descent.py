@@ -154,7 +154,7 @@ def test_a_repeated_equal_change_is_verified_again() -> None:
         assert verdict.status == "equal", verdict.message
 
 
-def test_a_model_of_empty_outputs_is_not_run_at_ever_larger_sizes() -> None:
+def test_a_model_of_empty_outputs_is_not_run_at_growing_sizes() -> None:
     body = "g (float[2,n,n,4] x) => (float[a,b,c,d] y) <int64[1] none = {0}> { s = Slice(x, none, none) y = Relu(s) }"
     verifier = Verifier(text.parse(body).SerializeToString())
     verifier.prepare()

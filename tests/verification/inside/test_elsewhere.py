@@ -67,7 +67,7 @@ def test_a_value_that_is_not_always_empty_is_not_taken_for_empty() -> None:
     assert not judged(before, other).passed
 
 
-def test_a_subgraph_may_have_values_that_are_empty_yet() -> None:
+def test_a_region_with_a_possibly_empty_branch_is_not_enlarged() -> None:
     model = """g (float[N] x, bool c) => (float[A] y) <int64[1] at = {1}, int64[1] far = {70}, int64[1] end = {99999}> {
         y = If(c) <then_branch = t () => (float[B] a) { a = Slice(x, at, at) },
             else_branch = f () => (float[D] b) { b = Slice(x, far, end) }> }"""
@@ -129,7 +129,7 @@ def test_an_if_of_a_constant_condition_is_its_branch(body: str, proved: bool) ->
     assert verdict.passed is proved, verdict.message
 
 
-def test_a_condition_that_a_caller_can_override_is_not_constant() -> None:
+def test_an_overridable_condition_is_not_constant() -> None:
     before = text.parse(BRANCHES.replace("CONDITION", "yes"))
     before.graph.input.append(onnx.helper.make_tensor_value_info("yes", onnx.TensorProto.BOOL, []))
     after = text.parse(TAKEN.replace("BODY", "s = Slice(a, at, at) y = Mul(s, two)"))
@@ -138,7 +138,7 @@ def test_a_condition_that_a_caller_can_override_is_not_constant() -> None:
     assert not judged(before, after).message.startswith(PROVED)
 
 
-def test_a_branch_that_has_changed_is_a_change_of_the_model() -> None:
+def test_a_changed_branch_is_a_change_of_the_model() -> None:
     """Outputs that prove nothing are shown where no node has changed that they depend on."""
     model = """g (float[N,4] x) => (float[N,4] y) <bool yes = {1}, float zero = {0}> { z = Mul(x, zero)
         y = If(yes) <then_branch = t () => (float[N,4] b) { b = OP(z) },
@@ -161,7 +161,7 @@ def test_a_zero_of_another_shape_is_replaced_too(opset: int, number: str, holds:
     assert verdict.passed is holds, verdict.message
 
 
-def test_integers_are_not_nudged() -> None:
+def test_integers_are_not_perturbed() -> None:
     piece = text.parse("g (float[N] x, float s, uint8 z) => (uint8[N] q) { q = QuantizeLinear(x, s, z) }")
     assert nudged(piece, "q", onnx.TensorProto.UINT8) is None and nudged(piece, "x", onnx.TensorProto.FLOAT) is None
     assert nudged(piece, "q", onnx.TensorProto.FLOAT) is not None

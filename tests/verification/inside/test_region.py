@@ -82,14 +82,14 @@ def judged(before: bytes, after: bytes, promise: Parity) -> Verdict:
 
 @pytest.mark.parametrize("context", CONTEXTS)
 @pytest.mark.parametrize("kind", PAIRS)
-def test_a_wrong_rewrite_that_no_output_shows_is_never_verified(kind: str, context: str) -> None:
+def test_a_wrong_rewrite_hidden_from_outputs_is_never_verified(kind: str, context: str) -> None:
     right, wrong = (model(change, context) for change in PAIRS[kind])
     assert not judged(right, wrong, Parity.EXACT).passed
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
 @pytest.mark.parametrize("kind", RIGHT)
-def test_a_right_rewrite_that_no_output_shows_is_verified(kind: str, context: str) -> None:
+def test_a_correct_rewrite_hidden_from_outputs_is_verified(kind: str, context: str) -> None:
     before, after = (model(change, context) for change in RIGHT[kind])
     verdict = judged(before, after, Parity.EXACT)
     assert verdict.status == "equal", verdict.message
@@ -267,7 +267,7 @@ def test_zeros_of_another_sign_are_close(promise: Parity) -> None:
 
 @pytest.mark.parametrize("turns", [0, 2])
 @pytest.mark.parametrize("goes_on", [0, 1])
-def test_the_body_of_a_loop_without_turns_is_compared(turns: int, goes_on: int) -> None:
+def test_the_body_of_a_loop_without_iterations_is_compared(turns: int, goes_on: int) -> None:
     model = f"""g (float[N,4] x) => (float[M,N,4] y) <int64 turns = {{{turns}}}, bool go = {{{goes_on}}}>
     {{ last, y = Loop(turns, go, x) <body = b (int64 i, bool g, float[N,4] c) => (bool on, float[N,4] d, float[N,4] s)
         {{ on = Identity(g) d = Identity(c) n = Neg(c) s = Abs(n) }}> }}"""

@@ -89,7 +89,7 @@ def test_the_order_of_outputs_counts():
     assert signature(one).differences(signature(other)) == ["the outputs have another order"]
 
 
-def test_opsets_may_change_and_metadata_may_not():
+def test_opsets_may_change_but_metadata_must_stay():
     changed = onnx.ModelProto()
     changed.CopyFrom(GOOD)
     changed.opset_import[0].version = 20
