@@ -114,7 +114,7 @@ def test_a_wrong_root_of_a_gelu(bert: Model) -> None:
     assert flaw.actual.startswith("1.5 ")
 
 
-def test_a_constant_that_a_caller_can_set(bert: Model) -> None:
+def test_an_overridable_constant(bert: Model) -> None:
     addition = readers(bert, nodes(bert, "Erf")[0].output[0])[0]
     index = 1 - list(addition.input).index(nodes(bert, "Erf")[0].output[0])
     set_constant(bert, addition, index, np.float32(1))
