@@ -26,7 +26,7 @@ def test_allocated_memory_is_measured() -> None:
     assert times == sorted(times) and data["steps"][0][1] == "took" and 0.09 < data["steps"][0][0] <= times[-1] + 0.01
 
 
-def test_workers_count_while_they_live() -> None:
+def test_live_workers_are_counted() -> None:
     with workers.Worker() as worker:
         worker.call("surgery.workers.drill:echo", value=None)
         alive = client.processes()

@@ -334,7 +334,7 @@ def test_a_worker_starts_others_within_its_own_limit() -> None:
         assert outer.call(DRILL + "nested", memory=2 << 30) == ["called", "forked"]
 
 
-def test_a_limit_for_the_whole_call() -> None:
+def test_a_time_limit_covers_the_whole_call() -> None:
     heard: list[str] = []
     with Worker(timeout=1.0, whole=True, on_stage=heard.append) as one:
         assert one.call(DRILL + "steps", count=2, seconds=0.01) is None
