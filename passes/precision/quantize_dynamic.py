@@ -41,7 +41,8 @@ def quantize_dynamic(
     model whose activations have outliers needs `exclude`, or static quantization.
 
     Batched, transposed and left-hand weights are supported, alpha is folded into the scales, and products that read the
-    same value share one DynamicQuantizeLinear.
+    same value share one DynamicQuantizeLinear. A weight with other readers, such as the embedding that the head of a
+    language model reads too, also stays in float32 for them.
 
     Options:
         ops: The operators. PointwiseConv is a Conv that multiplies the channels of each place by a matrix. It becomes a
@@ -84,7 +85,7 @@ def _quantize(node: Node, dynamic: Dynamic, min_size: int, new: Builder) -> None
         for old, result in zip(node.outputs, made if isinstance(made, tuple) else (made,)):
             new.replace(old, result)
         return
-    product = product_of(node, new)
+    product = product_of(node, new, through_transpose=True)
     _require_worth(product.weight, min_size, new)
     if product.depth <= DEEPEST:
         made = _multiply(product, dynamic, new)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, cast
@@ -39,7 +40,7 @@ from surgery.recipe.fields import (
     text,
     value_of,
 )
-from surgery.recipe.nodes import Node, Table, describe, key_text, quoted
+from surgery.recipe.nodes import Listing, Node, Table, describe, key_text, quoted
 from surgery.recipe.paths import below
 from surgery.recipe.plugins import PATTERN, read_plugin
 from surgery.recipe.rules import Rule, read_rules
@@ -278,6 +279,20 @@ class PassLong(_Step):
         return super().made(draft, node, {**given, "declared": rule.made if rule else None})
 
 
+def _options_by_pass(node: Node, draft: Draft) -> FrozenDict[str, Any]:
+    """Read options for the steps of a used recipe; `Use` checks them when it knows the steps."""
+    if not isinstance(node, Table):
+        raise TakesError("a mapping of passes to their options")
+    found = {}
+    for at, value in node.pairs:
+        name = draft.key(at)
+        if name is not None and not isinstance(value, Table):
+            draft.wrong(value, name, "a mapping of options")
+        elif name is not None:
+            found[name] = FrozenDict(steps.options(value, draft)[0])
+    return FrozenDict(found)
+
+
 class Use(_Step):
     """A step that runs another recipe."""
 
@@ -288,7 +303,51 @@ class Use(_Step):
         "The name of a shipped recipe, the path of a recipe file, or a recipe itself, whose steps run here.",
         alias="use",
     )
+    without: Annotated[tuple[Annotated[str, text("the name of a pass")], ...], OneOrMore()] = key(
+        "Passes whose steps in that recipe do not run."
+    )
+    options: Annotated[Any, reads(_options_by_pass), WithJsonSchema({"type": "object"})] = key(
+        "Options for the steps of that recipe, by pass; they replace those of the step.", alias="with"
+    )
     when: When = key(_WHEN)
+
+    def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> Any:
+        """Make the step, with the changed recipe."""
+        recipe, without, changed = given["recipe"], given.get("without", ()), given.get("options", {})
+        parts = {key_text(at): value for at, value in node.pairs}
+        known = {step.name: step for step in schema.pass_steps(recipe.steps)}
+        for at in _named(parts.get("without")):
+            _check_step(at, known, recipe, draft)
+        options = parts.get("with")
+        for at, value in options.pairs if isinstance(options, Table) else ():
+            if _check_step(at, known, recipe, draft) and isinstance(value, Table):
+                name = str(key_text(at))
+                values = {**known[name].options, **changed.get(name, {})}
+                draft.passes.append(PassUse(draft.path, name, values, value, at, steps.options(value, draft)[1]))
+
+        def change(step: schema.PassStep) -> schema.PassStep | None:
+            options = FrozenDict({**step.options, **changed.get(step.name, {})})
+            return None if step.name in without else replace(step, options=options)
+
+        if without or changed:
+            given["recipe"] = replace(recipe, steps=schema.with_pass_steps(recipe.steps, change))
+        return super().made(draft, node, given)
+
+
+def _named(node: Node | None) -> list[Node]:
+    """Return the nodes of one name or of a list of names."""
+    return [] if node is None else node.items if isinstance(node, Listing) else [node]
+
+
+def _check_step(at: Node, known: Mapping[str, object], recipe: schema.Recipe, draft: Draft) -> bool:
+    """Return whether a recipe has a step of the named pass; otherwise record a mistake."""
+    name = key_text(at)
+    if name is None or name in known:
+        return name is not None
+    near = nearest(name, known)
+    hint = f"; did you mean '{near}'?" if near else ""
+    draft.problem(at, f"recipe '{recipe.name}' has no step {quoted(name)}{hint}")
+    return False
 
 
 class Repeat(_Step):

@@ -122,7 +122,8 @@ def _step(step: Step, is_brief: bool = False) -> Any:
     nested = step.recipe
     if is_brief and nested.path is not None:
         is_shipped = nested.path == shipped.folder() / f"{nested.path.stem}.yaml"
-        return given({"use": nested.path.stem if is_shipped else nested.path, "when": when})
+        changed = {"without": [*step.without], "with": {name: dict(one) for name, one in step.options.items()}}
+        return given({"use": nested.path.stem if is_shipped else nested.path, **changed, "when": when})
     inner = {"recipe": nested.name, "about": nested.about, "rules": _rules(nested), "on_failure": nested.on_failure}
     steps = [_step(one, is_brief) for one in nested.steps]
     found = given({"use": {**inner, STEPS: steps, "expect": _plain(nested.expect)}, "when": when})

@@ -24,7 +24,7 @@ OnFailure = Literal["abort", "rollback", "bisect", "keep"]
 ON_FAILURE = get_args(OnFailure)
 
 KINDS = ("pass", "use", "repeat")
-STEP_KEYS = ("with", "when", "on_failure", "expect")
+STEP_KEYS = ("with", "without", "when", "on_failure", "expect")
 WORDS = (*KINDS, *STEP_KEYS, "steps")
 """Words that cannot be the name of a pass in a step."""
 UNTIL_STABLE = "until-stable"
@@ -175,9 +175,14 @@ class UseStep(_Placed):
     Only `steps` and `expect` of that recipe count, and `on_failure` if no enclosing recipe has one. Its `model`,
     `inputs`, `verify` and `output` were checked and are ignored: the outer recipe determines what is rewritten and how
     it is verified.
+
+    `recipe` is already changed: it has no steps of the passes in `without`, and its steps of the passes in `options`
+    have those options.
     """
 
     recipe: Recipe
+    without: tuple[str, ...] = ()
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=FrozenDict)
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -141,3 +141,14 @@ def test_a_nested_recipe_is_referenced_by_its_file(tmp_path: Path) -> None:
     text = resolved.brief(recipe)
     assert f"use: {tmp_path / 'clean.yaml'}\n" in text
     assert recipes.parse(text).steps == recipe.steps
+
+
+def test_a_changed_nested_recipe_keeps_its_changes(tmp_path: Path) -> None:
+    (tmp_path / "clean.yaml").write_text("steps: [drop-identity, {fold-constants: {max_growth: 1MB}}, drop-no-op]")
+    (tmp_path / "all.yaml").write_text(
+        "steps: [{use: clean.yaml, without: drop-no-op, with: {fold-constants: {max_growth: 2MB}}}, quantize-dynamic]"
+    )
+    recipe = recipes.load(tmp_path / "all.yaml")
+    text = resolved.brief(recipe)
+    assert "without: [drop-no-op]" in text
+    assert recipes.parse(text).steps == recipe.steps

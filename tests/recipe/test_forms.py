@@ -56,6 +56,29 @@ def test_every_form_of_a_step() -> None:
     assert long == PassStep("fuse-attention", {"heads": 12}, "rollback", expect, when=when)
 
 
+def test_use_leaves_out_passes_and_changes_options() -> None:
+    inner = "{recipe: i, steps: [drop-dropout, {repeat: 2, steps: [{fold-constants: {rounds: 2, max_growth: 1MB}}]}]}"
+    text = f"steps: [{{use: {inner}, without: drop-dropout, with: {{fold-constants: {{rounds: 3}}}}}}]"
+    (use,) = parse(text).steps
+    assert isinstance(use, UseStep)
+    assert use.recipe.steps == (RepeatStep(2, (PassStep("fold-constants", {"rounds": 3, "max_growth": "1MB"}),)),)
+    assert (use.without, use.options) == (("drop-dropout",), {"fold-constants": {"rounds": 3}})
+    assert parse(text.replace("drop-dropout, with", "[drop-dropout], with")).steps == (use,)
+
+
+def test_mistakes_in_changes_of_a_used_recipe() -> None:
+    inner = "{recipe: inner, steps: [drop-dropout, fold-constants]}"
+    changes = "without: [drop-dropuot], with: {fold-constants: {rouns: 3}, fuse: {}, drop-dropout: 3}"
+    with pytest.raises(RecipeError) as found:
+        parse(f"steps:\n  - use: {inner}\n    {changes.replace(', with', chr(10) + '    with')}", "r.yaml")
+    assert str(found.value).splitlines() == [
+        "r.yaml:3:15: recipe 'inner' has no step 'drop-dropuot'; did you mean 'drop-dropout'?",
+        "r.yaml:4:29: pass 'fold-constants' has no option 'rouns'; did you mean 'rounds'?",
+        "r.yaml:4:40: recipe 'inner' has no step 'fuse'",
+        "r.yaml:4:64: 'drop-dropout' takes a mapping of options, not 3",
+    ]
+
+
 def test_options_of_any_shape() -> None:
     recipe = parse("steps: [pin-dims: {dims: {batch: [1, 3], length: &l [8], width: *l}}]")
     assert only(recipe).options == {"dims": {"batch": [1, 3], "length": [8], "width": [8]}}

@@ -89,7 +89,7 @@ pytestmark = pytest.mark.usefixtures("passes", "shelf")
         ("use: tydy", "2:10: no recipe 'tydy'; did you mean 'tidy'?"),
         ("use: zzzz", "2:10: no recipe 'zzzz'; shipped are bert, tidy"),
         ("use: .", "2:10: '.' is a directory, not a recipe"),
-        ("use: tidy\n    steps: []", "3:5: no key 'steps'; known here: use, when"),
+        ("use: tidy\n    steps: []", "3:5: no key 'steps'; known here: use, without, with, when"),
     ],
 )
 def test_mistakes_in_a_step(text: str, expected: str) -> None:

@@ -106,7 +106,7 @@ WRONG = [
     "steps: [{repeat: 0, steps: [drop-identity]}]",
     "steps: [{repeat: 2}]",
     "steps: [{repeat: 2, steps: [drop-identityy]}]",
-    "steps: [{use: tidy, with: {}}]",
+    "steps: [{use: tidy, with: 3}]",
     "steps: [{use: {steps: [drop-identityy]}}]",
     "steps: [{use: {model: x.onnx, steps: [drop-identity]}}]",
     "steps: [3]",
