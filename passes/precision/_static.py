@@ -12,6 +12,7 @@ from surgery import Builder, Graph, Node, Value
 
 from ._calibration import ChannelStatistics, Method, Statistics, choose_range
 from ._constant_operands import Constants, quantized_weight
+from ._hard_gates import GATES, gated, range_of
 from ._integers import Affine, Array, IntegerType, affine
 from ._pairs import PER_CHANNEL, Pairs
 from ._units import Unit, ranges_of
@@ -78,6 +79,7 @@ class Quantizer:
     def quantize(self, unit: Unit, new: Builder) -> None:
         """Make an operator read rounded operands, and its readers its rounded result."""
         node = unit.node
+        new.require(node.op not in GATES or not self.scheme.symmetric, "a symmetric range does not clip at 0")
         ranges = [self._range(value) for value in unit.roots]
         result = None if unit.result is None else self._range(unit.result)
         if unit.weight is not None:
@@ -88,10 +90,15 @@ class Quantizer:
         if unit.result is not None and result is not None:
             covered = unit.tail is not None and _covers(unit.tail, result)
             computed = node.outputs[0] if covered else unit.result
-            rounded = self._pairs.rounded(node, computed, result, unit.result.name, new)
-            new.replace(unit.result, rounded)
+            if node.op in GATES:
+                computed = gated(node, node.required_input(0), self.scheme.activations, self._pairs, new)
+            if node.op != "HardSigmoid":
+                computed = self._pairs.rounded(node, computed, result, unit.result.name, new)
+            new.replace(unit.result, computed)
 
     def _range(self, value: Value) -> Affine:
+        if value not in self._affine and value.producer is not None and value.producer.op == "HardSigmoid":
+            self._affine[value] = range_of(self.scheme.activations)
         if value not in self._affine:
             found, scheme = self._found[value.name, None], self.scheme
             assert isinstance(found, Statistics)

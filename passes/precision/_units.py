@@ -22,6 +22,8 @@ CONNECTING = {
     "Concat": None,
     "AveragePool": 1,
     "GlobalAveragePool": 1,
+    "HardSigmoid": 1,
+    "HardSwish": 1,
     "LeakyRelu": 1,
     "Sigmoid": 1,
 }
@@ -167,7 +169,18 @@ def _tail(node: Node) -> tuple[Node | None, Value]:
 _READERS: Mapping[str, Callable[[Node], Unit]] = {"Conv": _conv, "Gemm": _gemm, "MatMul": _matmul}
 
 Operator = Literal[
-    "Conv", "Gemm", "MatMul", "Add", "Mul", "Concat", "AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid"
+    "Conv",
+    "Gemm",
+    "MatMul",
+    "Add",
+    "Mul",
+    "Concat",
+    "AveragePool",
+    "GlobalAveragePool",
+    "HardSigmoid",
+    "HardSwish",
+    "LeakyRelu",
+    "Sigmoid",
 ]
 OPERATORS: tuple[Operator, ...] = get_args(Operator)
 
