@@ -32,7 +32,8 @@ def quantize_static(
 
     The ranges of activations are measured on calibration data, so run time only needs rounding. ONNX Runtime turns a
     Conv, a Gemm or a MatMul between such pairs into one kernel on integers, and also Add, Mul, Concat, pooling and
-    other operators between them; these are quantized only if all their neighbors are. On a CPU with VNNI a
+    other operators between them; these are quantized only if all their neighbors are. HardSigmoid and HardSwish, for
+    which it has no such kernel, become an Add, clipped by the range of its result, and a Mul. On a CPU with VNNI a
     convolutional network is about three times as fast as in float32.
 
     A Relu or a Clip after an operator goes into the range of its result. Operators that only move elements, such as
