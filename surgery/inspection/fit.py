@@ -23,6 +23,7 @@ _SIZES = {"batch": 1, "sequence": 128, "seq": 128, "height": 224, "width": 224}
 _WITHOUT = {
     "BatchNormalization": "fuse-conv-bn",
     "Dropout": "drop-dropout",
+    "GatherND": "simplify-indices",
     "Identity": "drop-identity",
     "If": "inline-if",
     "Loop": "unroll-loop",
@@ -34,7 +35,7 @@ _WITHOUT = {
 
 _ORDER = (
     *("set-dims", "inline-functions", "inline-if", "unroll-loop", "fold-constants", "drop-dropout", "drop-identity"),
-    *("sequences-to-split", "fuse-pad", "fuse-conv-bn", "fuse-gelu", "decompose"),
+    *("simplify-indices", "sequences-to-split", "fuse-pad", "fuse-conv-bn", "fuse-gelu", "decompose"),
     *("downgrade-opset", "upgrade-opset", "to-float16", "set-dtype"),
 )
 """The order of suggested steps; for example, shapes can be folded only after dims are numbers."""
