@@ -12,6 +12,7 @@ from ._core import only_reader
 from ._linear import Array, Linear, linear
 
 OPERATOR = "com.microsoft::Attention"
+GROUPED = "com.microsoft::GroupQueryAttention"
 
 
 @graph_pass("fuse-packed-attention", parity=Parity.CLOSE)
@@ -26,6 +27,9 @@ def fuse_packed_attention(graph: Graph) -> None:
 
     The standard operator Attention is fused too if it has no mask, or only hides future keys (`is_causal`). For a
     query whose keys are all masked it gives zeros, and the kernel of com.microsoft::Attention does not.
+
+    com.microsoft::GroupQueryAttention reads queries, keys and values from one tensor instead of the parts that a Split
+    cuts it into.
 
     Example:
         # target: ort-cpu
@@ -42,6 +46,9 @@ def fuse_packed_attention(graph: Graph) -> None:
     for node in graph.nodes("com.microsoft::MultiHeadAttention", "Attention"):
         with graph.site(node) as new:
             _fuse(node, new)
+    for node in graph.nodes(GROUPED):
+        with graph.site(node) as new:
+            _pack(node, new)
 
 
 @dataclass(frozen=True)
@@ -111,6 +118,21 @@ def _standard(node: Node, new: Builder) -> Form:
     scale = {"scale": node.attr("scale")} if node.has_attr("scale") else {}
     causal = {"unidirectional": 1} if node.attr("is_causal") else {}
     return Form({"num_heads": count, **scale, **causal})
+
+
+def _pack(node: Node, new: Builder) -> None:
+    """Let GroupQueryAttention read what a Split cuts into queries, keys and values, in this order."""
+    new.require(node.input(1) is not None, "queries, keys and values are packed")
+    parts = [node.required_input(place) for place in range(3)]
+    cut = parts[0].producer
+    split = cut is not None and cut.op == "Split" and cut.outputs == parts and cut.attr("axis", 0) in (2, -1)
+    new.require(split, "queries, keys and values are not parts of one tensor")
+    assert cut is not None
+    alone = all(only_reader(part) is not None for part in parts)
+    new.require(alone, "a part of the packed tensor is read elsewhere too")
+    new.set_input(node, 0, cut.required_input(0))
+    for place in (1, 2):
+        new.set_input(node, place, None)
 
 
 def _require_no_state(node: Node, states: range, new: Builder) -> None:
