@@ -40,7 +40,7 @@ class State:
 def state(value: Value, queries: Value) -> State:
     """Separate keys or values from their repetition and past; a single head for all queries needs no repetition."""
     found = repetition(value)
-    whole, times = _unrepeated(value)
+    whole, times = unrepeated(value)
     if found is not None and times == 1:
         return State(found.apart, None, found.apart, found.times, is_apart=True)
     extents, wanted = value.shape, queries.shape
@@ -52,7 +52,8 @@ def state(value: Value, queries: Value) -> State:
     return State(concat.required_input(1), concat.required_input(0), whole, times)
 
 
-def _unrepeated(value: Value) -> tuple[Value, int]:
+def unrepeated(value: Value) -> tuple[Value, int]:
+    """Return heads before they are repeated, and how often each of them is (1: not repeated)."""
     node, found = value.producer, repetition(value)
     lift = None if found is None else found.apart.producer
     if found is not None and lift is not None and lift.op == "Unsqueeze" and lift.required_input(0).rank == 4:

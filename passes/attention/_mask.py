@@ -38,11 +38,34 @@ def for_all_queries(mask: Value, like: Value, queries: Value, axis: int, new: Bu
 
 
 def fits(mask: Value, batch: object, count: int, queries: object, keys: object) -> bool:
-    """Return whether a mask broadcasts to [batch, count, queries, keys]; it may have one row for all queries."""
+    """Return whether a mask broadcasts to [batch, count, queries, keys]; it may have one row for all queries.
+
+    A sum of masks has as many columns as one of them. Those of the others are then 1 or as many, although their dims
+    may have names of their own: the probabilities are multiplied by as many values.
+    """
+    wanted = batch, count, queries, keys
     extents = mask.shape
-    if extents is None or not 2 <= len(extents) <= 4:
+    if extents is None or not 2 <= len(extents) <= 4 or not _broadcasts(extents[:-1], wanted):
         return False
-    wanted = (batch, count, queries, keys)[4 - len(extents) :]
-    if extents[-1] is None or extents[-1] != keys:
+    return _has_columns(mask, wanted)
+
+
+Dims = tuple[object, ...]
+
+
+def _broadcasts(leading: Dims, wanted: Dims) -> bool:
+    """Return whether all dims but the last of a mask are 1 or as wanted."""
+    pairs = zip(reversed(leading), reversed(wanted[:-1]))
+    return all(extent == 1 or (extent is not None and extent == want) for extent, want in pairs)
+
+
+def _has_columns(mask: Value, wanted: Dims, depth: int = 4) -> bool:
+    """Return whether a mask, or one of the values that it combines by broadcasting, has a column for each key."""
+    extents, node = mask.shape, mask.producer
+    if extents and extents[-1] is not None and extents[-1] == wanted[-1]:
+        return True
+    if node is None or not depth or not node.is_broadcasting:
         return False
-    return all(extent == 1 or (extent is not None and extent == want) for extent, want in zip(extents, wanted))
+    parts = [value for value in node.inputs if value is not None]
+    fitting = all(part.shape is not None and _broadcasts(part.shape[:-1], wanted) for part in parts)
+    return fitting and any(_has_columns(part, wanted, depth - 1) for part in parts)

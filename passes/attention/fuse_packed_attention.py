@@ -1,6 +1,8 @@
 """Projections of queries, keys and values fused into ONNX Runtime's attention operator."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -10,17 +12,24 @@ from ._core import only_reader
 from ._linear import Array, Linear, linear
 
 OPERATOR = "com.microsoft::Attention"
+GROUPED = "com.microsoft::GroupQueryAttention"
 
 
 @graph_pass("fuse-packed-attention", parity=Parity.CLOSE)
 def fuse_packed_attention(graph: Graph) -> None:
-    """Fuse com.microsoft::MultiHeadAttention and the projections of one tensor before it into com.microsoft::Attention.
+    """Fuse an attention and the projections of one tensor before it into com.microsoft::Attention.
 
     Right because that operator multiplies its input by the concatenated weights of queries, keys and values, adds their
     biases, and continues like MultiHeadAttention, with the same mask, scale and Softmax (in ONNX Runtime 1.32,
     attention.cc calls the same code as multihead_attention.cc). The projections may be one product followed by a Split,
     or three products. Attentions with keys and values of earlier runs are refused, because the kernel does not accept
     them together with a mask.
+
+    The standard operator Attention is fused too if it has no mask, or only hides future keys (`is_causal`). For a
+    query whose keys are all masked it gives zeros, and the kernel of com.microsoft::Attention does not.
+
+    com.microsoft::GroupQueryAttention reads queries, keys and values from one tensor instead of the parts that a Split
+    cuts it into.
 
     Example:
         # target: ort-cpu
@@ -34,9 +43,12 @@ def fuse_packed_attention(graph: Graph) -> None:
             y = com.microsoft.MultiHeadAttention<num_heads = 2>(q, k, v)
         }
     """
-    for node in graph.nodes("com.microsoft::MultiHeadAttention"):
+    for node in graph.nodes("com.microsoft::MultiHeadAttention", "Attention"):
         with graph.site(node) as new:
             _fuse(node, new)
+    for node in graph.nodes(GROUPED):
+        with graph.site(node) as new:
+            _pack(node, new)
 
 
 @dataclass(frozen=True)
@@ -59,29 +71,73 @@ class Projection:
         return self.layer.biases[self.low : self.high]
 
 
+@dataclass(frozen=True)
+class Form:
+    """What an attention has besides queries, keys and values; each may be absent."""
+
+    attributes: Mapping[str, Any]
+    biases: Value | None = None
+    padding: Value | None = None
+    added: Value | None = None
+
+
 def _fuse(node: Node, new: Builder) -> None:
     new.require_operator(OPERATOR, node.outputs[0])
-    states = [node.input(place) for place in range(6, 10)]
-    kept = any(value is not None for value in states) or any(value.is_used for value in node.outputs[1:])
-    new.require(not kept, "the attention keeps keys and values")
+    form = _standard(node, new) if node.op == "Attention" else _contrib(node, new)
     parts = [_projection(node, place, new) for place in range(3)]
     new.require(
         len({part.source for part in parts}) == 1, "queries, keys and values are projections of several tensors"
     )
-    mask = node.input(4)
-    new.require(mask is None or mask.rank in (2, 3), "the padding is given by lengths")
     widths = [part.high - part.low for part in parts]
     weights = new.constant(np.concatenate([part.weights for part in parts], axis=1), "packed_weight")
-    biases = new.constant(_biases(node, parts, new), "packed_bias")
-    attributes = {
-        name: node.attr(name)
-        for name in ("num_heads", "scale", "mask_filter_value", "unidirectional")
-        if node.has_attr(name)
-    }
-    if len(set(widths)) > 1:
-        attributes["qkv_hidden_sizes"] = widths
-    inputs = (parts[0].source, weights, biases, mask, None, node.input(5))
-    new.replace(node.outputs[0], new.node(OPERATOR, *inputs, attributes=attributes))
+    biases = new.constant(_biases(form.biases, parts, new), "packed_bias")
+    sizes = {"qkv_hidden_sizes": widths} if len(set(widths)) > 1 else {}
+    inputs = (parts[0].source, weights, biases, form.padding, None, form.added)
+    new.replace(node.outputs[0], new.node(OPERATOR, *inputs, attributes={**form.attributes, **sizes}))
+
+
+def _contrib(node: Node, new: Builder) -> Form:
+    """Read com.microsoft::MultiHeadAttention."""
+    _require_no_state(node, range(6, 10), new)
+    padding = node.input(4)
+    new.require(padding is None or padding.rank in (2, 3), "the padding is given by lengths")
+    names = ("num_heads", "scale", "mask_filter_value", "unidirectional")
+    attributes = {name: node.attr(name) for name in names if node.has_attr(name)}
+    return Form(attributes, node.input(3), padding, node.input(5))
+
+
+def _standard(node: Node, new: Builder) -> Form:
+    """Read Attention of the standard."""
+    _require_no_state(node, range(4, 7), new)
+    new.require(node.input(3) is None, "a mask may hide all keys of a query, for which Attention gives zeros")
+    count = node.attr("q_num_heads")
+    new.require(count and count == node.attr("kv_num_heads"), "queries, keys and values are not cut into as many heads")
+    known = {"q_num_heads", "kv_num_heads", "scale", "is_causal", "qk_matmul_output_mode"}
+    others = [name for name in node.attributes if name not in known and node.attr(name) != 0]
+    new.require(not others, "the attention caps its scores, or has another option that the operator lacks")
+    scale = {"scale": node.attr("scale")} if node.has_attr("scale") else {}
+    causal = {"unidirectional": 1} if node.attr("is_causal") else {}
+    return Form({"num_heads": count, **scale, **causal})
+
+
+def _pack(node: Node, new: Builder) -> None:
+    """Let GroupQueryAttention read what a Split cuts into queries, keys and values, in this order."""
+    new.require(node.input(1) is not None, "queries, keys and values are packed")
+    parts = [node.required_input(place) for place in range(3)]
+    cut = parts[0].producer
+    split = cut is not None and cut.op == "Split" and cut.outputs == parts and cut.attr("axis", 0) in (2, -1)
+    new.require(split, "queries, keys and values are not parts of one tensor")
+    assert cut is not None
+    alone = all(only_reader(part) is not None for part in parts)
+    new.require(alone, "a part of the packed tensor is read elsewhere too")
+    new.set_input(node, 0, cut.required_input(0))
+    for place in (1, 2):
+        new.set_input(node, place, None)
+
+
+def _require_no_state(node: Node, states: range, new: Builder) -> None:
+    kept = any(node.input(place) is not None for place in states) or any(one.is_used for one in node.outputs[1:])
+    new.require(not kept, "the attention keeps keys and values, or returns its scores")
 
 
 def _projection(node: Node, place: int, new: Builder) -> Projection:
@@ -138,9 +194,8 @@ def _width(value: Value) -> int:
     return width if isinstance(width, int) else -(1 << 30)
 
 
-def _biases(node: Node, parts: list[Projection], new: Builder) -> Array:
+def _biases(given: Value | None, parts: list[Projection], new: Builder) -> Array:
     own = np.concatenate([part.biases for part in parts])
-    given = node.input(3)
     new.require(given is None or given.is_constant, "the bias is computed")
     added = None if given is None else given.constant
     return own if added is None else np.asarray(own + added, own.dtype)

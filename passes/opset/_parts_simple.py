@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -76,3 +77,41 @@ def _cast_like(call: Call, place: Lowering) -> Result:
     if place.kind(call.input(0)) == wanted:
         return place.node("Identity", call.input(0))
     return place.cast(call.input(0), wanted)
+
+
+@part("GatherND", plain=True)
+def _gather_nd(call: Call, place: Lowering) -> Result:
+    """Gather from the data with its first dims joined into one, at the position there of each index tuple."""
+    data, tuples = call.input(0), call.input(1)
+    place.require(not call.attr("batch_dims", 0), "the batches have indices of their own")
+    found, count = place.array(tuples), place.width(tuples)
+    count = found.shape[-1] if found is not None else count
+    if count == 1:
+        return place.node("Gather", data, _squeezed(tuples, found, place), axis=0)
+    extents = [extent for extent in data.shape or () if isinstance(extent, int) and extent]
+    place.require(count and len(extents) == place.rank(data), "the dims of the data are not known")
+    joined, rest = extents[:count], extents[count:]
+    strides = np.cumprod([1, *joined[:0:-1]])[::-1].copy()
+    if found is not None:
+        rows = np.where(found < 0, found + np.array(joined), found)
+        at = place.constant(np.asarray((rows * strides).sum(-1), np.int64), "positions")
+    else:
+        at = _positions(tuples, np.array(joined), strides, place)
+    flat = place.node("Reshape", data, place.integers([int(np.prod(joined)), *rest], "joined"))
+    return place.node("Gather", flat, at, axis=0)
+
+
+def _squeezed(tuples: Value, found: np.ndarray[Any, Any] | None, place: Lowering) -> Value:
+    """Return index tuples of one index as indices."""
+    if found is not None:
+        return place.constant(np.asarray(found[..., 0], np.int64), "positions")
+    return place.node("Squeeze", tuples, place.integers([-1], "last"))
+
+
+def _positions(tuples: Value, extents: np.ndarray[Any, Any], strides: np.ndarray[Any, Any], place: Lowering) -> Value:
+    """Return the position of each index tuple in the joined dims; an index below zero counts from the end."""
+    rows, zero = place.cast(tuples, "tensor(int64)"), place.constant(np.array(0, np.int64), "zero")
+    shifted = place.node("Add", rows, place.constant(extents.astype(np.int64), "extents"))
+    counted = place.node("Where", place.node("Less", rows, zero), shifted, rows)
+    parts = place.node("Mul", counted, place.constant(strides.astype(np.int64), "strides"))
+    return place.node("ReduceSum", parts, place.integers([-1], "last"), keepdims=0)

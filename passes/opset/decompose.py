@@ -61,7 +61,7 @@ def decompose(graph: Graph, *, ops: Sequence[str] = ()) -> None:
 
     Options:
         ops: the operators, by name; by default those that the target does not run. Supported are: Attention,
-            BitwiseNot, CastLike, Celu, CenterCropPad, Clip, DequantizeLinear, Einsum, Gelu, GreaterOrEqual,
+            BitwiseNot, CastLike, Celu, CenterCropPad, Clip, DequantizeLinear, Einsum, GatherND, Gelu, GreaterOrEqual,
             GroupNormalization, HammingWindow, HannWindow, HardSigmoid, HardSwish, InstanceNormalization, IsNaN,
             LayerNormalization, LessOrEqual, LogSoftmax, Max, Mean, MeanVarianceNormalization, Min, Mish, Neg,
             NegativeLogLikelihoodLoss, Not, Or, PRelu, QuantizeLinear, RMSNormalization, Reciprocal, ReduceL1, ReduceL2,

@@ -62,7 +62,7 @@ class Casts:
         if source is not None:
             return source
         known = self._made.get(value)
-        if known is not None and _is_there(known):
+        if known is not None and is_there(known):
             return known
         self._made[value] = made = self._narrowed(new.at(self.outer(value, reader)), value)
         return made
@@ -176,7 +176,7 @@ class Casts:
         For the extents of a weight, its narrower copy serves as well. Return None if there is no such value.
         """
         copy = self._made.get(value) if node.op in EXTENTS and value.is_constant else None
-        return copy if copy is not None and _is_there(copy) else self.source(value)
+        return copy if copy is not None and is_there(copy) else self.source(value)
 
     def _bypass(self) -> None:
         """Make type-independent operators, and Casts back to the narrower type, read the narrower value directly."""
@@ -192,7 +192,7 @@ class Casts:
                     new.set_input(node, 0, source)
 
 
-def _is_there(value: Value) -> bool:
+def is_there(value: Value) -> bool:
     """Return whether a value created by a site is in the graph; the site may have been skipped."""
     maker = value.producer
     return value.is_initializer if maker is None else not maker.is_removed

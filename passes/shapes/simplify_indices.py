@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from surgery import Graph, Node, Parity, Value, graph_pass
+from surgery import Builder, Graph, Node, Parity, Value, data_type, graph_pass
 
 from ._broadcasting import declare, shrink
-from ._coordinates import counts_up, grid, smallest
+from ._coordinates import counts_up, smallest
+from ._places import Block, block, takes_all
 from ._targets import COPY, INFER, reshaped
 
 _SWAPPED = {
@@ -23,8 +26,10 @@ def simplify_indices(graph: Graph) -> None:
     """Turn a Gather or GatherND of all positions in order into a Reshape; fold comparisons of positions with numbers.
 
     Right because the indices are followed from the Range that creates them, through sums and products with extents: if
-    they count 0, 1, 2 ... up to the size of the gathered axis, each element keeps its position. A position is never
-    negative, so it is at least 0 in every run; the result is written as one element if its consumers broadcast.
+    they count 0, 1, 2 ... up to the size of the gathered axis, each element keeps its position. Constant index tuples
+    are compared with all positions. A GatherND of the first positions along some axes becomes a Slice up to the limit
+    of the Range, and an Unsqueeze. A position is never negative, so it is at least 0 in every run; the result is
+    written as one element if its consumers broadcast.
 
     Example:
         g (float[batch,seq] x) => (float[batch,1,seq] y)
@@ -44,16 +49,17 @@ def simplify_indices(graph: Graph) -> None:
         }
     """
     for node in graph.nodes("Gather", "GatherND"):
-        indices = node.required_input(1)
-        if indices.is_constant or indices.producer is None or not _takes_all(node, indices):
-            continue
-        with graph.site(node) as new:
-            found = _as_reshape(node.required_input(0), node.outputs[0])
-            new.require(found is not None, "more than one dim moves to another position")
-            if found is not None:
-                source, target = found
-                shape = new.constant(np.array(target, dtype=np.int64), name="shape")
-                new.replace(node.outputs[0], new.node("Reshape", source, shape))
+        if _takes_all(node):
+            with graph.site(node) as new:
+                found = _as_reshape(node.required_input(0), node.outputs[0])
+                new.require(found is not None, "more than one dim moves to another position")
+                if found is not None:
+                    source, target = found
+                    shape = new.constant(np.array(target, dtype=np.int64), name="shape")
+                    new.replace(node.outputs[0], new.node("Reshape", source, shape))
+        elif (taken := _first(node)) is not None:
+            with graph.site(node) as new:
+                _slice(node, taken, new)
     for node in graph.nodes(*_SWAPPED):
         answer = _answer(node)
         if answer is None:
@@ -65,32 +71,51 @@ def simplify_indices(graph: Graph) -> None:
             new.replace(node.outputs[0], new.constant(np.array(answer), name="answer"))
 
 
-def _takes_all(node: Node, indices: Value) -> bool:
+def _takes_all(node: Node) -> bool:
     """Return whether the indices list all positions of the data, in order."""
-    shape = node.required_input(0).shape
+    shape, indices = node.required_input(0).shape, node.required_input(1)
     if not shape:
         return False
     if node.op == "Gather":
-        return node.attr("axis") in (0, -len(shape)) and counts_up(indices, shape[0])
-    return not node.attr("batch_dims", 0) and _names_places(indices, shape)
-
-
-def _names_places(indices: Value, shape: tuple[int | str | None, ...]) -> bool:
-    """Return whether index tuples are the coordinates themselves, in order and with the same extents."""
-    joined, places = indices.producer, indices.shape
-    if joined is None or joined.op != "Concat" or places is None or joined.attr("axis") not in (-1, len(places) - 1):
+        computed = not indices.is_constant and indices.producer is not None
+        return computed and node.attr("axis") in (0, -len(shape)) and counts_up(indices, shape[0])
+    if node.attr("batch_dims", 0):
         return False
-    axes: list[int] = []
-    for value, extent in zip(joined.inputs, shape):
-        found = None if value is None or value.shape is None or value.shape[-1] != 1 else grid(value)
-        if found is None or found.offset != 0 or list(found.factors.values()) != [1]:
-            return False
-        (axis,) = found.factors
-        if extent is None or places[axis] != extent:
-            return False
-        axes.append(axis)
-    others = [extent for axis, extent in enumerate(places[:-1]) if axis not in axes]
-    return len(axes) == len(joined.inputs) and axes == sorted(set(axes)) and all(extent == 1 for extent in others)
+    if indices.is_constant:
+        return takes_all(indices, shape)
+    taken = block(node)
+    return taken is not None and not taken.cut(shape)
+
+
+def _first(node: Node) -> Block | None:
+    """Return what a GatherND takes if that begins at the first position along each axis; otherwise None."""
+    shape, batch = node.required_input(0).shape, node.attr("batch_dims", 0)
+    return None if node.op != "GatherND" or not shape or batch else block(node)
+
+
+def _slice(node: Node, taken: Block, new: Builder) -> None:
+    data = node.required_input(0)
+    new.require(node.opset >= 13, "the opset is older than 13")
+    cut = taken.cut(data.shape or ())
+    limits = [taken.dims[dim].last for dim in cut]
+    ends = []
+    for limit in limits:
+        new.require(limit is not None, "the limit of the positions may be negative")
+        if limit is not None:
+            ends.append(_int64(limit, new))
+    end = ends[0] if len(ends) == 1 else new.node("Concat", *ends, axis=0)
+    sliced = new.node("Slice", data, _ints([0] * len(cut), new), end, _ints(cut, new))
+    new.replace(node.outputs[0], new.node("Unsqueeze", sliced, _ints(taken.ones, new)) if taken.ones else sliced)
+
+
+def _int64(number: Value, new: Builder) -> Value:
+    """Return a scalar as a vector of int64."""
+    same = number.dtype is not None and number.dtype.name == "INT64"
+    return new.node("Reshape", number if same else new.node("Cast", number, to=data_type("int64")), _ints([1], new))
+
+
+def _ints(numbers: Sequence[int], new: Builder) -> Value:
+    return new.constant(np.array(numbers, dtype=np.int64), name="ints")
 
 
 def _as_reshape(data: Value, result: Value) -> tuple[Value, list[int]] | None:

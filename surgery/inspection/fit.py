@@ -23,6 +23,7 @@ _SIZES = {"batch": 1, "sequence": 128, "seq": 128, "height": 224, "width": 224}
 _WITHOUT = {
     "BatchNormalization": "fuse-conv-bn",
     "Dropout": "drop-dropout",
+    "GatherND": "simplify-indices",
     "Identity": "drop-identity",
     "If": "inline-if",
     "Loop": "unroll-loop",
@@ -34,8 +35,8 @@ _WITHOUT = {
 
 _ORDER = (
     *("set-dims", "inline-functions", "inline-if", "unroll-loop", "fold-constants", "drop-dropout", "drop-identity"),
-    *("sequences-to-split", "fuse-pad", "fuse-conv-bn", "fuse-gelu", "decompose"),
-    *("downgrade-opset", "upgrade-opset", "to-float16", "set-dtype"),
+    *("simplify-indices", "sequences-to-split", "fuse-pad", "fuse-conv-bn", "fuse-gelu", "decompose"),
+    *("downgrade-opset", "upgrade-opset", "to-float16", "to-float32", "set-dtype"),
 )
 """The order of suggested steps; for example, shapes can be folded only after dims are numbers."""
 
@@ -170,6 +171,8 @@ class _Advice:
             return
         if self._is_of_shapes(reason):
             yield "fold-constants"
+        if self._is_of_narrow_floats(reason):
+            yield "to-float32"
         if reason.op in self._apart:
             yield "decompose"
         if reason.op == "Erf" and self._target.has("Gelu"):
@@ -178,6 +181,12 @@ class _Advice:
             yield _WITHOUT[reason.op]
         if reason.kind == "type" and "float16" in self._target.types and reason.subject == "float":
             yield "to-float16"
+
+    def _is_of_narrow_floats(self, reason: Reason) -> bool:
+        """Return whether the target runs the operator in float32, and not in float16 or bfloat16."""
+        narrow = {"bfloat16", "float16"} & set(reason.subject.split(", "))
+        wide = self._target.computes(reason.op, ir.DataType.FLOAT, self._graph.opset)
+        return reason.kind == "type" and bool(narrow) and wide
 
     def _is_of_shapes(self, reason: Reason) -> bool:
         """Return whether all nodes, or their operands that must be constants, depend only on constants and shapes."""

@@ -30,6 +30,11 @@ CALLS = {
     "Einsum, ellipsis": "(float[2,A,3] a, float[2,3,B] b) => (float[2,A,B] y) "
     '{ y = Einsum<equation = "...ij,...jk->...ik">(a, b) }',
     "Einsum, outer": '(float[A] a, float[B] b) => (float[A,B] y) { y = Einsum<equation = "i,j->ij">(a, b) }',
+    "GatherND": "(float[2,3,4] x) => (float[2,1,4] y) <int64[2,1,2] i = {1, -1, -2, 0}> { y = GatherND(x, i) }",
+    "GatherND, computed": "(float[2,3,4] x, float[N] z) => (float[M,4] y) <int64 one = {1}> "
+    "{ o = NonZero(z)  n = Sub(o, o)  t = Transpose(n)  m = Sub(t, one)  i = Concat<axis = -1>(t, m) "
+    "y = GatherND(x, i) }",
+    "GatherND, one index": "(float[A,3] x) => (float[2,3] y) <int64[2,1] i = {0, -1}> { y = GatherND(x, i) }",
     "Gelu": f"{X} {{ y = Gelu(x) }}",
     "GreaterOrEqual": "(float[N] a, float[N] b) => (bool[N] y) { y = GreaterOrEqual(a, b) }",
     "GroupNormalization": "(float[2,4,3] x, float[4] w, float[4] b) => (float[2,4,3] y) "

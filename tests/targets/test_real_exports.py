@@ -12,6 +12,7 @@ from surgery import storage
 from surgery.engine.records import Result
 from surgery.graph.graph import Graph
 from surgery.graph.misfits import misfits
+from surgery.inspection.fit import fit
 from surgery.targets import shipped
 
 QNN = "steps: [{set-dims: {rebatch: 1}}, {upgrade-opset: {to: 20}}, {use: default}, decompose]"
@@ -95,8 +96,32 @@ def test_an_export_fits_after_a_recipe(short_models: Path, export: Export) -> No
 
 
 @pytest.mark.slow
-def test_a_mask_looked_up_by_several_indices_stays_for_an_npu() -> None:
-    model = ROOT / "models" / "bert-tiny.dy.onnx"
-    assert {"Range", "CastLike", "LayerNormalization", "GatherND"} <= set(off(model, "rknn-like"))
+@pytest.mark.parametrize("name", ["bert-tiny.dy", "gpt2-tiny", "llama-tiny.dy"])
+def test_a_mask_looked_up_by_two_indices_fits_an_npu_with_static_dims(name: str) -> None:
+    model = ROOT / "models" / f"{name}.onnx"
+    assert {"Range", "CastLike", "Reshape", "GatherND"} <= set(off(model, "rknn-like"))
     text = "target: rknn-like\nsteps: [{set-dims: {dims: {batch: 1, sequence: 16}}}, {use: npu}]\n"
-    assert off(surgery.apply(model, recipes.parse(text)), "rknn-like") == {"GatherND": 1}
+    result = surgery.apply(model, recipes.parse(text))
+    assert result.ok
+    assert off(result, "rknn-like") == {}
+
+
+def test_a_bfloat16_encoder_runs_on_the_cpu_in_float32(tmp_path: Path) -> None:
+    narrow = surgery.apply(
+        ROOT / "models" / "whisper-enc-tiny.onnx",
+        recipes.parse(
+            "verify: {mode: 'off'}\nsteps: [{to-bfloat16: {runtime: any, margin: 0, keep_io_types: false}}]\n"
+        ),
+        output=tmp_path / "narrow.onnx",
+    )
+    assert narrow.ok
+    found = fit(storage.load(tmp_path / "narrow.onnx"), shipped.find("ort-cpu"))
+    assert {"MatMul", "Add"} <= {row.misfit.reason.op for row in found.rows}
+    assert found.steps[0] == "to-float32"
+    result = surgery.apply(tmp_path / "narrow.onnx", recipes.parse("steps: [to-float32]\nexpect: {target: ort-cpu}\n"))
+    assert result.ok
+    (step,) = result.steps
+    assert step.status == "committed"
+    assert step.verdict is not None
+    assert step.verdict.passed
+    assert off(result, "ort-cpu") == {}
