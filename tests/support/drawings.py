@@ -156,7 +156,7 @@ def changed() -> dict[str, Any]:
             "verdict": "close",
             "needed": 1.2e-7,
         },
-        {"label": "drop-identity", "pass": "drop-identity", "nodes": 7, "step": 1, "sites": 1, "verdict": "equal"},
+        {"label": "drop-identity", "pass": "drop-identity", "nodes": 7, "step": 3, "sites": 1, "verdict": "equal"},
     ]
     return made.document("changed.onnx", states)
 
