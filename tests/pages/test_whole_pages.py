@@ -1,11 +1,14 @@
-"""Whole pages in Chromium: accessibility with everything unfolded, on a screen and on a phone, and A4 paper."""
+"""Whole pages in Chromium: accessibility with everything unfolded, hostile names, and A4 paper."""
 
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
+from support import drawings
 
 from surgery import cli
 
@@ -17,8 +20,43 @@ UNFOLD = "document.querySelectorAll('main details').forEach((each) => (each.open
 @pytest.fixture(scope="module")
 def pages(short_models: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A report, a difference and a view."""
-    folder = tmp_path_factory.mktemp("pages")
-    model, result = str(short_models / "bert-dropout-tiny.onnx"), str(folder / "result.onnx")
+    return written(short_models / "bert-dropout-tiny.onnx", tmp_path_factory.mktemp("pages"))
+
+
+@pytest.fixture(scope="module")
+def hostile_pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Pages on a model in which all names are hostile."""
+    folder = tmp_path_factory.mktemp("hostile")
+    return written(hostile(folder / "evil\u202e<b>.onnx"), folder)
+
+
+def hostile(path: Path) -> Path:
+    """Write a chain of nodes in scopes, with values, dims and metadata, that are named by `drawings.HOSTILE`."""
+    # Text of a protobuf has no lone surrogates.
+    names = [name for name in drawings.HOSTILE if "\ud800" not in name]
+    ends = [helper.make_tensor_value_info(f"{at}{names[at]}", TensorProto.FLOAT, [names[1], 4]) for at in (0, 4)]
+    weight = helper.make_tensor(f"w{names[3]}", TensorProto.FLOAT, [4, 4], [0.1 * at for at in range(16)])
+    nodes, last = [], ends[0].name
+    for at, name in enumerate(names):
+        for op in ("MatMul", "Identity", "Relu", "Dropout"):
+            operands = [last, weight.name] if op == "MatMul" else [last]
+            last = f"{name} {op} {at}"
+            nodes.append(helper.make_node(op, operands, [last], name=f"/{name}/layer.{at}/{op}", doc_string=name))
+    nodes.append(helper.make_node("Tanh", [last], [ends[1].name], name="last"))
+    model = helper.make_model(
+        helper.make_graph(nodes, f"g{names[2]}", ends[:1], ends[1:], [weight]),
+        opset_imports=[helper.make_opsetid("", 17)],
+        producer_name=names[0],
+        doc_string=names[2],
+    )
+    model.ir_version = 8
+    helper.set_model_props(model, {names[0]: names[1], names[3]: names[4]})
+    onnx.save(model, path)
+    return path
+
+
+def written(path: Path, folder: Path) -> dict[str, Path]:
+    model, result = str(path), str(folder / "result.onnx")
     found = {kind: folder / f"{kind}.html" for kind in ("report", "difference", "view")}
     assert cli.main(["apply", "default", model, "-o", result, "--report", str(found["report"])]) == 0
     assert cli.main(["diff", model, result, "--html", str(found["difference"])]) == 0
@@ -56,3 +94,25 @@ def test_a_page_prints_on_a4(kind: str, pages: dict[str, Path], open_file: Calla
     printed = page.pdf(prefer_css_page_size=True)
     boxes = set(re.findall(rb"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", printed))
     assert {(round(float(width)), round(float(height))) for width, height in boxes} == {(595, 842)}
+
+
+@pytest.mark.parametrize("kind", ["report", "difference", "view"])
+def test_names_of_a_model_are_text_on_each_page(
+    kind: str, hostile_pages: dict[str, Path], open_file: Callable[..., Any]
+) -> None:
+    page = open_file(hostile_pages[kind], width=1280)
+    page.wait_for_selector(".sv-toolbar")
+    page.evaluate(UNFOLD)
+    for each in page.locator(".sv-site").all():
+        each.evaluate("(site) => site.click()")
+    page.evaluate("document.querySelector('.sv-side.sv-off') && document.querySelector('.sv-toolbar button').click()")
+    page.get_by_role("tab", name="Outline").click()
+    page.get_by_role("treeitem").first.click()
+    assert page.evaluate("window.broken") is None
+    assert page.evaluate("document.querySelectorAll('img, b > b, [onerror], [onmouseover]').length") == 0
+    assert page.evaluate("document.scripts.length") == 2
+    text = page.evaluate("document.body.innerText")
+    assert "<script>window.broken=1</script>" in text
+    assert not set(text) & set("\x1b\x07\u202e\u2066\u200b")
+    assert max(map(len, text.splitlines())) < 1000
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
