@@ -1,6 +1,9 @@
 """Whole pages in Chromium: accessibility with everything unfolded, hostile names, and A4 paper."""
 
+import base64
+import json
 import re
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,6 +81,16 @@ def test_everybody_can_use_a_page(
     found = [(each["id"], each["nodes"][0]["html"][:200]) for each in axe.Axe().run(page).response["violations"]]
     assert found == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("kind", ["report", "difference", "view"])
+def test_a_page_knows_the_files_of_its_graphs(kind: str, pages: dict[str, Path], short_models: Path) -> None:
+    packed = re.search(r'id="drawing">([^<]*)<', pages[kind].read_text(encoding="utf-8"))
+    assert packed is not None
+    states = json.loads(zlib.decompress(base64.b64decode(packed[1]), -zlib.MAX_WBITS))["states"]
+    ends = [str(short_models / "bert-dropout-tiny.onnx"), str(pages[kind].parent / "result.onnx")]
+    assert [state["file"] for state in states if "file" in state] == ends[: len(states)]
+    assert "file" in states[-1]
 
 
 @pytest.mark.parametrize("kind", ["report", "difference", "view"])
