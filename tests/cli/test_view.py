@@ -12,7 +12,8 @@ import onnx
 import pytest
 from onnx import parser
 
-from surgery import cli
+from surgery import cli, diff
+from surgery.pages.models import difference_sections
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[2] x) => (float[2] z) { [one] a = Relu (x) [two] b = Identity (a) [three] z = Neg (b) }"""
@@ -139,6 +140,34 @@ def test_a_difference_has_a_page_next_to_its_report(
     found = drawing(page)
     assert [(state["label"], state["nodes"]) for state in found["states"]] == [("small.onnx", 3), ("changed.onnx", 2)]
     assert sorted(found["nodes"]["died"]) == [-1, -1, -1, -1, 1]
+
+
+def test_a_difference_begins_with_the_verdict_if_the_models_were_run(model: Path) -> None:
+    after, page = changed(model), model.with_name("out.html")
+
+    def summary(*flags: str) -> tuple[int, str]:
+        code = cli.main(["diff", str(model), str(after), "--html", str(page), "--force", *flags])
+        found = re.search(r'<section id="summary".*?</section>', page.read_text(encoding="utf-8"), re.DOTALL)
+        assert found is not None
+        return code, found[0]
+
+    code, text = summary()
+    assert code == 0 and "The models were not run" in text and "headline" not in text
+    code, text = summary("--verify")
+    assert code == 0 and "The outputs are bit-identical." in text and "verdict ok" in text
+    wrong = onnx.load(after)
+    wrong.graph.node[1].op_type = "Abs"
+    onnx.save(wrong, after)
+    code, text = summary("--verify")
+    assert code == 1 and "The outputs differ." in text and "verdict bad" in text
+
+
+def test_a_difference_says_what_only_the_first_model_accepts(model: Path) -> None:
+    found = diff(model, changed(model)).to_json()
+    parity = {"ok": False, "verdict": "equal", "message": "", "reason": None, "signature": [], "findings": []}
+    summary = difference_sections({**found, "parity": {**parity, "narrowed": ["input 'x': batch is 2"]}})[0].body
+    assert "The outputs agree, but the second model accepts less than the first." in summary
+    assert "input &#39;x&#39;: batch is 2" in summary and "verdict bad" in summary
 
 
 def test_a_page_that_exists_is_refused_before_models_are_compared(
