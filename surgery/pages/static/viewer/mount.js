@@ -83,6 +83,8 @@
           }),
         ),
       );
+      const { offsetLeft, offsetTop, offsetWidth, offsetHeight } = this.element;
+      this.view.painter.covered = items.length ? [offsetLeft + offsetWidth, offsetTop + offsetHeight] : [0, 0];
     }
   }
 

@@ -28,6 +28,8 @@
       this.letters = new Map();
       this.ratio = 1;
       this.lit = new Set();
+      // The width and height of what stands on the canvas at the top left.
+      this.covered = [0, 0];
     }
 
     resize(width, height) {
@@ -137,8 +139,10 @@
       for (const item of scene.frames) {
         this.locate(item);
         if (this.isOutside() || this.right - this.left < 60) continue;
-        const left = Math.max(this.left, 0) + 8;
         const y = this.top + header / 2;
+        // What stands on the canvas at the top left must not hide a part of a title.
+        const covered = y - size < this.covered[1] ? this.covered[0] : 0;
+        const left = Math.max(this.left, covered) + 8;
         const text = this.fit(scene.model.label(item) + sv.timesOf(scene, item), this.right - left - 24, size, true);
         context.strokeText(text, left + 16, y);
         context.fillText(text, left + 16, y);

@@ -52,7 +52,7 @@
       const head = element(
         "h3",
         { class: "sv-pass-head" },
-        element("span", { text: sv.cut(pass.pass, 60) }),
+        element("span", { text: sv.cut(pass.pass, 120) }),
         element("small", { text: sv.plural(sites, "site") }),
       );
       const kinds = element("ul", { class: "sv-kinds" });
