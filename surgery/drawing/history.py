@@ -6,6 +6,7 @@ message, which the result of the run has anyway.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +35,8 @@ class History:
         self.title = title
         self.first: storage.StoredModel | None = None
         self.last: storage.StoredModel | None = None
+        self.times: Mapping[str, float] = {}
+        """The measured seconds of nodes of the main graph in the last state, by name."""
         self._tracker = Tracker()
 
     # Creation of histories

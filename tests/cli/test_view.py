@@ -186,6 +186,21 @@ def test_there_is_nothing_to_open_without_a_page(model: Path, capsys: pytest.Cap
     assert "--open requires --html" in capsys.readouterr().err
 
 
+def test_nodes_have_their_times_if_the_model_is_profiled(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # The runtime writes whole microseconds.
+    onnx.save(parser.parse_model(TEXT.replace("float[2]", "float[256, rows]")), model)
+    assert cli.main(["view", str(model), "--profile", "--dims", "rows=256"]) == 0
+    found = drawing(model.with_suffix(".html"))
+    names = [found["strings"][name] for name in found["nodes"]["name"]]
+    rows = zip(names, found["details"], strict=True)
+    times = {name: details["seconds"] for name, details in rows if "seconds" in (details or ())}
+    assert times.keys() == {"one", "two", "three"}
+    assert all(0 < seconds < 1 for seconds in times.values())
+    assert cli.main(["view", str(model), "--force"]) == 0
+    assert not any("seconds" in (details or ()) for details in drawing(model.with_suffix(".html"))["details"])
+    capsys.readouterr()
+
+
 def test_costs_of_operators_are_drawn_for_the_sizes_given(
     short_models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -198,7 +213,7 @@ def test_costs_of_operators_are_drawn_for_the_sizes_given(
     assert 'id="costs"' not in Path(page).read_text(encoding="utf-8")
     capsys.readouterr()
     for flags, said in (
-        (["--dims", "batch=2"], "--dims is for --costs"),
+        (["--dims", "batch=2"], "--dims is for --costs and --profile"),
         (["--costs", "--dims", "batch=1,2"], "gives 'batch' 2 sizes"),
         (["--costs", "--dims", "length=2"], "the model has no dim 'length'; its dynamic dims are"),
     ):
