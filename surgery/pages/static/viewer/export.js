@@ -214,4 +214,11 @@
     };
     return `surgery extract ${sv.quote(file)}${flags("--inputs", inputs)}${flags("--outputs", outputs)} -o region.onnx`;
   };
+
+  /** Copy that command, or say why there is none. */
+  sv.copyExtractCommand = async function (view) {
+    const command = sv.extractCommand(view);
+    if (command === null) view.announce("No file holds the graph after this step. Choose the first or the last.", true);
+    else view.announce((await sv.copy(command)) ? "Command copied." : "It could not be copied.", true);
+  };
 })(surgeryViewer);

@@ -107,11 +107,9 @@
     ];
     if (view.model.g === 0) more.length = 0;
     const save = sv.iconButton("export", "Save what is selected or visible as SVG", () => sv.saveSvg(view));
-    const extract = sv.iconButton("copy", "Copy the command that extracts what is selected or visible", async () => {
-      const command = sv.extractCommand(view);
-      if (command === null) view.announce("No file holds the graph after this step. Choose the first or the last.", true);
-      else view.announce((await sv.copy(command)) ? "Command copied." : "It could not be copied.", true);
-    });
+    const extract = sv.iconButton("copy", "Copy the command that extracts what is selected or visible", () =>
+      sv.copyExtractCommand(view),
+    );
     const legend = sv.iconButton(
       "legend",
       "Legend",

@@ -437,7 +437,7 @@
       );
       row.append(button("Save as SVG", () => sv.saveSvg(this.view)));
       if (!(item < model.n && model.isPort(item)))
-        row.append(button("Copy extract command", () => this.copy(sv.extractCommand(this.view))));
+        row.append(button("Copy extract command", () => sv.copyExtractCommand(this.view)));
       this.body.append(row);
     }
   };
