@@ -6,7 +6,8 @@
 Both draw the same file in the same headless Chromium, without a GPU. `paint` is the time from the start of the
 navigation until the whole graph is drawn for the first time. Netron reads and lays out the model in that time; surgery
 does so once for all readers in `surgery view`, whose time is `write`. `frames` is the number of frames per second while
-the mouse drags and the wheel zooms. `bytes` is the size of the page. Netron is called as `netron --host --port FILE`,
+the mouse drags and the wheel zooms. `empty` is the time until an empty page is drawn: on a busy machine, most of
+`paint` is the browser's own. `bytes` is the size of the page. Netron is called as `netron --host --port FILE`,
 and skipped if the command is not found. The `scopes` model names its nodes so that surgery groups them; `flat` has no
 scopes, and all its groups are opened for `frames`.
 
@@ -47,6 +48,7 @@ _FLAGS = [
 _PAINT = {1_000: 0.3, 50_000: 3.0, 100_000: 6.0}
 _FRAMES = 30.0
 _BYTES = {10_000: 2_000_000}
+_EMPTY = '<!doctype html><html lang="en"><title>empty</title><canvas></canvas></html>'
 # Netron replaces `eval`, which the driver needs.
 _KEEP_EVAL = (
     "const kept = window.eval; Object.defineProperty(window, 'eval', {get() { return kept; }, set() {}});"
@@ -63,6 +65,7 @@ class Seen:
     viewer: str
     shape: str
     nodes: int
+    empty: float | None = None
     paint: float | None = None
     frames: float | None = None
     write: float | None = None
@@ -153,7 +156,10 @@ def surgery(browser: Browser, seen: Seen, path: Path, timeout: float) -> None:
     subprocess.run(command, check=True, capture_output=True, timeout=timeout)
     seen.write = time.monotonic() - start
     seen.bytes = target.stat().st_size
+    blank = path.with_name("empty.html")
+    blank.write_text(_EMPTY, encoding="utf-8")
     with opened(browser) as page:
+        seen.empty = painted(page, blank.as_uri(), "canvas", timeout)
         seen.paint = painted(page, target.as_uri(), ".sv-canvas", timeout)
         if seen.shape == "flat":
             page.get_by_role("button", name="Open all groups").click()
@@ -222,6 +228,7 @@ def line(seen: Seen) -> str:
     """Return one row of the table."""
     cells = [
         f"{seen.viewer:8}{seen.shape:8}{seen.nodes:>8,}",
+        f"{seen.empty:6.2f} s" if seen.empty is not None else " " * 8,
         f"{seen.paint:8.2f} s" if seen.paint is not None else " " * 10,
         f"{seen.frames:6.1f} fps" if seen.frames is not None else " " * 10,
         f"{seen.write:7.1f} s" if seen.write is not None else " " * 9,
@@ -247,7 +254,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=arguments.browser, args=_FLAGS)
         if arguments.format == "text":
-            print("viewer  shape      nodes      paint     frames     write       bytes")
+            print("viewer  shape      nodes    empty      paint     frames     write       bytes")
         for seen in measured(arguments, browser, Path(folder)):
             found.append(seen)
             if arguments.format == "text":

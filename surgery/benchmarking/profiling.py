@@ -1,4 +1,4 @@
-"""The time of each operator, from the profile that ONNX Runtime records."""
+"""The time of each operator or node, from the profile that ONNX Runtime records."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,34 @@ def operator_times(events: Sequence[Event], warmup: int) -> tuple[OperatorTime, 
     whole = sum(medians.values()) or 1.0
     found = [OperatorTime(op, seconds, nodes[op], seconds / whole) for op, seconds in medians.items()]
     return tuple(sorted(found, key=lambda one: (-one.seconds, one.op)))
+
+
+def measure_nodes(subject: Subject, feeds: Sequence[Mapping[str, Any]], spec: BenchSpec) -> dict[str, float]:
+    """Profile a model on the first input set without optimizations; return the seconds of its nodes by name.
+
+    Nodes without a name, and those that share one, are omitted.
+    """
+    spec = replace(spec, optimization="off")
+    with tempfile.TemporaryDirectory() as folder, BenchWorker([subject], feeds[:1], spec) as worker:
+        worker.open(0, str(Path(folder) / "nodes"))
+        worker.warm_up(0, spec.warmup)
+        worker.measure(_LEAST_RUNS // 2, 1, spec.seed)
+        events = json.loads(Path(worker.end_profile(0)).read_text(encoding="utf-8"))
+    names = Counter(node.name for node in subject.proto.graph.node)
+    found = node_times(events, spec.warmup)
+    return {name: found[name] for name, times in names.items() if name and times == 1 and name in found}
+
+
+def node_times(events: Sequence[Event], warmup: int) -> dict[str, float]:
+    """Return the time of each node by name, with its subgraphs: the median over the runs after the warm-up."""
+    times: dict[str, list[float]] = defaultdict(list)
+    for run in list(_runs(events))[warmup:]:
+        own: Counter[str] = Counter()
+        for event in run:
+            own[event["name"].removesuffix(_KERNEL)] += event["dur"]
+        for name, duration in own.items():
+            times[name].append(duration * _MICROSECONDS)
+    return {name: float(np.median(seconds)) for name, seconds in times.items()}
 
 
 def _runs(events: Sequence[Event]) -> Iterator[list[Event]]:

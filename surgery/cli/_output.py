@@ -62,11 +62,18 @@ def _is_watched(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("CI", "") in ("", "0", "false")
 
 
-def height(below: int) -> int | None:
-    """Return the number of lines of the terminal without those `below` the output; None if it is not interactive."""
+def height(*below: str) -> int | None:
+    """Return the number of lines of the terminal that are left for output; None if it is not interactive.
+
+    The texts `below` the output, which the terminal wraps, and the prompt have lines of their own.
+    """
     if not _is_watched(sys.stdout):
         return None
-    return max(shutil.get_terminal_size().lines - below, 1)
+    from rich.cells import cell_len
+
+    size = shutil.get_terminal_size()
+    taken = sum(-(-cell_len(text) // size.columns) for text in below) + 1
+    return max(size.lines - taken, 1)
 
 
 def erase_sign() -> None:

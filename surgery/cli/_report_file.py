@@ -117,6 +117,8 @@ class RunReport:
     def write(self, result: Result, more: Mapping[str, Any]) -> None:
         """Write the report, if requested: the JSON report of the result, with `more` keys."""
         if self._file is not None:
+            if self.history is not None and result.output.path is not None:
+                self.history.written(result.output.path)
             drawing, note = drawn(self.history)
             write(self._file, {**result.to_json(), **more}, drawing, note)
 

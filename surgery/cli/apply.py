@@ -293,15 +293,25 @@ def report(
     if arguments.quiet:
         _output.write(terminal.conclusion(result))
         return
-    # The line about the file and the prompt follow below the report.
-    height = _output.height(2)
+    below = _written(result, output, arguments)
+    pages = [f"wrote {arguments.report}"] if arguments.report is not None else []
+    height = _output.height(*below, *pages)
     _output.write(terminal.result(result, every=arguments.verbose > 0, height=height))
-    if result.ok:
-        wrote = (
-            f"wrote {terminal.summary(result.output)}" if output else "no file written; use -o FILE to save the result"
-        )
-        stated = _provenance.written(arguments, output) if output else None
-        _output.messages().print(f"{wrote}, {stated}" if stated else wrote, soft_wrap=True)
+    for line in below:
+        _output.messages().print(line, soft_wrap=True)
+
+
+def _written(result: Result, output: Path | None, arguments: argparse.Namespace) -> list[str]:
+    """Return the line about the written model, if the run ended well."""
+    from surgery.report import terminal
+
+    if not result.ok:
+        return []
+    if output is None:
+        return ["no file written; use -o FILE to save the result"]
+    stated = _provenance.written(arguments, output)
+    wrote = f"wrote {terminal.summary(result.output)}"
+    return [f"{wrote}, {stated}" if stated else wrote]
 
 
 def _outcome(result: Result, recipe: Recipe, arguments: argparse.Namespace) -> Outcome:

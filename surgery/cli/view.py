@@ -9,6 +9,9 @@ temporary file. Only constants of at most 16 elements are read.
 With --costs, the page also shows the operations and memory traffic of each operator in one run; dynamic dims without a
 size in --dims have the size 1.
 
+With --profile, the details of a node have its time in a run of ONNX Runtime without optimizations, on one thread and on
+generated inputs.
+
 With --with, another installed viewer opens the model instead, and no page is written.
 """
 
@@ -30,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", type=_places.model, help="an .onnx file")
     _pages.added(parser, what="the page")
     parser.add_argument("--costs", action="store_true", help="add the operations and memory traffic of each operator")
+    parser.add_argument("--profile", action="store_true", help="run the model and add the time of each node")
     parser.add_argument(
         "--dims", metavar="NAME=N", action="append", default=[], help="the size of a dynamic dim; may be repeated"
     )
@@ -42,6 +46,8 @@ def main(arguments: argparse.Namespace) -> int:
         if arguments.output is not None:
             raise UsageError("--with does not write a page", todo="omit -o or --with")
         return _viewers.open_with(arguments.viewer, Path(arguments.model))
+    if arguments.profile:
+        _verification.start()
     from surgery import storage
     from surgery.drawing import History, document
     from surgery.inspection.inspect import inspect_stored
@@ -52,6 +58,8 @@ def main(arguments: argparse.Namespace) -> int:
     stored = storage.load(model)
     found = {**inspect_stored(stored).to_json(), **_costs(stored, arguments)}
     history = History.of(stored)
+    if arguments.profile:
+        history.times = _times(model, arguments)
     target = _pages.target(arguments, model)
     drawing = document(history)
     text = page(history.title, model_sections(found), drawing, kind="Model")
@@ -66,13 +74,27 @@ def main(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _times(model: Path, arguments: argparse.Namespace) -> dict[str, float]:
+    """Measure the time of the nodes in one run."""
+    from surgery.benchmarking.bench import legal_feeds
+    from surgery.benchmarking.profiling import measure_nodes
+    from surgery.benchmarking.spec import BenchSpec
+    from surgery.benchmarking.subjects import subject
+    from surgery.verification.inputs.spec import InputsSpec
+
+    dims = {name: (size,) for name, size in _verification.sizes(arguments).items()}
+    measured, spec = subject(model), BenchSpec()
+    feeds, _ = legal_feeds(measured, InputsSpec(dims=dims), spec)
+    return measure_nodes(measured, feeds, spec)
+
+
 def _costs(stored: StoredModel, arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the costs of operators, if requested, in the format of the report of a run."""
     from surgery.inspection.binding import dynamic_dims
 
     sizes, known = _verification.sizes(arguments), dynamic_dims(stored.proto)
-    if sizes and not arguments.costs:
-        raise UsageError("--dims is for --costs", todo="pass --costs, or omit --dims")
+    if sizes and not (arguments.costs or arguments.profile):
+        raise UsageError("--dims is for --costs and --profile", todo="pass one of them, or omit --dims")
     unknown = next((name for name in sizes if name not in known), None)
     if unknown is not None:
         dims = f"its dynamic dims are {', '.join(known)}" if known else "it has no dynamic dims"

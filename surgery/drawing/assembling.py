@@ -67,7 +67,7 @@ def _state(state: State) -> dict[str, Any]:
     if state.step is not None:
         told |= {"step": state.step, "sites": state.sites, "verdict": state.verdict, "needed": state.needed}
         told["message"] = state.message
-    return told
+    return told if state.file is None else told | {"file": state.file}
 
 
 def _nodes(found: Rows, whole: Tree, placed: Places, strings: Strings) -> dict[str, list[int]]:

@@ -24,7 +24,7 @@ class Details:
 
     def __init__(self, history: History, intern: Intern) -> None:
         assert history.first is not None and history.last is not None
-        self.found = history.rows
+        self.found, self._times = history.rows, history.times
         self.intern = intern
         self.facts = [Facts(history.first)]
         if history.last is not history.first:
@@ -49,6 +49,7 @@ class Details:
             "passes": [self.intern(name) for name in (lineage.passes if lineage is not None else ())],
             "origins": self._origins(row),
             "macs": self._macs(one),
+            "seconds": self._seconds(one),
             "error": self._error(one),
             "rule": self.intern(
                 _rule(one.maker or one.killer or (lineage.passes[-1] if lineage is not None and lineage.passes else ""))
@@ -89,6 +90,11 @@ class Details:
         names = row.node.outputs[:1]
         facts = self.facts[:1] if row.died != -1 else self.facts[::-1]
         return next((macs for name in names for known in facts if (macs := known.macs_of(function, name))), None)
+
+    def _seconds(self, row: Row) -> float | None:
+        """Return the measured time of a node of the main graph, if it exists in the last state."""
+        is_main = self.found.scopes[row.scope].around == -1 and not self._functions[row.scope]
+        return self._times.get(row.node.name) if is_main and row.died == -1 else None
 
     def _error(self, row: Row) -> dict[str, Any] | None:
         """Return the fraction of the tolerance needed by the step that made a node, unless it is bit-identical."""

@@ -6,6 +6,8 @@ message, which the result of the run has anyway.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +35,8 @@ class History:
         self.title = title
         self.first: storage.StoredModel | None = None
         self.last: storage.StoredModel | None = None
+        self.times: Mapping[str, float] = {}
+        """The measured seconds of nodes of the main graph in the last state, by name."""
         self._tracker = Tracker()
 
     # Creation of histories
@@ -71,7 +75,7 @@ class History:
         tracker.enter(second.proto, same={key_of(pair.after): key_of(pair.before) for pair in found.nodes.pairs})
         compared(history.rows, found.nodes, old, tracker.keys)
         for one, name in ((first, "before"), (second, "after")):
-            history.rows.states.append(State(_name(one, name), _count(one.proto)))
+            history.rows.states.append(State(_name(one, name), _count(one.proto), file=_file(one)))
         return history
 
     # Interface of a recorder of a run
@@ -82,7 +86,7 @@ class History:
         self.title = self.title or (stored.path.name if stored.path is not None else "")
         self.first = self.last = storage.StoredModel(stored.path, proto, stored.weights, stored.external)
         self._tracker.enter(proto)
-        self.rows.states.append(State("original", _count(proto)))
+        self.rows.states.append(State("original", _count(proto), file=_file(stored)))
 
     def commit(self, proto: onnx.ModelProto, record: StepRecord, number: int) -> None:
         """Record the model after a step, with the record of the step and its number in the run."""
@@ -91,6 +95,14 @@ class History:
         step = self._tracker.enter(proto, record.name)
         explain(self.rows, step, record.applied, record.name)
         self.rows.states.append(_state(record, number, _count(proto)))
+
+    def written(self, file: Path) -> None:
+        """Record the file of the result of a run."""
+        self.rows.states[-1] = replace(self.rows.states[-1], file=storage.shown(str(file)))
+
+
+def _file(model: storage.StoredModel) -> str | None:
+    return storage.shown(str(model.path)) if model.path is not None else None
 
 
 def _name(model: storage.StoredModel, otherwise: str) -> str:

@@ -126,7 +126,10 @@ class Alteration:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """One state: the model as read, or after a step. `step` is the number of the record of the step."""
+    """One state: the model as read, or after a step. `step` is the number of the record of the step.
+
+    `file` is the file that holds the model of this state, if there is one.
+    """
 
     label: str
     nodes: int
@@ -136,6 +139,7 @@ class State:
     verdict: str | None = None
     needed: float | None = None
     message: str = ""
+    file: str | None = None
 
 
 @dataclass(slots=True)

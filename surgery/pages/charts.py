@@ -262,9 +262,10 @@ def data_table(table: Table) -> Markup:
         for row in table.rows
     )
     return Markup(
-        '<details class="screen-only"><summary>Data</summary><div class="wide"><table><caption>{}</caption>'
+        '<details class="screen-only"><summary>Data</summary><div class="wide" tabindex="0" role="group" '
+        'aria-label="{}"><table><caption>{}</caption>'
         "<thead><tr>{}</tr></thead><tbody>{}</tbody></table></div></details>"
-    ).format(table.caption, head, rows)
+    ).format(table.caption, table.caption, head, rows)
 
 
 class _Area:

@@ -59,12 +59,15 @@ def _trade(sites: Sequence[Mapping[str, Any]]) -> Markup:
     known = [(one, use) for one in sites if (use := _number(one["use"])) is not None and use > 0 and one["macs"] > 0]
     if len(known) < 2:
         return Markup("")
-    points = [charts.Point(one["anchor"], float(one["macs"]), use) for one, use in known]
+    # The ends of paths are alike, and there is no room for the whole: the table has the site of each number.
+    points = [charts.Point(f"site {one['site']}", float(one["macs"]), use) for one, use in known]
     x = charts.around([point.x for point in points], "multiply-accumulates, logarithmic", text.amount)
     y = charts.around([point.y for point in points], "share of the budget alone, logarithmic", charts.power)
     head = "site", "at", "multiply-accumulates", "share of the budget"
     rows = [(str(one["site"]), one["anchor"], text.amount(one["macs"]), f"{use:.3g}") for one, use in known]
     title = "What each site uses of the budget, and what it computes"
+    if len(known) < len(sites):
+        title += f"; {len(sites) - len(known)} without multiply-accumulates or error are in the table below"
     return charts.scatter("sensitivity-trade", title, points, x, y, charts.Table(title, head, rows))
 
 

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from surgery.benchmarking.bench import bench
-from surgery.benchmarking.profiling import measure_profiles, operator_times
+from surgery.benchmarking.profiling import measure_nodes, measure_profiles, node_times, operator_times
 from surgery.benchmarking.spec import BenchSpec
 from surgery.benchmarking.subjects import subject
 from surgery.graph import text
@@ -47,6 +47,20 @@ def test_subgraphs_count_once() -> None:
 
 def test_a_profile_without_runs_is_empty() -> None:
     assert operator_times([], 3) == ()
+
+
+def test_the_time_of_a_node_is_the_median_of_its_runs() -> None:
+    events = run(0, ("Conv", 0, 900))
+    for number, duration in enumerate((100, 120, 800), start=1):
+        events += run(2000 * number, ("Conv", 0, duration), ("Relu", 900, 7))
+    assert node_times(events, 1) == {"n0": pytest.approx(120e-6), "n1": pytest.approx(7e-6)}
+
+
+def test_nodes_with_names_of_their_own_have_times(tmp_path: Path) -> None:
+    body = "g (float[n, 512] x) => (float[n, 512] y) { [soft] a = Softmax(x) b = Identity(a) [erf] y = Erf(b) }"
+    onnx.save(text.parse(body), tmp_path / "a.onnx")
+    found = measure_nodes(subject(tmp_path / "a.onnx"), [{"x": np.ones((512, 512), np.float32)}], BenchSpec())
+    assert found.keys() == {"soft", "erf"} and all(0 < seconds < 10 for seconds in found.values())
 
 
 def test_a_real_profile_has_the_nodes_that_run(tmp_path: Path) -> None:

@@ -147,6 +147,20 @@ def test_no_color_turns_colors_off(model: str) -> None:
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", shown)
 
 
+@pytest.mark.parametrize("lines", [16, 24])
+def test_the_steps_and_the_verdict_stay_on_the_screen(lines: int, short_models: Path, tmp_path: Path) -> None:
+    model, result = str(short_models / "bert-dropout-tiny.onnx"), tmp_path / ("a" * 90 + ".onnx")
+    page = tmp_path / "page.html"
+    with terminal("apply", "default", model, "-o", str(result), "--report", str(page), lines=lines) as found:
+        shown = found.read()
+        assert found.process.wait(60) == 0
+    _, _, screen = without_escapes(shown).replace("\r\n", "\n").rpartition("\nstep ")
+    below = screen.split("\n")
+    assert below[-1] == "" and below[-2].startswith("wrote ") and any(line.startswith("ok: ") for line in below)
+    # The file name takes more than one line; the prompt follows on the last one.
+    assert sum(max(1, -(-len(line) // 80)) for line in below) <= lines
+
+
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_no_line_exceeds_the_terminal(width: int, model: str) -> None:
     with terminal("apply", "default", model, width=width, lines=24) as found:

@@ -12,7 +12,8 @@ import onnx
 import pytest
 from onnx import parser
 
-from surgery import cli
+from surgery import cli, diff
+from surgery.pages.models import difference_sections
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[2] x) => (float[2] z) { [one] a = Relu (x) [two] b = Identity (a) [three] z = Neg (b) }"""
@@ -141,6 +142,34 @@ def test_a_difference_has_a_page_next_to_its_report(
     assert sorted(found["nodes"]["died"]) == [-1, -1, -1, -1, 1]
 
 
+def test_a_difference_begins_with_the_verdict_if_the_models_were_run(model: Path) -> None:
+    after, page = changed(model), model.with_name("out.html")
+
+    def summary(*flags: str) -> tuple[int, str]:
+        code = cli.main(["diff", str(model), str(after), "--html", str(page), "--force", *flags])
+        found = re.search(r'<section id="summary".*?</section>', page.read_text(encoding="utf-8"), re.DOTALL)
+        assert found is not None
+        return code, found[0]
+
+    code, text = summary()
+    assert code == 0 and "The models were not run" in text and "headline" not in text
+    code, text = summary("--verify")
+    assert code == 0 and "The outputs are bit-identical." in text and "verdict ok" in text
+    wrong = onnx.load(after)
+    wrong.graph.node[1].op_type = "Abs"
+    onnx.save(wrong, after)
+    code, text = summary("--verify")
+    assert code == 1 and "The outputs differ." in text and "verdict bad" in text
+
+
+def test_a_difference_says_what_only_the_first_model_accepts(model: Path) -> None:
+    found = diff(model, changed(model)).to_json()
+    parity = {"ok": False, "verdict": "equal", "message": "", "reason": None, "signature": [], "findings": []}
+    summary = difference_sections({**found, "parity": {**parity, "narrowed": ["input 'x': batch is 2"]}})[0].body
+    assert "The outputs agree, but the second model accepts less than the first." in summary
+    assert "input &#39;x&#39;: batch is 2" in summary and "verdict bad" in summary
+
+
 def test_a_page_that_exists_is_refused_before_models_are_compared(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,7 +186,26 @@ def test_open_requires_a_page(model: Path, capsys: pytest.CaptureFixture[str]) -
     assert "--open requires --html" in capsys.readouterr().err
 
 
+<<<<<<< HEAD
 def test_costs_of_operators_are_drawn_for_user_dims(
+=======
+def test_nodes_have_their_times_if_the_model_is_profiled(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # The runtime writes whole microseconds.
+    onnx.save(parser.parse_model(TEXT.replace("float[2]", "float[256, rows]")), model)
+    assert cli.main(["view", str(model), "--profile", "--dims", "rows=256"]) == 0
+    found = drawing(model.with_suffix(".html"))
+    names = [found["strings"][name] for name in found["nodes"]["name"]]
+    rows = zip(names, found["details"], strict=True)
+    times = {name: details["seconds"] for name, details in rows if "seconds" in (details or ())}
+    assert times.keys() == {"one", "two", "three"}
+    assert all(0 < seconds < 1 for seconds in times.values())
+    assert cli.main(["view", str(model), "--force"]) == 0
+    assert not any("seconds" in (details or ()) for details in drawing(model.with_suffix(".html"))["details"])
+    capsys.readouterr()
+
+
+def test_costs_of_operators_are_drawn_for_the_sizes_given(
+>>>>>>> 8c7ea137340bbc560ef1d9a5f63ecf9e77cd60a5
     short_models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, page = str(short_models / "bert-tiny.onnx"), str(tmp_path / "page.html")
@@ -169,7 +217,7 @@ def test_costs_of_operators_are_drawn_for_user_dims(
     assert 'id="costs"' not in Path(page).read_text(encoding="utf-8")
     capsys.readouterr()
     for flags, said in (
-        (["--dims", "batch=2"], "--dims is for --costs"),
+        (["--dims", "batch=2"], "--dims is for --costs and --profile"),
         (["--costs", "--dims", "batch=1,2"], "gives 'batch' 2 sizes"),
         (["--costs", "--dims", "length=2"], "the model has no dim 'length'; its dynamic dims are"),
     ):

@@ -175,6 +175,8 @@ def test_the_slider_shows_each_state_without_moving_nodes(open_viewer: Any) -> N
     assert page.evaluate(f"view.scene.status[{row('tail')}]") == 1
     assert page.evaluate("[...view.scene.x, ...view.scene.y]") == before
     page.get_by_role("button", name="Next state").click()
+    # The second step that changed the model was the fourth of the run.
+    assert slider.get_attribute("aria-valuetext").startswith("after step 4: drop-identity")
     assert page.evaluate(f"view.scene.status[{row('tail')}]") == 4
     page.get_by_label("Show changes").select_option("step")
     # Compared with the step before, what an earlier step did is no change.
@@ -211,7 +213,8 @@ def test_a_click_selects_a_node_and_shows_its_origins(open_viewer: Any) -> None:
 def test_a_removed_node_without_a_successor_is_reported(open_viewer: Any) -> None:
     page = open_viewer(CHANGED)
     page.evaluate(f"view.go({row('tail')})")
-    assert "Nothing takes its place." in page.get_by_role("complementary", name="Details").inner_text()
+    text = page.get_by_role("complementary", name="Details").inner_text()
+    assert "Removed by drop-identity step 4" in text and "Nothing takes its place." in text
 
 
 @pytest.mark.parametrize(

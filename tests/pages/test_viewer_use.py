@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -220,12 +221,36 @@ def test_the_command_that_extracts_a_region(open_viewer: Any) -> None:
     assert command[:2] == ["surgery", "extract"]
     gemm, mul = row("layer.0/gemm"), row("layer.0/gelu/Mul")
     expected = ["--inputs", f"v{gemm}", "--outputs", f"v{mul}", "-o", "region.onnx"]
-    assert command[2:] == ["changed.onnx", *expected]
+    assert command[2:] == ["result.onnx", *expected]
     # Its flags are those of the command.
     parser = argparse.ArgumentParser()
     extract.add_arguments(parser)
     read = parser.parse_args(command[2:])
-    assert (read.model, read.output) == ("changed.onnx", "region.onnx")
+    assert (read.model, read.output) == ("result.onnx", "region.onnx")
+
+
+def test_a_region_is_extracted_from_the_file_of_the_state(open_viewer: Any) -> None:
+    page = open_viewer(CHANGED)
+    page.evaluate(f"view.setState(0), view.go({row('layer.0/gelu/Erf')})")
+    command = shlex.split(page.evaluate("surgeryViewer.extractCommand(view)"))
+    div, erf = row("layer.0/gelu/Div"), row("layer.0/gelu/Erf")
+    assert command[2:] == ["changed.onnx", "--inputs", f"v{div}", "--outputs", f"v{erf}", "-o", "region.onnx"]
+    # The graph after a step in between is in no file.
+    page.evaluate("view.setState(1)")
+    assert page.evaluate("surgeryViewer.extractCommand(view)") is None
+    for name in ("Copy the command that extracts", "Copy extract command"):
+        page.get_by_role("button", name=name).click()
+        page.locator("[role=status]", has_text="No file holds the graph after this step").wait_for(state="attached")
+        page.evaluate("view.announce('')")
+
+
+@pytest.mark.parametrize("text", [*drawings.HOSTILE[:4], "a'b\\c\x03\nrm -rf x\r", "\x85\x9bé$HOME"])
+def test_no_control_character_is_in_a_command(open_viewer: Any, text: str) -> None:
+    page = open_viewer(CHANGED)
+    word = page.evaluate("(text) => surgeryViewer.quote(text)", text)
+    assert word.isprintable()
+    printed = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True)
+    assert printed.stdout == text.encode()
 
 
 def test_names_are_quoted_for_the_shell(open_viewer: Any) -> None:

@@ -146,7 +146,7 @@ def changed() -> dict[str, Any]:
     made.edge(head, logits, "logits")
     made.altered.append((head, 2, made.string("input 0: i -> h")))
     states = [
-        {"label": "original", "pass": None, "nodes": 12},
+        {"label": "original", "pass": None, "nodes": 12, "file": "changed.onnx"},
         {
             "label": "fuse-gelu",
             "pass": "fuse-gelu",
@@ -156,7 +156,15 @@ def changed() -> dict[str, Any]:
             "verdict": "close",
             "needed": 1.2e-7,
         },
-        {"label": "drop-identity", "pass": "drop-identity", "nodes": 7, "step": 1, "sites": 1, "verdict": "equal"},
+        {
+            "label": "drop-identity",
+            "pass": "drop-identity",
+            "nodes": 7,
+            "step": 3,
+            "sites": 1,
+            "verdict": "equal",
+            "file": "result.onnx",
+        },
     ]
     return made.document("changed.onnx", states)
 

@@ -152,8 +152,15 @@
     view.announce("Saved as " + name + ".svg.", true);
   };
 
-  /** Return a word for a POSIX shell. */
+  const CONTROL = /[\u0000-\u001f\u007f-\u009f]/gu;
+
+  /** Return a word for a POSIX shell. A control character is written out: a terminal obeys those of a pasted text. */
   sv.quote = function (word) {
+    if (word.search(CONTROL) >= 0) {
+      const bytes = (character) =>
+        Array.from(new TextEncoder().encode(character), (byte) => "\\x" + byte.toString(16).padStart(2, "0")).join("");
+      return "$'" + word.replace(/[\\']/g, "\\$&").replace(CONTROL, bytes) + "'";
+    }
     return /^[\w@%+=:,./-]+$/.test(word) ? word : "'" + word.replaceAll("'", "'\\''") + "'";
   };
 
@@ -174,9 +181,14 @@
     return { inputs: Array.from(inputs), outputs: Array.from(outputs) };
   };
 
-  /** Return the command that extracts the selection, or what is visible, as a model of its own. */
+  /**
+   * Return the command that extracts the selection, or what is visible, as a model of its own; null if no file holds
+   * the graph of this state.
+   */
   sv.extractCommand = function (view) {
     const { model, scene, selected, state } = view;
+    const file = model.states[state].file || (model.states.length === 1 && (model.title || "model.onnx"));
+    if (!file) return null;
     let nodes;
     if (selected >= 0) nodes = model.isGroup(selected) ? sv.nodesOf(model, selected - model.n) : [selected];
     else {
@@ -200,9 +212,13 @@
         .map((value) => ` ${name} ${sv.quote(value)}`)
         .join("");
     };
-    const file =
-      view.options.files?.[state] ??
-      (model.states.length === 2 && !model.states[1].pass ? model.states[state].label : model.title);
-    return `surgery extract ${sv.quote(file || "model.onnx")}${flags("--inputs", inputs)}${flags("--outputs", outputs)} -o region.onnx`;
+    return `surgery extract ${sv.quote(file)}${flags("--inputs", inputs)}${flags("--outputs", outputs)} -o region.onnx`;
+  };
+
+  /** Copy that command, or say why there is none. */
+  sv.copyExtractCommand = async function (view) {
+    const command = sv.extractCommand(view);
+    if (command === null) view.announce("No file holds the graph after this step. Choose the first or the last.", true);
+    else view.announce((await sv.copy(command)) ? "Command copied." : "It could not be copied.", true);
   };
 })(surgeryViewer);

@@ -165,10 +165,9 @@
     const left = painter.left + arrow + 8 * Math.min(1, k);
     context.font = `600 ${size}px ${palette.sans}`;
     context.fillStyle = isGhost ? palette.removed : palette.text;
-    const text = painter.fit(scene.model.label(item), painter.right - left - 5 * k, size, true);
-    context.fillText(text, left, hasTwo ? middle - 7.5 * k : middle);
-    if (isGhost)
-      context.fillRect(left, hasTwo ? middle - 7.5 * k : middle, Math.min(width * 0.8, painter.measure(text, size)), 1);
+    const top = hasTwo ? middle - 7.5 * k : middle;
+    const written = painter.write(scene.model.label(item), left, top, painter.right - left - 5 * k, size, true);
+    if (isGhost && size >= sv.LEAST_CROSSED) context.fillRect(left, top, written, 1);
     times(painter, item, size * 0.85);
     if (!hasTwo) return;
     const small = Math.max(8.5, 10.5 * k);

@@ -47,6 +47,12 @@
       this.lowered = null;
     }
 
+    /** Return the number of the step that led to a state, as in the table of steps; most steps change nothing. */
+    stepOf(state) {
+      const { step } = this.states[state] || {};
+      return step === undefined ? state : step + 1;
+    }
+
     readNodes(nodes) {
       const n = (this.n = nodes.op.length);
       for (const name of ["op", "domain", "name", "layer", "order", "x", "pass", "killer", "born"]) {

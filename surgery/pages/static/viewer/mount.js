@@ -83,6 +83,8 @@
           }),
         ),
       );
+      const { offsetLeft, offsetTop, offsetWidth, offsetHeight } = this.element;
+      this.view.painter.covered = items.length ? [offsetLeft + offsetWidth, offsetTop + offsetHeight] : [0, 0];
     }
   }
 
@@ -105,9 +107,9 @@
     ];
     if (view.model.g === 0) more.length = 0;
     const save = sv.iconButton("export", "Save what is selected or visible as SVG", () => sv.saveSvg(view));
-    const extract = sv.iconButton("copy", "Copy the command that extracts what is selected or visible", async () => {
-      view.announce((await sv.copy(sv.extractCommand(view))) ? "Command copied." : "It could not be copied.", true);
-    });
+    const extract = sv.iconButton("copy", "Copy the command that extracts what is selected or visible", () =>
+      sv.copyExtractCommand(view),
+    );
     const legend = sv.iconButton(
       "legend",
       "Legend",
@@ -148,8 +150,7 @@
   /**
    * Draw a drawing document in `target`, and return the view.
    *
-   * `options.files` may name the file of each state, for commands to copy. `options.side` says whether the side is open
-   * at first; by default it is where there is room and something changed.
+   * `options.side` says whether the side is open at first; by default it is where there is room and something changed.
    */
   sv.mount = function (target, document_, options = {}) {
     const model = new sv.Model(document_);

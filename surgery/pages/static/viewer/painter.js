@@ -11,6 +11,11 @@
   const KINDS = 5;
   // From this zoom on there is room for the name of a node, too.
   const TWO_LINES = 1.75;
+  // The width of text that is set closer, and of bold text, as shares of the plain width.
+  const NARROWEST = 0.8;
+  const BOLD = 1.13;
+  // Letters of fewer px are not crossed out.
+  const LEAST_CROSSED = (sv.LEAST_CROSSED = 10);
 
   sv.Painter = class {
     constructor(canvas) {
@@ -23,6 +28,8 @@
       this.letters = new Map();
       this.ratio = 1;
       this.lit = new Set();
+      // The width and height of what stands on the canvas at the top left.
+      this.covered = [0, 0];
     }
 
     resize(width, height) {
@@ -132,8 +139,10 @@
       for (const item of scene.frames) {
         this.locate(item);
         if (this.isOutside() || this.right - this.left < 60) continue;
-        const left = Math.max(this.left, 0) + 8;
         const y = this.top + header / 2;
+        // What stands on the canvas at the top left must not hide a part of a title.
+        const covered = y - size < this.covered[1] ? this.covered[0] : 0;
+        const left = Math.max(this.left, covered) + 8;
         const text = this.fit(scene.model.label(item) + sv.timesOf(scene, item), this.right - left - 24, size, true);
         context.strokeText(text, left + 16, y);
         context.fillText(text, left + 16, y);
@@ -355,6 +364,8 @@
           if (item >= scene.model.n || scene.status[item] !== sv.REMOVED) continue;
           this.locate(item);
           this.label(item, size, 5.5 * k);
+          // A line through small letters hides them; the dashes and hatching of the box are enough.
+          if (size < LEAST_CROSSED) continue;
           const lift = k >= TWO_LINES ? 4.5 * k : 0;
           context.fillRect(
             this.left + 8 * k,
@@ -370,13 +381,21 @@
     }
 
     label(item, size, margin) {
-      const text = this.fit(this.scene.model.label(item), this.right - this.left - margin, size, false);
+      const room = this.right - this.left - margin;
       const lift = this.k >= TWO_LINES && !this.scene.model.isPort(item) ? 4.5 * this.k : 0;
-      this.context.fillText(
-        text,
-        (this.left + this.right) / 2 + this.k,
-        (this.top + this.bottom) / 2 + size * 0.06 - lift,
-      );
+      const x = (this.left + this.right) / 2 + this.k;
+      this.write(this.scene.model.label(item), x, (this.top + this.bottom) / 2 + size * 0.06 - lift, room, size, false);
+    }
+
+    /**
+     * Write as much of a text as fits into `room` px, and return its width. Letters of the least size are wider than
+     * their boxes: they are set closer before any is left out.
+     */
+    write(text, x, y, room, size, isBold) {
+      const shown = this.fit(text, room / NARROWEST, size, isBold);
+      const width = this.measure(shown, size) * (isBold ? BOLD : 1);
+      this.context.fillText(shown, x, y, width > room ? room : undefined);
+      return Math.min(width, room);
     }
 
     /** Draw the names of nodes below their operators. */
@@ -422,7 +441,7 @@
 
     /** Return as much of a text as fits into `width` px. */
     fit(text, width, size, isBold) {
-      const scale = isBold ? 1.13 : 1;
+      const scale = isBold ? BOLD : 1;
       if (this.measure(text, size) * scale <= width) return text;
       let low = 0;
       let high = text.length;

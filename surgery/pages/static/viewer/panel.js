@@ -100,11 +100,11 @@
       const head = element(
         "thead",
         {},
-        element("tr", {}, ...heads.map((text) => element("th", { text, scope: "col" }))),
+        element("tr", {}, ...heads.map((text) => (text ? element("th", { text, scope: "col" }) : element("td", {})))),
       );
       return element(
         "div",
-        { class: "sv-wide", tabindex: "0", role: "group", "aria-label": heads.join(", ") },
+        { class: "sv-wide", tabindex: "0", role: "group", "aria-label": heads.filter(Boolean).join(", ") },
         element("table", {}, head, body),
       );
     }
@@ -233,11 +233,13 @@
     }
 
     stateLink(state) {
-      if (this.view.model.states.length < 2) return null;
+      const { model } = this.view;
+      // Two models that are compared have no steps.
+      if (model.states[state]?.step === undefined) return null;
       return element("button", {
         type: "button",
         class: "sv-link",
-        text: "step " + state,
+        text: "step " + model.stepOf(state),
         onclick: () => this.view.setState(state),
       });
     }
@@ -435,7 +437,7 @@
       );
       row.append(button("Save as SVG", () => sv.saveSvg(this.view)));
       if (!(item < model.n && model.isPort(item)))
-        row.append(button("Copy extract command", () => this.copy(sv.extractCommand(this.view))));
+        row.append(button("Copy extract command", () => sv.copyExtractCommand(this.view)));
       this.body.append(row);
     }
   };

@@ -50,9 +50,9 @@
       const row = element("li", { class: "sv-pass" });
       const sites = pass.kinds.reduce((sum, kind) => sum + kind.sites.length, 0);
       const head = element(
-        "h4",
+        "h3",
         { class: "sv-pass-head" },
-        element("span", { text: sv.cut(pass.pass, 60) }),
+        element("span", { text: sv.cut(pass.pass, 120) }),
         element("small", { text: sv.plural(sites, "site") }),
       );
       const kinds = element("ul", { class: "sv-kinds" });

@@ -46,12 +46,12 @@
       );
     }
 
-    /** Return what a state is called: "after step 7, fuse-gelu". */
+    /** Return what a state is called: "after step 7: fuse-gelu", with the number of the step in the run. */
     static text(model, state) {
       const { label, pass } = model.states[state];
       const name = sv.cut(pass || label || "", 60);
       if (model.states.length === 2) return name;
-      return state === 0 ? name || "original" : `after step ${state}: ${name}`;
+      return state === 0 ? name || "original" : `after step ${model.stepOf(state)}: ${name}`;
     }
 
     show() {

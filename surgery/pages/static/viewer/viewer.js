@@ -132,9 +132,9 @@
       this.pending = false;
       const isFlying = this.camera.step(now);
       const isMoving = this.scene.tween ? this.scene.tween.step(now) : false;
+      this.crumbs.draw();
       this.painter.draw(this.scene, this.camera, this);
       this.minimap.draw();
-      this.crumbs.draw();
       this.frames++;
       if (isFlying || isMoving) this.invalidate();
     }
