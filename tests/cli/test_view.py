@@ -186,9 +186,6 @@ def test_open_requires_a_page(model: Path, capsys: pytest.CaptureFixture[str]) -
     assert "--open requires --html" in capsys.readouterr().err
 
 
-<<<<<<< HEAD
-def test_costs_of_operators_are_drawn_for_user_dims(
-=======
 def test_nodes_have_their_times_if_the_model_is_profiled(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # The runtime writes whole microseconds.
     onnx.save(parser.parse_model(TEXT.replace("float[2]", "float[256, rows]")), model)
@@ -204,8 +201,7 @@ def test_nodes_have_their_times_if_the_model_is_profiled(model: Path, capsys: py
     capsys.readouterr()
 
 
-def test_costs_of_operators_are_drawn_for_the_sizes_given(
->>>>>>> 8c7ea137340bbc560ef1d9a5f63ecf9e77cd60a5
+def test_costs_of_operators_are_drawn_for_user_dims(
     short_models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, page = str(short_models / "bert-tiny.onnx"), str(tmp_path / "page.html")
