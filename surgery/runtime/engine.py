@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from surgery.errors import UsageError, WorkerError
-from surgery.proto.metadata import without_metadata
+from surgery.runtime.metadata import without_metadata
 from surgery.runtime.setup import SessionSetup
 from surgery.workers import OUT_OF_MEMORY, Worker, default_memory, half_of_memory, shorten, tells_of_memory
 
