@@ -185,7 +185,7 @@ def _trace(arguments: argparse.Namespace) -> None:
 
 
 def _named(given: Sequence[str]) -> Collection[str]:
-    """Return the commands whose modules are needed: the one that is called; none for the list of commands, or the version."""
+    """Return the commands whose modules are needed: the one that is called; none to list them or for the version."""
     if given and given[0] in COMMANDS:
         return given[:1]
     return () if given in (["-h"], ["--help"], ["--version"]) else COMMANDS
