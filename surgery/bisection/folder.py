@@ -75,6 +75,11 @@ def clear(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
+def written(folder: Path) -> list[Path]:
+    """List the files of a repro in a folder; the report is the last one."""
+    return [path for name in _FILES if (path := folder / name).is_file()]
+
+
 def write(repro: Repro, folder: Path, *, title: str = "", report: Mapping[str, Any] | None = None) -> bool:
     """Write a repro, and return whether running its script shows the difference.
 

@@ -9,88 +9,59 @@ from __future__ import annotations
 import argparse
 import atexit
 import gc
+import importlib
 import io
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from types import ModuleType
 
 from surgery import __version__
-from surgery.cli import (
-    _configuration,
-    _log,
-    _output,
-    _parsing,
-    _places,
-    _signals,
-    apply,
-    batch,
-    bench,
-    bisect,
-    cache,
-    check,
-    completion,
-    config,
-    corpus,
-    diff,
-    doctor,
-    embed,
-    export,
-    export_weights,
-    externalize,
-    extract,
-    import_weights,
-    init,
-    inspect,
-    lock,
-    new,
-    opset,
-    passes,
-    plan,
-    provenance,
-    recipe,
-    report,
-    run,
-    schema,
-    sensitivity,
-    split,
-    test,
-    tune,
-    verify,
-    view,
-    why,
-)
+from surgery.cli import _configuration, _log, _output, _parsing, _places, _signals
 from surgery.errors import RecipeError, SurgeryError
 
-_COMMANDS = (
-    *(
-        apply,
-        batch,
-        corpus,
-        plan,
-        inspect,
-        view,
-        check,
-        opset,
-        diff,
-        verify,
-        report,
-        bench,
-        sensitivity,
-        tune,
-        bisect,
-        passes,
-        run,
-        extract,
-        split,
-        export,
-        export_weights,
-        import_weights,
-        externalize,
-        embed,
-    ),
-    *(why, recipe, lock, provenance, schema, config, cache, completion, doctor, init, new, test),
+COMMANDS = (
+    "apply",
+    "batch",
+    "corpus",
+    "plan",
+    "inspect",
+    "view",
+    "check",
+    "opset",
+    "diff",
+    "verify",
+    "report",
+    "bench",
+    "sensitivity",
+    "tune",
+    "bisect",
+    "passes",
+    "run",
+    "extract",
+    "split",
+    "export",
+    "export-weights",
+    "import-weights",
+    "externalize",
+    "embed",
+    "why",
+    "recipe",
+    "lock",
+    "provenance",
+    "schema",
+    "config",
+    "cache",
+    "completion",
+    "doctor",
+    "init",
+    "new",
+    "test",
 )
+"""The commands, in the order of the help; each has a module of its name, with `_` for `-`."""
+
 _MISTAKEN = 2
 _BROKEN = 3
 
@@ -141,10 +112,9 @@ def _prepare_streams() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; an exception becomes one line on stderr and an exit code."""
     given = sys.argv[1:] if argv is None else list(argv)
-    top = parser()
-    arguments = top.parse_args(given, argparse.Namespace(given=given))
+    arguments = parser(_named(given)).parse_args(given, argparse.Namespace(given=given))
     try:
-        _configuration.fill(arguments, arguments.parser, arguments.parser.seen, top)
+        _configuration.fill(arguments, arguments.parser, arguments.parser.seen, parser)
         _log.begin(arguments.log_file, given)
     except SurgeryError as error:
         return _say(str(error) if isinstance(error, RecipeError) else f"surgery: {error}", error.exit_code)
@@ -214,8 +184,15 @@ def _trace(arguments: argparse.Namespace) -> None:
         _output.say(traceback.format_exc().rstrip())
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
+def _named(given: Sequence[str]) -> Collection[str]:
+    """Return the commands whose modules are needed: the one that is called; none to list them or for the version."""
+    if given and given[0] in COMMANDS:
+        return given[:1]
+    return () if given in (["-h"], ["--help"], ["--version"]) else COMMANDS
+
+
+def parser(complete: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
+    """Return the parser of all commands; only those in `complete` get their arguments, which imports their modules."""
     parser = _parsing.Parser(
         prog="surgery",
         description="Optimize and edit ONNX models with recipes of passes, each step verified against the original.",
@@ -223,23 +200,40 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"surgery {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in _COMMANDS:
-        name = module.__name__.rpartition(".")[2].replace("_", "-")
-        summary = (module.__doc__ or "").strip().splitlines()[0]
-        command = commands.add_parser(name, help=summary, description=module.__doc__)
-        command.formatter_class = argparse.RawDescriptionHelpFormatter
-        _output.add_format(command, getattr(module, "FORMATS", _output.PLAIN))
-        amount = command.add_mutually_exclusive_group()
-        amount.add_argument(
-            "-v", "--verbose", action="count", default=0, help="print more details; -vv adds tracebacks"
-        )
-        amount.add_argument(
-            "-q", "--quiet", action="store_true", help="print only errors and, of a report, the line with the result"
-        )
-        module.add_arguments(command)
-        command.set_defaults(command=module.main)
-    for leaf in _configuration.leaves(parser):
+    for name in COMMANDS:
+        module = f"{__name__}.{name.replace('-', '_')}"
+        if name in complete:
+            _add_command(commands, name, importlib.import_module(module))
+        else:
+            commands.add_parser(name, help=None if complete else _summary(module))
+    return parser
+
+
+def _summary(name: str) -> str:
+    """Return the first line of the docstring of a module, which is its first line, without importing it."""
+    try:
+        with Path(__file__).with_name(f"{name.rpartition('.')[2]}.py").open(encoding="utf-8") as file:
+            return file.readline().strip().strip('"')
+    except OSError:
+        return _first_line(importlib.import_module(name))
+
+
+def _first_line(module: ModuleType) -> str:
+    return (module.__doc__ or "").strip().splitlines()[0]
+
+
+def _add_command(commands: argparse._SubParsersAction[_parsing.Parser], name: str, module: ModuleType) -> None:
+    command = commands.add_parser(name, help=_first_line(module), description=module.__doc__)
+    command.formatter_class = argparse.RawDescriptionHelpFormatter
+    _output.add_format(command, getattr(module, "FORMATS", _output.PLAIN))
+    amount = command.add_mutually_exclusive_group()
+    amount.add_argument("-v", "--verbose", action="count", default=0, help="print more details; -vv adds tracebacks")
+    amount.add_argument(
+        "-q", "--quiet", action="store_true", help="print only errors and, of a report, the line with the result"
+    )
+    module.add_arguments(command)
+    command.set_defaults(command=module.main)
+    for leaf in _configuration.leaves(command):
         everywhere = leaf.add_argument_group("configuration and log")
         _configuration.add_arguments(everywhere)
         _log.add_argument(everywhere)
-    return parser

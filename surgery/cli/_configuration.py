@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -292,12 +292,15 @@ def effective(found: Sequence[Setting], parser: argparse.ArgumentParser) -> dict
 
 
 def fill(
-    arguments: argparse.Namespace, parser: argparse.ArgumentParser, given: set[str], top: argparse.ArgumentParser
+    arguments: argparse.Namespace,
+    parser: argparse.ArgumentParser,
+    given: set[str],
+    complete: Callable[[], argparse.ArgumentParser],
 ) -> None:
     """Set flags that are not on the command line to the values of configuration files.
 
-    `parser` is that of the command, `given` has the attributes that the command line sets, and `top` is the parser of
-    all commands.
+    `parser` is that of the command, `given` has the attributes that the command line sets, and `complete` returns the
+    parser of all commands, which takes time and is only needed to check files.
     """
     found = sources(arguments.config, isolated=arguments.isolated)
     if not found:
@@ -310,7 +313,7 @@ def fill(
         for action in group._group_actions
     }
     actions = {action.dest: action for action in parser._actions if action.option_strings}
-    for dest, setting in effective(settings(found, top), parser).items():
+    for dest, setting in effective(settings(found, complete()), parser).items():
         if dest in actions and dest not in given | excluded:
             setattr(arguments, dest, _value(actions[dest], setting))
 

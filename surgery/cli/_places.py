@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from surgery.storage.staging import Staging
 
 STREAM: Final = "-"
+LOCK_SUFFIX: Final = ".lock"
 
 
 class Place(NamedTuple):
@@ -60,8 +61,37 @@ def page(text: str) -> str | Place:
 
 
 def folder(text: str) -> str | Place:
-    """Accept the output path of several files: a path. A URL is refused when the command runs."""
+    """Accept the output path of several files: a path or a URL. `send_folder` uploads what was written there."""
     return Place(text, _folder) if is_url(text) else text
+
+
+def locked_recipe(text: str) -> str | Place:
+    """Accept a recipe whose lock is read and written next to it: a path, a name or a URL."""
+    return Place(text, _locked_recipe) if is_url(text) else text
+
+
+def lock(text: str) -> str | Place:
+    """Accept a lock file that is read and written: a path or a URL."""
+    return Place(text, _lock) if is_url(text) else text
+
+
+def send_folder(folder: str | Path, files: Sequence[Path]) -> None:
+    """Upload the files that a command wrote to an output folder, if that is a URL. The last one lists the others."""
+    from surgery.storage import staging
+
+    staging.publish_folder(Path(folder), files)
+
+
+@contextmanager
+def fetching() -> Iterator[Staging]:
+    """Yield a folder for copies of URLs that a command finds in a file; errors show the URLs."""
+    from surgery.storage import staging
+
+    with staging.Staging() as copies:
+        try:
+            yield copies
+        except SurgeryError as error:
+            raise staging.explained(error) from error.__cause__
 
 
 @contextmanager
@@ -128,7 +158,13 @@ def _recipe(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
 
     if text != STREAM and urls.name_of(text).endswith(".onnx"):
         return _model(text, arguments, copies)
-    return text if text == STREAM else _data(text, arguments, copies)
+    if text == STREAM:
+        return text
+    path = Path(_data(text, arguments, copies))
+    if urls.local_path(text) is None and getattr(arguments, "locked", False) and arguments.lock is None:
+        beside = path.with_suffix(LOCK_SUFFIX)
+        copies.updated(urls.sibling(text, beside.name), beside)
+    return str(path)
 
 
 def _data(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
@@ -161,13 +197,20 @@ def _outputs(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
 
 
 def _folder(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
+    return str(copies.folder(text, force=arguments.force))
+
+
+def _locked_recipe(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
     from surgery.storage import urls
 
-    local: Path | None = urls.local_path(text)
-    if local is None:
-        raise UsageError(
-            "several files are written only to a local folder",
-            where=urls.shown(text),
-            todo="name one, and copy it from there",
-        )
-    return str(local)
+    path = Path(_data(text, arguments, copies))
+    if urls.local_path(text) is None and arguments.output is None:
+        beside = path.with_suffix(LOCK_SUFFIX)
+        copies.updated(urls.sibling(text, beside.name), beside)
+    return str(path)
+
+
+def _lock(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
+    from surgery.storage import urls
+
+    return str(urls.local_path(text) or copies.updated(text))

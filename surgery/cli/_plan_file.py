@@ -12,6 +12,7 @@ from surgery.errors import UsageError
 
 if TYPE_CHECKING:
     from surgery.planning.document import Plan
+    from surgery.storage import Staging
 
 Kind = Literal["recipe", "model", "plan"]
 
@@ -79,31 +80,80 @@ def use_default_recipe(arguments: argparse.Namespace) -> None:
 
 
 def given(recipe: str, folder: Path) -> str:
-    """Return the reference of a plan to a recipe: the name of a shipped one, else the path relative to the plan."""
+    """Return the reference of a plan to a recipe: the name of a shipped one, else as `_reference` returns it."""
     from surgery.recipe import shipped
 
-    return recipe if recipe in shipped.names() else os.path.relpath(recipe, folder)
+    return recipe if recipe in shipped.names() else _reference(recipe, folder)
 
 
-def found(given: str, where: Path) -> str:
-    """Return the recipe of the plan in the file `where`: a name, or a path relative to the current folder."""
-    from surgery.recipe import shipped
+def _reference(path: str, folder: Path) -> str:
+    """Return the reference of a plan to a file: its URL, or its path relative to the folder of the plan.
 
-    return given if given in shipped.names() else os.path.normpath(where.parent / given)
+    Raises UsageError for a local file if the plan is written to a URL.
+    """
+    from surgery.storage import staging
+
+    url = staging.url_of(Path(path))
+    if url is None and staging.is_sent_elsewhere(folder):
+        raise UsageError(
+            f"a plan at a URL cannot refer to '{path}', a local file",
+            todo="write the plan to a local file, or copy the file to a URL",
+        )
+    return url or os.path.relpath(path, folder)
+
+
+class Finder:
+    """The files that a plan refers to: names of shipped recipes, URLs, and paths relative to the plan.
+
+    Files at URLs are copied to `copies`.
+    """
+
+    def __init__(self, where: Path, copies: Staging) -> None:
+        from surgery.storage import staging
+
+        self.where = where
+        self._copies = copies
+        self._url = staging.url_of(where)
+
+    def recipe(self, given: str) -> str:
+        """Return the name or the path of the recipe."""
+        from surgery.recipe import shipped
+
+        return given if given in shipped.names() else self.path(given)
+
+    def path(self, given: str) -> str:
+        """Return the path of a file, relative to the current folder."""
+        url = self._remote(given)
+        return os.path.normpath(self.where.parent / given) if url is None else str(self._copies.copied(url))
+
+    def model(self, given: str) -> str:
+        """Return the path of the model, with its weights."""
+        from surgery.storage import loading
+
+        url = self._remote(given)
+        return str(self.where.parent / given) if url is None else str(loading.fetched(url, self._copies))
+
+    def _remote(self, given: str) -> str | None:
+        from surgery.storage import urls
+
+        if urls.is_url(given):
+            return given
+        return None if self._url is None else urls.sibling(self._url, given)
 
 
 def settings(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Return the flags that determine a run, with paths relative to the plan."""
     found = {name: getattr(arguments, name) for name in _FLAGS}
-    return _moved({name: value for name, value in found.items() if value}, lambda path: os.path.relpath(path, folder))
+    return _moved({name: value for name, value in found.items() if value}, lambda path: _reference(path, folder))
 
 
-def restore(plan: Plan, arguments: argparse.Namespace, where: Path) -> None:
+def restore(plan: Plan, arguments: argparse.Namespace, found: Finder) -> None:
     """Set the flags to those of the plan.
 
     Raises UsageError if the command line differs, or for local code that is neither given again nor trusted.
     """
-    fixed = _moved(dict(plan.basis.settings), lambda path: os.path.normpath(where.parent / path))
+    where = found.where
+    fixed = _moved(dict(plan.basis.settings), found.path)
     unknown = sorted(fixed.keys() - {*_FLAGS})
     if unknown:
         raise UsageError(f"basis.settings: there is no setting '{unknown[0]}'", where=str(where))
@@ -124,7 +174,14 @@ def _same(name: str, given: Any, planned: Any) -> bool:
     """Return whether a flag equals that of the plan; paths may be spelt differently."""
     if name not in _PATHS and name not in ("plugin", "target"):
         return bool(given == planned)
-    return bool(_moved({name: given}, os.path.abspath) == _moved({name: planned}, os.path.abspath))
+    return bool(_moved({name: given}, _absolute) == _moved({name: planned}, _absolute))
+
+
+def _absolute(path: str) -> str:
+    """Return an absolute path, or the URL of a copy."""
+    from surgery.storage import staging
+
+    return staging.shown(os.path.normpath(Path.cwd() / path))
 
 
 def _moved(found: dict[str, Any], moved: Callable[[str], str]) -> dict[str, Any]:

@@ -94,7 +94,9 @@ def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs"
     parser.add_argument(
         "--locked", action="store_true", help="refuse to run if something changed since 'surgery lock' was run"
     )
-    parser.add_argument("--lock", metavar="FILE", help="the lock file for --locked; implies --locked")
+    parser.add_argument(
+        "--lock", metavar="FILE", type=_places.data, help="the lock file for --locked; implies --locked"
+    )
     parser.add_argument(
         "--trust", action="store_true", help="allow the recipe to run local code and to choose where to write"
     )
@@ -135,17 +137,19 @@ def _apply_plan(arguments: argparse.Namespace) -> int:
 
     where = Path(arguments.recipe)
     plan = follow.skipping(document.read(where), arguments.skip)
-    _plan_file.restore(plan, arguments, where)
-    arguments.recipe = _plan_file.found(plan.basis.recipe, where)
-    if arguments.model is None and plan.basis.model.path is not None:
-        arguments.model = str(where.parent / plan.basis.model.path)
-    recipe, model = _subject(arguments)
+    with _places.fetching() as copies:
+        found = _plan_file.Finder(where, copies)
+        _plan_file.restore(plan, arguments, found)
+        arguments.recipe = found.recipe(plan.basis.recipe)
+        if arguments.model is None and plan.basis.model.path is not None:
+            arguments.model = found.model(plan.basis.model.path)
+        recipe, model = _subject(arguments)
 
-    def follower(recipe: Recipe) -> Follower:
-        follow.require_unchanged(plan, storage.load(model), recipe, where)
-        return follow.Follower(plan, recipe, where)
+        def follower(recipe: Recipe) -> Follower:
+            follow.require_unchanged(plan, storage.load(model), recipe, where)
+            return follow.Follower(plan, recipe, where)
 
-    return execute(recipe, model, arguments, following=follower)
+        return execute(recipe, model, arguments, following=follower)
 
 
 class _Original:

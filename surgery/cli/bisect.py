@@ -32,6 +32,7 @@ def main(arguments: argparse.Namespace) -> int:
     """Bisect a recipe."""
     _verification.start()
     from surgery.bisection.bisect import bisect
+    from surgery.bisection.folder import written
     from surgery.report.progress import Progress
 
     recipe, model = apply.recipe_and_model(arguments, "bisect")
@@ -39,6 +40,8 @@ def main(arguments: argparse.Namespace) -> int:
     folder = arguments.output or f"{model.stem}.repro"
     with Progress(_output.messages(), interactive=_output.is_interactive(), verbose=arguments.verbose > 0) as observer:
         found = bisect(model, recipe, output=folder, force=arguments.force, observer=observer)
+    if found.folder is not None:
+        _places.send_folder(folder, written(found.folder))
     if arguments.format == "json":
         _output.write_json(found.to_json())
     else:

@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery.cli import _output, _plugins
+from surgery.cli import _output, _places, _plugins
 
 if TYPE_CHECKING:
     from surgery.recipe import Recipe
@@ -19,11 +19,14 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `lock`."""
-    parser.add_argument("recipe", metavar="RECIPE", help="a recipe file, or the name of a shipped recipe")
+    parser.add_argument(
+        "recipe", metavar="RECIPE", type=_places.locked_recipe, help="a recipe file, or the name of a shipped recipe"
+    )
     parser.add_argument(
         "-o",
         "--output",
         metavar="FILE",
+        type=_places.lock,
         help="the lock file (default: the recipe's name with .lock next to it, for a shipped recipe in this folder)",
     )
     parser.add_argument("--check", action="store_true", help="write nothing; list what changed, and exit with 1 if so")

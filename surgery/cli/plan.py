@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery.cli import _output, _plan_file, _plugins, _targets, _verification, apply
+from surgery.cli import _output, _places, _plan_file, _plugins, _targets, _verification, apply
 from surgery.recipe.schema import ON_FAILURE
 
 if TYPE_CHECKING:
@@ -22,7 +22,13 @@ FORMATS = (*_output.PLAIN, "markdown")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `plan`."""
     apply.add_subject_arguments(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the plan to FILE (JSON), for 'surgery apply'")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=_places.page,
+        help="write the plan to FILE (JSON), for 'surgery apply'",
+    )
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")
     parser.add_argument(
         "--verify",

@@ -69,6 +69,8 @@ def main(arguments: argparse.Namespace) -> int:
         inputs=inputs,
         spec=spec,
     )
+    if found.files:
+        _places.send_folder(arguments.output, found.files)
     if arguments.format == "json":
         _output.write_json(found.to_json())
     else:

@@ -49,6 +49,9 @@ def place(assignment: Assignment, weights: Weights) -> Reference:
         array_of(weights.view(reference) if reference.length else memoryview(b""), int(entry.dtype), entry.dims)
         for reference, entry in zip(references, assignment.entries)
     ]
+    for number, rows in enumerate(assignment.rows):
+        if rows is not None:
+            arrays[number] = rows.applied(arrays[number])
     source, wanted = assignment.source, assignment.target.dtype.numpy()
     if assignment.order is None and len(arrays) > 1 and source.axis == 0 and source.part is None:
         pieces = iter(arrays)  # one after another, to avoid a copy for joining

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from surgery import storage
 from surgery.errors import UsageError
-from surgery.frameworks import elements, plan
+from surgery.frameworks import elements, plan, rotary
 from surgery.frameworks.mapping import NameMapping, Source
 from surgery.frameworks.plan import Layout, Misfit, Plan
 from surgery.frameworks.suggesting import Suggestions, suggest
@@ -45,10 +45,10 @@ class Imported:
     def to_json(self) -> dict[str, Any]:
         """Return plain values.
 
-        `imported`: each initializer with its tensors, the order of axes if they were permuted and why, and the type in
-        the checkpoint. `misfits`: mismatches, with `kind` missing, unexpected, shape, dtype, range or layout. `kept`,
-        `ignored`: names that were left out on purpose. `tied`: tensors with the same elements as another one.
-        `suggestions`: initializers and tensors whose names may correspond.
+        `imported`: each initializer with its tensors, the order of axes if they were permuted and why, how rows were
+        reordered, and the type in the checkpoint. `misfits`: mismatches, with `kind` missing, unexpected, shape, dtype,
+        range or layout. `kept`, `ignored`: names that were left out on purpose. `tied`: tensors with the same elements
+        as another one. `suggestions`: initializers and tensors whose names may correspond.
         """
         found = self.plan
         return {
@@ -100,7 +100,7 @@ def import_weights(
     if output is not None:
         storage.check_target(Path(output), force=force)
     wanted = targets(stored.proto)
-    made = plan.make(wanted, found, said, layout)
+    made = plan.make(wanted, found, said, layout, rotary.in_model(stored.proto))
     unchanged = _fill(made, weights)
     entries, _, _ = plan.merged(found)
     result = Imported(made, stored, unchanged, partial, suggest(made, wanted, entries))
@@ -135,4 +135,5 @@ def amounts(made: Plan) -> Counter[str]:
         found[f"converted from {one.dtype.name.lower()}"] += one.dtype != one.target.dtype
         found["joined"] += len(one.entries) > 1
         found["split"] += one.source.part is not None
+        found.update(f"reordered: {title}" for title in one.reordered)
     return +found

@@ -6,8 +6,10 @@
       onnx::MatMul_593: encoder.layer.0.attention.self.query.weight
       blocks.{i}.qkv.weight: {concat: [h.{i}.q.weight, h.{i}.k.weight, h.{i}.v.weight], axis: 0}
       blocks.{i}.q.weight: {from: h.{i}.c_attn.weight, axis: 1, split: 3, part: 0, transpose: false}
+      onnx::LSTM_110: {from: lstm.weights, gates: torch}
     keep: [position_ids]                              # initializers that stay as they are
     ignore: ["*.attn.masked_bias"]                    # tensors that no initializer is missing
+    rotary: {heads: 32, kv_heads: 8, checkpoint: pairs, model: halves}   # the order of rows of Q and K
 
 A full name has precedence over a pattern, and an earlier pattern over a later one.
 """
@@ -16,14 +18,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from surgery.errors import UsageError
 from surgery.frameworks import names
+from surgery.frameworks.rotary import RotarySpec
+from surgery.frameworks.rows import Rotation
 from surgery.recipe.draft import Draft, TakesError
-from surgery.recipe.fields import Flag, OneOrMore, Section, Whole, needed, reads, text
+from surgery.recipe.fields import Flag, OneOrMore, Section, Whole, Word, needed, reads, text
 from surgery.recipe.fields import key as may
 from surgery.recipe.nodes import Node, Scalar, Table, key_text, plain
 from surgery.recipe.section_file import read_section
@@ -42,7 +46,8 @@ class Source:
     """The source of an initializer: tensors joined along `axis`, then a part along it, then transposed, reshaped.
 
     `transpose`: whether to transpose, or the order of the axes; None decides by the shapes and the consumers.
-    `reshape`: accept other dims with the same number of elements.
+    `reshape`: accept other dims with the same number of elements. `gates`: the order of the gates of a recurrent layer
+    in the checkpoint; None decides by names and format.
     """
 
     tensors: tuple[str, ...]
@@ -50,13 +55,14 @@ class Source:
     part: Part | None = None
     transpose: bool | tuple[int, ...] | None = None
     reshape: bool = False
+    gates: Literal["torch", "onnx"] | None = None
 
     def named(self, pattern: str, match: re.Match[str] | None) -> Source:
         """Return this source with the matched parts of a pattern filled into its names."""
         if match is None:
             return self
         tensors = tuple(names.filled(template, match, pattern) for template in self.tensors)
-        return Source(tensors, self.axis, self.part, self.transpose, self.reshape)
+        return replace(self, tensors=tensors)
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,7 @@ class NameMapping:
     keep: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     key: str | None = None
+    rotary: RotarySpec = field(default_factory=RotarySpec)
 
     def source(self, initializer: str) -> Source | None:
         """Return the source of an initializer; None if the mapping has none."""
@@ -91,6 +98,7 @@ class _Joined(Section):
     part: Whole = may("Which part to take, from 0.")
     transpose: Annotated[Any, reads(lambda node, _: _order(node))] = may("Whether to transpose, or the order of axes.")
     reshape: Flag = may("Take other dims with as many elements.")
+    gates: Annotated[Literal["torch", "onnx"], Word] = may("The order of the gates in the checkpoint.")
 
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> Any:
         """Create the source."""
@@ -104,7 +112,8 @@ class _Joined(Section):
         if part is not None and part.part >= (part.sizes if isinstance(part.sizes, int) else len(part.sizes)):
             draft.problem(node, f"there is no part {part.part}; they count from 0")
         tensors = given["concat"] if "concat" in given else (given["source"],)
-        return Source(tensors, given.get("axis", 0), part, given.get("transpose"), given.get("reshape", False))
+        how = {name: given[name] for name in ("axis", "transpose", "reshape", "gates") if name in given}
+        return Source(tensors, part=part, **how)
 
 
 def _sizes(node: Node) -> int | tuple[int, ...]:
@@ -157,6 +166,18 @@ def _tensors(node: Node, draft: Draft) -> dict[str, Source]:
     return found
 
 
+class _Rotary(Section):
+    """The section `rotary`."""
+
+    makes = RotarySpec
+    wanted = "a mapping such as {heads: 32, kv_heads: 8}"
+
+    heads: Whole = may("The number of heads of Q.")
+    kv_heads: Whole = may("The number of heads of K (default: as Q).")
+    checkpoint: Annotated[Rotation, Word] = may("Which elements are rotated in the checkpoint.")
+    model: Annotated[Rotation, Word] = may("Which elements are rotated in the model.")
+
+
 class _File(Section):
     """The whole file."""
 
@@ -166,11 +187,13 @@ class _File(Section):
     tensors: Annotated[Any, reads(_tensors)] = needed("Initializers and their sources.")
     keep: Annotated[tuple[Annotated[str, text("a name or glob")], ...], OneOrMore()] = may("Initializers to keep.")
     ignore: Annotated[tuple[Annotated[str, text("a name or glob")], ...], OneOrMore()] = may("Tensors to ignore.")
+    rotary: _Rotary = may("The order of the rows of Q and K under rotary position embeddings.")
 
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> Any:
         """Create the mapping."""
         keep, ignore = (tuple(given.get(name, ())) for name in ("keep", "ignore"))
-        return NameMapping(given.get("tensors") or {}, keep, ignore, given.get("key"))
+        rotary = given.get("rotary", RotarySpec())
+        return NameMapping(given.get("tensors") or {}, keep, ignore, given.get("key"), rotary)
 
 
 def load(path: Path) -> NameMapping:

@@ -11,7 +11,10 @@ from typing import Any, Final, Literal
 import onnx_ir as ir
 
 from surgery.errors import UsageError
+from surgery.frameworks.conventions import Conventions, is_stacked
 from surgery.frameworks.mapping import NameMapping, Source
+from surgery.frameworks.rotary import UnclearError
+from surgery.frameworks.rows import Rotation, Rows
 from surgery.frameworks.targets import FLOATS, ROWS, Target
 from surgery.storage import Checkpoint
 from surgery.storage.globs import Globs, did_you_mean
@@ -49,6 +52,7 @@ class Assignment:
     entries: tuple[Entry, ...]
     order: tuple[int, ...] | None = None
     why: str = ""
+    rows: tuple[Rows | None, ...] = ()
 
     @property
     def dtype(self) -> ir.DataType:
@@ -59,7 +63,12 @@ class Assignment:
     def is_plain(self) -> bool:
         """Whether the elements are used without any change."""
         whole = len(self.entries) == 1 and self.source.part is None
-        return whole and self.order is None and self.dtype == self.target.dtype
+        return whole and self.order is None and not any(self.rows) and self.dtype == self.target.dtype
+
+    @property
+    def reordered(self) -> tuple[str, ...]:
+        """How the rows of its tensors are reordered."""
+        return tuple(dict.fromkeys(rows.title for rows in self.rows if rows is not None))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -70,6 +79,7 @@ class Assignment:
             "dtype": self.target.dtype.name.lower(),
             "order": None if self.order is None else list(self.order),
             "because": self.why or None,
+            "rows": list(self.reordered),
             "from_dtype": self.dtype.name.lower(),
             "part": None if self.source.part is None else self.source.part.part,
         }
@@ -112,8 +122,11 @@ def make(
     checkpoints: Sequence[Checkpoint],
     mapping: NameMapping,
     layout: Layout = "auto",
+    rotation: Rotation | None = None,
 ) -> Plan:
     """Find a source for each initializer: the one in the mapping, or else the tensor of the same name.
+
+    `rotation` is what the model rotates for position embeddings, see `rotary.in_model`.
 
     Raises UsageError if the mapping names anything that does not exist.
     """
@@ -134,9 +147,15 @@ def make(
             used.update(source.tensors)
             drafts.append(Assignment(target, source, tuple(entries[tensor] for tensor in source.tensors)))
     formats = {tensor: _is_torch(homes[tensor]) for tensor in used}
-    evidence = _evidence(drafts)
+    evidence, conventions = _evidence(drafts), Conventions(homes, rotation, mapping.rotary)
     for draft in drafts:
-        _fit(plan, draft, _Layouts(layout, evidence, formats[draft.source.tensors[0]]))
+        try:
+            rows = conventions.rows(draft.target, draft.source, draft.entries, formats[draft.source.tensors[0]])
+        except UnclearError as error:
+            plan.add("layout", draft.target.name, str(error))
+            continue
+        layouts = _Layouts(layout, evidence, formats[draft.source.tensors[0]])
+        _fit(plan, replace(draft, rows=rows), layouts)
     _account(plan, [name for name in entries if name not in used], used, aliases, ignore)
     return plan
 
@@ -299,7 +318,8 @@ def _fit(plan: Plan, draft: Assignment, layouts: _Layouts) -> None:
             return
         draft = replace(draft, order=(1, 0) if turned else None, why=why if turned or why.startswith("sq") else "")
     made = dims if draft.order is None else tuple(dims[axis] for axis in draft.order)
-    if made != wanted and not (source.reshape and math.prod(made) == math.prod(wanted)):
+    reshapes = (source.reshape and math.prod(made) == math.prod(wanted)) or is_stacked(target, made)
+    if made != wanted and not reshapes:
         plan.add("shape", name, f"the model has {shown(target.dtype, wanted)}, and {of} {shown(draft.dtype, dims)}")
         return
     plan.assignments.append(draft)

@@ -3,15 +3,18 @@
 - A prefix that initializers have and tensors do not, or vice versa.
 - The node that reads an initializer has a path, such as `/encoder/layer.0/query/MatMul`, with the name of the module.
 - Only one initializer and one tensor with the same dims are left.
+- A recurrent node lacks its weights, and only one layer of the checkpoint has tensors for it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from surgery.frameworks import recurrent
+from surgery.frameworks.conventions import is_stacked
 from surgery.frameworks.plan import Plan
 from surgery.frameworks.targets import Target
 from surgery.storage.named_tensors import Entry
@@ -19,19 +22,24 @@ from surgery.storage.named_tensors import Entry
 
 @dataclass(frozen=True)
 class Suggestions:
-    """Entries for `tensors` of a mapping file: `prefixes` as patterns with counts, `single` names with reasons."""
+    """Entries for `tensors` of a mapping file.
+
+    `prefixes` are patterns with counts, `single` names with reasons, and `joined` several tensors with a reason.
+    """
 
     prefixes: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     single: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    joined: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.prefixes or self.single)
+        return bool(self.prefixes or self.single or self.joined)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         return {
             "prefixes": {new: {"tensors": old, "count": count} for new, (old, count) in self.prefixes.items()},
             "single": {new: {"tensor": old, "because": why} for new, (old, why) in self.single.items()},
+            "joined": {new: {"tensors": list(old), "because": why} for new, (old, why) in self.joined.items()},
         }
 
     def document(self) -> str:
@@ -39,6 +47,8 @@ class Suggestions:
         lines = ["# Suggested by surgery import-weights --suggest: check each line before you use it.", "tensors:"]
         for new, (old, why) in self.single.items():
             lines.append(f"  {_quoted(new)}: {_quoted(old)}  # {why}")
+        for new, (parts, why) in self.joined.items():
+            lines.append(f"  {_quoted(new)}: {{concat: [{', '.join(map(_quoted, parts))}]}}  # {why}")
         for new, (old, count) in self.prefixes.items():
             lines.append(f"  {_quoted(new)}: {_quoted(old)}  # {count} names agree")
         return "\n".join(lines) + "\n"
@@ -48,6 +58,10 @@ def suggest(plan: Plan, targets: Mapping[str, Target], entries: Mapping[str, Ent
     """Suggest tensors for initializers without one."""
     open_names = [one.name for one in plan.misfits if one.kind == "missing"]
     free = [one.name for one in plan.misfits if one.kind == "unexpected"]
+    joined = _by_layer({name: targets[name] for name in open_names}, free, entries)
+    taken = {tensor for tensors, _ in joined.values() for tensor in tensors}
+    open_names = [name for name in open_names if name not in joined]
+    free = [name for name in free if name not in taken]
     prefixes, covered = _prefixes(open_names, free)
     left = {name: targets[name] for name in open_names if name not in covered}
     unused = [name for name in free if name not in covered.values()]
@@ -59,7 +73,39 @@ def suggest(plan: Plan, targets: Mapping[str, Target], entries: Mapping[str, Ent
     rest = {name: target for name, target in left.items() if name not in single}
     taken = {tensor for tensor, _ in single.values()}
     single |= _by_dims(rest, [name for name in unused if name not in taken], entries)
-    return Suggestions(prefixes, single)
+    return Suggestions(prefixes, single, joined)
+
+
+def _by_layer(
+    wanted: Mapping[str, Target], free: Sequence[str], entries: Mapping[str, Entry]
+) -> dict[str, tuple[tuple[str, ...], str]]:
+    """Return the tensors of recurrent nodes; layers with the same dims are taken in the order of both."""
+    layers = [*recurrent.layers(free)]
+    nodes: dict[tuple[str, ...], dict[str, Target]] = defaultdict(dict)
+    for name, target in wanted.items():
+        if target.recurrent is not None and len(target.consumers) == 1:
+            nodes[target.consumers[0].operands][name] = target
+    found: dict[str, tuple[tuple[str, ...], str]] = {}
+    for among in nodes.values():
+        fitting = (layer for layer in layers if all(_fits(target, layer, entries) for target in among.values()))
+        layer = next(fitting, None)
+        if layer is None:
+            continue
+        layers.remove(layer)
+        for name, target in among.items():
+            assert target.recurrent is not None
+            found[name] = recurrent.sources(target.recurrent, *layer), f"layer {layer[1]} of '{layer[0].rstrip('.')}'"
+    return found
+
+
+def _fits(target: Target, layer: tuple[str, int], entries: Mapping[str, Entry]) -> bool:
+    """Return whether a layer of the checkpoint has the tensors of an initializer, with its dims."""
+    assert target.recurrent is not None
+    tensors = recurrent.sources(target.recurrent, *layer)
+    if any(name not in entries for name in tensors):
+        return False
+    rows = sum(entries[name].dims[0] for name in tensors)
+    return is_stacked(target, (rows, *entries[tensors[0]].dims[1:]))
 
 
 def _prefixes(wanted: Iterable[str], free: Iterable[str]) -> tuple[dict[str, tuple[str, int]], dict[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -12,6 +12,8 @@ import onnx
 import onnx_ir as ir
 
 from surgery.errors import UsageError
+from surgery.frameworks import recurrent
+from surgery.frameworks.recurrent import Recurrent
 from surgery.operators.subgraphs import graphs
 
 ROWS, COLUMNS, OTHER = "rows", "columns", "other"
@@ -28,19 +30,19 @@ class Consumer:
     op_type: str
     name: str
     reads: str
+    recurrent: Recurrent | None = None
+    is_state: bool = False
+    operands: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Target:
-    """An initializer: its tensor in the model, and the nodes that read it."""
+    """An initializer, or the tensor of a Constant node: its name, its elements, and the nodes that read it."""
 
+    name: str
     tensor: onnx.TensorProto
     consumers: tuple[Consumer, ...]
-
-    @property
-    def name(self) -> str:
-        """The name of the initializer."""
-        return self.tensor.name
+    is_constant: bool = False
 
     @property
     def dtype(self) -> ir.DataType:
@@ -56,9 +58,12 @@ class Target:
     def is_weight(self) -> bool:
         """Whether a checkpoint is expected to contain it.
 
-        Integers, scalars, and single numbers with names made up by exporters are constants of the graph.
+        Constant nodes, integers, scalars, initial states, and single numbers with names made up by exporters are
+        constants of the graph.
         """
-        if self.dtype not in FLOATS or not self.dims:
+        if self.is_constant or self.dtype not in FLOATS or not self.dims:
+            return False
+        if self.consumers and all(one.is_state for one in self.consumers) and _MADE_UP.match(self.name):
             return False
         return self.dims != (1,) or _MADE_UP.match(self.name) is None
 
@@ -68,9 +73,17 @@ class Target:
         found = {one.reads for one in self.consumers}
         return found.pop() if len(found) == 1 else OTHER
 
+    @property
+    def recurrent(self) -> Recurrent | None:
+        """How recurrent nodes read it; None if other nodes read it, too, or in another way."""
+        found = {one.recurrent for one in self.consumers}
+        return found.pop() if len(found) == 1 else None
+
 
 def targets(model: onnx.ModelProto) -> dict[str, Target]:
-    """Return the initializers of a model by name, including those of subgraphs.
+    """Return the initializers and Constant nodes of a model by name, including those of subgraphs.
+
+    Constant nodes of several graphs with the same name are left out, because the name would be ambiguous.
 
     Raises UsageError if initializers of two graphs have the same name, because the name would be ambiguous.
     """
@@ -80,20 +93,38 @@ def targets(model: onnx.ModelProto) -> dict[str, Target]:
         for node in scope.node:
             for index, name in enumerate(node.input):
                 if name:
-                    consumers[name].append(Consumer(node.op_type, node.name, _reads(node, index)))
+                    consumers[name].append(_consumer(node, index))
     found: dict[str, Target] = {}
     for tensor in _initializers(scopes):
         if tensor.name in found:
             raise UsageError(
                 f"initializers of two subgraphs are called '{tensor.name}'", todo="rename one of them first"
             )
-        found[tensor.name] = Target(tensor, tuple(consumers[tensor.name]))
+        found[tensor.name] = Target(tensor.name, tensor, tuple(consumers[tensor.name]))
+    constants = list(_constants(scopes))
+    times = Counter([*found, *(name for name, _ in constants)])
+    for name, tensor in constants:
+        if times[name] == 1:
+            found[name] = Target(name, tensor, tuple(consumers[name]), is_constant=True)
     return found
 
 
 def _initializers(scopes: Sequence[onnx.GraphProto]) -> Iterator[onnx.TensorProto]:
     for scope in scopes:
         yield from (tensor for tensor in scope.initializer if tensor.name)
+
+
+def _constants(scopes: Sequence[onnx.GraphProto]) -> Iterator[tuple[str, onnx.TensorProto]]:
+    for node in (node for scope in scopes for node in scope.node if node.op_type == "Constant" and not node.domain):
+        for attribute in node.attribute:
+            if attribute.name == "value" and attribute.HasField("t") and node.output:
+                yield node.output[0], attribute.t
+
+
+def _consumer(node: onnx.NodeProto, index: int) -> Consumer:
+    is_state = node.op_type in recurrent.OPERATORS and index in recurrent.STATES
+    reader = recurrent.read_by(node, index)
+    return Consumer(node.op_type, node.name, _reads(node, index), reader, is_state, tuple(node.input))
 
 
 def _reads(node: onnx.NodeProto, index: int) -> str:

@@ -12,6 +12,7 @@ from surgery.errors import first_few
 from surgery.planning.document import Basis, ModelBasis
 from surgery.provenance import lock
 from surgery.provenance.model import identity_of
+from surgery.storage import staging
 
 if TYPE_CHECKING:
     from surgery.recipe.schema import Recipe
@@ -69,5 +70,7 @@ def _parts(planned: Mapping[str, str], now: Mapping[str, str]) -> str:
 
 
 def _relative(path: Path | None, folder: Path) -> str | None:
-    """Return the path of a model relative to a folder; None for the temporary copy of a URL or a stream."""
-    return None if path is None or storage.is_copy(path) else os.path.relpath(path, folder)
+    """Return the path of a model relative to a folder, or its URL; None for a stream, and if the folder is at a URL."""
+    if path is None or storage.is_copy(path):
+        return None if path is None else staging.url_of(path)
+    return None if staging.is_sent_elsewhere(folder) else os.path.relpath(path, folder)

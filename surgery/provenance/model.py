@@ -149,10 +149,8 @@ class _Parts:
 
 
 def _part(place: str, content: bytes, elements: str | None = None) -> Part:
-    digest = hashlib.sha256()
-    for piece in (place.encode(errors="surrogatepass"), content, bytes.fromhex(elements or "")):
-        digest.update(b"%d:" % len(piece))
-        digest.update(piece)
+    pieces = place.encode(errors="surrogatepass"), content, bytes.fromhex(elements or "")
+    digest = hashlib.sha256(b"".join(b"%d:%b" % (len(piece), piece) for piece in pieces))
     return Part(place, digest.hexdigest(), elements)
 
 

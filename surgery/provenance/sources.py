@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import marshal
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -37,9 +38,14 @@ class PassSource:
 def engine() -> str:
     """Return the digest of the source of surgery itself, without its passes and recipes."""
     folder = Path(__file__).parents[1]
-    skipped = (folder / "passes", folder / "recipes")
-    files = (path for path in folder.rglob("*") if path.suffix in _SUFFIXES and path.is_file())
-    return digest_of(tree(folder, (path for path in files if not any(path.is_relative_to(one) for one in skipped))))
+    found: dict[str, str] = {}
+    for here, folders, names in os.walk(folder):
+        below = Path(here).relative_to(folder)
+        if not below.parts:
+            folders[:] = [name for name in folders if name not in ("passes", "recipes")]
+        sources = [name for name in names if name.endswith(_SUFFIXES)]
+        found |= {(below / name).as_posix(): file_digest(Path(here, name)) for name in sources}
+    return digest_of(found)
 
 
 def sources(passes: Iterable[Pass]) -> Mapping[str, PassSource]:

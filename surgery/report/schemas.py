@@ -313,6 +313,7 @@ SHAPES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
                     "tensors": ["string"],
                     "dims": ["integer"],
                     "dtype": "string",
+                    "rows": ["string"],
                     "from_dtype": "string",
                 }
             ],

@@ -184,18 +184,21 @@ def _proof(committed: Sequence[StepRecord], account: Result) -> str:
     worst = "every output bit-identical to" if is_equal else "every output within tolerance of"
     beyond = ""
     if any(step.verdict.details.beyond for step in committed if step.verdict is not None and step.verdict.details):
-        beyond = ", or as close to float64 as the original is,"
+        beyond = ", or as close to float64 as the original is"
     if all(step.verdict.message.startswith("the same bytes") for step in committed if step.verdict is not None):
         return "the same model except for the declared changes; nothing was run"
-    reference = "the original, or the model after the last of these," if moves else "the original"
-    proof = f"{worst} {reference}{beyond} on {runs} input sets after each of {len(compared)} steps"
+    reference = "the original, or the model after the last of these" if moves else "the original"
+    claim = f"{worst} {reference}{beyond}"
+    # The inputs of the reference are listed, and a model that nothing was compared with has none.
+    claim += f"{',' if moves or beyond else ''} on {runs} input sets" if runs else ""
+    proof = f"{claim} after each of {len(compared)} steps"
     regional = sum(1 for step in committed if step.verdict is not None and step.verdict.region is not None)
     together = sum(1 for step in committed if step.verdict is not None and step.verdict.together)
     if regional or together:
         how = ((regional, "verified in the region of their change"), (together, "compared as one with later steps"))
         first, *rest = (f"{count}{{}} {what}" for count, what in how if count)
         parts = [first.format(f" of {len(compared)} steps"), *(part.format("") for part in rest)]
-        proof = f"{worst} {reference}{beyond} on {runs} input sets; {', '.join(parts)}"
+        proof = f"{claim}; {', '.join(parts)}"
     if regional and account.end is not None and account.end.is_unverified:
         steps = f"{len(compared)} step{'' if len(compared) == 1 else 's'}"
         proof = f"{steps} verified in the region of their change; the whole model could not be compared: "

@@ -76,6 +76,7 @@ def _every(found: Imported) -> list[RenderableType]:
     table = Table.grid(padding=(0, 2))
     for one in found.plan.assignments:
         how = [f"transposed, {one.why}" if one.order is not None else one.why]
+        how += one.reordered
         if one.dtype != one.target.dtype:
             how.append(f"from {one.dtype.name.lower()}")
         table.add_row(f"  {one.target.name}", ", ".join(one.source.tensors), "; ".join(filter(None, how)))
@@ -88,6 +89,9 @@ def _suggestions(found: Imported) -> RenderableType:
     if made.single:
         some = _some((f"{new} = {old}" for new, (old, _) in made.single.items()), 3)
         lines.append(f"{len(made.single)} may belong together: {some}; --suggest FILE writes them to a mapping file")
+    if made.joined:
+        some = _some((f"{new} = {' + '.join(old)}" for new, (old, _) in made.joined.items()), 3)
+        lines.append(f"{len(made.joined)} of recurrent layers: {some}; --suggest FILE writes them to a mapping file")
     return Text("\n".join(f"suggested, not used: {line}" for line in lines), style="yellow")
 
 

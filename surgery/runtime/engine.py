@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from surgery.errors import UsageError, WorkerError
+from surgery.runtime.metadata import without_metadata
 from surgery.runtime.setup import SessionSetup
 from surgery.workers import OUT_OF_MEMORY, Worker, default_memory, half_of_memory, shorten, tells_of_memory
 
@@ -124,7 +125,7 @@ class Engine:
         arguments = self._arguments(feeds, keep)
         self._worker.timeout = self._timeout
         try:
-            answer = self._worker.call(_FUNCTIONS[self.name], skeleton=skeleton, **arguments)
+            answer = self._worker.call(_FUNCTIONS[self.name], skeleton=without_metadata(skeleton), **arguments)
         except WorkerError as error:
             return Outcome(crash=error)
         return self._outcome(answer)
@@ -188,11 +189,12 @@ class Engine:
             return {}
         return drawn
 
-    def analyse(self, function: Callable[..., T], **arguments: object) -> T | None:
-        """Run a function of an importable module in the same worker; return None if it fails in any way."""
+    def analyse(self, function: Callable[..., T], *, skeleton: bytes, **arguments: object) -> T | None:
+        """Run a function of an importable module on a model in the same worker; return None if it fails in any way."""
         self._worker.timeout = min(ANALYSIS_TIMEOUT, self._timeout)
+        name = f"{function.__module__}:{function.__name__}"
         try:
-            found: T = self._worker.call(f"{function.__module__}:{function.__name__}", **arguments)
+            found: T = self._worker.call(name, skeleton=without_metadata(skeleton), **arguments)
             return found
         except WorkerError:
             return None

@@ -20,7 +20,7 @@ from surgery.storage.weights import Source, Weights
 from surgery.storage.wire import Reference
 
 if TYPE_CHECKING:
-    from gguf import ReaderTensor
+    from gguf import GGUFReader, ReaderTensor
 
 SUFFIX: Final = ".gguf"
 _Type = ir.DataType
@@ -57,7 +57,16 @@ def read(path: Path, weights: Weights) -> Checkpoint:
         if tensor.name in entries:
             raise broken(path, f"it lists '{tensor.name}' twice")
         entries[tensor.name] = _entry(path, tensor, source, weights)
-    return Checkpoint(path, entries, weights)
+    return Checkpoint(path, entries, weights, metadata=_metadata(reader))
+
+
+def _metadata(reader: GGUFReader) -> dict[str, Any]:
+    """Return the architecture and its hyperparameters, without the tokens."""
+    kept = {"general.architecture"}
+    field = reader.fields.get("general.architecture")
+    architecture = "" if field is None else str(field.contents())
+    kept |= {name for name in reader.fields if architecture and name.startswith(f"{architecture}.")}
+    return {name: reader.fields[name].contents() for name in sorted(kept & reader.fields.keys())}
 
 
 def _entry(path: Path, tensor: ReaderTensor, source: Source, weights: Weights) -> Entry:

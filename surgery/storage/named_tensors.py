@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import onnx_ir as ir
 
@@ -45,13 +46,15 @@ class Entry:
 class Checkpoint:
     """The tensors of a file by name, not read yet.
 
-    `aliases` maps the names of tensors to other tensors with the same range of the file: tied weights.
+    `aliases` maps the names of tensors to other tensors with the same range of the file: tied weights. `metadata` has
+    the values that describe the model, of formats with such values.
     """
 
     path: Path
     entries: Mapping[str, Entry]
     weights: Weights
     aliases: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def tensor(self, name: str) -> ir.TensorProtocol:
         """Return a tensor: small ones in memory, others mapped."""

@@ -86,6 +86,9 @@ _names: dict[str, str] = {}
 _destinations: dict[Path, Destination] = {}
 """The local paths of outputs before they are sent."""
 
+_folders: dict[Path, tuple[str, bool]] = {}
+"""The local paths of output folders, with their URLs, and whether objects may be replaced."""
+
 _sent: set[Path] = set()
 
 
@@ -108,6 +111,7 @@ class Staging:
         """Remove the folder, in the process that made it."""
         for path in self._own:
             _destinations.pop(path, None)
+            _folders.pop(path, None)
             _names.pop(str(path), None)
         self._own.clear()
         if self._scratch is not None and self._owner == os.getpid():
@@ -135,6 +139,35 @@ class Staging:
         """Return a path to write to; `publish` sends the file written there to the destination."""
         path = self.path(name, destination.name)
         _destinations[path] = destination
+        return path
+
+    def updated(self, url: str, path: Path | None = None) -> Path:
+        """Return a path, with the content of the object if it exists; `publish` replaces the object by what is written.
+
+        `path` may be a path next to a copy.
+        """
+        if path is None:
+            path = self.path(urls.name_of(url), urls.shown(url))
+        else:
+            self._note(path, urls.shown(url))
+        if transfer.exists(url):
+            transfer.fetch(url, path)
+        _destinations[path] = Url(url, force=True)
+        return path
+
+    def folder(self, url: str, *, force: bool = False) -> Path:
+        """Return the path of a folder to create; `publish_folder` uploads the files in it to the folder at a URL.
+
+        Raises OutputError if the URL is not writable, or if it has any object and `force` is off.
+        """
+        local = urls.local_path(url)
+        if local is not None:
+            return local
+        transfer.require_writing(url)
+        if not force and transfer.exists(url, output=True):
+            raise OutputError("the folder exists", where=urls.shown(url), todo="name another one, or use --force")
+        path = self.path(urls.name_of(url.rstrip("/")), urls.shown(url))
+        _folders[path] = url, force
         return path
 
     def _note(self, path: Path, shown_as: str) -> None:
@@ -167,6 +200,17 @@ def is_copy(path: Path) -> bool:
     return str(path) in _names
 
 
+def url_of(path: Path) -> str | None:
+    """Return the URL of a copy, without credentials; None for other files, and for standard input."""
+    name = _names.get(str(path))
+    return name if urls.is_url(name) else None
+
+
+def is_sent_elsewhere(folder: Path) -> bool:
+    """Return whether the files that are written to a folder are sent to a URL."""
+    return any(path.parent == folder for path in _destinations)
+
+
 def explained(error: SurgeryError) -> SurgeryError:
     """Replace the paths of copies in an error, and return it."""
     error.what = shown(error.what)
@@ -189,6 +233,21 @@ def publish(files: Sequence[Path]) -> None:
         error.todo = f"the result is in {_kept(files)}"
         raise
     _sent.add(files[0])
+
+
+def publish_folder(folder: Path, files: Sequence[Path]) -> None:
+    """Upload the files of an output folder, in this order; the one that describes the others comes last.
+
+    Does nothing for a local folder. If they cannot be sent, they are kept. Raises OutputError or TransferError.
+    """
+    if folder not in _folders or not files:
+        return
+    url, force = _folders[folder]
+    try:
+        transfer.put([(file, urls.joined(url, file.relative_to(folder).as_posix())) for file in files], force=force)
+    except SurgeryError as error:
+        error.todo = f"the result is in {_kept(files).parent}"
+        raise
 
 
 def _destination(path: Path) -> Destination | None:

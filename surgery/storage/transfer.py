@@ -69,7 +69,7 @@ def _require_size(files: AbstractFileSystem, path: str, part: Path, url: str) ->
 
 def check_writable(url: str, *, force: bool = False) -> None:
     """Raise OutputError if an object cannot be written: its protocol is read-only, or it exists and `force` is off."""
-    _require_writing(url)
+    require_writing(url)
     try:
         found = exists(url, output=True)
     except OutputError as error:
@@ -81,7 +81,8 @@ def check_writable(url: str, *, force: bool = False) -> None:
         raise OutputError("the object exists", where=shown(url), todo="name another one, or use --force")
 
 
-def _require_writing(url: str) -> None:
+def require_writing(url: str) -> None:
+    """Raise OutputError for a protocol that is read-only."""
     if protocol(url) in _READ_ONLY:
         raise OutputError(f"'{protocol(url)}' is read-only", where=shown(url), todo="write to s3, gs, az or a file")
 

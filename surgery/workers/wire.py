@@ -11,7 +11,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ _LENGTH = struct.Struct("<Q")
 _HEADER_LIMIT = 1 << 30
 _BATCH = 1 << 16
 _KIND = "$"
+_SCALARS = frozenset({bool, int, float, str, type(None)})
 
 T = TypeVar("T")
 
@@ -125,6 +126,8 @@ def _encode(value: object, buffers: list[memoryview]) -> object:
     if isinstance(value, (list, tuple)):
         return [_encode(item, buffers) for item in value]
     if isinstance(value, dict):
+        if _is_plain(value):
+            return {_KIND: "plain", "value": value}
         items = [[_encode(key, buffers), _encode(item, buffers)] for key, item in value.items()]
         return {_KIND: "dict", "items": items}
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -133,6 +136,17 @@ def _encode(value: object, buffers: list[memoryview]) -> object:
     if isinstance(value, (np.ndarray, np.generic)):
         return _encode_array(np.asarray(value), buffers)
     raise TypeError(f"a {type(value).__name__} cannot be sent to or from a worker")
+
+
+def _is_plain(value: object) -> bool:
+    """Return whether JSON returns a value as it is, except for tuples."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return all(map(_is_plain, cast("Sequence[object]", value)))
+    if kind is dict:
+        found = cast("dict[object, object]", value)
+        return all(type(key) is str for key in found) and all(map(_is_plain, found.values()))
+    return kind in _SCALARS
 
 
 def _encode_array(array: Array, buffers: list[memoryview]) -> object:
@@ -153,6 +167,9 @@ def _decode(value: Any, buffers: list[memoryview]) -> Any:
     if not isinstance(value, dict):
         return value
     match value[_KIND]:
+        case "plain":
+            # The shapes of all values of a model are thousands of small lists, which are not visited.
+            return value["value"]
         case "dict":
             return {_decode(key, buffers): _decode(item, buffers) for key, item in value["items"]}
         case "bytes":

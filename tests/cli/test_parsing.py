@@ -94,3 +94,11 @@ def test_every_option_with_a_letter_missing_is_suggested(command: str, capsys: p
 def test_the_closest_name() -> None:
     assert closest("FUSE-gelu", ["fuse-gelu", "fuse-silu"]) == "fuse-gelu"
     assert closest("qqq", ["fuse-gelu"]) is None
+
+
+def test_the_list_of_commands_is_that_of_their_modules(capsys: pytest.CaptureFixture[str]) -> None:
+    """`surgery --help` reads the first line of each module, and imports none of them."""
+    for given in (["--help"], ["-h"]):
+        with pytest.raises(SystemExit):
+            cli.main(given)
+        assert capsys.readouterr().out == cli.parser().format_help()

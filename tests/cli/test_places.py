@@ -10,6 +10,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import onnx
 import pytest
@@ -98,7 +99,8 @@ def test_terminals_are_refused(model: Path, arguments: list[str], message: str) 
             ["apply", "tidy", "m.onnx", "-o", "-", "--layout", "external"],
             "standard output takes one file, and --layout",
         ),
-        (["split", "m.onnx", "--parts", "2", "-o", "s3://b/x"], "s3://b/x: several files are written only to a local"),
+        (["split", "m.onnx", "--parts", "2", "-o", "https://b/x"], "https://b/x: 'https' is read-only; write to s3"),
+        (["lock", "nowhere://b/r.yaml"], "nowhere://b/r.yaml: unknown protocol 'nowhere'; use one that"),
         (["inspect", "nowhere://b/m.onnx"], "nowhere://b/m.onnx: unknown protocol 'nowhere'; use one that"),
         (["inspect", "https://u:p@[/m.onnx?key=secret"], "https://[/m.onnx: "),
     ],
@@ -135,6 +137,113 @@ def test_a_checkpoint_at_a_url_is_imported(model: Path, capsys: pytest.CaptureFi
     found = surgery.load("memory://import/out.onnx")
     (weight,) = storage.resolve(found.proto, found.weights).graph.initializer
     assert numpy_helper.to_array(weight).tolist() == [3.0] * 512
+
+
+@pytest.fixture
+def bucket(model: Path) -> str:
+    """A folder in memory with the model, next to its weights, and a recipe."""
+    url = f"memory://{model.parent.name}"
+    stored = storage.load(model)
+    surgery.save(stored.proto, f"{url}/m.onnx", stored.weights, layout="external")
+    fsspec.filesystem("memory").pipe(f"/{model.parent.name}/r.yaml", b"steps: [drop-identity]\n")
+    return url
+
+
+def names(url: str) -> set[str]:
+    return {name.rpartition("/")[2] for name in fsspec.filesystem("memory").ls(url.removeprefix("memory:/"), False)}
+
+
+def read(url: str) -> bytes:
+    found: bytes = fsspec.filesystem("memory").cat(url.removeprefix("memory:/"))
+    return found
+
+
+def test_a_plan_is_made_and_applied_at_urls(model: Path, bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It refers to its recipe and model by their URLs, and gives the bytes of a plain apply."""
+    assert cli.main(["apply", f"{bucket}/r.yaml", f"{bucket}/m.onnx", "-o", "plain.onnx", "--layout", "single"]) == 0
+    capsys.readouterr()
+    assert cli.main(["plan", f"{bucket}/r.yaml", f"{bucket}/m.onnx", "-o", f"{bucket}/plan.json"]) == 0
+    said = capsys.readouterr()
+    assert f"wrote {bucket}/plan.json" in said.err
+    plan = json.loads(read(f"{bucket}/plan.json"))
+    assert plan["basis"]["recipe"] == f"{bucket}/r.yaml" and plan["basis"]["model"]["path"] == f"{bucket}/m.onnx"
+    assert cli.main(["apply", f"{bucket}/plan.json", "-o", "planned.onnx", "--layout", "single"]) == 0
+    assert Path("planned.onnx").read_bytes() == Path("plain.onnx").read_bytes()
+    # A plan in a local file may refer to URLs, too.
+    assert cli.main(["plan", f"{bucket}/r.yaml", f"{bucket}/m.onnx", "-o", "local.json"]) == 0
+    assert cli.main(["apply", "local.json", "-o", f"{bucket}/out.onnx", "--layout", "single"]) == 0
+    assert read(f"{bucket}/out.onnx") == Path("plain.onnx").read_bytes()
+    assert cli.main(["plan", "tidy", "m.onnx", "-o", f"{bucket}/plan.json"]) == 2
+    assert f"{bucket}/plan.json: the object exists" in capsys.readouterr().err
+
+
+def test_the_files_of_a_plan_at_a_url(model: Path, bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Paths of an uploaded plan are relative to its URL; a new plan at a URL has no local paths."""
+    Path("r.yaml").write_text("steps: [drop-identity]\n")
+    assert cli.main(["plan", "r.yaml", "m.onnx", "-o", "plan.json"]) == 0
+    fsspec.filesystem("memory").put("plan.json", f"/{model.parent.name}/moved.json")
+    Path("r.yaml").unlink()
+    Path("m.onnx").rename("n.onnx")
+    assert cli.main(["apply", f"{bucket}/moved.json", "-o", "out.onnx"]) == 0
+    assert [node.op_type for node in onnx.load("out.onnx").graph.node] == ["Add"]
+    capsys.readouterr()
+    Path("r.yaml").write_text("steps: [drop-identity]\n")
+    assert cli.main(["plan", "r.yaml", "n.onnx", "-o", f"{bucket}/new.json"]) == 2
+    assert "a plan at a URL cannot refer to 'r.yaml', a local file" in capsys.readouterr().err
+    assert "new.json" not in names(bucket)
+    # Without the model, which it cannot refer to, the plan asks for it.
+    assert cli.main(["plan", "tidy", "n.onnx", "-o", f"{bucket}/new.json"]) == 0
+    capsys.readouterr()
+    assert cli.main(["apply", f"{bucket}/new.json"]) == 2
+    assert "names no model" in capsys.readouterr().err
+    assert cli.main(["apply", f"{bucket}/new.json", "n.onnx", "-o", "again.onnx"]) == 0
+
+
+def test_a_lock_is_next_to_its_recipe_at_a_url(model: Path, bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["lock", f"{bucket}/r.yaml", "--check"]) == 2
+    assert f"{bucket}/r.lock: there is no lock" in capsys.readouterr().err
+    assert cli.main(["lock", f"{bucket}/r.yaml"]) == 0
+    assert f"wrote {bucket}/r.lock" in capsys.readouterr().err
+    assert "drop-identity" in read(f"{bucket}/r.lock").decode()
+    assert cli.main(["lock", f"{bucket}/r.yaml", "--check"]) == 0
+    run = ["apply", f"{bucket}/r.yaml", "m.onnx", "--force", "-o", "out.onnx"]
+    assert cli.main([*run, "--locked"]) == 0
+    assert cli.main(["lock", f"{bucket}/r.yaml", "-o", f"{bucket}/other.lock"]) == 0
+    assert read(f"{bucket}/other.lock") == read(f"{bucket}/r.lock")
+    fsspec.filesystem("memory").pipe(f"/{model.parent.name}/r.yaml", b"steps: [drop-identity, drop-dropout]\n")
+    capsys.readouterr()
+    for more in (["--locked"], ["--lock", f"{bucket}/other.lock"]):
+        assert cli.main([*run, *more]) == 2
+        assert "r.yaml" in capsys.readouterr().err
+    assert cli.main(["lock", f"{bucket}/r.yaml", "--check"]) == 1
+    assert "source of pass 'drop-dropout': nothing ->" in capsys.readouterr().out
+    assert cli.main(["lock", f"{bucket}/r.yaml"]) == 0
+    assert f"updated {bucket}/r.lock" in capsys.readouterr().err
+
+
+def test_pieces_and_repros_go_to_folders_at_urls(model: Path, bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["split", f"{bucket}/m.onnx", "--at", "i", "-o", f"{bucket}/pieces"]
+    assert cli.main(command) == 0
+    assert f"files into {bucket}/pieces" in capsys.readouterr().err
+    assert names(f"{bucket}/pieces") == {"m.1.onnx", "m.2.onnx", "m.2.onnx.data", "m.pieces.json"}
+    second = surgery.load(f"{bucket}/pieces/m.2.onnx")
+    assert numpy_helper.to_array(storage.resolve(second.proto, second.weights).graph.initializer[0])[7] == 7
+    assert cli.main(command) == 2
+    assert f"{bucket}/pieces: the folder exists; name another one, or use --force" in capsys.readouterr().err
+    assert cli.main([*command, "--force"]) == 0
+    Path("wrong.py").write_text(
+        "from surgery import Parity, graph_pass\n\n\n"
+        "@graph_pass('make-wrong', parity=Parity.EXACT)\n"
+        'def make_wrong(graph):\n    """Subtract instead."""\n'
+        "    for node in graph.nodes('Add'):\n        with graph.site() as new:\n"
+        "            new.replace(node.outputs[0], new.node('Sub', *node.inputs))\n"
+    )
+    Path("wrong.yaml").write_text("plugins: [wrong.py]\nsteps: [make-wrong]\n")
+    code = cli.main(["bisect", "wrong.yaml", f"{bucket}/m.onnx", "--trust", "-o", f"{bucket}/repro"])
+    said = capsys.readouterr()
+    assert code == 1, said
+    assert {"original.onnx", "changed.onnx", "repro.py", "report.json"} <= names(f"{bucket}/repro")
+    assert b"/tmp" not in read(f"{bucket}/repro/report.json")
 
 
 def test_python_functions_accept_urls(model: Path) -> None:

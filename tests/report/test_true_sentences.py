@@ -1,5 +1,7 @@
 """What reports say holds to the letter."""
 
+import numpy as np
+from onnx import numpy_helper
 from rich.console import Console
 
 from surgery import recipe, storage
@@ -24,6 +26,18 @@ def test_input_sets_are_not_mentioned_if_nothing_was_run() -> None:
     assert result.ok and "nothing was run" in said(result) and "input sets" not in said(result)
     model = text.parse("g (float[n] x) => (float[n] y) { i = Identity(x) y = Relu(i) }")
     assert "bit-identical to the original on" in said(runner.apply(model, recipe.parse("steps: [drop-identity]")))
+
+
+def test_the_reference_of_a_lossy_step_has_not_run_on_any_input_sets() -> None:
+    """A step is verified, then a lossy one replaces the reference, and no later step needs that to run."""
+    model = text.parse("g (float[1,4] x) => (float[1,4] y) { i = Identity(x) y = MatMul(i, w) }")
+    weight = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    steps = "accuracy: {budget: snr >= 10 dB}\nsteps: [drop-identity, to-float16]"
+    result = runner.apply(model, recipe.parse(steps))
+    line = " ".join(said(result).split())
+    assert result.ok and "1 lossy change within the budget; every output" in line, line
+    assert ",," not in line and "0 input sets" not in line, line
 
 
 def test_a_matching_pattern_is_not_reported_to_lack_operators() -> None:

@@ -139,6 +139,41 @@ def test_a_failed_upload_changes_no_object_and_keeps_the_result(
     assert left_over(tmp_path) == [kept.parent.name]
 
 
+def test_plans_locks_and_pieces_go_in_and_out(storage: servers.Service, bucket: str, tmp_path: Path) -> None:
+    """A plan at a URL is applied; a lock is next to its recipe; pieces are in a folder that lists them."""
+    at = f"s3://{bucket}"
+    storage.put(f"{bucket}/m.onnx", text.parse(SMALL).SerializeToString())
+    storage.put(f"{bucket}/r.yaml", b"steps: [drop-identity]\n")
+    for command in (
+        ["plan", f"{at}/r.yaml", f"{at}/m.onnx", "-o", f"{at}/plan.json"],
+        ["apply", f"{at}/plan.json", "-o", f"{at}/planned.onnx"],
+        ["apply", f"{at}/r.yaml", f"{at}/m.onnx", "-o", f"{at}/plain.onnx"],
+        ["lock", f"{at}/r.yaml"],
+        ["apply", f"{at}/r.yaml", f"{at}/m.onnx", "--locked", "-o", f"{at}/locked.onnx"],
+        ["split", f"{at}/m.onnx", "--at", "r", "-o", f"{at}/pieces"],
+    ):
+        done = surgery(tmp_path, storage.port, *command)
+        assert done.returncode == 0, done.stderr
+    made = {storage.get(f"{bucket}/{name}.onnx") for name in ("planned", "plain", "locked")}
+    assert len(made) == 1
+    assert [key for key in storage.keys(bucket) if key.startswith("pieces")] == [
+        "pieces/m.1.onnx",
+        "pieces/m.2.onnx",
+        "pieces/m.pieces.json",
+    ]
+    assert left_over(tmp_path) == []
+
+
+def test_pieces_that_cannot_all_be_sent_are_not_listed(storage: servers.Service, bucket: str, tmp_path: Path) -> None:
+    storage.put(f"{bucket}/m.onnx", text.parse(SMALL).SerializeToString())
+    with servers.breaking(storage, lambda method, path: "pieces.json" in path and method == "PUT") as port:
+        done = surgery(tmp_path, port, "split", f"s3://{bucket}/m.onnx", "--at", "r", "-o", f"s3://{bucket}/pieces")
+    assert done.returncode == 3 and "; the result is in " in done.stderr
+    kept = Path(done.stderr.rpartition("the result is in ")[2].strip())
+    assert sorted(path.name for path in kept.iterdir()) == ["m.1.onnx", "m.2.onnx", "m.pieces.json"]
+    assert "pieces/m.pieces.json" not in storage.keys(bucket)
+
+
 def test_a_large_upload_is_whole(storage: servers.Service, bucket: str, tmp_path: Path) -> None:
     original = model_with(3 * PART // 4)
     onnx.save(original, tmp_path / "m.onnx")

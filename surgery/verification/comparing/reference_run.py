@@ -297,8 +297,9 @@ class ReferenceRun:
         """Find what the graph implies for its free dims, in a worker; `UNKNOWN` if that fails."""
         dims = {port.name: list(port.dims) for port in self._plan.ports}
         names = list(self._plan.dims.names)
-        arguments = {"skeleton": self._inlined, "dims": dims, "names": names}
-        found: Implied | None = self._worker.analyse(dim_constraints, **arguments) if not self._blind else None
+        if self._blind:
+            return UNKNOWN
+        found = self._worker.analyse(dim_constraints, skeleton=self._inlined, dims=dims, names=names)
         return found or UNKNOWN
 
     def cost(self, binding: Binding) -> float:
