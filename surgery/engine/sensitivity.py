@@ -36,6 +36,12 @@ _MOST_UNITS = 32
 _MOST_ADDITIONS = 6
 """Maximum number of attempts to add remaining sites to those that fit."""
 
+_MOST_REMOVALS = 12
+"""Maximum number of attempts to leave out more sites where the optimized model does not fit."""
+
+_PART = 4
+"""The part of the groups, the most sensitive of them, that each of these attempts leaves out: one in four."""
+
 
 @dataclass(frozen=True)
 class Sensitivity:
@@ -156,9 +162,27 @@ class SiteChooser:
                 order.remove(max(more, key=lambda unit: (unit.use, unit.noise)))
                 continue
             chosen, best, used = [*chosen, *more], candidate, loss.use(self.limits)
+        best = self._optimized(chosen, best)
         converted = {site.number for site in best.applied} if best is not None else set()
         found = [one for unit in units for one in unit.sites() if one.site.number not in converted]
         return Choice(best, tuple(sorted(found, key=lambda one: (-one.use, one.site.number))))
+
+    def _optimized(self, chosen: list[Unit], best: Candidate | None) -> Candidate | None:
+        """Leave out the units that use the most of the budget until the model fits as it is judged: optimized.
+
+        Optimized, it rounds differently, which a coarse metric of the user's may show.
+        """
+        for _ in range(_MOST_REMOVALS):
+            if best is None:
+                return None
+            self._note(f"{len(best.applied)} of {len(self._all)} sites, optimized")
+            used = self._measured(best, optimized=True).use(self.limits)
+            if used <= 1.0:
+                return best
+            chosen = sorted(chosen, key=lambda unit: (unit.use, unit.noise))
+            chosen = chosen[: len(chosen) - max(1, len(chosen) // _PART)]
+            best = self._together(chosen)[0] if chosen else None
+        return None
 
     def _units(self, sites: Sequence[Site]) -> list[Unit]:
         """Measure sites in a limited number of groups of neighbours, and split the worst groups."""
@@ -207,12 +231,15 @@ class SiteChooser:
 
     def _attempt(self, convert: set[int], sets: tuple[int, ...] = ()) -> tuple[Candidate, Loss]:
         candidate = self._run(self._all - convert)
+        return candidate, self._measured(candidate, sets=sets)
+
+    def _measured(self, candidate: Candidate, **how: Any) -> Loss:
         if candidate.proto is None or not candidate.ok:
-            return candidate, Loss({}, candidate.complaint or "the pass failed")
+            return Loss({}, candidate.complaint or "the pass failed")
         try:
-            return candidate, self._measure(candidate, sets=sets)
+            return self._measure(candidate, **how)
         except SurgeryError as error:
-            return candidate, Loss({}, str(error))
+            return Loss({}, str(error))
 
 
 def _price(unit: Unit) -> tuple[float, float, int]:

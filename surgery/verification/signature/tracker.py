@@ -176,6 +176,7 @@ class SignatureTracker:
         renamed: Names,
         accounts: Accounts = (),
         *,
+        optimized: bool = False,
         sets: tuple[int, ...] = (),
     ) -> Loss:
         """Measure the loss of the outputs of a model made by a LOSSY step, see `Evaluation.measure`."""
@@ -183,7 +184,7 @@ class SignatureTracker:
         problem = terms.problem(model)
         if problem is not None:
             return Loss({}, problem.message)
-        return terms.verifier.accuracy.measure(terms.align(model, data), sets=sets)
+        return terms.verifier.accuracy.measure(terms.align(model, data), optimized=optimized, sets=sets)
 
     @property
     def limits(self) -> Sequence[Limit]:
