@@ -30,6 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_generated_files_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["init", "models/my-net.onnx", "--format", "json"]) == 0
     report = json.loads(capsys.readouterr().out)

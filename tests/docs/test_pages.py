@@ -28,7 +28,7 @@ PAGES = [
     *("tutorial/first-model", "tutorial/first-pass", "explanation/big-models"),
     *("how-to/change-the-opset", "how-to/compare-two-models", "how-to/find-out-why", "how-to/find-the-wrong-step"),
     *("how-to/bench-models", "how-to/measure-a-model", "how-to/quantize-a-model", "how-to/scripts-and-ci"),
-    *("how-to/deploy-to-a-runtime", "how-to/see-what-was-done", "how-to/split-a-model", "how-to/tune-a-recipe"),
+    *("how-to/deploy-to-a-runtime", "how-to/split-a-model", "how-to/see-what-was-done", "how-to/tune-a-recipe"),
     *("how-to/plan-a-run", "how-to/compare-with-the-last-release", "how-to/configure", "how-to/first-day"),
     *("how-to/prove-what-was-done", "how-to/run-again", "how-to/use-in-ci", "how-to/verify-two-models"),
     *("how-to/many-models", "how-to/models-elsewhere", "how-to/import-weights"),

@@ -40,6 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, short_models: Path) -> Path
     return folder
 
 
+@pytest.mark.slow
 def test_commands(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     assert len(COMMANDS) >= 8

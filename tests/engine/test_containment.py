@@ -48,7 +48,7 @@ FATES = [
     ("kill-raise", "{}", 3, "pass 'kill-raise' raised LookupError: no such luck"),
     ("kill-abort", "{}", 3, "pass 'kill-abort' crashed with SIGABRT"),
     ("kill-exit", "{}", 3, "pass 'kill-exit' ended the process with exit code 7"),
-    ("kill-loop", "{timeout: 4}", 3, "pass 'kill-loop' took more than 4 s"),
+    pytest.param("kill-loop", "{timeout: 4}", 3, "pass 'kill-loop' took more than 4 s", marks=pytest.mark.slow),
     ("kill-memory", "{memory: 300MB}", 3, "pass 'kill-memory' ran out of memory"),
     ("kill-order", "{}", 3, "created a cycle"),
     ("kill-model-order", "{}", 3, "created a cycle"),
@@ -57,7 +57,7 @@ FATES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "verify", "code", "message"), FATES, ids=[fate[0] for fate in FATES])
+@pytest.mark.parametrize(("name", "verify", "code", "message"), FATES)
 def test_a_crashing_pass_fails_its_step(
     model: onnx.ModelProto, name: str, verify: str, code: int, message: str
 ) -> None:
@@ -71,6 +71,7 @@ def test_a_crashing_pass_fails_its_step(
     assert rolled.exit_code == 0
 
 
+@pytest.mark.slow
 def test_child_processes_of_a_pass_do_not_outlive_it(model: onnx.ModelProto, tmp_path: Path) -> None:
     note = tmp_path / "pids"
     result = apply(model, f"[{{kill-children: {{note: '{note}'}}}}]", "{timeout: 5}")

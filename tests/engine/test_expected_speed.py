@@ -101,6 +101,7 @@ def test_a_speed_that_cannot_be_measured_is_not_met(model: Path, monkeypatch: py
     ]
 
 
+@pytest.mark.slow
 def test_a_real_measurement(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only that it takes place: half a second for a speed that any result has."""
     monkeypatch.setattr(BenchSpec, "seconds", 0.5)

@@ -102,6 +102,7 @@ def test_an_exception_keeps_its_type_and_does_not_end_the_worker(worker):
     assert worker.call(DRILL + "facts")["pid"] == pid
 
 
+@pytest.mark.slow
 def test_each_stage_has_its_time():
     # Together the steps take longer than one may take.
     with Worker(timeout=4) as one:

@@ -118,7 +118,7 @@ def test_mistakes_in_a_generator_are_reported_in_one_line(tmp_path: Path, body: 
         ("def other(dims, seed):\n    pass\n", "no function 'make' in it; it has other"),
         ("make = 3\n", "no function 'make' in it; it has none"),
         ("def make():\n    pass\n", "TypeError: make() takes 0 positional arguments but 2 were given"),
-        ("while True:\n    pass\n", "the import of gen.py took more than 4 s"),
+        pytest.param("while True:\n    pass\n", "the import of gen.py took more than 4 s", marks=pytest.mark.slow),
     ],
 )
 def test_invalid_generator_files_are_reported_in_one_line(tmp_path: Path, source: str, words: str) -> None:

@@ -324,6 +324,7 @@ def test_drawn_divisors_do_not_crash_the_runtime():
     assert verdict.status == "equal"
 
 
+@pytest.mark.slow
 def test_a_changed_model_that_hangs_is_a_difference():
     endless = """t = Constant<value=bool {1}>() n = Constant<value=int64 {9223372036854775807}>()
         y = Loop(n, t, x)
