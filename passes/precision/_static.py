@@ -12,7 +12,7 @@ from surgery import Builder, Graph, Node, Value
 
 from ._calibration import ChannelStatistics, Method, Statistics, choose_range
 from ._constant_operands import Constants, quantized_weight
-from ._hard_gates import GATES, gated, range_of
+from ._hard_gates import GATES, gated, is_gate
 from ._integers import Affine, Array, IntegerType, affine
 from ._pairs import PER_CHANNEL, Pairs
 from ._units import Unit, ranges_of
@@ -91,16 +91,17 @@ class Quantizer:
             covered = unit.tail is not None and _covers(unit.tail, result)
             computed = node.outputs[0] if covered else unit.result
             if node.op in GATES:
-                computed = gated(node, node.required_input(0), self.scheme.activations, self._pairs, new)
-            if node.op != "HardSigmoid":
-                computed = self._pairs.rounded(node, computed, result, unit.result.name, new)
-            new.replace(unit.result, computed)
+                made = gated(node, result, unit.result.name, self._pairs, new)
+            else:
+                made = self._pairs.rounded(node, computed, result, unit.result.name, new)
+            new.replace(unit.result, made)
 
     def _range(self, value: Value) -> Affine:
-        if value not in self._affine and value.producer is not None and value.producer.op == "HardSigmoid":
-            self._affine[value] = range_of(self.scheme.activations)
+        scheme = self.scheme
+        if value not in self._affine and is_gate(value) and not scheme.symmetric:
+            self._affine[value] = affine(0.0, 1.0, scheme.activations)
         if value not in self._affine:
-            found, scheme = self._found[value.name, None], self.scheme
+            found = self._found[value.name, None]
             assert isinstance(found, Statistics)
             low, high = choose_range(
                 found, scheme.method, scheme.activations, percentile=scheme.percentile, symmetric=scheme.symmetric

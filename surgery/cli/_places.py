@@ -160,11 +160,19 @@ def _recipe(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
         return _model(text, arguments, copies)
     if text == STREAM:
         return text
-    path = Path(_data(text, arguments, copies))
-    if urls.local_path(text) is None and getattr(arguments, "locked", False) and arguments.lock is None:
-        beside = path.with_suffix(LOCK_SUFFIX)
-        copies.updated(urls.sibling(text, beside.name), beside)
-    return str(path)
+    needs_lock = getattr(arguments, "locked", False) and arguments.lock is None
+    return _with_lock(text, arguments, copies) if needs_lock else _data(text, arguments, copies)
+
+
+def _with_lock(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
+    """Copy a recipe, and the lock next to it."""
+    from surgery.storage import urls
+
+    path = _data(text, arguments, copies)
+    if urls.local_path(text) is None:
+        lock = Path(path).with_suffix(LOCK_SUFFIX)
+        copies.updated(urls.sibling(text, lock.name), lock)
+    return path
 
 
 def _data(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
@@ -201,13 +209,8 @@ def _folder(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
 
 
 def _locked_recipe(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
-    from surgery.storage import urls
-
-    path = Path(_data(text, arguments, copies))
-    if urls.local_path(text) is None and arguments.output is None:
-        beside = path.with_suffix(LOCK_SUFFIX)
-        copies.updated(urls.sibling(text, beside.name), beside)
-    return str(path)
+    needs_lock = arguments.output is None
+    return _with_lock(text, arguments, copies) if needs_lock else _data(text, arguments, copies)
 
 
 def _lock(text: str, arguments: argparse.Namespace, copies: Staging) -> str:

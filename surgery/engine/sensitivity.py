@@ -181,7 +181,7 @@ class SiteChooser:
                 return best
             chosen = sorted(chosen, key=lambda unit: (unit.use, unit.noise))
             chosen = chosen[: len(chosen) - max(1, len(chosen) // _PART)]
-            best = self._together(chosen)[0] if chosen else None
+            best = self._converted(_sites_of(chosen)) if chosen else None
         return None
 
     def _units(self, sites: Sequence[Site]) -> list[Unit]:
@@ -212,7 +212,7 @@ class SiteChooser:
             self._worst = self._attempt(set(self._all))[1].worst_sets(self.limits, _FEW)
 
     def _together(self, units: Sequence[Unit]) -> tuple[Candidate, Loss]:
-        return self._attempt({site.number for unit in units for site in unit.members})
+        return self._attempt(_sites_of(units))
 
     def _longest(self, order: list[Unit]) -> tuple[list[Unit], Candidate | None, float]:
         """Find how many of the first units fit together, by binary search."""
@@ -230,8 +230,11 @@ class SiteChooser:
         return order[:low], best, used
 
     def _attempt(self, convert: set[int], sets: tuple[int, ...] = ()) -> tuple[Candidate, Loss]:
-        candidate = self._run(self._all - convert)
+        candidate = self._converted(convert)
         return candidate, self._measured(candidate, sets=sets)
+
+    def _converted(self, convert: set[int]) -> Candidate:
+        return self._run(self._all - convert)
 
     def _measured(self, candidate: Candidate, **how: Any) -> Loss:
         if candidate.proto is None or not candidate.ok:
@@ -240,6 +243,11 @@ class SiteChooser:
             return self._measure(candidate, **how)
         except SurgeryError as error:
             return Loss({}, str(error))
+
+
+def _sites_of(units: Sequence[Unit]) -> set[int]:
+    """Return the numbers of the sites of units."""
+    return {site.number for unit in units for site in unit.members}
 
 
 def _price(unit: Unit) -> tuple[float, float, int]:
