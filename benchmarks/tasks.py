@@ -4,11 +4,11 @@
 
 `suite/task_list.py` lists the tasks: a model of `trained.jsonl`, synthetic data, and a metric. Three data sets are
 drawn separately: for calibration, for the budget of the metric (evaluation), and for the figures shown (test), which no
-tool has seen. surgery optimizes a model and quantizes it with the pass that fits its kind, with the metric as its
-budget. `quantize_static` and `quantize_dynamic` of ONNX Runtime run with their defaults on the original model, with the
-same calibration data. onnxsim has no quantizers. Speed is relative to the float model: the median of the ratios per
-round, in which all variants run alternately, on one thread with all optimizations of ONNX Runtime. Rows are appended to
-a JSON Lines file as they are measured; existing rows are not measured again. Needs Pillow.
+tool has seen. surgery runs the steps of the recipe that fits the model's kind, with the metric as its budget.
+`quantize_static` and `quantize_dynamic` of ONNX Runtime run with their defaults on the original model, with the same
+calibration data. onnxsim has no quantizers. Speed is relative to the float model: the median of the ratios per round,
+in which all variants run alternately, on one thread with all optimizations of ONNX Runtime. Rows are appended to a JSON
+Lines file as they are measured; existing rows are not measured again. Needs Pillow.
 """
 
 from __future__ import annotations
@@ -149,10 +149,11 @@ class Bench:
 
     def _surgery(self, target: Path) -> Row:
         recipe, report = self.folder / "recipe.yaml", self.folder / "report.txt"
+        static = self.task.way == "quantize-static"
         recipe.write_text(
-            "recipe: task\non_failure: bisect\nsteps:\n  - use: default\n"
-            "  - pass: upgrade-opset\n    with: {to: 13}\n    when: {opset: '< 13'}\n"
-            f"  - {self.task.way}{': {method: mse}' if self.task.way == 'quantize-static' else ''}\n",
+            "recipe: task\non_failure: bisect\nsteps:\n"
+            f"  - use: {'int8' if static else 'int8-dynamic'}\n"
+            f"{'    with: {quantize-static: {method: mse}}' if static else ''}\n",
             encoding="utf-8",
         )
         flags = ["--metric", f"{_METRICS}:{self.task.metric}", "--drop", self.arguments.drop, "--format", "json"]

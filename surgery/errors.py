@@ -6,8 +6,6 @@ verdict, 2 if the caller must fix something, 3 if something broke.
 
 from __future__ import annotations
 
-import difflib
-import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -181,6 +179,8 @@ def internal(error: Exception) -> str:
     """Return a one-line description of an exception, with its location unless it is an error of surgery."""
     if isinstance(error, SurgeryError):
         return str(error)
+    import traceback  # only after a failure
+
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     text = " ".join(str(error).split())
@@ -189,6 +189,8 @@ def internal(error: Exception) -> str:
 
 def closest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that is most similar to this one, ignoring case, or None."""
+    import difflib  # only for a mistake
+
     names = {one.lower(): one for one in known}
     near = difflib.get_close_matches(name.lower(), names, n=1)
     return names[near[0]] if near else None

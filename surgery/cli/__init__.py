@@ -13,7 +13,6 @@ import importlib
 import io
 import os
 import sys
-import traceback
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -154,8 +153,12 @@ def _failed(arguments: argparse.Namespace, error: Exception) -> int:
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    _trace(arguments)
-    _log.note(traceback.format_exc(), "DEBUG")
+    import traceback  # only after a failure
+
+    trace = traceback.format_exc()
+    if arguments.verbose > 1:
+        _output.say(trace.rstrip())
+    _log.note(trace, "DEBUG")
     if arguments.format not in _output.PLAIN:
         from surgery.cli import _formats
 
@@ -176,12 +179,6 @@ def _interrupted(error: KeyboardInterrupt) -> int:
 def _say(text: str, code: int) -> int:
     _output.say(text)
     return code
-
-
-def _trace(arguments: argparse.Namespace) -> None:
-    """Print the traceback with -vv; the exit code stays the same."""
-    if arguments.verbose > 1:
-        _output.say(traceback.format_exc().rstrip())
 
 
 def _named(given: Sequence[str]) -> Collection[str]:
@@ -205,7 +202,7 @@ def parser(complete: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
         if name in complete:
             _add_command(commands, name, importlib.import_module(module))
         else:
-            commands.add_parser(name, help=None if complete else _summary(module))
+            commands.add_parser(name, help=None if complete else _summary(module), add_help=False)
     return parser
 
 

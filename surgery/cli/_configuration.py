@@ -17,9 +17,8 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from surgery.errors import Problem, RecipeError, UsageError, closest
 from surgery.recipe.paths import configuration_folder
@@ -59,8 +58,7 @@ _OF_USERS = frozenset(("verify", "viewer"))
 """Choices that a project's file cannot make."""
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """A configuration file: its tables, and how far it is trusted."""
 
     path: Path
@@ -82,8 +80,7 @@ class Source:
         return best
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """One key of a file: its flag and value."""
 
     tables: tuple[str, ...]
