@@ -272,7 +272,7 @@ TASKS = (
         "ranking",
         _photos,
         lambda outputs: outputs["outputs"][:, -1],
-        sets=6,
+        sets=24,
     ),
     Task(
         "efficientword-net/resnet_50_arc/slim_93%_accuracy_72.7390%",
@@ -298,6 +298,7 @@ TASKS = (
         "ranking",
         _mixed,
         lambda outputs: outputs["Identity:0"][:, -1],
+        sets=24,
     ),
     Task(
         "basic-pitch/icassp_2022/nmp",
@@ -327,6 +328,7 @@ TASKS = (
         "decisions",
         _speech,
         lambda outputs: outputs["speech_probs"] > 0.5,
+        sets=24,
     ),
     Task(
         "magika/standard_v3_3/model",
