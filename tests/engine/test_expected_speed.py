@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
@@ -64,6 +65,23 @@ def test_original_and_result_run_on_the_inputs_of_the_recipe(model: Path, measur
     ]
     assert [feed["x"].shape for feed in feeds] == [(3, 4)]
     assert how["decide"] == 1.0 and how["spec"].seed == 4 and how["spec"].threads == 1
+
+
+def test_given_data_decide_the_sizes(model: Path, measured: list[Any], tmp_path: Path) -> None:
+    """Generated inputs are small, and a small model may be slower in integers than a large one. Labels are no inputs."""
+    for folder, rows in (("calibration", 7), ("evaluation", 9)):
+        (tmp_path / folder).mkdir()
+        for number in range(6):
+            np.savez(tmp_path / folder / f"{number}.npz", x=np.ones((rows, 4), np.float32), label=np.ones(rows))
+    calibration = f"calibration: {{data: [{tmp_path}/calibration]}}\n"
+    steps = "recipe: quick\nsteps: [drop-identity]\nexpect: {speed: 1}\n"
+    for given, rows in (
+        (calibration, 7),
+        (f"{calibration}accuracy: {{budget: snr >= 20 dB, data: [{tmp_path}/evaluation]}}\n", 9),
+    ):
+        expectations(model, given + steps)
+        feeds = measured.pop()[1]
+        assert [feed["x"].shape for feed in feeds] == [(rows, 4)] * 4
 
 
 def test_a_nested_recipe_is_measured_against_its_input_model(model: Path, measured: list[Any]) -> None:
