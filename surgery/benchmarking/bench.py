@@ -12,7 +12,11 @@ from surgery.benchmarking.spec import BenchSpec
 from surgery.benchmarking.subjects import Subject, require_same_inputs, subject
 from surgery.errors import UsageError
 from surgery.verification.comparing.reference_run import ReferenceRun
-from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+from surgery.verification.inputs.given import Given
+from surgery.verification.inputs.spec import DataSpec, InputsSpec, SampleSpec, VerifySpec
+
+_MOST_SETS = 4
+"""Maximum number of sets of typical inputs."""
 
 
 def bench(
@@ -58,3 +62,16 @@ def legal_feeds(
         raise UsageError(f"cannot be run: {reference.problem}", where=subject.name)
     runs = reference.runs if inputs.data else reference.runs[:1]
     return [run.feed for run in runs], [run.binding.as_json() for run in runs]
+
+
+def typical_inputs(inputs: InputsSpec, evaluation: SampleSpec, original: Subject) -> InputsSpec:
+    """Return inputs of the sizes in actual use, which decide the speed, if a user gave such inputs for any purpose.
+
+    These are the sets given for verification, else the first ones for measuring accuracy, else for calibration.
+    Raises UsageError if they cannot be read.
+    """
+    given = evaluation.data or inputs.calibration.data
+    if not given or not all(one.found for one in inputs.data):
+        return inputs
+    sets = Given(original.skeleton(), replace(inputs, data=given), labelled=True).sets[:_MOST_SETS]
+    return replace(inputs, data=tuple(DataSpec(one.path, one.feed) for one in sets))

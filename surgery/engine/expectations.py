@@ -13,12 +13,8 @@ from surgery.registry.catalog import catalog
 if TYPE_CHECKING:
     import onnx
 
-    from surgery.benchmarking.subjects import Subject
     from surgery.storage import StoredModel
     from surgery.verification.inputs.spec import InputsSpec, VerifySpec
-
-_MOST_SETS = 4
-"""Maximum number of given sets of inputs on which the speed is measured."""
 
 
 def expectations(expected: Expect, ops: Mapping[str, int], opset: int, sites: int = 0) -> Iterator[tuple[str, bool]]:
@@ -96,7 +92,7 @@ def speed(
     with one thread, on evaluation or calibration data, if given, else on the inputs of the recipe. A speed that cannot
     be measured does not hold.
     """
-    from surgery.benchmarking.bench import bench
+    from surgery.benchmarking.bench import bench, typical_inputs
     from surgery.benchmarking.spec import BenchSpec
     from surgery.benchmarking.subjects import subject
 
@@ -112,21 +108,9 @@ def speed(
     names = ("the original", "the result")
     subjects = [subject(replace(stored, proto=model), name) for model, name in zip(models, names)]
     try:
-        inputs = _typical(inputs, verify, subjects[0])
+        inputs = typical_inputs(inputs, verify.accuracy.samples, subjects[0])
         found = bench(*subjects, inputs=inputs, spec=spec, decide=least, memory=False).speed
     except SurgeryError as error:
         return Speed(f"cannot be measured: {error}", False, None)
     between = f"between {found.low:.3f} and {found.high:.3f} with a confidence of {spec.level:.0%}"
     return Speed(f"found {found.ratio:.3f}, {between}", found.holds(least), found.ratio)
-
-
-def _typical(inputs: InputsSpec, verify: VerifySpec, original: Subject) -> InputsSpec:
-    """Return inputs of the sizes in actual use, which decide the speed: the first sets given to measure accuracy."""
-    from surgery.verification.inputs.given import Given
-    from surgery.verification.inputs.spec import DataSpec
-
-    given = verify.accuracy.samples.data or inputs.calibration.data
-    if not given:
-        return inputs
-    sets = Given(original.skeleton(), replace(inputs, data=given), labelled=True).sets[:_MOST_SETS]
-    return replace(inputs, data=tuple(DataSpec(one.path, one.feed) for one in sets))

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from surgery import storage
-from surgery.benchmarking.bench import legal_feeds
+from surgery.benchmarking.bench import legal_feeds, typical_inputs
 from surgery.benchmarking.compare import compare
 from surgery.benchmarking.statistics import Interval
 from surgery.benchmarking.subjects import subject
@@ -23,7 +23,6 @@ from surgery.recipe.schema import OnFailure, PassStep, Recipe
 
 if TYPE_CHECKING:
     from surgery.benchmarking.spec import BenchSpec
-    from surgery.verification.inputs.spec import InputsSpec
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ def tune(
         raise UsageError(f"recipe '{recipe.name}' turns verification off, and the budget is not enforced without it")
     optional = optional_steps(recipe, names)
     runs = _Runs(stored, without_speed(recipe), names, observer, contained)
-    meter = _Meter(stored, recipe.inputs, spec.bench)
+    meter = _Meter(stored, recipe, spec.bench)
     around = Surroundings(runs.run, meter.measure, partial(groups_of, most=spec.groups), runs.note)
     tuner = Tuner(optional, around, spec, runs.start())
     tuner.run()
@@ -242,16 +241,18 @@ def _why_not(records: Sequence[StepRecord]) -> str:
 
 
 class _Meter:
-    """Measures models on inputs that the original accepts."""
+    """Measures models on inputs that the original accepts, if possible of the sizes in actual use."""
 
-    def __init__(self, stored: storage.StoredModel, inputs: InputsSpec, spec: BenchSpec) -> None:
+    def __init__(self, stored: storage.StoredModel, recipe: Recipe, spec: BenchSpec) -> None:
         self._stored = stored
-        self._inputs = inputs
+        self._recipe = recipe
         self._spec = spec
 
     @cached_property
     def _feeds(self) -> tuple[list[Mapping[str, Any]], list[dict[str, Any]]]:
-        return legal_feeds(subject(self._stored, "the model"), self._inputs, self._spec)
+        original, recipe = subject(self._stored, "the model"), self._recipe
+        inputs = typical_inputs(recipe.inputs, recipe.verify.accuracy.samples, original)
+        return legal_feeds(original, inputs, self._spec)
 
     @property
     def inputs(self) -> tuple[Mapping[str, Any], ...]:

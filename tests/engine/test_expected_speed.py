@@ -68,7 +68,7 @@ def test_original_and_result_run_on_the_inputs_of_the_recipe(model: Path, measur
 
 
 def test_given_data_decide_the_sizes(model: Path, measured: list[Any], tmp_path: Path) -> None:
-    """Generated inputs are small, and a small model may be slower in integers than a large one. Labels are no inputs."""
+    """Generated inputs are small, and integers may pay at other sizes only. Labels are no inputs."""
     for folder, rows in (("calibration", 7), ("evaluation", 9)):
         (tmp_path / folder).mkdir()
         for number in range(6):
