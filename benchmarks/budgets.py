@@ -29,7 +29,7 @@ from surgery import storage
 from surgery.engine.candidate import Candidate
 from surgery.engine.judging import Verifying
 from surgery.engine.pipeline import Pipeline
-from surgery.engine.sensitivity import macs_by_label
+from surgery.engine.sensitivity import costs_by_label
 from surgery.engine.transaction import Transaction
 from surgery.recipe import PassStep, Recipe
 from surgery.verification.comparing.reference_run import ReferenceRun
@@ -63,7 +63,7 @@ def _rows(subject: str, budgets: list[float], sets: int) -> Iterator[bool]:
         whole = transaction.run()
         judge = pipeline.verifying
         judge.tracker.verifier.prepare()
-        macs = macs_by_label(pipeline.model.editable())
+        macs = {label: cost.macs for label, cost in costs_by_label(pipeline.model.editable()).items()}
         chooser = transaction.chooser()
         feeds = _held_out(judge.tracker.verifier._original, sets)
         for budget in budgets:

@@ -113,4 +113,6 @@ def speed(
     except SurgeryError as error:
         return Speed(f"cannot be measured: {error}", False, None)
     between = f"between {found.low:.3f} and {found.high:.3f} with a confidence of {spec.level:.0%}"
-    return Speed(f"found {found.ratio:.3f}, {between}", found.holds(least), found.ratio)
+    ok = found.holds(least)
+    remedy = "" if ok else "; 'surgery tune' finds the steps and sites that are faster"
+    return Speed(f"found {found.ratio:.3f}, {between}{remedy}", ok, found.ratio)

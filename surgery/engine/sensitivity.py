@@ -39,8 +39,26 @@ _MOST_ADDITIONS = 6
 _MOST_REMOVALS = 12
 """Maximum number of attempts to leave out more sites where the optimized model does not fit."""
 
+_ELEMENT = 256.0
+"""The multiply-accumulates that take as long as to convert an element of a result between two types and lay it out anew
+for a kernel of the other type: what a site that stays unchanged costs between sites that do not, an Add of ResNet too.
+"""
+
 _PART = 4
 """The part of the groups, the most sensitive of them, that each of these attempts leaves out: one in four."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of a node, with free dims assumed to be 16: multiply-accumulates, and elements of its results."""
+
+    macs: float = 0.0
+    elements: float = 0.0
+
+    @property
+    def saved(self) -> float:
+        """What its conversion saves, in multiply-accumulates."""
+        return self.macs + _ELEMENT * self.elements
 
 
 @dataclass(frozen=True)
@@ -83,7 +101,7 @@ class Unit:
     members: tuple[Site, ...]
     loss: Loss
     use: float
-    macs: Mapping[int, float]
+    costs: Mapping[int, Cost]
 
     @property
     def noise(self) -> float:
@@ -95,7 +113,7 @@ class Unit:
         """Yield the sensitivities of its sites, which share the used budget equally."""
         score = self.loss.score.changed if self.loss.score is not None else None
         for site in self.members:
-            yield Sensitivity(site, self.use / len(self.members), self.loss.worst, self.macs[site.number], score)
+            yield Sensitivity(site, self.use / len(self.members), self.loss.worst, self.costs[site.number].macs, score)
 
 
 @dataclass(frozen=True)
@@ -110,9 +128,9 @@ class SiteChooser:
     """Chooses the sites of a step to convert.
 
     `run` runs the pass without the sites to skip, `measure` measures the loss of the resulting outputs, on some sets of
-    inputs or on all; `note` reports which site is measured. `macs` has the multiply-accumulates of nodes by their
-    labels. The loss of a single site is measured once, independently of the `limits`, on the sets of inputs on which
-    the whole step loses most.
+    inputs or on all; `note` reports which site is measured. `costs` has the costs of nodes by their labels. The loss of
+    a single site is measured once, independently of the `limits`, on the sets of inputs on which the whole step loses
+    most.
     """
 
     def __init__(
@@ -120,13 +138,13 @@ class SiteChooser:
         run: Callable[[frozenset[int]], Candidate],
         measure: Callable[..., Loss],
         limits: Sequence[Limit],
-        macs: Mapping[str, float],
+        costs: Mapping[str, Cost],
         note: Callable[[str], None],
     ) -> None:
         self._run = run
         self._measure = measure
         self.limits = limits
-        self._macs = macs
+        self._costs = costs
         self._note = note
         self._all: frozenset[int] = frozenset()
         self._alone: dict[frozenset[int], Loss] = {}
@@ -168,7 +186,7 @@ class SiteChooser:
         return Choice(best, tuple(sorted(found, key=lambda one: (-one.use, one.site.number))))
 
     def _optimized(self, chosen: list[Unit], best: Candidate | None) -> Candidate | None:
-        """Leave out the units that use the most of the budget until the model fits as it is judged: optimized.
+        """Leave out the units that use the most for what they save until the model fits as it is judged: optimized.
 
         Optimized, it rounds differently, which a coarse metric of the user's may show.
         """
@@ -179,7 +197,7 @@ class SiteChooser:
             used = self._measured(best, optimized=True).use(self.limits)
             if used <= 1.0:
                 return best
-            chosen = sorted(chosen, key=lambda unit: (unit.use, unit.noise))
+            chosen = sorted(chosen, key=_price)
             chosen = chosen[: len(chosen) - max(1, len(chosen) // _PART)]
             best = self._converted(_sites_of(chosen)) if chosen else None
         return None
@@ -203,8 +221,8 @@ class SiteChooser:
         if numbers not in self._alone:
             self._alone[numbers] = self._attempt(set(numbers), self._worst)[1]
         loss = self._alone[numbers]
-        macs = {site.number: self._macs.get(site.anchor, 0.0) for site in members}
-        return Unit(tuple(members), loss, loss.use(self.limits), macs)
+        costs = {site.number: self._costs.get(site.anchor, Cost()) for site in members}
+        return Unit(tuple(members), loss, loss.use(self.limits), costs)
 
     def _measure_whole(self) -> None:
         """Find the sets of inputs on which the whole step loses most."""
@@ -252,8 +270,8 @@ def _sites_of(units: Sequence[Unit]) -> set[int]:
 
 def _price(unit: Unit) -> tuple[float, float, int]:
     """Return the budget used by a unit relative to what it saves; then, for equal uses, the power of its error."""
-    macs = max(sum(unit.macs.values()), 1.0)
-    return unit.use / macs, unit.noise / macs, unit.members[0].number
+    saved = max(sum(cost.saved for cost in unit.costs.values()), 1.0)
+    return unit.use / saved, unit.noise / saved, unit.members[0].number
 
 
 def _guess(order: Sequence[Unit]) -> int:
@@ -276,9 +294,9 @@ def _fitting(order: Sequence[Unit], room: float) -> list[Unit]:
     return taken
 
 
-def macs_by_label(graph: Graph) -> dict[str, float]:
-    """Return the multiply-accumulates of each node by its label."""
-    return {node.label: _macs(node) for node in graph.nodes()}
+def costs_by_label(graph: Graph) -> dict[str, Cost]:
+    """Return the cost of each node by its label."""
+    return {node.label: Cost(_macs(node), _elements(node)) for node in graph.nodes()}
 
 
 def _macs(node: Node) -> float:
@@ -287,6 +305,10 @@ def _macs(node: Node) -> float:
     except (Refusal, UnknownDim):
         return 0.0
     return sum(math.prod(_extent(one) for one in factors) for factors in found)
+
+
+def _elements(node: Node) -> float:
+    return sum(math.prod(map(_extent, one.shape)) for one in node.outputs if one.shape is not None)
 
 
 def _extent(dim: Dim) -> float:

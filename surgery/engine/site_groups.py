@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from surgery import storage
-from surgery.engine.sensitivity import macs_by_label
+from surgery.engine.sensitivity import Cost, costs_by_label
 from surgery.graph.graph import Graph
 
 if TYPE_CHECKING:
@@ -64,9 +64,11 @@ def groups_of(stored: storage.StoredModel, labels: Sequence[str], most: int) -> 
     """
     model = storage.ir_from_proto(storage.without_alias(stored.proto), stored.weights)
     graph = Graph(model, weights=stored.weights)
-    macs = macs_by_label(graph)
+    costs = costs_by_label(graph)
     wanted = set(labels)
-    found = {node.label: _traits(node, macs.get(node.label, 0.0)) for node in graph.nodes() if node.label in wanted}
+    found = {
+        node.label: _traits(node, costs.get(node.label, Cost()).macs) for node in graph.nodes() if node.label in wanted
+    }
     names: dict[tuple[str, ...], list[str]] = {}
     for key in _KEYS:
         names = {}

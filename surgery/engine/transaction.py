@@ -19,7 +19,7 @@ from surgery.engine.delta_debugging import MOST_RUNS, Guilts, Search, SearchLimi
 from surgery.engine.expectations import answers, expectations, fits
 from surgery.engine.judging import Judge
 from surgery.engine.records import Expectation, Journal, RefusedSite, StepRecord, StepStatus
-from surgery.engine.sensitivity import Sensitivity, SiteChooser, macs_by_label
+from surgery.engine.sensitivity import Sensitivity, SiteChooser, costs_by_label
 from surgery.engine.site_choice import SiteChoice, chosen
 from surgery.engine.step_cache import Judged, StepCache
 from surgery.errors import ExpectationError, SurgeryError, first_few, internal
@@ -245,8 +245,8 @@ class Transaction:
     def chooser(self) -> SiteChooser:
         """Return the chooser that measures and chooses the sites of a LOSSY step."""
         journal, judge, name = self._bench.journal, self._bench.judge, self.step.name
-        macs = macs_by_label(self._bench.model.editable())
-        return SiteChooser(self.run, judge.loss, judge.limits, macs, lambda what: journal.stage(name, what))
+        costs = costs_by_label(self._bench.model.editable())
+        return SiteChooser(self.run, judge.loss, judge.limits, costs, lambda what: journal.stage(name, what))
 
     def _keep_sensitive(self, failed: Candidate) -> tuple[Candidate, tuple[Sensitivity, ...]]:
         """Leave the most sensitive sites of a LOSSY step unchanged, so that the rest stays within the budget."""

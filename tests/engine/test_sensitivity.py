@@ -9,7 +9,7 @@ import onnx
 
 from surgery import storage
 from surgery.engine.candidate import Candidate
-from surgery.engine.sensitivity import SiteChooser, macs_by_label
+from surgery.engine.sensitivity import Cost, SiteChooser, costs_by_label
 from surgery.graph import text
 from surgery.graph.graph import Graph
 from surgery.graph.state import Site
@@ -30,9 +30,9 @@ g (float[batch,17,"2*n",24] x) => (float[R,8] y, float[batch,17,"2*n",8] z)
 def test_rows_joined_by_a_reshape_count_as_before() -> None:
     model = text.parse(MODEL.replace("float[24,8] w", f"float[24,8] w = {{{', '.join('1' * 192)}}}"))
     stored = storage.from_proto(model)
-    macs = macs_by_label(Graph(storage.ir_from_proto(stored.proto, stored.weights), weights=stored.weights))
+    costs = costs_by_label(Graph(storage.ir_from_proto(stored.proto, stored.weights), weights=stored.weights))
     # Each free dim counts as 16, and "2*n" is the name of one.
-    assert macs["flat"] == macs["whole"] == 16 * 17 * 16 * 24 * 8
+    assert costs["flat"].macs == costs["whole"].macs == 16 * 17 * 16 * 24 * 8
 
 
 def test_sites_are_left_out_until_the_optimized_model_fits() -> None:
@@ -57,3 +57,22 @@ def test_sites_are_left_out_until_the_optimized_model_fits() -> None:
     assert measure(found.candidate, optimized=True).use(chooser.limits) <= 1.0
     assert converted == [1, 2, 3, 4] and [one.site.number for one in found.kept] == [8, 7, 6, 5]
     assert runs.count(True) == 5
+
+
+def test_what_moves_many_elements_is_worth_as_much_as_what_multiplies() -> None:
+    """An Add that stays in float32 between two Convs in integers costs conversions and layouts."""
+    sites = (Site(1, "conv", (), ()), Site(2, "add", (), ()))
+    costs = {"conv": Cost(macs=1e6, elements=1e3), "add": Cost(elements=1e5)}
+
+    def run(skip: frozenset[int]) -> Candidate:
+        found = tuple(replace(site, skipped=site.number in skip) for site in sites)
+        return Candidate(PassStep("quantize"), onnx.ModelProto(), sites=found)
+
+    def measure(candidate: Candidate, *, optimized: bool = False, sets: tuple[int, ...] = ()) -> Loss:
+        noise = len(candidate.applied) * 2e-3
+        return Loss({"y": [{**SAME, "snr": -10 * math.log10(noise) if noise else math.inf}]})
+
+    found = SiteChooser(run, measure, [Limit("snr", 25.0)], costs, lambda what: None).choose(sites)
+    assert found.candidate is not None
+    assert [site.anchor for site in found.candidate.applied] == ["add"]
+    assert [(one.site.anchor, one.macs) for one in found.kept] == [("conv", 1e6)]

@@ -84,7 +84,7 @@ class Loss:
         """Return the used share of the budget, with a margin for other inputs; infinite for a model that fails."""
         if self.failure:
             return math.inf
-        score = self.score.use if self.score is not None else 0.0
+        score = self.score.guarded if self.score is not None else 0.0
         return max(score, *(one.guarded for one in self.uses(limits)), 0.0)
 
     def worst_sets(self, limits: Sequence[Limit], most: int) -> tuple[int, ...]:
@@ -269,8 +269,9 @@ class Evaluation:
         score = loss.score
         details = Details(metrics=loss.worst, accuracy=self._account(uses, score), outputs=loss.errors)
         beyond = [self._tell(one) for one in uses if one.guarded > 1.0]
-        if score is not None and score.use > 1.0:
-            beyond.append(f"{score}, budget {describe_metric(score.spec)}")
+        if score is not None and score.guarded > 1.0:
+            near = "" if score.use > 1.0 else "; other inputs may exceed the budget"
+            beyond.append(f"{score}, budget {describe_metric(score.spec)}{near}")
         if beyond:
             return Verdict(Status.DIFFERENT, message=f"{'; '.join(beyond)}{self._note()}", details=details)
         nothing = self._nothing_shown(loss)

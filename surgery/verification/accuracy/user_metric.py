@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,22 +44,38 @@ def describe_metric(spec: MetricSpec) -> str:
     return f"{spec.title} {'rises' if spec.lower else 'drops'} by at most {describe_drop(spec)}"
 
 
+_PARTS = 8
+"""Maximum number of parts of the sets, each of which is left out once to estimate how much the metric varies."""
+
+
 @dataclass(frozen=True)
 class Score:
-    """The metric of the original's outputs and of a changed model's; `problem` says why the latter has none."""
+    """The metric of the original's outputs and of a changed model's; `problem` says why the latter has none.
+
+    `deviation` is the standard error of their difference, 0 if it is not known.
+    """
 
     spec: MetricSpec
     original: float
     changed: float = math.nan
+    deviation: float = 0.0
     problem: str = ""
 
     @property
     def use(self) -> float:
         """The share of the allowed drop that is used: at most 1 if the limit holds, 0 if the metric is better."""
+        return self._share(0.0)
+
+    @property
+    def guarded(self) -> float:
+        """The share with a margin of one standard error, for other inputs."""
+        return self._share(self.deviation)
+
+    def _share(self, margin: float) -> float:
         if self.problem:
             return math.inf
         spec = self.spec
-        drop = (self.changed - self.original) * (1.0 if spec.lower else -1.0)
+        drop = (self.changed - self.original) * (1.0 if spec.lower else -1.0) + margin
         return share(max(drop, 0.0), spec.drop * (abs(self.original) if spec.relative else 1.0))
 
     def as_json(self) -> dict[str, Any]:
@@ -69,6 +85,7 @@ class Score:
             "original": self.original,
             "value": self.changed,
             "used": self.use,
+            "guarded": self.guarded,
             "problem": self.problem or None,
         }
 
@@ -76,7 +93,8 @@ class Score:
         if self.problem:
             return f"{self.spec.title} cannot be computed for the changed model: {self.problem}"
         same = self.changed == self.original
-        return f"{self.spec.title} {self.changed:.6g}{'' if same else f' instead of {self.original:.6g}'}"
+        spread = f" +- {self.deviation:.2g}" if self.deviation else ""
+        return f"{self.spec.title} {self.changed:.6g}{'' if same else f' instead of {self.original:.6g}'}{spread}"
 
 
 class UserMetric:
@@ -94,8 +112,8 @@ class UserMetric:
         self._filled: int | None = None
         self._broken = ""
         try:
-            self.original = self._call(original)
-            again = self._call(original)
+            self.original, self._parts = self._call(original)
+            again, _ = self._call(original)
             if again != self.original:
                 raise MisfitError(
                     f"it returns {self.original:g} and then {again:g} for the same outputs",
@@ -108,15 +126,16 @@ class UserMetric:
     def score(self, outputs: Sequence[Arrays]) -> Score:
         """Return the metric of a changed model's outputs, together with that of the original."""
         try:
-            return Score(self.spec, self.original, self._call(outputs))
+            changed, parts = self._call(outputs)
         except MisfitError as error:
             return Score(self.spec, self.original, problem=str(error))
+        return Score(self.spec, self.original, changed, _standard_error(self._parts, parts))
 
     def close(self) -> None:
         """Stop the worker."""
         self._worker.close()
 
-    def _call(self, outputs: Sequence[Arrays]) -> float:
+    def _call(self, outputs: Sequence[Arrays]) -> tuple[float, Sequence[float]]:
         if self._broken:
             raise MisfitError(self._broken)
         try:
@@ -127,7 +146,7 @@ class UserMetric:
             raise MisfitError(self._broken) from error
         if "problem" in answer:
             raise MisfitError(answer["problem"])
-        return float(answer["value"])
+        return float(answer["value"]), answer["parts"]
 
     def _answer(self, outputs: Sequence[Arrays]) -> dict[str, Any]:
         here = "surgery.verification.accuracy.user_metric"
@@ -149,7 +168,10 @@ def keep(sets: list[Arrays]) -> None:
 
 
 def evaluate(file: str, function: str, folder: str, outputs: list[Arrays]) -> dict[str, Any]:
-    """Call a user's function, in a worker process; return its `value`, or a `problem` as text for the user."""
+    """Call a user's function, in a worker process; return its `value`, or a `problem` as text for the user.
+
+    `parts` has its values without one part of the sets at a time; it is empty if there are none.
+    """
     try:
         found = find(file, function, folder)
     except LocalFunctionError as error:
@@ -163,7 +185,31 @@ def evaluate(file: str, function: str, folder: str, outputs: list[Arrays]) -> di
         number = float(value)
     except BaseException as error:
         return {"problem": raised(error, file)}
-    return {"value": number} if math.isfinite(number) else {"problem": f"it returns {number}"}
+    if not math.isfinite(number):
+        return {"problem": f"it returns {number}"}
+    return {"value": number, "parts": _without_parts(found, outputs)}
+
+
+def _without_parts(function: Callable[..., Any], outputs: list[Arrays]) -> list[float]:
+    """Return the metric without one part of the sets at a time; nothing if it fails for a part of the sets."""
+    count = len(outputs)
+    parts = [range(number, count, _PARTS) for number in range(min(_PARTS, count))] if count > 1 else []
+    try:
+        found = [
+            float(function(*([dict(one) for n, one in enumerate(sets) if n not in part] for sets in (outputs, _kept))))
+            for part in parts
+        ]
+    except Exception:
+        return []
+    return found if all(map(math.isfinite, found)) else []
+
+
+def _standard_error(original: Sequence[float], changed: Sequence[float]) -> float:
+    """Return the standard error of the difference of two metrics by the jackknife, from their values without parts."""
+    if not original or len(original) != len(changed):
+        return 0.0
+    differences = np.subtract(changed, original)
+    return math.sqrt((len(differences) - 1) * float(np.var(differences)))
 
 
 def _lock(values: Any) -> None:
