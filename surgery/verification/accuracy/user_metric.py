@@ -44,6 +44,9 @@ def describe_metric(spec: MetricSpec) -> str:
     return f"{spec.title} {'rises' if spec.lower else 'drops'} by at most {describe_drop(spec)}"
 
 
+_DEVIATIONS = 2.0
+"""The margin for other inputs, in standard errors."""
+
 _PARTS = 8
 """Maximum number of parts of the sets, each of which is left out once to estimate how much the metric varies."""
 
@@ -68,8 +71,8 @@ class Score:
 
     @property
     def guarded(self) -> float:
-        """The share with a margin of one standard error, for other inputs."""
-        return self._share(self.deviation)
+        """The share with a margin for other inputs."""
+        return self._share(_DEVIATIONS * self.deviation)
 
     def _share(self, margin: float) -> float:
         if self.problem:

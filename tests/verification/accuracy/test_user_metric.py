@@ -90,13 +90,13 @@ def test_the_allowed_drop_is_enforced(tmp_path: Path, drop: str, status: str) ->
 
 
 def test_a_margin_is_left_for_other_inputs(tmp_path: Path) -> None:
-    """The metric of few sets varies: it loses 0.41 +- 0.04 here, of the 0.45 that are allowed."""
+    """The metric of few sets varies: it loses 0.41 +- 0.05 here, of the 0.45 that are allowed."""
     verdict = _verdict(tmp_path, _metric(tmp_path, drop="50 %"), _after(0.05))
     assert verdict.status == "different"
     assert "metric.py:score 0.49 instead of 0.9 +- 0.0" in verdict.message
     assert "; other inputs may exceed the budget" in verdict.message
     found = verdict.to_json()["details"]["accuracy"]["metric"]
-    assert found["used"] == pytest.approx(0.41 / 0.45) and 1.0 < found["guarded"] < 1.1
+    assert found["used"] == pytest.approx(0.41 / 0.45) and 1.0 < found["guarded"] < 1.2
 
 
 def test_a_metric_that_needs_all_sets_has_no_margin(tmp_path: Path) -> None:
