@@ -333,7 +333,7 @@ TASKS = (
     Task(
         "magika/standard_v3_3/model",
         "types of files",
-        DYNAMIC,
+        STATIC,
         "accuracy",
         _file,
         _classes,
