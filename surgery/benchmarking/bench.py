@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from surgery.benchmarking.compare import compare
@@ -12,6 +13,7 @@ from surgery.benchmarking.spec import BenchSpec
 from surgery.benchmarking.subjects import Subject, require_same_inputs, subject
 from surgery.errors import UsageError
 from surgery.verification.comparing.reference_run import ReferenceRun
+from surgery.verification.inputs.files import MisfitError, sets_in
 from surgery.verification.inputs.given import Given
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, SampleSpec, VerifySpec
 
@@ -68,10 +70,19 @@ def typical_inputs(inputs: InputsSpec, evaluation: SampleSpec, original: Subject
     """Return inputs of the sizes in actual use, which decide the speed, if a user gave such inputs for any purpose.
 
     These are the sets given for verification, else the first ones for measuring accuracy, else for calibration.
-    Raises UsageError if they cannot be read.
+    Raises a SurgeryError if they cannot be read.
     """
     given = evaluation.data or inputs.calibration.data
     if not given or not all(one.found for one in inputs.data):
         return inputs
-    sets = Given(original.skeleton(), replace(inputs, data=given), labelled=True).sets[:_MOST_SETS]
+    # Not all of them are read: there may be thousands.
+    few = tuple(DataSpec(path, one.arrays, place=one.place) for one in given for path in _paths(one))[:_MOST_SETS]
+    sets = Given(original.skeleton(), replace(inputs, data=few), labelled=True).sets
     return replace(inputs, data=tuple(DataSpec(one.path, one.feed) for one in sets))
+
+
+def _paths(given: DataSpec) -> list[Path]:
+    try:
+        return [given.path] if given.arrays is not None else sets_in(given.path)
+    except MisfitError as error:
+        error.complain(given.place, str(given.path))

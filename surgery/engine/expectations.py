@@ -89,8 +89,7 @@ def speed(
     """Measure the speed of a model relative to the model it was made from.
 
     The low end of the interval has to be at least `least`. `stored` has the weights of both `models`, which run in turn
-    with one thread, on evaluation or calibration data, if given, else on the inputs of the recipe. A speed that cannot
-    be measured does not hold.
+    with one thread, on `typical_inputs`. A speed that cannot be measured does not hold.
     """
     from surgery.benchmarking.bench import bench, typical_inputs
     from surgery.benchmarking.spec import BenchSpec

@@ -135,9 +135,9 @@ class Expect(_Expected):
         BeforeValidator(_speed),
         WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": _AT_LEAST}]}),
     ] = key(
-        "The minimum speed: the measured time of the original divided by that of the result, with one thread, on the "
-        "first sets of evaluation or calibration data, if given, else on the inputs of the recipe. The low end of its "
-        "95 % interval counts."
+        "The minimum speed: the measured time of the original divided by that of the result, with one thread, on "
+        "the sets under `inputs`, else the first sets of evaluation or calibration data, else generated inputs. The "
+        "low end of its 95 % interval counts."
     )
     target: _Target = key(_FITS)
 

@@ -86,6 +86,13 @@ def test_given_data_decide_the_sizes(model: Path, measured: list[Any], tmp_path:
         assert [feed["x"].shape for feed in feeds] == [(rows, 4)] * 4
 
 
+def test_an_empty_folder_of_data_is_named(model: Path, measured: list[Any], tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+    recipe = f"recipe: quick\ncalibration: {{data: [{tmp_path}/none]}}\nsteps: [drop-identity]\nexpect: {{speed: 1}}\n"
+    ((told, ok),) = expectations(model, recipe)
+    assert not ok and "cannot be measured" in told and "no inputs in this folder" in told
+
+
 def test_a_nested_recipe_is_measured_against_its_input_model(model: Path, measured: list[Any]) -> None:
     nested = "recipe: outer\nsteps:\n  - when: {nodes: 4}\n    use: {steps: [drop-identity], expect: {speed: 1}}\n"
     ((told, ok),) = expectations(model, nested)

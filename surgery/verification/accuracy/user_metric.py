@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +115,9 @@ class UserMetric:
         self._filled: int | None = None
         self._broken = ""
         try:
-            self.original, self._parts = self._call(original)
-            again, _ = self._call(original)
+            self.original = self._call(original)
+            self._parts = self._without_parts(original)
+            again = self._call(original)
             if again != self.original:
                 raise MisfitError(
                     f"it returns {self.original:g} and then {again:g} for the same outputs",
@@ -129,16 +130,18 @@ class UserMetric:
     def score(self, outputs: Sequence[Arrays]) -> Score:
         """Return the metric of a changed model's outputs, together with that of the original."""
         try:
-            changed, parts = self._call(outputs)
+            score = Score(self.spec, self.original, self._call(outputs))
         except MisfitError as error:
             return Score(self.spec, self.original, problem=str(error))
-        return Score(self.spec, self.original, changed, _standard_error(self._parts, parts))
+        # A margin changes nothing where the drop alone is too much.
+        parts = self._without_parts(outputs) if self._parts and score.use <= 1.0 else []
+        return replace(score, deviation=_standard_error(self._parts, parts)) if parts else score
 
     def close(self) -> None:
         """Stop the worker."""
         self._worker.close()
 
-    def _call(self, outputs: Sequence[Arrays]) -> tuple[float, Sequence[float]]:
+    def _call(self, outputs: Sequence[Arrays]) -> float:
         if self._broken:
             raise MisfitError(self._broken)
         try:
@@ -149,16 +152,39 @@ class UserMetric:
             raise MisfitError(self._broken) from error
         if "problem" in answer:
             raise MisfitError(answer["problem"])
-        return float(answer["value"]), answer["parts"]
+        return float(answer["value"])
 
-    def _answer(self, outputs: Sequence[Arrays]) -> dict[str, Any]:
+    def _without_parts(self, outputs: Sequence[Arrays]) -> list[float]:
+        """Return the metric without one part of the sets at a time; nothing if it fails for a part of the sets."""
+        count = len(outputs)
+        found = []
+        for first in range(min(_PARTS, count) if count > 1 else 0):
+            try:
+                answer = self._answer(outputs, sorted(set(range(count)) - set(range(first, count, _PARTS))))
+            except WorkerError:
+                return []
+            if "problem" in answer:
+                return []
+            found.append(float(answer["value"]))
+        return found
+
+    def _answer(self, outputs: Sequence[Arrays], numbers: Sequence[int] | None = None) -> dict[str, Any]:
+        """Call the function in the worker for all sets, or for those with the given numbers."""
         here = "surgery.verification.accuracy.user_metric"
         where = {"file": str(self.spec.file.absolute()), "function": self.spec.function, "folder": str(Path.cwd())}
         if self._filled is None or self._worker.pid != self._filled:
             self._worker.call(f"{here}:keep", sets=[dict(one) for one in self._sets])
             self._filled = self._worker.pid
-        found: dict[str, Any] = self._worker.call(f"{here}:evaluate", **where, outputs=[dict(one) for one in outputs])
+        numbers = list(range(len(outputs)) if numbers is None else numbers)
+        chosen = [dict(outputs[number]) for number in numbers]
+        found: dict[str, Any] = self._worker.call(f"{here}:evaluate", **where, outputs=chosen, numbers=numbers)
         return found
+
+
+def _standard_error(original: Sequence[float], changed: Sequence[float]) -> float:
+    """Return the standard error of the difference of two metrics by the jackknife, from their values without parts."""
+    differences = np.subtract(changed, original)
+    return math.sqrt((len(differences) - 1) * float(np.var(differences)))
 
 
 _kept: list[Arrays] = []
@@ -170,10 +196,10 @@ def keep(sets: list[Arrays]) -> None:
     _lock(_kept)
 
 
-def evaluate(file: str, function: str, folder: str, outputs: list[Arrays]) -> dict[str, Any]:
+def evaluate(file: str, function: str, folder: str, outputs: list[Arrays], numbers: list[int]) -> dict[str, Any]:
     """Call a user's function, in a worker process; return its `value`, or a `problem` as text for the user.
 
-    `parts` has its values without one part of the sets at a time; it is empty if there are none.
+    `outputs` are those of the stored sets with these numbers.
     """
     try:
         found = find(file, function, folder)
@@ -182,37 +208,13 @@ def evaluate(file: str, function: str, folder: str, outputs: list[Arrays]) -> di
     stage(f"{Path(file).name}:{function}")
     _lock(outputs)
     try:
-        value = found(outputs, [dict(one) for one in _kept])
+        value = found(outputs, [dict(_kept[number]) for number in numbers])
         if isinstance(value, str) or np.ndim(value):
             return {"problem": f"it returns a {type(value).__name__}, not a number"}
         number = float(value)
     except BaseException as error:
         return {"problem": raised(error, file)}
-    if not math.isfinite(number):
-        return {"problem": f"it returns {number}"}
-    return {"value": number, "parts": _without_parts(found, outputs)}
-
-
-def _without_parts(function: Callable[..., Any], outputs: list[Arrays]) -> list[float]:
-    """Return the metric without one part of the sets at a time; nothing if it fails for a part of the sets."""
-    count = len(outputs)
-    parts = [range(number, count, _PARTS) for number in range(min(_PARTS, count))] if count > 1 else []
-    try:
-        found = [
-            float(function(*([dict(one) for n, one in enumerate(sets) if n not in part] for sets in (outputs, _kept))))
-            for part in parts
-        ]
-    except Exception:
-        return []
-    return found if all(map(math.isfinite, found)) else []
-
-
-def _standard_error(original: Sequence[float], changed: Sequence[float]) -> float:
-    """Return the standard error of the difference of two metrics by the jackknife, from their values without parts."""
-    if not original or len(original) != len(changed):
-        return 0.0
-    differences = np.subtract(changed, original)
-    return math.sqrt((len(differences) - 1) * float(np.var(differences)))
+    return {"value": number} if math.isfinite(number) else {"problem": f"it returns {number}"}
 
 
 def _lock(values: Any) -> None:

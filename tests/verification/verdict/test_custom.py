@@ -188,3 +188,25 @@ def test_the_unverified_policy_applies_to_every_reason(monkeypatch: pytest.Monke
         assert result.steps[-1].message == "nothing is shown"
         pair = verify(proto, text.parse("g (float[n] x) => (float[n] y) { y = Relu(x) }"), spec=recipe.verify)
         assert pair.ok is (code == 0)
+
+
+def test_a_change_that_only_the_runtime_can_run_runs_there() -> None:
+    """Where the original runs in the reference evaluator only: each side runs where it can."""
+    # The parser reads the bits of a bfloat16: 1, -2, 3, 4.
+    io = "(bfloat16[N,2] x) => (bfloat16[N,2] y) <bfloat16[2,2] w = {16256, 49152, 16448, 16512}"
+    header = '<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]>'
+
+    def verdict(weights: str) -> Verdict:
+        fused = f"""{header} g {io}, float[2,2] v = {{{weights}}}> {{
+            c = Cast<to=1>(x)
+            t = com.microsoft.FusedGemm<activation="Relu">(c, v)
+            y = Cast<to=16>(t)
+        }}"""
+        before = f"{header} g {io}> {{ t = MatMul(x, w) y = Relu(t) }}"
+        one, other = (onnx.parser.parse_model(body).SerializeToString() for body in (before, fused))
+        return Verifier(one).verify(other, Parity.CLOSE)
+
+    found = verdict("1, -2, 3, 4")
+    assert found.passed, found.message
+    assert "no kernel for MatMul" in found.message
+    assert verdict("1, -2, 3, 5").status == "different"
