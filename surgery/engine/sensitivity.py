@@ -40,8 +40,8 @@ _MOST_REMOVALS = 12
 """Maximum number of attempts to leave out more sites where the optimized model does not fit."""
 
 _ELEMENT = 256.0
-"""The multiply-accumulates that take as long as to convert an element of a result between two types and lay it out anew
-for a kernel of the other type: what a site that stays unchanged costs between sites that do not, an Add of ResNet too.
+"""The multiply-accumulates that take as long as converting one element between float32 and integers, and laying it out
+for the other kind of kernel: what a node costs that stays in float32 between converted ones, such as the Add of a ResNet.
 """
 
 _PART = 4
