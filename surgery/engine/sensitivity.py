@@ -41,7 +41,7 @@ _MOST_REMOVALS = 12
 
 _ELEMENT = 256.0
 """The multiply-accumulates that take as long as converting one element between float32 and integers, and laying it out
-for the other kind of kernel: what a node costs that stays in float32 between converted ones, such as the Add of a ResNet.
+for the other kind of kernel: what a node costs that stays in float32 between converted ones, such as an Add of ResNet.
 """
 
 _PART = 4
