@@ -20,7 +20,7 @@ from surgery.operators.dtypes import ONNX_TYPES, Array, pack_nibbles, spread, ty
 from surgery.operators.subgraphs import nodes
 from surgery.runtime.ordering import defer, settle_casts
 from surgery.runtime.rounding import hold
-from surgery.runtime.setup import ProviderError, provider_arguments, require_known, require_started
+from surgery.runtime.setup import ProviderError, packs_weights, provider_arguments, require_known, require_started
 from surgery.workers import stage
 
 if TYPE_CHECKING:
@@ -233,8 +233,7 @@ def _open(
     stage("preparation")
     if optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-        # MatMulNBits rounds its data to 8 bits only with prepacked weights; a blocked DequantizeLinear becomes one.
-        if b"block_size" in skeleton:
+        if packs_weights(skeleton):
             options.add_session_config_entry("session.disable_prepacking", "0")
         nodes = 0
     else:

@@ -59,3 +59,11 @@ def require_started(providers: Sequence[str], session: Any) -> None:
     for name in providers:
         if name not in started:
             raise ProviderError(name, "it does not start, and ONNX Runtime would continue without it")
+
+
+def packs_weights(skeleton: bytes) -> bool:
+    """Return whether a model computes with all optimizations what it will once deployed only if its weights are packed.
+
+    MatMulNBits rounds its data to 8 bits only with packed weights; a blocked DequantizeLinear becomes a MatMulNBits.
+    """
+    return b"block_size" in skeleton

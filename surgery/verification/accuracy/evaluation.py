@@ -21,10 +21,12 @@ from surgery.errors import UsageError
 from surgery.promises import Parity
 from surgery.proto.randomness import origins
 from surgery.runtime.engine import Engine, Outcome
+from surgery.runtime.setup import packs_weights
 from surgery.verification.accuracy.budget import DEFAULT, describe, missing, use
 from surgery.verification.accuracy.errors import add_errors
 from surgery.verification.accuracy.layers import worst_layer
 from surgery.verification.accuracy.metrics import METRICS, SAME, Metrics, measure_value, tell
+from surgery.verification.accuracy.pieces import run_in_pieces
 from surgery.verification.accuracy.samples import EVALUATION_SEED, Samples, samples
 from surgery.verification.accuracy.user_metric import Score, UserMetric, describe_metric
 from surgery.verification.comparing.details import Details, OutputErrors, Status, Verdict
@@ -202,7 +204,7 @@ class Evaluation:
         """
         numbers = sets if sets and self._spec.metric is None else range(len(self._expected))
         expected = [self._expected[number] for number in numbers]
-        outcome = self._engine(optimized).run(candidate, [self.samples.feeds[number] for number in numbers])
+        outcome = self._run(candidate, [self.samples.feeds[number] for number in numbers], optimized)
         failure = _failure(outcome)
         if failure:
             return Loss({}, failure, unsupported=outcome.unsupported is not None)
@@ -236,6 +238,11 @@ class Evaluation:
             timeout, memory = self._original.bounds
             self._user = UserMetric(spec, self.samples.labelled, expected, timeout, memory)
         return self._user.score(changed)
+
+    def _run(self, candidate: bytes, feeds: Sequence[Mapping[str, Any]], optimized: bool) -> Outcome:
+        engine = self._engine(optimized)
+        found = run_in_pieces(engine, candidate, feeds) if optimized and packs_weights(candidate) else None
+        return engine.run(candidate, feeds) if found is None else found
 
     def _engine(self, optimized: bool) -> Engine:
         if optimized not in self._engines:
@@ -323,7 +330,7 @@ class Evaluation:
 
     def _fails_elsewhere(self, candidate: bytes) -> str:
         """Return why a changed model does not run on the inputs of verification, which have other sizes and values."""
-        outcome = self._engine(optimized=True).run(candidate, [run.feed for run in self._original.runs])
+        outcome = self._run(candidate, [run.feed for run in self._original.runs], optimized=True)
         return _failure(outcome)
 
     def close(self) -> None:
