@@ -6,16 +6,17 @@ session. Of a model that runs in consecutive pieces, it packs only those of one 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 
+from surgery.operators.dtypes import dtype_of
 from surgery.proto.dataflow import Flow
 from surgery.proto.extract import cut, describe
 from surgery.runtime.engine import Engine, Outcome
-from surgery.storage.tensors import payload_bytes, weight_bytes
 
 MANY_WEIGHTS = 512 << 20
 """Bytes of weights from which a model runs in pieces."""
@@ -31,7 +32,8 @@ def run_in_pieces(engine: Engine, skeleton: bytes, feeds: Sequence[Mapping[str, 
     It is not possible if the nodes are not in topological order, or an optional value crosses from piece to piece.
     """
     model = onnx.load_model_from_string(skeleton)
-    if weight_bytes(model) < MANY_WEIGHTS:
+    weights = {tensor.name: _nbytes(tensor) for tensor in model.graph.initializer}
+    if sum(weights.values()) < MANY_WEIGHTS:
         return None
     flow = Flow(model.graph)
     if not feeds or not _in_order(flow) or any(name not in flow.producers for name in flow.outputs):
@@ -39,7 +41,7 @@ def run_in_pieces(engine: Engine, skeleton: bytes, feeds: Sequence[Mapping[str, 
     values: list[Values] = [dict(feed) for feed in feeds]
     seconds = [0.0] * len(feeds)
     begin = 0
-    for end in _ends(model, flow):
+    for end in _ends(weights, flow):
         piece = _piece(model, flow, begin, end, values)
         outcome = engine.run(piece.SerializeToString(), [_of(piece, known) for known in values])
         made = [run for run in outcome.runs if not isinstance(run, str)]
@@ -59,12 +61,17 @@ def _in_order(flow: Flow) -> bool:
     return all(flow.producers.get(name, -1) < number for number, read in enumerate(flow.reads) for name in read)
 
 
-def _ends(model: onnx.ModelProto, flow: Flow) -> Iterator[int]:
+def _nbytes(tensor: onnx.TensorProto) -> int:
+    """Return the size of a tensor in memory, in which an element has at least one byte."""
+    dtype = dtype_of(tensor.data_type)
+    return 0 if dtype is None else math.prod(tensor.dims) * dtype.itemsize
+
+
+def _ends(weights: Mapping[str, int], flow: Flow) -> Iterator[int]:
     """Yield the number of the first node after each piece. A node is never divided, whatever its weights."""
-    sizes = {tensor.name: payload_bytes(tensor) for tensor in model.graph.initializer}
     total = 0
     for number, read in enumerate(flow.reads):
-        own = sum(sizes.get(name, 0) for name in read)
+        own = sum(weights.get(name, 0) for name in read)
         if total and total + own > _WEIGHTS_OF_PIECE:
             yield number
             total = 0
