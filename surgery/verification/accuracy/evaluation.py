@@ -26,7 +26,7 @@ from surgery.verification.accuracy.budget import DEFAULT, describe, missing, use
 from surgery.verification.accuracy.errors import add_errors
 from surgery.verification.accuracy.layers import worst_layer
 from surgery.verification.accuracy.metrics import METRICS, SAME, Metrics, measure_value, tell
-from surgery.verification.accuracy.pieces import run_in_pieces
+from surgery.verification.accuracy.packed_weights import run_in_pieces
 from surgery.verification.accuracy.samples import EVALUATION_SEED, Samples, samples
 from surgery.verification.accuracy.user_metric import Score, UserMetric, describe_metric
 from surgery.verification.comparing.details import Details, OutputErrors, Status, Verdict
