@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -31,6 +32,11 @@ CONNECTING = {
 operators, each with the number of inputs that are data."""
 
 
+FEW_PRODUCTS = 2.0
+"""Multiply-accumulates for each element of data and result below which a Conv is worth quantizing only next to another
+quantized operator: converting its data and its result for it alone takes longer than computing it in float32."""
+
+
 @dataclass(frozen=True)
 class Unit:
     """One operator that is computed in integers.
@@ -39,7 +45,7 @@ class Unit:
     the weight that holds its output channels, and `channels` the channel axis of the data if it may have a bias.
     `result` is the value that is rounded afterwards, None if it may stay in float32; `tail` is the activation between
     the operator and its result, which only clips. `operands` are the operands at the time of reading, and `roots` the
-    values whose elements they hold.
+    values whose elements they hold. `is_small` is whether it is a product that is quantized only if a neighbor is.
     """
 
     node: Node
@@ -52,6 +58,7 @@ class Unit:
     tail: Node | None = None
     operands: tuple[Value, ...] = ()
     roots: tuple[Value, ...] = ()
+    is_small: bool = False
 
     @property
     def is_connecting(self) -> bool:
@@ -97,10 +104,19 @@ def _require_float(value: Value) -> None:
 
 
 def _conv(node: Node) -> Unit:
-    _weight(node)
+    weight = _weight(node)
     bias = _bias(node)
     tail, result = _tail(node)
-    return Unit(node, (0,), 1, bias, 0, 1, result, tail)
+    few = _products(node, weight.static_shape or ()) < FEW_PRODUCTS
+    return Unit(node, (0,), 1, bias, 0, 1, result, tail, is_small=few)
+
+
+def _products(node: Node, weight: Sequence[int]) -> float:
+    """Return the multiply-accumulates of a Conv for each element of its data and its result."""
+    channels, group_channels, *kernel = weight
+    stride = math.prod(node.attr("strides", [1] * len(kernel)))
+    elements: int = group_channels * node.attr("group", 1) * stride + channels
+    return channels * group_channels * math.prod(kernel) / elements
 
 
 def _gemm(node: Node) -> Unit:
@@ -189,28 +205,32 @@ def connected(units: Mapping[Node, Unit]) -> set[Node]:
     """Return the nodes that are worth quantizing: products, and operators between others that are quantized.
 
     An operator between products is quantized if all its operands are in integers anyway and a quantized operator
-    reads its result.
+    reads its result; a small product if one of both is the case.
     """
     kept = dict(units)
     while True:
         integer = {value for unit in kept.values() for value in _integer(unit)}
         wanted = {value for unit in kept.values() for value in unit.roots}
-        lost = [
-            node
-            for node, unit in kept.items()
-            if unit.is_connecting and not (unit.result in wanted and integer.issuperset(unit.roots))
-        ]
+        lost = [node for node, unit in kept.items() if not _pays(unit, integer, wanted)]
         if not lost:
             return set(kept)
         for node in lost:
             del kept[node]
 
 
+def _pays(unit: Unit, integer: Container[Value], wanted: Container[Value]) -> bool:
+    """Return whether a unit is worth quantizing, given the values in integers and those that are read as integers."""
+    if not (unit.is_connecting or unit.is_small):
+        return True
+    sides = (unit.result in wanted, all(value in integer for value in unit.roots))
+    return all(sides) if unit.is_connecting else any(sides)
+
+
 def _integer(unit: Unit) -> Iterator[Value]:
     """Yield the values that are in integers when a unit is quantized."""
     if unit.result is not None:
         yield unit.result
-    if not unit.is_connecting:
+    if not (unit.is_connecting or unit.is_small):
         yield from unit.roots
 
 

@@ -32,9 +32,10 @@ def quantize_static(
 
     The ranges of activations are measured on calibration data, so run time only needs rounding. ONNX Runtime turns a
     Conv, a Gemm or a MatMul between such pairs into one kernel on integers, and also Add, Mul, Concat, pooling and
-    other operators between them; these are quantized only if all their neighbors are. HardSigmoid and HardSwish, for
-    which it has no such kernel, become an Add, clipped by the range of its result, and a Mul. On a CPU with VNNI a
-    convolutional network is about three times as fast as in float32.
+    other operators between them; these are quantized only if all their neighbors are, and a Conv with hardly any
+    products only if one is. HardSigmoid and HardSwish, for which it has no such kernel, become an Add, clipped by the
+    range of its result, and a Mul. On a CPU with VNNI a convolutional network is about three times as fast as in
+    float32.
 
     A Relu or a Clip after an operator goes into the range of its result. Operators that only move elements, such as
     MaxPool, Reshape, Transpose or Split, propagate integers with their scale. The result of a matrix product stays in
@@ -86,7 +87,9 @@ def quantize_static(
         with graph.site(node) as new:
             if isinstance(unit, Refusal):
                 raise unit
-            new.require(node in kept, "its producer or consumer does not compute in integers")
+            useful = node in kept
+            new.require(useful or not unit.is_small, "converting its data and result takes longer than its products")
+            new.require(useful, "its producer or consumer does not compute in integers")
             quantizer.quantize(unit, new)
 
 
