@@ -113,7 +113,7 @@ class Calibrated:
         return self.graph.remember((wanted.weight.value.name, self._how(wanted)), make)
 
     def _hessians(self, group: Sequence[_Wanted]) -> dict[frozenset[_Read], Array]:
-        """Return H for the data of each weight: the sum of xᵀ · x, in one run over the calibration data."""
+        """Return H for the data of each weight, from the sum of xᵀ · x in one run over the calibration data."""
         readers: dict[Value, dict[_Read, Product]] = {}
         for product in (product for one in group for product in one.products):
             readers.setdefault(product.data, {}).setdefault(_read(product), product)
@@ -122,14 +122,19 @@ class Calibrated:
             for found in readers.values()
             for read, product in found.items()
         }
+        counts = dict.fromkeys(sums, 0)
         for value, array in self.graph.recordings(list(readers)):
             for read, product in readers[value].items():
                 rows = np.ascontiguousarray(product.rows_of(array), np.float32)
                 rows = rows[np.isfinite(rows).all(axis=1)]
                 sums[read] += rows.T @ rows
-        return {
-            _data(one): sum((sums[read] for read in sorted(_data(one))[1:]), sums[min(_data(one))]) for one in group
-        }
+                counts[read] += len(rows)
+        found = {}
+        for data in {_data(one) for one in group}:
+            first, *others = sorted(data)
+            total = sum((sums[read] for read in others), sums[first])
+            found[data] = _shrunk(total, sum(counts[read] for read in data))
+        return found
 
 
 _Read = tuple[str, bool]
@@ -160,6 +165,24 @@ def _groups(wanted: list[_Wanted]) -> Iterator[list[_Wanted]]:
         size += more
     if group:
         yield group
+
+
+def _shrunk(hessian: Array, count: int) -> Array:
+    """Return H as it is to be expected on other data, estimated from `count` rows.
+
+    From few rows, some elements of the data seem to depend on others that they do not depend on, and compensation for
+    the one would harm the other. So the correlations are reduced by the oracle approximating shrinkage of Chen, Wiesel,
+    Eldar and Hero, 2010.
+    """
+    deviations = np.sqrt(np.diagonal(hessian), dtype=np.float64)
+    deviations[deviations == 0] = 1
+    size, inverse = len(hessian), (1 / deviations).astype(np.float32)
+    squares = float(np.einsum("ij,ij,i,j->", hessian, hessian, inverse**2, inverse**2, optimize=True))
+    excess = (count + 1 - 2 / size) * (squares - size)
+    share = min(1.0, ((1 - 2 / size) * squares + size**2) / excess) if excess > 0 else 1.0
+    shrunk: Array = hessian * np.float32(1 - share)
+    np.einsum("ii->i", shrunk)[:] = np.diagonal(hessian)
+    return shrunk
 
 
 def _order(hessian: Array, act_order: bool) -> Array:

@@ -248,6 +248,16 @@ def test_gptq_loses_far_less_of_the_product_on_correlated_data(bits: int, form: 
     assert lost["gptq"] < 0.5 * min(lost["rtn"], lost["hqq"])
 
 
+def test_gptq_learns_nothing_from_few_rows_that_other_data_contradict() -> None:
+    """With fewer rows than columns, independent columns look dependent: compensating would double the error."""
+    weight, data, held_out = drawn(256, 32), drawn(96, 256), drawn(512, 256)
+    lost = {}
+    for method, calibration in (("hqq", None), ("gptq", {"x": data.tolist()})):
+        restored = dense(quantized(product(weight, 25), calibration, method=method, block=32))
+        lost[method] = noise(held_out @ weight.astype(np.float64), held_out @ restored)
+    assert lost["gptq"] < 1.2 * lost["hqq"]
+
+
 def test_gptq_rounds_to_nearest_for_uninformative_data() -> None:
     """Of channels that are always zero, or uncorrelated, nothing can make up for an error."""
     weight = drawn(64, 8)
