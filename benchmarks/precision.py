@@ -60,15 +60,20 @@ class Row:
     failure: str = ""
 
 
-def recipe(text: str) -> Callable[[Path, Path], None]:
-    """Return a function that applies a recipe of surgery, given as the name of a shipped one or as steps in YAML."""
+def recipe(text: str, budget: str = "snr >= 0 dB") -> Callable[[Path, Path], None]:
+    """Return a function that applies a recipe of surgery, given as the name of a shipped one or as steps in YAML.
+
+    Steps are held to the budget.
+    """
 
     def make(source: Path, target: Path) -> None:
         with tempfile.TemporaryDirectory() as folder:
             name: str | Path = text
             if "\n" in text or ":" in text:
                 name = Path(folder) / "recipe.yaml"
-                name.write_text(f"recipe: measured\naccuracy: {{budget: snr >= 0 dB}}\n{text}\n", encoding="utf-8")
+                name.write_text(
+                    f"recipe: measured\non_failure: bisect\naccuracy: {{budget: {budget}}}\n{text}\n", encoding="utf-8"
+                )
             command = [sys.executable, "-m", "surgery", "apply", name, source, "-o", target, "--force"]
             done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
             if not target.is_file():
@@ -150,12 +155,17 @@ VARIANTS = (
     Variant("prepared", "raw", recipe(f"steps: [{_PREPARED}]")),
     Variant("quantize-dynamic", "prepared", recipe("steps: [quantize-dynamic]")),
     Variant("ort-dynamic", "default", ort_dynamic()),
-    Variant("quantize-static", "prepared", calibrated("steps: [quantize-static]")),
+    Variant("quantize-static", "prepared", calibrated("steps: [{quantize-static: {method: mse}}]")),
     Variant("ort-static", "default", ort_static),
     Variant("ort-dynamic-raw", "raw", ort_dynamic()),
     Variant("quantize-weights", "default", recipe("steps: [quantize-weights]")),
     Variant("quantize-weights-32", "default", recipe("steps: [{quantize-weights: {block: 32}}]")),
     Variant("quantize-weights-8", "default", recipe("steps: [{quantize-weights: {bits: 8}}]")),
+    Variant(
+        "quantize-weights-4-8",
+        "default",
+        recipe("steps: [quantize-weights, {quantize-weights: {bits: 8}}]", "snr >= 10 dB"),
+    ),
     Variant("ort-weights", "default", ort_weights()),
     Variant("ort-weights-8", "default", ort_weights(bits=8)),
     Variant("ort-weights-raw", "raw", ort_weights()),

