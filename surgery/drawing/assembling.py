@@ -64,6 +64,7 @@ def document(history: History, title: str | None = None) -> dict[str, Any]:
 
 def _state(state: State) -> dict[str, Any]:
     told: dict[str, Any] = {"label": state.label, "pass": state.by, "nodes": state.nodes}
+    told |= {"ir_version": state.ir_version, "opsets": dict(state.opsets)}
     if state.step is not None:
         told |= {"step": state.step, "sites": state.sites, "verdict": state.verdict, "needed": state.needed}
         told["message"] = state.message

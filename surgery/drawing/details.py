@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
@@ -42,6 +43,8 @@ class Details:
             "inputs": [self._operand(one, name) for name in node.inputs],
             "outputs": [[self.intern(name), self.intern(self.type_of(one, name))] for name in node.outputs],
             "attributes": dict(node.attributes),
+            "packed": self.intern(base64.b64encode(node.packed or b"").decode()),
+            "partial": node.packed is None and not one.is_port,
             "was": self.intern(one.first.label if one.first.label != node.label else ""),
             "fate": self.intern(one.fate),
             "doc": self.intern(node.doc),

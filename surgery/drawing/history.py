@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from surgery import storage
 from surgery.drawing.comparing import compared, key_of
 from surgery.drawing.descent import explain
 from surgery.drawing.rows import Rows, State
 from surgery.drawing.tracking import Tracker
+from surgery.operators.forms import plain_domain
 from surgery.storage.collection import collection_paused
 from surgery.storage.summary import operators
 
@@ -75,7 +76,7 @@ class History:
         tracker.enter(second.proto, same={key_of(pair.after): key_of(pair.before) for pair in found.nodes.pairs})
         compared(history.rows, found.nodes, old, tracker.keys)
         for one, name in ((first, "before"), (second, "after")):
-            history.rows.states.append(State(_name(one, name), _count(one.proto), file=_file(one)))
+            history.rows.states.append(State(_name(one, name), file=_file(one), **_facts(one.proto)))
         return history
 
     # Interface of a recorder of a run
@@ -86,7 +87,7 @@ class History:
         self.title = self.title or (stored.path.name if stored.path is not None else "")
         self.first = self.last = storage.StoredModel(stored.path, proto, stored.weights, stored.external)
         self._tracker.enter(proto)
-        self.rows.states.append(State("original", _count(proto), file=_file(stored)))
+        self.rows.states.append(State("original", file=_file(stored), **_facts(proto)))
 
     def commit(self, proto: onnx.ModelProto, record: StepRecord, number: int) -> None:
         """Record the model after a step, with the record of the step and its number in the run."""
@@ -94,7 +95,7 @@ class History:
         self.last = storage.StoredModel(self.first.path, proto, self.first.weights, self.first.external)
         step = self._tracker.enter(proto, record.name)
         explain(self.rows, step, record.applied, record.name)
-        self.rows.states.append(_state(record, number, _count(proto)))
+        self.rows.states.append(_state(record, number, proto))
 
     def written(self, file: Path) -> None:
         """Record the file of the result of a run."""
@@ -109,20 +110,22 @@ def _name(model: storage.StoredModel, otherwise: str) -> str:
     return model.path.name if model.path is not None else otherwise
 
 
-def _count(proto: onnx.ModelProto) -> int:
-    return sum(operators(proto).values())
+def _facts(proto: onnx.ModelProto) -> dict[str, Any]:
+    """Return what a state says of its model."""
+    opsets = {plain_domain(one.domain): one.version for one in proto.opset_import}
+    return {"nodes": sum(operators(proto).values()), "ir_version": proto.ir_version, "opsets": opsets}
 
 
-def _state(record: StepRecord, number: int, nodes: int) -> State:
+def _state(record: StepRecord, number: int, proto: onnx.ModelProto) -> State:
     verdict = record.verdict
     needed = verdict.needed.get("factor") if verdict is not None and verdict.needed is not None else None
     return State(
         record.name,
-        nodes,
         by=record.name,
         step=number,
         sites=record.sites,
         verdict=str(verdict.status) if verdict is not None else None,
         needed=needed,
         message=record.message,
+        **_facts(proto),
     )

@@ -7,6 +7,7 @@ the necessary values, and only of new or changed nodes.
 from __future__ import annotations
 
 import ast
+import base64
 import hashlib
 import math
 from collections.abc import Iterator
@@ -31,6 +32,11 @@ _LIST = 32
 _TEXT = 400
 """Maximum number of characters of a text attribute that are included."""
 
+_ATTRIBUTES = 2048
+"""Maximum number of bytes of the attributes of a node that are included as a message."""
+_TAG = bytes([5 << 3 | 2])
+"""The tag of an attribute in the message of a node."""
+
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _NAMESPACE = "namespace"
 _TRACE = "pkg.torch.onnx.stack_trace"
@@ -46,6 +52,8 @@ class Constant:
     type: str
     bytes: int
     values: tuple[Any, ...] | None = None
+    packed: bytes = b""
+    """The tensor as a protobuf message without a name, if `values` are known."""
 
     @property
     def text(self) -> str:
@@ -59,7 +67,9 @@ class Constant:
     def to_json(self) -> dict[str, Any]:
         """Return plain values that JSON can express."""
         found: dict[str, Any] = {"dims": [*self.dims], "type": self.type, "bytes": self.bytes}
-        return found if self.values is None else {**found, "values": [*self.values]}
+        if self.values is None:
+            return found
+        return {**found, "values": [*self.values], "packed": base64.b64encode(self.packed).decode()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +93,8 @@ class Plain:
     constant: Constant | None = None
     signature: bytes = b""
     """A digest of the attributes, equal for equal attributes."""
+    packed: bytes | None = None
+    """The attributes as they are in a protobuf message of a node; None if a page cannot hold them all."""
 
     @property
     def kind(self) -> tuple[str, str]:
@@ -122,6 +134,7 @@ def plain(node: onnx.NodeProto) -> Plain:
     metadata = {entry.key: entry.value for entry in node.metadata_props}
     constant = next((constant_of(one.t) for one in node.attribute if one.name == "value" and one.HasField("t")), None)
     is_constant = node.op_type == "Constant" and constant is not None
+    attributes = own_attributes(node)
     return Plain(
         node.op_type,
         plain_domain(node.domain),
@@ -134,8 +147,27 @@ def plain(node: onnx.NodeProto) -> Plain:
         path_of(node, metadata),
         _source(metadata),
         constant if is_constant else None,
-        _hash(b"".join(own_attributes(node))),
+        _hash(b"".join(attributes)),
+        _packed(node, attributes),
     )
+
+
+def _packed(node: onnx.NodeProto, attributes: list[bytes]) -> bytes | None:
+    """Return the attributes as they are in the message of a node; None for subgraphs, parameters and large tensors."""
+    if sum(map(len, attributes)) > _ATTRIBUTES or len(attributes) < len(node.attribute):
+        return None
+    if any(one.ref_attr_name or (one.HasField("t") and is_external(one.t)) for one in node.attribute):
+        return None
+    return b"".join(_TAG + _varint(len(one)) + one for one in attributes)
+
+
+def _varint(number: int) -> bytes:
+    """Encode a length of a protobuf message."""
+    found = bytearray()
+    while number > 127:
+        found.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*found, number])
 
 
 # Attributes and constants
@@ -175,10 +207,19 @@ def constant_of(tensor: onnx.TensorProto | onnx.SparseTensorProto) -> Constant:
         size = payload_bytes(tensor.values) + payload_bytes(tensor.indices)
         return Constant(tuple(tensor.dims), f"sparse {type_name(tensor.values.data_type)}", size)
     dims = tuple(tensor.dims)
-    values = None
+    values, packed = None, b""
     if not is_external(tensor) and math.prod(dims) <= SMALL:
-        values = tuple(_values(tensor))
-    return Constant(dims, type_name(tensor.data_type), payload_bytes(tensor), values)
+        values, packed = tuple(_values(tensor)), _nameless(tensor)
+    return Constant(dims, type_name(tensor.data_type), payload_bytes(tensor), values, packed)
+
+
+def _nameless(tensor: onnx.TensorProto) -> bytes:
+    """Return a tensor as a protobuf message, without its name and documentation."""
+    copy = type(tensor)()
+    copy.CopyFrom(tensor)
+    for field in ("name", "doc_string", "metadata_props"):
+        copy.ClearField(field)
+    return bytes(copy.SerializeToString(deterministic=True))
 
 
 def _values(tensor: onnx.TensorProto) -> Iterator[Any]:

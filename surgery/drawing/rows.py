@@ -6,6 +6,7 @@ for the end. State 0 is the model as read.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from surgery.drawing.nodes import Constant, Plain
@@ -128,7 +129,7 @@ class Alteration:
 class State:
     """One state: the model as read, or after a step. `step` is the number of the record of the step.
 
-    `file` is the file that holds the model of this state, if there is one.
+    `file` is the file that holds the model of this state, if there is one; `opsets` are its imports by domain.
     """
 
     label: str
@@ -140,6 +141,8 @@ class State:
     needed: float | None = None
     message: str = ""
     file: str | None = None
+    ir_version: int = 0
+    opsets: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-// A region as SVG, and as the command that extracts it.
+// A region: as SVG, and as the command that extracts it.
 (function (sv) {
   "use strict";
 
@@ -138,18 +138,23 @@
 
   /** Save the current region as an SVG file. */
   sv.saveSvg = function (view) {
-    const url = URL.createObjectURL(new Blob([sv.svg(view)], { type: "image/svg+xml" }));
+    sv.save(view, [sv.svg(view)], "image/svg+xml", ".svg");
+  };
+
+  /** Save parts as a file with the name of the current region. */
+  sv.save = function (view, parts, type, suffix) {
+    const url = URL.createObjectURL(new Blob(parts, { type }));
     const name =
       sv
         .region(view)
         .title.replace(/[^\w.-]+/g, "-")
         .replace(/^[-.]+|[-.]+$/g, "") || "graph";
-    const link = sv.element("a", { href: url, download: name + ".svg" });
+    const link = sv.element("a", { href: url, download: name + suffix });
     document.body.append(link);
     link.click();
     link.remove();
     setTimeout(() => URL.revokeObjectURL(url), 10000);
-    view.announce("Saved as " + name + ".svg.", true);
+    view.announce("Saved as " + name + suffix + ".", true);
   };
 
   const CONTROL = /[\u0000-\u001f\u007f-\u009f]/gu;
@@ -181,14 +186,9 @@
     return { inputs: Array.from(inputs), outputs: Array.from(outputs) };
   };
 
-  /**
-   * Return the command that extracts the selection, or what is visible, as a model of its own; null if no file holds
-   * the graph of this state.
-   */
-  sv.extractCommand = function (view) {
+  /** Return the nodes of the selection, or of what is visible, in the chosen state. */
+  sv.nodesOfRegion = function (view) {
     const { model, scene, selected, state } = view;
-    const file = model.states[state].file || (model.states.length === 1 && (model.title || "model.onnx"));
-    if (!file) return null;
     let nodes;
     if (selected >= 0) nodes = model.isGroup(selected) ? sv.nodesOf(model, selected - model.n) : [selected];
     else {
@@ -199,10 +199,20 @@
       });
       nodes = leaves.flatMap((item) => (model.isGroup(item) ? sv.nodesOf(model, item - model.n) : [item]));
     }
-    const alive = nodes.filter(
+    return nodes.filter(
       (node) => !model.isPort(node) && model.born[node] <= state && (model.died[node] < 0 || model.died[node] > state),
     );
-    const { inputs, outputs } = sv.boundary(model, alive, state);
+  };
+
+  /**
+   * Return the command that extracts the selection, or what is visible, as a model of its own; null if no file holds
+   * the graph of this state.
+   */
+  sv.extractCommand = function (view) {
+    const { model, state } = view;
+    const file = model.states[state].file || (model.states.length === 1 && (model.title || "model.onnx"));
+    if (!file) return null;
+    const { inputs, outputs } = sv.boundary(model, sv.nodesOfRegion(view), state);
     // A comma or wildcard in a name is read by the command: the flags may be repeated, names that have one need a look.
     const flags = (name, values) => {
       const plain = values.filter((value) => !value.includes(","));

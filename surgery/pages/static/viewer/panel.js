@@ -436,8 +436,10 @@
         ),
       );
       row.append(button("Save as SVG", () => sv.saveSvg(this.view)));
-      if (!(item < model.n && model.isPort(item)))
+      if (!(item < model.n && model.isPort(item))) {
+        row.append(button("Save as ONNX", () => sv.saveModel(this.view)));
         row.append(button("Copy extract command", () => sv.copyExtractCommand(this.view)));
+      }
       this.body.append(row);
     }
   };
