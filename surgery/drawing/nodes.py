@@ -50,7 +50,7 @@ class Constant:
 
     dims: tuple[int, ...]
     type: str
-    bytes: int
+    nbytes: int
     values: tuple[Any, ...] | None = None
     packed: bytes = b""
     """The tensor as a protobuf message without a name, if `values` are known."""
@@ -66,7 +66,7 @@ class Constant:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values that JSON can express."""
-        found: dict[str, Any] = {"dims": [*self.dims], "type": self.type, "bytes": self.bytes}
+        found: dict[str, Any] = {"dims": [*self.dims], "type": self.type, "bytes": self.nbytes}
         if self.values is None:
             return found
         return {**found, "values": [*self.values], "packed": base64.b64encode(self.packed).decode()}

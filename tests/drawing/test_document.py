@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 from collections import Counter
@@ -10,7 +11,7 @@ from typing import Any
 
 import onnx
 import pytest
-from onnx import TensorProto, helper, parser
+from onnx import NodeProto, TensorProto, helper, numpy_helper, parser
 
 from surgery import diff, recipe
 from surgery.drawing import History, document
@@ -101,7 +102,9 @@ def test_an_empty_graph_has_a_drawing() -> None:
     drawing = Drawing(History.of(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)))
     assert drawing.ops == ["Input"]
     assert drawing.texts("ports", "type") == ["float"]
-    assert drawing.document["states"] == [{"label": "original", "pass": None, "nodes": 0}]
+    assert drawing.document["states"] == [
+        {"label": "original", "pass": None, "nodes": 0, "ir_version": 8, "opsets": {"": 17}}
+    ]
 
 
 def test_an_input_that_is_an_output_is_an_edge_between_ports() -> None:
@@ -124,7 +127,13 @@ def test_types_attributes_constants_and_costs_are_reported() -> None:
     detail = drawing.detail("linear")
     assert detail["attributes"] == {"alpha": "0.5"}
     assert [drawing.strings[kind] for _, kind, _ in detail["inputs"]] == ["float[batch,4]", "float[4,3]", "float[3]"]
-    assert detail["inputs"][2][2] == {"dims": [3], "type": "float", "bytes": 12, "values": [1.0, 2.0, 3.0]}
+    bias = detail["inputs"][2][2]
+    packed = TensorProto.FromString(base64.b64decode(bias.pop("packed")))
+    assert bias == {"dims": [3], "type": "float", "bytes": 12, "values": [1.0, 2.0, 3.0]}
+    assert numpy_helper.to_array(packed).tolist() == bias["values"] and not packed.name
+    attributes = NodeProto.FromString(base64.b64decode(drawing.strings[detail["packed"]])).attribute
+    assert [helper.get_node_attr_value(NodeProto(attribute=attributes), "alpha")] == [0.5]
+    assert "partial" not in detail
     assert detail["inputs"][1][2]["values"] == [*range(1, 13)]
     assert detail["macs"] == "12*batch"
     assert drawing.texts("edges", "type") == ["float[batch,4]", "float[4,3]", "float[batch,3]", "float[batch,3]"]
