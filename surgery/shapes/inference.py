@@ -87,6 +87,7 @@ class Inference:
         self._model = model
         self._main = Context(dict(model.opset_imports))
         self._contexts: dict[ir.Graph, Context] = {}
+        self._declared: dict[ir.Value, ir.Shape] = {}
         self._budget = _FOLLOWED_NODES + 4 * len(model.graph)
         everything = values(scopes(model))
         self._main.reserve_symbol_names(
@@ -143,10 +144,15 @@ class Inference:
         return any(self._main.is_generated_symbol(name) for name in names(dim))
 
     def _forget_declarations(self, graph: ir.Graph) -> None:
-        """Drop declared shapes that a rule can infer more reliably, and defaults that a caller can replace."""
+        """Drop declared shapes that a rule can infer more reliably, and defaults that a caller can replace.
+
+        A rule that finds nothing gets the declared shape back, so that more is known downstream.
+        """
         for node in graph:
             if self._can_infer(node):
                 for value in node.outputs:
+                    if value.shape is not None:
+                        self._declared[value] = value.shape
                     value.shape = None
         for value in graph.inputs:
             if self._is_default(value):
@@ -225,6 +231,10 @@ class Inference:
             for value, shape in zip(node.outputs, before):
                 value.shape = shape
                 context.forget(value)
+        # What a function body declares may not hold in the call that is being followed.
+        for value in () if calls else node.outputs:
+            if value.shape is None and value in self._declared:
+                value.shape = self._declared[value].copy()
 
     def _follows(self, node: ir.Node, calls: tuple[Any, ...]) -> bool:
         """Return whether a node is a function call that is worth following: not too deep, not too often."""

@@ -78,7 +78,7 @@ class ShapeTable:
     def settle(self, nodes: Iterable[ir.Node]) -> None:
         """Infer nodes again that read a value whose shape has changed, and nodes downstream as far as shapes change.
 
-        A shape that was unknown and becomes known counts as changed.
+        A shape that was unknown and becomes known counts as changed. The declared shape of a graph output stays.
         """
         pending = deque(nodes)
         while pending:
@@ -86,13 +86,23 @@ class ShapeTable:
             before = {value: (self._table.pop(value, None), value.shape) for value in node.outputs}
             for value, (fact, declared) in before.items():
                 shape = symbolic(declared) if fact is None else fact.shape
-                if value.is_graph_output() or (shape is None and self._inference is None):
+                if self._inference is None and (shape is None or value.is_graph_output()):
                     continue
+                readers = dict.fromkeys(use.node for use in value.uses())
                 value.shape = None
-                if dims(self.of(value).shape) == dims(shape):
+                found = dims(self.of(value).shape)
+                if found == dims(shape):
                     value.shape = declared
-                else:
-                    pending.extend(dict.fromkeys(use.node for use in value.uses()))
+                    # A graph output may have been known by its declaration alone, which its readers did not see.
+                    readers = {node: None for node in readers if value.is_graph_output() and self._lacks_shape(node)}
+                elif value.is_graph_output():
+                    value.shape = declared
+                    if found is None:
+                        del self._table[value]
+                pending.extend(readers)
+
+    def _lacks_shape(self, node: ir.Node) -> bool:
+        return any(self.seen(value).shape is None for value in node.outputs)
 
     def drop(self, node: ir.Node) -> None:
         """Forget the facts about a node's outputs, because its inputs or attributes have changed."""

@@ -140,6 +140,22 @@ def test_declared_shapes_are_used_if_inference_fails() -> None:
     assert shape(source, "b") == (2,)
 
 
+def test_a_declared_shape_is_used_downstream_of_a_rule_that_finds_nothing() -> None:
+    source = """
+        <ir_version: 8, opset_import: ["" : 18]>
+        g (float[n,6] x, int64[2] sizes, int64 at) => (float[p,q] y)
+        <float[n,3] part, float[n,9] wrong>
+        {
+            parts = SplitToSequence<axis = 1>(x, sizes)
+            part = SequenceAt(parts, at)
+            wrong = Neg(part)
+            y = Exp(wrong)
+        }
+    """
+    graph = graph_of(source)
+    assert [value(graph, name).shape for name in ("part", "wrong", "y")] == [("n", 3)] * 3
+
+
 def test_overridable_initializers_are_not_used_for_inference() -> None:
     source = """
         g (float[4] x, int64[2] s, float[n] w) => (float[p,q] y, int64[1] z)
