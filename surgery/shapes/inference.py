@@ -220,19 +220,19 @@ class Inference:
         rule = registry.get(node.domain, node.op_type, context.get_opset_version(node.domain))
         try:
             if rule is not None:
-                refers = any(item.is_ref() for item in node.attributes.data.values())
-                with _resolved(node, context.resolved_attrs) if refers else nullcontext():
-                    if not (follow(context, node) or tell(context, node)):
-                        rule(context, node)
-                        correct(context, node)
+                _apply(rule, context, node)
             elif self._follows(node, calls):
                 self._enter_function(context, node, calls)
         except Exception:  # the rule gives up: nothing is known about this node
             for value, shape in zip(node.outputs, before):
                 value.shape = shape
                 context.forget(value)
-        # What a function body declares may not hold in the call that is being followed.
-        for value in () if calls else node.outputs:
+        if not calls:  # what a function body declares may not hold in the call that is being followed
+            self._declare_unknown(node)
+
+    def _declare_unknown(self, node: ir.Node) -> None:
+        """Give the outputs that no rule knows their declared shapes."""
+        for value in node.outputs:
             if value.shape is None and value in self._declared:
                 value.shape = self._declared[value].copy()
 
@@ -268,6 +268,15 @@ class Inference:
                 context.set_shape(value, shape)
             if content is not None:
                 context.know(value, content, value.dtype)
+
+
+def _apply(rule: Callable[[Context, ir.Node], None], context: Context, node: ir.Node) -> None:
+    """Infer the outputs of a node by our own rules, or else by the package's rule."""
+    refers = any(item.is_ref() for item in node.attributes.data.values())
+    with _resolved(node, context.resolved_attrs) if refers else nullcontext():
+        if not (follow(context, node) or tell(context, node)):
+            rule(context, node)
+            correct(context, node)
 
 
 def _held_tensor(node: ir.Node) -> ir.TensorProtocol | None:
