@@ -29,6 +29,9 @@ _MAX_VARINT: Final = 10
 # Values up to this length, such as the modes of a tree ensemble, are skipped in runs.
 _SHORT: Final = 31
 
+# Number of fields of a run that are skipped at once.
+_TOGETHER: Final = 4096
+
 
 class WireError(Exception):
     """Bytes that are not protobuf. `offset` counts from the start of the data."""
@@ -186,17 +189,26 @@ def fields(data: memoryview | bytes, start: int, stop: int, wanted: Container[in
 def _past_run(data: memoryview | bytes, position: int, stop: int, tag: int) -> int:
     """Return the position after a run of short, complete fields with this tag."""
     run = _run(tag)
-    found = run.match(data, position, stop) if run is not None else None
-    return position if found is None else found.end()
+    while run is not None and (found := run.match(data, position, stop)) is not None:
+        position = found.end()
+    return position
 
 
 @functools.cache
 def _run(tag: int) -> re.Pattern[bytes] | None:
-    """Compile a pattern for fields with a one-byte tag; it does not backtrack, so that runs may be long."""
+    """Compile a pattern for some fields with a one-byte tag.
+
+    A greedy repetition stores a state for each field, so their number is limited. A possessive one would not, but
+    Python before 3.11.5 continues in the middle of a field after it.
+    """
     short = b"|".join(re.escape(bytes([length])) + b".{%d}" % length for length in range(_SHORT + 1))
-    values = {VARINT: rb"[\x80-\xff]{0,9}+[\x00-\x7f]", FIXED32: b".{4}", FIXED64: b".{8}", LENGTH: b"(?:%s)" % short}
+    values = {VARINT: rb"[\x80-\xff]{0,9}[\x00-\x7f]", FIXED32: b".{4}", FIXED64: b".{8}", LENGTH: b"(?:%s)" % short}
     value = values.get(tag & 7) if tag < 0x80 else None
-    return None if value is None else re.compile(b"(?:%s%s)++" % (re.escape(bytes([tag])), value), re.DOTALL)
+    return (
+        None
+        if value is None
+        else re.compile(b"(?:%s%s){1,%d}" % (re.escape(bytes([tag])), value, _TOGETHER), re.DOTALL)
+    )
 
 
 def _skip(data: memoryview | bytes, number: int, wire: int, payload: int, stop: int, depth: int = 0) -> int:
