@@ -244,7 +244,9 @@ def _file(random: Random, model: Path) -> Set:
 STATIC, DYNAMIC = "quantize-static", "quantize-dynamic"
 
 TASKS = (
-    Task("rapidocr-onnxruntime/models/ch_PP-OCRv4_rec_infer", "text recognition", STATIC, "characters", _lines, sets=24),
+    Task(
+        "rapidocr-onnxruntime/models/ch_PP-OCRv4_rec_infer", "text recognition", STATIC, "characters", _lines, sets=24
+    ),
     Task("rapidocr-onnxruntime/models/ch_PP-OCRv4_det_infer", "text detection", STATIC, "masks", _page, sets=48),
     Task(
         "rapidocr-onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer", "upside down or not", STATIC, "accuracy", _flipped
