@@ -20,6 +20,7 @@ from surgery.graph.entries import GRAPHS
 from surgery.graph.lineage import Lineage
 from surgery.operators.forms import plain_domain
 from surgery.storage import is_external, payload_bytes
+from surgery.storage.wire import LENGTH, encode_tag, encode_varint
 
 if TYPE_CHECKING:
     import onnx
@@ -34,7 +35,7 @@ _TEXT = 400
 
 _ATTRIBUTES = 2048
 """Maximum number of bytes of the attributes of a node that are included as a message."""
-_TAG = bytes([5 << 3 | 2])
+_TAG = encode_tag(5, LENGTH)
 """The tag of an attribute in the message of a node."""
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
@@ -158,16 +159,7 @@ def _packed(node: onnx.NodeProto, attributes: list[bytes]) -> bytes | None:
         return None
     if any(one.ref_attr_name or (one.HasField("t") and is_external(one.t)) for one in node.attribute):
         return None
-    return b"".join(_TAG + _varint(len(one)) + one for one in attributes)
-
-
-def _varint(number: int) -> bytes:
-    """Encode a length of a protobuf message."""
-    found = bytearray()
-    while number > 127:
-        found.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*found, number])
+    return b"".join(_TAG + encode_varint(len(one)) + one for one in attributes)
 
 
 # Attributes and constants

@@ -33,16 +33,16 @@ def run_in_pieces(engine: Engine, skeleton: bytes, feeds: Sequence[Mapping[str, 
     """
     model = onnx.load_model_from_string(skeleton)
     weights = {tensor.name: _nbytes(tensor) for tensor in model.graph.initializer}
-    if sum(weights.values()) < MANY_WEIGHTS:
+    if not feeds or sum(weights.values()) < MANY_WEIGHTS:
         return None
-    flow = Flow(model.graph)
-    if not feeds or not _in_order(flow) or any(name not in flow.producers for name in flow.outputs):
+    whole = _Whole(model)
+    if not whole.can_be_cut():
         return None
     values: list[Values] = [dict(feed) for feed in feeds]
     seconds = [0.0] * len(feeds)
     begin = 0
-    for end in _ends(weights, flow):
-        piece = _piece(model, flow, begin, end, values)
+    for end in whole.ends(weights):
+        piece = whole.piece(begin, end, values)
         outcome = engine.run(piece.SerializeToString(), [_of(piece, known) for known in values])
         made = [run for run in outcome.runs if not isinstance(run, str)]
         # The values that cross may take more memory than the outputs of the whole model.
@@ -50,47 +50,55 @@ def run_in_pieces(engine: Engine, skeleton: bytes, feeds: Sequence[Mapping[str, 
             return None
         if outcome.failure is not None or len(made) < len(feeds):
             return outcome
-        needed = _needed(flow, end)
-        values = [{k: v for k, v in {**known, **run}.items() if k in needed} for known, run in zip(values, made)]
+        values = [whole.needed({**known, **run}, end) for known, run in zip(values, made)]
         seconds = [sum(pair) for pair in zip(seconds, outcome.seconds)]
         begin = end
-    return Outcome(runs=[{name: known[name] for name in flow.outputs} for known in values], seconds=seconds)
+    return Outcome(runs=[{name: known[name] for name in whole.flow.outputs} for known in values], seconds=seconds)
 
 
-def _in_order(flow: Flow) -> bool:
-    return all(flow.producers.get(name, -1) < number for number, read in enumerate(flow.reads) for name in read)
+class _Whole:
+    """A model that is cut into pieces of consecutive nodes."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._model = model
+        self.flow = flow = Flow(model.graph)
+        self._last = {name: number for number, read in enumerate(flow.reads) for name in read}
+        self._last.update(dict.fromkeys(flow.outputs, len(flow.nodes)))
+
+    def can_be_cut(self) -> bool:
+        """Return whether each node follows those whose results it reads, and each output is computed."""
+        flow = self.flow
+        ordered = all(flow.producers.get(name, -1) < number for number, read in enumerate(flow.reads) for name in read)
+        return ordered and all(name in flow.producers for name in flow.outputs)
+
+    def ends(self, weights: Mapping[str, int]) -> Iterator[int]:
+        """Yield the number of the first node after each piece. A node is never divided, whatever its weights."""
+        total = 0
+        for number, read in enumerate(self.flow.reads):
+            own = sum(weights.get(name, 0) for name in read)
+            if total and total + own > _WEIGHTS_OF_PIECE:
+                yield number
+                total = 0
+            total += own
+        yield len(self.flow.nodes)
+
+    def piece(self, begin: int, end: int, values: Sequence[Values]) -> onnx.ModelProto:
+        """Cut out the nodes from `begin` to before `end`; `values` are those known at `begin`, for each run."""
+        numbers = range(begin, end)
+        read = {name for number in numbers for name in self.flow.reads[number]}
+        crossing = {name: _declared(name, [known[name] for known in values]) for name in values[0] if name in read}
+        made = {name: None for number in numbers for name in self.flow.makes(number)}
+        return cut(self._model, crossing, list(self.needed(made, end)))
+
+    def needed(self, values: Values, end: int) -> Values:
+        """Return the values that are read from this node on, or are outputs of the model."""
+        return {name: value for name, value in values.items() if self._last.get(name, -1) >= end}
 
 
 def _nbytes(tensor: onnx.TensorProto) -> int:
     """Return the size of a tensor in memory, in which an element has at least one byte."""
     dtype = dtype_of(tensor.data_type)
     return 0 if dtype is None else math.prod(tensor.dims) * dtype.itemsize
-
-
-def _ends(weights: Mapping[str, int], flow: Flow) -> Iterator[int]:
-    """Yield the number of the first node after each piece. A node is never divided, whatever its weights."""
-    total = 0
-    for number, read in enumerate(flow.reads):
-        own = sum(weights.get(name, 0) for name in read)
-        if total and total + own > _WEIGHTS_OF_PIECE:
-            yield number
-            total = 0
-        total += own
-    yield len(flow.nodes)
-
-
-def _needed(flow: Flow, end: int) -> set[str]:
-    """Return the values that are read from this node on, or are outputs of the model."""
-    return {name for read in flow.reads[end:] for name in read} | set(flow.outputs)
-
-
-def _piece(model: onnx.ModelProto, flow: Flow, begin: int, end: int, values: Sequence[Values]) -> onnx.ModelProto:
-    """Cut out the nodes from `begin` to before `end`; `values` are those known at its begin, for each run."""
-    read = {name for number in range(begin, end) for name in flow.reads[number]}
-    crossing = {name: _declared(name, [known[name] for known in values]) for name in values[0] if name in read}
-    needed = _needed(flow, end)
-    outputs = [name for number in range(begin, end) for name in flow.makes(number) if name in needed]
-    return cut(model, crossing, outputs)
 
 
 def _declared(name: str, values: Sequence[Any]) -> onnx.ValueInfoProto:
