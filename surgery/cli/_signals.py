@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from types import FrameType
 from typing import Final
 
@@ -11,6 +12,9 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
 _AGAIN: Final = 5.0
 """Seconds after which an interrupt is raised again, because Python only reports one raised in a callback."""
+
+_DEFERRED: Final = 0.02
+"""Seconds after which to look again whether an import is over. It defers an interrupt by `_AGAIN` at most."""
 
 _received: list[KeyboardInterrupt] = []
 
@@ -33,22 +37,35 @@ def install() -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    _raise(Ended(number))
+    _receive(Ended(number), frame)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    _raise(KeyboardInterrupt())
+    _receive(KeyboardInterrupt(), frame)
 
 
-def _raise(error: KeyboardInterrupt) -> None:
+def _receive(error: KeyboardInterrupt, frame: FrameType | None) -> None:
+    """Raise an interrupt: now, or if a module is being imported, after that."""
     _received.append(error)
-    signal.signal(signal.SIGALRM, _again)
-    signal.setitimer(signal.ITIMER_REAL, _AGAIN, _AGAIN)
-    raise _received[0]
+    latest = time.monotonic() + _AGAIN
+
+    def again(number: int, frame: FrameType | None) -> None:
+        # Native modules abort the process when Python code that they call at their import raises.
+        is_early = time.monotonic() < latest and _is_importing(frame)
+        signal.setitimer(signal.ITIMER_REAL, _DEFERRED if is_early else _AGAIN)
+        if not is_early:
+            raise _received[0]
+
+    signal.signal(signal.SIGALRM, again)
+    again(signal.SIGALRM, frame)
 
 
-def _again(number: int, frame: FrameType | None) -> None:
-    raise _received[0]
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def received() -> KeyboardInterrupt | None:

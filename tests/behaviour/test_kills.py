@@ -379,6 +379,35 @@ def test_an_interrupt_swallowed_by_a_callback_is_raised_again(tmp_path: Path) ->
     assert run.stdout.splitlines() == ["went on", f"ended by SIGTERM; nothing was written {128 + signal.SIGTERM}"]
 
 
+IMPORTED = """
+import os, signal, time
+
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(0.1)
+print("imported", flush=True)
+"""
+
+IMPORTING = """
+import time
+from surgery.cli import _signals
+
+_signals.install()
+try:
+    import imported
+    time.sleep(60)
+except KeyboardInterrupt as error:
+    _signals.finish()
+    print(*_signals.account(error))
+"""
+
+
+def test_an_interrupt_waits_for_the_end_of_an_import(tmp_path: Path) -> None:
+    (tmp_path / "imported.py").write_text(IMPORTED)
+    (tmp_path / "end.py").write_text(IMPORTING)
+    run = subprocess.run([sys.executable, tmp_path / "end.py"], capture_output=True, text=True, timeout=50)
+    assert run.stdout.splitlines() == ["imported", f"ended by SIGTERM; nothing was written {128 + signal.SIGTERM}"]
+
+
 @pytest.mark.parametrize("count", sampled((1, FEW), 2))
 def test_runs_ended_at_random_moments_leave_no_partial_files(count: int, tmp_path: Path) -> None:
     runs = Runs(tmp_path)
