@@ -72,7 +72,7 @@ def answers(
 
 @dataclass(frozen=True)
 class Speed:
-    """A measured speed: the finding as text, whether it is enough, and the ratio, None if not measurable."""
+    """A measured speed: the finding as text, whether it is enough, and the ratio, None if it was not measured."""
 
     found: str
     ok: bool
@@ -89,14 +89,20 @@ def speed(
     """Measure the speed of a model relative to the model it was made from.
 
     The low end of the interval has to be at least `least`. `stored` has the weights of both `models`, which run in turn
-    with one thread, on `typical_inputs`. A speed that cannot be measured does not hold.
+    with one thread, on `typical_inputs`. A speed that cannot be measured does not hold. That of a model with
+    more weights than `most_to_measure` is not measured, and holds.
     """
     from surgery.benchmarking.bench import bench, typical_inputs
     from surgery.benchmarking.spec import BenchSpec
     from surgery.benchmarking.subjects import subject
+    from surgery.runtime.engine import most_to_measure
+    from surgery.storage import weight_bytes
 
     if models[0] == models[1]:
         return Speed("the same model", least <= 1.0, 1.0)
+    most = most_to_measure(verify.memory)
+    if (weights := weight_bytes(models[0])) > most:
+        return Speed(f"not measured: {weights:,} bytes of weights are more than {most:,}", True, None)
     spec = BenchSpec(
         seed=verify.seed,
         timeout=verify.timeout,

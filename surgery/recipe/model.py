@@ -137,7 +137,8 @@ class Expect(_Expected):
     ] = key(
         "The minimum speed: the measured time of the original divided by that of the result, with one thread, on "
         "the sets under `inputs`, else the first sets of evaluation or calibration data, else generated inputs. The "
-        "low end of its 95 % interval counts."
+        "low end of its 95 % interval counts. Not measured for models whose weights exceed half of the memory limit of "
+        "a run, 4 GiB by default."
     )
     target: _Target = key(_FITS)
 

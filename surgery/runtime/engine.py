@@ -78,6 +78,14 @@ def most_weights(memory: int | None) -> int:
     return half_of_memory() if memory is None else memory
 
 
+def most_to_measure(memory: int | None) -> int:
+    """Return the maximum bytes of weights of a model whose speed is measured, given the memory limit of its process.
+
+    A session that runs at full speed holds its weights in memory, partly twice.
+    """
+    return (default_memory() if memory is None else memory) // 2
+
+
 class Engine:
     """One worker that runs models in ONNX Runtime, in the reference evaluator of onnx, or in float64 with either.
 

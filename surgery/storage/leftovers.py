@@ -36,6 +36,9 @@ _LONGEST: Final = 200  # maximum bytes of the target name, so that the additions
 Stamp = list[int]
 """The identity of a file under any name: its inode, size and modification time."""
 
+Noted = tuple[str, Stamp, bool]
+"""A recorded file: its name, its identity, and whether this is the name it is to have in the end."""
+
 
 _begun: Final[dict[Path, int]] = {}
 """Temporary paths that may exist, with the process that created them."""
@@ -70,6 +73,7 @@ def _remove(path: Path) -> None:
     if path.name.endswith(_JOURNAL):
         with suppress(FileNotFoundError), path.open("rb") as file:
             _finish(path, file.fileno())
+        return
     path.unlink(missing_ok=True)
 
 
@@ -163,12 +167,13 @@ class Journal:
     """Records the data files of a model that is being written to `target`.
 
     Data files are moved into place before the model that refers to them. At the end, or at the next write to the folder
-    if the process was killed, the recorded files are removed that the current model does not refer to.
+    if the process was killed, the recorded files are removed that the current model does not refer to. A journal stays
+    as long as the model refers to a file that does not have its final name.
     """
 
     def __init__(self, target: Path) -> None:
         self._target = target
-        self._noted: list[tuple[str, Stamp]] = []
+        self._noted: list[Noted] = []
         self._path, self._fd = create(target, _JOURNAL)
 
     def __enter__(self) -> Journal:
@@ -176,17 +181,17 @@ class Journal:
 
     def __exit__(self, *error: object) -> None:
         try:
-            _remove_unnamed(self._target, self._noted)
-            self._path.unlink(missing_ok=True)
+            if _remove_unnamed(self._target, self._noted):
+                self._path.unlink(missing_ok=True)
             gone(self._path)
         finally:
             os.close(self._fd)
 
-    def note(self, name: str, fd: int) -> None:
+    def note(self, name: str, fd: int, *, is_final: bool) -> None:
         """Record a file that is complete and about to be moved into place."""
-        stamp = _stamp(os.fstat(fd))
-        lines = _line([name, stamp]) if self._noted else _line(self._target.name) + _line([name, stamp])
-        self._noted.append((name, stamp))
+        noted = (name, _stamp(os.fstat(fd)), is_final)
+        lines = _line(noted) if self._noted else _line(self._target.name) + _line(noted)
+        self._noted.append(noted)
         os.write(self._fd, lines)
         os.fsync(self._fd)
 
@@ -200,7 +205,7 @@ def _stamp(found: os.stat_result) -> Stamp:
 
 
 def _finish(journal: Path, fd: int) -> None:
-    """Remove the recorded files that no model needs, and the journal if none of them is needed."""
+    """Remove the recorded files that no model needs, and the journal if there will be none to remove."""
     with open(fd, "rb", closefd=False) as file:
         lines = file.read().split(b"\n")[:-1]  # the file of a truncated line was not renamed yet
     try:
@@ -212,14 +217,17 @@ def _finish(journal: Path, fd: int) -> None:
         journal.unlink(missing_ok=True)
 
 
-def _remove_unnamed(target: Path, noted: list[tuple[str, Stamp]]) -> bool:
-    """Remove the recorded data files that the current model does not name; return whether it names none of them."""
-    names = [name for name, stamp in noted if _is(target.with_name(name), stamp)]
-    needed = [name for name in names if _occurs(target, name)]
-    for name in names:
+def _remove_unnamed(target: Path, noted: list[Noted]) -> bool:
+    """Remove the recorded data files that the current model does not name.
+
+    Return whether those that remain have their final names.
+    """
+    found = [(name, is_final) for name, stamp, is_final in noted if _is(target.with_name(name), stamp)]
+    needed = {name for name, _ in found if _occurs(target, name)}
+    for name, _ in found:
         if name not in needed:
             target.with_name(name).unlink(missing_ok=True)
-    return not needed
+    return all(is_final for name, is_final in found if name in needed)
 
 
 def _is(path: Path, stamp: Stamp) -> bool:

@@ -307,9 +307,9 @@ def _write_all(target: Path, names: Names, plan: _Plan, weights: Weights) -> lis
     4. A model with the final names replaces the one of step 2, and the data of step 1 is removed.
 
     A process that is killed at any moment leaves an intact model, at worst with unused files next to it: a `Journal`
-    records them, and the next save in that folder removes them. If there is no space for step 3, the model of step 2
-    remains. If there is no old data file, steps 1 and 2 use the final name directly. Data files that already have the
-    right contents are kept.
+    records them, and the next save in that folder removes them. After an interrupt in step 3, or without the space for
+    it, the model of step 2 remains, and the journal with it. If there is no old data file, steps 1 and 2 use the final
+    name directly. Data files that already have the right contents are kept.
     """
     pieces, files = plan.make(names)
     paths = [target.with_name(file.name) for file in files]
@@ -320,7 +320,7 @@ def _write_all(target: Path, names: Names, plan: _Plan, weights: Weights) -> lis
     # On exit, the journal removes the files that the current model does not refer to, whatever happened.
     with Journal(target) as journal:
         for file, path, like in zip(files, first, paths):
-            _write_data(path, file, weights, journal, like=like)
+            _write_data(path, file, weights, journal, like=like, is_final=path == like)
         _write_model(target, plan.make(lambda number: first[number].name)[0], weights)
         taken = [(file, path, passing) for file, path, passing in zip(files, paths, first) if path != passing]
         if not taken:
@@ -328,7 +328,7 @@ def _write_all(target: Path, names: Names, plan: _Plan, weights: Weights) -> lis
         try:
             for file, path, passing in taken:
                 path.unlink()
-                _write_data(path, file, weights, journal, like=passing)
+                _write_data(path, file, weights, journal, like=passing, is_final=True)
             _write_model(target, pieces, weights)
         except Exception:
             return [target, *first]
@@ -336,14 +336,14 @@ def _write_all(target: Path, names: Names, plan: _Plan, weights: Weights) -> lis
     return [target, *paths]
 
 
-def _write_data(path: Path, data: DataFile, weights: Weights, journal: Journal, like: Path) -> None:
+def _write_data(path: Path, data: DataFile, weights: Weights, journal: Journal, *, like: Path, is_final: bool) -> None:
     """Write a data file and move it into place."""
     with NewFile(path, like=like) as file:
         for reference, offset in data.parts.items():
             file.seek(offset)
             file.write([reference], weights)
         file.sync()
-        journal.note(path.name, file.fd)
+        journal.note(path.name, file.fd, is_final=is_final)
         file.commit(path)
 
 

@@ -15,6 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -162,6 +163,30 @@ def test_leftovers_of_a_killed_save_do_not_require_force(tmp_path: Path) -> None
     assert value_of(path) == 2.0 and names(tmp_path) == {"m.onnx", "m.onnx.data"}
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_data_of_a_save_that_ended_in_between_is_removed_by_the_next(
+    error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "m.onnx"
+    save(path, 1.0, "external")
+    unlink = Path.unlink
+
+    def unable(self: Path, missing_ok: bool = False) -> None:
+        if self.name == "m.onnx.data":
+            raise error
+        unlink(self, missing_ok=missing_ok)
+
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(Path, "unlink", unable)
+        save(path, 2.0, "external")
+    assert value_of(path) == 2.0
+    (journal,) = names(tmp_path) - {"m.onnx", "m.onnx.data", "m.onnx.1.data"}
+    leftovers.sweep(tmp_path)
+    assert names(tmp_path) == {"m.onnx", "m.onnx.data", "m.onnx.1.data", journal}
+    save(path, 3.0, "external")
+    assert value_of(path) == 3.0 and names(tmp_path) == {"m.onnx", "m.onnx.data"}
+
+
 def test_live_files_of_other_processes_and_user_files_are_not_removed(tmp_path: Path) -> None:
     mine = {".m.onnx.0123abcd.tmp", ".m.onnx.surgery-0123abcd.tmpx", "m.onnx.surgery-0123abcd.tmp", "m.onnx.1.data"}
     for name in mine:
@@ -191,7 +216,7 @@ def test_data_changed_after_a_kill_is_not_removed(tmp_path: Path) -> None:
                 with (tmp_path / name).open("wb") as file:
                     file.write(b"data")
                     file.flush()
-                    journal.note(name, file.fileno())
+                    journal.note(name, file.fileno(), is_final=True)
             os.kill(os.getpid(), signal.SIGKILL)
 
     assert in_child(killed) == -signal.SIGKILL
@@ -283,11 +308,17 @@ class Runs:
             onnx.checker.check_model(onnx.load(path))
         self._require_no_process()
         if number is not signal.SIGKILL:
-            assert self._passing() <= earlier, said
+            left = self._passing() - earlier
+            # Ended in between, the model refers to data that the next save of it removes.
+            assert not left or (self._is_between() and all(path.suffix == ".files" for path in left)), (left, said)
 
     def _passing(self) -> set[Path]:
         """Find what nobody may see in the end."""
         return {*self.out.glob(".*"), *(path for path in self.temporary.iterdir() if not is_probe(path))}
+
+    def _is_between(self) -> bool:
+        path = self.out / "w.onnx"
+        return path.exists() and b"w.onnx.1.data" in path.read_bytes()
 
     def require_clean(self) -> None:
         """Let all commands run to their end, after which nothing may be left but what they write."""
@@ -328,7 +359,7 @@ def test_unfinished_files_and_folders_are_removed_at_exit(tmp_path: Path) -> Non
     journal = leftovers.Journal(target)
     for name in ("m.data", "other.data"):
         fd = os.open(tmp_path / name, os.O_RDONLY)
-        journal.note(name, fd)
+        journal.note(name, fd, is_final=True)
         os.close(fd)
     _, fd = leftovers.create(target)
     os.close(fd)

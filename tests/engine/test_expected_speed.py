@@ -17,6 +17,7 @@ from surgery.benchmarking.subjects import Subject
 from surgery.engine import runner
 from surgery.errors import RecipeError, WorkerError
 from surgery.graph import text
+from surgery.runtime import engine
 
 BODY = "g (float[n, 4] x) => (float[n, 4] y) { i = Identity(x) t = Relu(i) j = Identity(t) y = Neg(j) }"
 TIDY = "recipe: tidied\ninputs: {dims: {n: 3}}\nverify: {seed: 4}\nsteps: [drop-identity]\n"
@@ -126,6 +127,21 @@ def test_a_speed_that_cannot_be_measured_is_not_met(model: Path, monkeypatch: py
     assert expectations(model, f"{TIDY}expect: {{speed: 0.1}}") == [
         ("speed: >= 0.1 (cannot be measured: a run of the result crashed with SIGFPE)", False)
     ]
+
+
+def test_the_speed_of_a_model_with_too_many_weights_is_not_measured(
+    tmp_path: Path, measured: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(
+        text.parse(BODY.replace("{ i", "<float[4] w = {1, 2, 3, 4}> { z = Add(x, w) i").replace("(x) t", "(z) t")), path
+    )
+    monkeypatch.setattr(engine, "most_to_measure", lambda memory: 15)
+    ((told, ok),) = expectations(path, f"{TIDY}expect: {{speed: 2}}")
+    assert (told, ok) == ("speed: >= 2 (not measured: 16 bytes of weights are more than 15)", True)
+    monkeypatch.setattr(engine, "most_to_measure", lambda memory: 16)
+    ((told, ok),) = expectations(path, f"{TIDY}expect: {{speed: 2}}")
+    assert told.startswith("speed: >= 2 (found ") and not ok
 
 
 @pytest.mark.slow
