@@ -39,49 +39,83 @@ _TOKEN: Final = re.compile(r"'([A-Za-z0-9_]*)'|([A-Za-z_][A-Za-z0-9_]*)|[0-9.+\-
 _LARGEST: Final = 256 << 20
 
 
+_DOCUMENTS: Final = re.compile(
+    r"models/model\.json|data/(?:weights|constants)/model_(?:weights|constants)_config\.json"
+)
+_SAMPLE: Final = "data/sample_inputs/model.pt"
+# Elements, unless `use_pickle` is set in the description, which is refused; and texts.
+_PLAIN: Final = re.compile(
+    r"data/weights/weight_[0-9]+|data/constants/tensor_[0-9]+|archive_format|archive_version|byteorder|version"
+    r"|\.data/version|\.data/serialization_id|extra/[A-Za-z0-9_.-]+"
+)
+_IN_SAMPLE: Final = re.compile(
+    r"data\.pkl|data/[0-9]+|byteorder|version|\.format_version|\.storage_alignment|\.data/serialization_id"
+)
+
+
 def find_code(path: Path) -> str | None:
     """Return the code that loading a program would run, if any. ModelFileError if it is not a program."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = {info.filename: info for info in archive.infolist()}
-            if len(members) < len(archive.infolist()):
-                return "it lists a member twice"
-            if not any(name.endswith("models/model.json") for name in members):
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            names = [info.filename for info in archive.infolist()]
+            if not any(name.endswith("models/model.json") for name in names):
                 todo = "name a file of torch.export.save"
                 raise ModelFileError("this is not a program of torch.export", where=str(path), todo=todo)
-            for name, info in members.items():
-                if info.compress_type != zipfile.ZIP_STORED:
-                    return f"'{name}' is compressed, which torch.export.save never does"
-                found = _in_member(archive, name, info.file_size)
-                if found:
-                    return found
+            return _in_layout(archive) or _in_members(archive)
     except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ModelFileError(f"cannot be read as a program: {reason}", where=str(path)) from error
+
+
+def _in_layout(archive: zipfile.ZipFile) -> str | None:
+    """Return why torch might read other members than Python; both read a plain archive alike.
+
+    torch looks names up regardless of case, and knows a file of torch.save by its first bytes.
+    """
+    members = archive.infolist()
+    names = [info.filename.lower() for info in members]
+    if len(set(names)) < len(names):
+        return "it lists a member twice"
+    if len({name.partition("/")[0] for name in names}) > 1:
+        return "it has members in several folders"
+    if archive.comment or min((info.header_offset for info in members), default=0):
+        return "it has bytes that are not part of any member"
+    for info in members:
+        if info.compress_type != zipfile.ZIP_STORED:
+            return f"'{info.filename}' is compressed, which torch.export.save never does"
     return None
 
 
-def _in_member(archive: zipfile.ZipFile, name: str, size: int) -> str | None:
-    """Check one file of the archive, according to its name."""
-    inside = name.partition("/")[2]
-    if inside.startswith(("data/weights/weight_", "data/constants/tensor_")):
-        return None  # elements, unless `use_pickle` is set, which is refused
-    if inside.endswith(".json"):
-        return _in_document(name, archive.read(name)) if size <= _LARGEST else f"'{name}' is too large to check"
-    if inside.startswith("data/sample_inputs/"):
-        return _in_pickles(name, archive.read(name)) if size else None
-    plain = ("archive_format", "archive_version", "byteorder", ".data/version", ".data/serialization_id", "version")
-    return None if inside in plain else f"'{name}', which may hold code"
+def _in_members(archive: zipfile.ZipFile) -> str | None:
+    """Check each file of the archive, according to its name; torch loads each model that it finds by name."""
+    for info in archive.infolist():
+        name, inside = info.filename, info.filename.partition("/")[2]
+        if _DOCUMENTS.fullmatch(inside):
+            if info.file_size > _LARGEST:
+                return f"'{name}' is too large to check"
+            found = _in_document(name, archive.read(name))
+        elif inside == _SAMPLE:
+            found = _in_sample(name, archive.read(name)) if info.file_size else None
+        else:
+            found = None if _PLAIN.fullmatch(inside) else f"'{name}', which may hold code"
+        if found:
+            return found
+    return None
 
 
-def _in_pickles(name: str, data: bytes) -> str | None:
+def _in_sample(name: str, data: bytes) -> str | None:
     """Check a file of torch.save within the program."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as inner:
+            if not data.startswith(b"PK\x03\x04"):
+                return f"'{name}' was not written by torch.save"
+            if found := _in_layout(inner):
+                return f"'{name}': {found}"
             for info in inner.infolist():
-                if info.filename.endswith(".pkl"):
-                    if info.compress_type != zipfile.ZIP_STORED:
-                        return f"'{name}' has a compressed pickle"
+                inside = info.filename.partition("/")[2]
+                if not _IN_SAMPLE.fullmatch(inside):
+                    return f"'{name}': '{info.filename}', which may hold code"
+                if inside == "data.pkl":
                     read_pickle(io.BytesIO(inner.read(info)))
     except (zipfile.BadZipFile, EOFError, NotImplementedError):
         return f"'{name}' was not written by torch.save"

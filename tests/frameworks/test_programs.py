@@ -90,6 +90,51 @@ def test_code_in_pickles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert not canary.exists() and not (tmp_path / "out.onnx").exists()
 
 
+def sample(path: Path, program: bytes, name: str = "m/data.pkl") -> bytes:
+    """Return a file of torch.save whose pickle has another name."""
+    t.archive(path, t.program(t.tensor("0", [2])), {"0": bytes(8)})
+    with zipfile.ZipFile(path) as plain:
+        members = {info.filename: plain.read(info) for info in plain.infolist()}
+    members[name] = program
+    if name != "m/data.pkl":
+        del members["m/data.pkl"]
+    with zipfile.ZipFile(path, "w") as file:
+        for inside, content in members.items():
+            file.writestr(inside, content)
+    return path.read_bytes()
+
+
+def test_code_that_torch_finds_but_a_zip_reader_does_not(tmp_path: Path) -> None:
+    evil = t.program(b"cposix\nsystem\n(" + t.text("touch canary") + b"tR")
+    good = sample(tmp_path / "good", t.program(t.tensor("0", [2])))
+    cases = {
+        # torch loads every model of the archive, with its weights from a pickle named like it.
+        "'p/models/weight_x.json', which": {"p/models/weight_x.json": "{}", "p/data/weights/weight_x.pt": evil},
+        "'p/data/weights/weight_x.pt', which": {"p/data/weights/weight_x.pt": evil},
+        "it lists a member twice": {"p/data/sample_inputs/MODEL.pt": evil},
+        "members in several folders": {"q/version": "1"},
+    }
+    for words, members in cases.items():
+        assert words in str(find_code(program(tmp_path / "p.pt2", **members)))
+    plain = program(tmp_path / "p.pt2")
+    plain.write_bytes(evil + plain.read_bytes())
+    assert "bytes that are not part of any member" in str(find_code(plain))
+    # A pickle before a zip archive is a pickle for torch.
+    inputs = {
+        "was not written by torch.save": evil + good,
+        "'m/data.PKL', which may hold code": sample(tmp_path / "inner", evil, "m/data.PKL"),
+    }
+    for words, data in inputs.items():
+        path = program(tmp_path / "p.pt2")
+        with zipfile.ZipFile(path) as archive:
+            members = {info.filename: archive.read(info) for info in archive.infolist()}
+        members["p/data/sample_inputs/model.pt"] = data
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in members.items():
+                archive.writestr(name, content)
+        assert words in str(find_code(path))
+
+
 def test_files_that_are_not_programs(tmp_path: Path) -> None:
     (tmp_path / "p.pt2").write_bytes(b"nothing")
     with pytest.raises(ModelFileError, match="cannot be read as a program"):
