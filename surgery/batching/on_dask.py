@@ -7,6 +7,7 @@ They need the same version of surgery as here, and the same file system or URLs 
 from __future__ import annotations
 
 import queue
+import secrets
 import threading
 import time
 from collections.abc import Mapping
@@ -40,6 +41,8 @@ class DaskExecutor:
             raise UsageError("--total-memory is for the executor local", todo="use --memory, for each model")
         self._client = _connected(address)
         self._limits = asdict(limits)
+        # Several batches may use one cluster, where a key identifies a task of any client.
+        self._batch = secrets.token_hex(8)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._started: set[str] = set()
         self._futures: dict[str, Any] = {}
@@ -61,7 +64,14 @@ class DaskExecutor:
         self._started.discard(name)
         try:
             future = self._client.submit(
-                run, name, dict(job), self._limits, pure=False, key=f"surgery {name}", retries=0
+                run,
+                self._batch,
+                name,
+                dict(job),
+                self._limits,
+                pure=False,
+                key=f"surgery {self._batch} {name}",
+                retries=0,
             )
         except Exception as error:
             raise _gone(error) from error
@@ -102,9 +112,9 @@ class DaskExecutor:
         self._events.put(Event("lost", name, str(lost)) if lost else Event("ended", name, outcome=found))
 
     def _heard(self, event: tuple[float, Mapping[str, Any]]) -> None:
-        """Record a message of a task. This runs in the event loop of dask."""
+        """Record a message of a task of this batch. This runs in the event loop of dask."""
         name, stage = event[1]["name"], event[1]["stage"]
-        if name not in self._futures:
+        if event[1]["batch"] != self._batch or name not in self._futures:
             return
         if not stage and name in self._started:
             self._events.put(Event("restarted", name))
@@ -169,8 +179,8 @@ _free: list[Slot] = []
 _slots = threading.Lock()
 
 
-def run(name: str, job: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a job in a child process of this dask worker. If the process is lost, return `{"lost": why}`."""
+def run(batch: str, name: str, job: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a job of a batch in a child process of this dask worker. If the process is lost, return `{"lost": why}`."""
     from distributed import get_worker
 
     worker = get_worker()
@@ -180,7 +190,7 @@ def run(name: str, job: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[st
         nonlocal last
         if not stage or time.monotonic() - last >= _STAGE_EVERY:
             last = time.monotonic()
-            worker.log_event(_TOPIC, {"name": name, "stage": stage})
+            worker.log_event(_TOPIC, {"batch": batch, "name": name, "stage": stage})
 
     say("")
     with _slots:

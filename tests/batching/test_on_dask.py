@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import onnx
 import pytest
 from support import batches
 from support.batches import Watching
@@ -17,7 +18,11 @@ from support.batches import Watching
 from surgery import cli
 from surgery.batching import ledger
 from surgery.batching.batch import Batch, batch
+from surgery.batching.entry import Entry, Limits, Settings
 from surgery.batching.ledger import NAME, Row
+from surgery.batching.on_dask import DaskExecutor
+from surgery.batching.places import Output
+from surgery.batching.schedule import job_of
 
 pytestmark = pytest.mark.slow
 
@@ -121,6 +126,34 @@ def test_a_crash_of_a_model_does_not_end_the_worker(cluster: Cluster, tmp_path: 
     assert cli.main([*arguments, "--executor", f"dask:{cluster.address}"]) == 1
     assert rows(tmp_path / "out")["a.onnx"].reason == "pass 'own-abort' crashed with SIGABRT"
     assert set(cluster.workers()) == before
+
+
+def test_two_batches_on_one_cluster_have_their_own_tasks(cluster: Cluster, tmp_path: Path) -> None:
+    recipe = str(batches.recipe(tmp_path))
+    executors: list[DaskExecutor] = []
+    found = []
+    try:
+        for number in (1, 5):
+            path = tmp_path / str(number) / "a.onnx"
+            path.parent.mkdir()
+            onnx.save(batches.model(number), path)
+            given = job_of(
+                Entry("a.onnx", str(path), recipe),
+                Row("a.onnx", str(path), recipe, recipe_sha256="r"),
+                Output(str(tmp_path / f"out{number}")),
+                Settings(),
+            )
+            executors.append(DaskExecutor(cluster.address, 1, Limits()))
+            # The task of the first batch is still known to the scheduler when the second one submits its own.
+            executors[-1].submit("a.onnx", given)
+        for executor in executors:
+            events = iter(lambda executor=executor: executor.next(60), None)
+            found.append(next(event.outcome for event in events if event.kind == "ended"))
+    finally:
+        for executor in executors:
+            executor.close()
+    assert [outcome and outcome["nodes_before"] for outcome in found] == [2, 6]
+    assert (tmp_path / "out1/a.onnx").is_file() and (tmp_path / "out5/a.onnx").is_file()
 
 
 def test_no_scheduler(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
