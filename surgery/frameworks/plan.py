@@ -11,11 +11,12 @@ from typing import Any, Final, Literal
 import onnx_ir as ir
 
 from surgery.errors import UsageError
+from surgery.frameworks.consumers import ROWS, UNKNOWN
 from surgery.frameworks.conventions import Conventions, is_stacked
 from surgery.frameworks.mapping import NameMapping, Source
 from surgery.frameworks.rotary import UnclearError
 from surgery.frameworks.rows import Rotation, Rows
-from surgery.frameworks.targets import FLOATS, ROWS, Target
+from surgery.frameworks.targets import FLOATS, Target
 from surgery.storage import Checkpoint
 from surgery.storage.globs import Globs, did_you_mean
 from surgery.storage.named_tensors import Entry
@@ -26,6 +27,8 @@ Layout = Literal["auto", "torch", "onnx"]
 TORCH_FORMATS: Final = (".pt", ".pth", ".bin", ".ckpt", ".gguf", ".bin.index.json")
 _COUNTERS: Final = ("*num_batches_tracked",)
 """Counts of training steps in BatchNorm layers, which inference does not read."""
+
+_TODO: Final = "pass --layout torch or onnx"
 
 Kind = Literal["missing", "unexpected", "shape", "dtype", "range", "layout"]
 
@@ -227,7 +230,9 @@ class _Layouts:
     is_torch: bool
 
     def turned(self, target: Target) -> tuple[bool | None, str]:
-        """Return whether a square matrix must be transposed (None if unknown), and the reason."""
+        """Return whether a square matrix must be transposed, and why; None and what to do if it is not known."""
+        if target.reads == UNKNOWN:
+            return self._unknown(target)
         if self.layout != "auto":
             return self.layout == "torch", f"square; --layout {self.layout}"
         for kind in (*dict.fromkeys(one.op_type for one in target.consumers), ""):
@@ -236,10 +241,18 @@ class _Layouts:
                 turned = next(iter(seen))
                 return turned, f"square; as the {seen[turned]} other matrices of {kind or 'MatMul and Gemm'}"
             if seen:
-                return None, "some matrices of its kind are transposed, others are not"
+                return None, f"some matrices of its kind are transposed, others are not; {_TODO}"
         if self.is_torch:
             return True, "square; a Linear layer of PyTorch has [out, in]"
-        return None, "no other matrix shows the layout"
+        return None, f"no other matrix shows the layout; {_TODO}"
+
+    def _unknown(self, target: Target) -> tuple[bool | None, str]:
+        """Return what is known of a matrix whose consumers do not show which axis is the input."""
+        if self.layout == "onnx":
+            return False, "square; --layout onnx"
+        kinds = ", ".join(sorted({one.op_type or "the result of a subgraph" for one in target.consumers}))
+        todo = "add 'transpose: true' or 'transpose: false' to its entry in the mapping"
+        return None, f"how {kinds} in the model read it does not show its input axis; {todo}"
 
 
 def _evidence(drafts: Iterable[Assignment]) -> dict[str, Counter[bool]]:
@@ -313,8 +326,7 @@ def _fit(plan: Plan, draft: Assignment, layouts: _Layouts) -> None:
     else:
         turned, why = _turned(dims, target, layouts)
         if turned is None:
-            text = f"{of} is square, and whether to transpose it is not clear: {why}; pass --layout torch or onnx"
-            plan.add("layout", name, text)
+            plan.add("layout", name, f"{of} is square, and whether to transpose it is not clear: {why}")
             return
         draft = replace(draft, order=(1, 0) if turned else None, why=why if turned or why.startswith("sq") else "")
     made = dims if draft.order is None else tuple(dims[axis] for axis in draft.order)
@@ -338,7 +350,7 @@ def _turned(dims: tuple[int, ...], target: Target, layouts: _Layouts) -> tuple[b
         return False, ""
     if dims != wanted:
         return True, "by its shape"
-    if dims[0] == dims[1] and dims[0] > 1 and target.reads == ROWS:
+    if dims[0] == dims[1] and dims[0] > 1 and target.reads in (ROWS, UNKNOWN):
         return layouts.turned(target)
     return False, ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -12,32 +12,20 @@ import onnx
 import onnx_ir as ir
 
 from surgery.errors import UsageError
-from surgery.frameworks import recurrent
+from surgery.frameworks.consumers import COLUMNS, NEUTRAL, OTHER, ROWS, UNKNOWN, Consumer, Consumers
 from surgery.frameworks.recurrent import Recurrent
 from surgery.operators.subgraphs import graphs
-
-ROWS, COLUMNS, OTHER = "rows", "columns", "other"
-"""How a consumer reads a matrix of a Linear layer: as [in, out], as [out, in], or in another way."""
 
 FLOATS: Final = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE})
 _MADE_UP: Final = re.compile(r"(onnx::|/|val_|_val|Constant|const)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Consumer:
-    """A node that reads an initializer: its operator and name, and how it reads the initializer."""
-
-    op_type: str
-    name: str
-    reads: str
-    recurrent: Recurrent | None = None
-    is_state: bool = False
-    operands: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Target:
-    """An initializer, or the tensor of a Constant node: its name, its elements, and the nodes that read it."""
+    """An initializer, or the tensor of a Constant node: its name, its elements, and the nodes that read it.
+
+    Nodes that only convert or rearrange it are not among its consumers, but the nodes that read their outputs are.
+    """
 
     name: str
     tensor: onnx.TensorProto
@@ -69,14 +57,16 @@ class Target:
 
     @property
     def reads(self) -> str:
-        """How its consumers read it; OTHER if they do not agree."""
-        found = {one.reads for one in self.consumers}
-        return found.pop() if len(found) == 1 else OTHER
+        """How its consumers read it; UNKNOWN if some read it as [in, out], and others in another way."""
+        found = {one.reads for one in self.consumers} - {NEUTRAL}
+        if found in ({ROWS}, {COLUMNS}):
+            return found.pop()
+        return UNKNOWN if found & {ROWS, UNKNOWN} else OTHER
 
     @property
     def recurrent(self) -> Recurrent | None:
         """How recurrent nodes read it; None if other nodes read it, too, or in another way."""
-        found = {one.recurrent for one in self.consumers}
+        found = {one.recurrent for one in self.consumers if one.reads != NEUTRAL}
         return found.pop() if len(found) == 1 else None
 
 
@@ -87,25 +77,20 @@ def targets(model: onnx.ModelProto) -> dict[str, Target]:
 
     Raises UsageError if initializers of two graphs have the same name, because the name would be ambiguous.
     """
-    consumers: dict[str, list[Consumer]] = defaultdict(list)
     scopes = list(graphs(model.graph))
-    for scope in scopes:
-        for node in scope.node:
-            for index, name in enumerate(node.input):
-                if name:
-                    consumers[name].append(_consumer(node, index))
+    consumers = Consumers.of(scopes)
     found: dict[str, Target] = {}
     for tensor in _initializers(scopes):
         if tensor.name in found:
             raise UsageError(
                 f"initializers of two subgraphs are called '{tensor.name}'", todo="rename one of them first"
             )
-        found[tensor.name] = Target(tensor.name, tensor, tuple(consumers[tensor.name]))
+        found[tensor.name] = Target(tensor.name, tensor, tuple(consumers.find(tensor.name)))
     constants = list(_constants(scopes))
     times = Counter([*found, *(name for name, _ in constants)])
     for name, tensor in constants:
         if times[name] == 1:
-            found[name] = Target(name, tensor, tuple(consumers[name]), is_constant=True)
+            found[name] = Target(name, tensor, tuple(consumers.find(name)), is_constant=True)
     return found
 
 
@@ -119,17 +104,3 @@ def _constants(scopes: Sequence[onnx.GraphProto]) -> Iterator[tuple[str, onnx.Te
         for attribute in node.attribute:
             if attribute.name == "value" and attribute.HasField("t") and node.output:
                 yield node.output[0], attribute.t
-
-
-def _consumer(node: onnx.NodeProto, index: int) -> Consumer:
-    is_state = node.op_type in recurrent.OPERATORS and index in recurrent.STATES
-    reader = recurrent.read_by(node, index)
-    return Consumer(node.op_type, node.name, _reads(node, index), reader, is_state, tuple(node.input))
-
-
-def _reads(node: onnx.NodeProto, index: int) -> str:
-    """Return how a node reads its input: `MatMul(x, w)` reads [in, out], and Gemm depends on transB."""
-    if index != 1 or node.op_type not in ("MatMul", "Gemm", "FusedMatMul", "FusedGemm"):
-        return OTHER
-    turned = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
-    return COLUMNS if turned else ROWS
