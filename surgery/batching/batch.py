@@ -28,8 +28,8 @@ FORMAT_VERSION = 1
 class Batch:
     """The configuration of a batch.
 
-    `output` is a folder or its URL, `ledger` the folder of the ledger if it is a different one. `jobs` None means one
-    per processor.
+    `output` is a folder or its URL, `ledger` the folder of the ledger if it is a different one; a ledger is for one
+    output folder at a time. `jobs` None means one per processor.
     """
 
     recipe: str
@@ -110,16 +110,23 @@ def batch(given: Batch, watcher: Watcher) -> BatchResult:
     entries = sources.entries(given.sources, choice)
     recipes = _digests(entries, given.settings)
     wanted = resume.Wanted(
-        given.settings, given.limits, recipes, environment(), retry_failed=given.retry_failed, force=given.force
+        given.settings,
+        given.limits,
+        recipes,
+        environment(),
+        output.recorded(folder),
+        retry_failed=given.retry_failed,
+        force=given.force,
     )
     _make(folder)
     with Ledger(folder) as ledger:
         ledger.requeue()
-        known = ledger.rows()
+        recorded = ledger.rows()
+        known = resume.of_folder(recorded, output, wanted.output_folder)
         plan = resume.plan(entries, known, wanted, lambda row: resume.is_in_place(row, output))
         if not given.force:
-            _spare(resume.foreign(plan.todo, known, output))
-        ledger.put(row for name, row in plan.rows.items() if known.get(name) != row)
+            _spare(resume.foreign(plan.todo, known, output, given.settings.layout))
+        ledger.put(row for name, row in plan.rows.items() if recorded.get(name) != row)
         todo = {name: plan.rows[name] for name in plan.todo}
         watcher.begin(len(entries), [row for name, row in plan.rows.items() if name not in todo])
         if todo:

@@ -34,9 +34,10 @@ class Row:
     `name` identifies it. `kind` is a word for the kind of failure ("verdict", "crash", "time", ...), `reason` a
     one-line message, `stage` the stage of the run. Sizes are in bytes; `rtol`, `atol` and `tolerance` (the used
     fraction of the allowed tolerance) are the values that the verdict needed. `input_files` has path, size and
-    modification time of each file, `output_files` name and size. `plan_sha256` stands for everything that the result
-    depends on except the model: recipe, settings, inputs, versions. `attempts` counts how often the model was started,
-    more than once if a worker was lost.
+    modification time of each file, `output_files` name and size. `output_folder` is the output folder of the batch, "."
+    if it also has the ledger, and empty in ledgers of older releases, which did not record it. `plan_sha256` stands for
+    everything that the result depends on except the model: recipe, settings, inputs, versions. `attempts` counts how
+    often the model was started, more than once if a worker was lost.
     """
 
     name: str
@@ -65,10 +66,11 @@ class Row:
     limits: str = ""
     input_files: str = "[]"
     output_files: str = "[]"
+    output_folder: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields of a result, without sizes and times of files."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        """Return the fields of a result, without sizes and times of files and without the output folder."""
+        found = {name: getattr(self, name) for name in COLUMNS if name != "output_folder"}
         for files in ("input_files", "output_files"):
             found[files] = [path for path, *_ in json.loads(found[files])]
         return found
@@ -151,8 +153,15 @@ def read(path: Path) -> list[Row]:
 
 
 def _rows(base: sqlite3.Connection) -> Iterator[Row]:
-    for values in base.execute(f"SELECT {', '.join(COLUMNS)} FROM models ORDER BY name"):
-        yield Row(*values)
+    present = _present(base)
+    columns = [column for column in COLUMNS if column in present]
+    for values in base.execute(f"SELECT {', '.join(columns)} FROM models ORDER BY name"):
+        yield Row(**dict(zip(columns, values)))
+
+
+def _present(base: sqlite3.Connection) -> set[str]:
+    """Return the columns of the table, which are fewer in ledgers of older releases."""
+    return {str(name) for (name,) in base.execute("SELECT name FROM pragma_table_info('models')")}
 
 
 def _opened(path: Path) -> sqlite3.Connection:
@@ -168,6 +177,8 @@ def _opened(path: Path) -> sqlite3.Connection:
         if version == 0:
             _create(base)
         _check(base, path)
+        if "output_folder" not in _present(base):
+            base.execute("ALTER TABLE models ADD COLUMN output_folder TEXT DEFAULT ''")
     except sqlite3.Error as error:
         base.close()
         raise UsageError(
@@ -183,7 +194,9 @@ def _create(base: sqlite3.Connection) -> None:
     columns = []
     for field in fields(Row):
         kind = _TYPES[str(field.type).removesuffix(" | None")]
-        columns.append(f"{field.name} {kind}{' PRIMARY KEY' if field.name == 'name' else ''}")
+        # Older releases write rows without the newer columns.
+        more = " PRIMARY KEY" if field.name == "name" else " DEFAULT ''" if field.default == "" else ""
+        columns.append(f"{field.name} {kind}{more}")
     with base:
         base.execute("BEGIN IMMEDIATE")
         base.execute(f"CREATE TABLE models ({', '.join(columns)}) WITHOUT ROWID")
@@ -228,7 +241,7 @@ def _locked(path: Path) -> int:
 def outcome_of(row: Row, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns that the outcome of a job sets; the others are reset as in a new row."""
     blank = Row(row.name, row.model, row.recipe)
-    kept = ("name", "model", "recipe", "attempts", "recipe_sha256", "plan_sha256", "limits")
+    kept = ("name", "model", "recipe", "attempts", "recipe_sha256", "plan_sha256", "limits", "output_folder")
     values = {column: getattr(blank, column) for column in COLUMNS if column not in kept}
     for column, value in found.items():
         if column in values:

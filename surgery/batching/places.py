@@ -7,11 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from surgery import storage
 from surgery.errors import ModelFileError, SurgeryError
 from surgery.storage import listing, loading, staging, urls
+
+DATA_SUFFIX: Final = ".data"
+"""The addition to the name of a result that gives the name of its external data."""
 
 
 def absolute(path: str | Path) -> Path:
@@ -30,6 +33,11 @@ def placed(text: str, folder: Path = Path()) -> str:
 def named_recipe(text: str, folder: Path = Path()) -> str:
     """Return a recipe as workers find it: the absolute path of a file, or the name of a shipped recipe."""
     return str(absolute(folder / text)) if (folder / text).is_file() else text
+
+
+def storable(path: str) -> str:
+    """Return a path as valid Unicode: bytes of a file name that are not UTF-8 become escapes such as `\\udcff`."""
+    return path.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 class Output:
@@ -51,16 +59,26 @@ class Output:
         return [size for _, size, _ in sizes([Path(place).with_name(file) for file in files])]
 
     def exists(self, name: str) -> bool:
-        """Return whether a file exists at the location of a result."""
-        return self.place(name) in self._listed if self.is_remote else Path(self.place(name)).exists()
+        """Return whether a file exists at the location of a result. Raises ModelFileError and TransferError."""
+        return self.place(name) in self._listed if self.is_remote else os.path.lexists(self.place(name))
+
+    def recorded(self, ledger: Path) -> str:
+        """Return the output folder as a ledger records it: "." for its own folder, which may be moved."""
+        if self.is_remote:
+            return urls.shown(self.text)
+        own = os.path.realpath(self.text)
+        return "." if own == os.path.realpath(ledger) else storable(own)
 
     @cached_property
     def _listed(self) -> Mapping[str, int]:
         """The sizes of all objects below the URL, listed once, because one request per object would be slow."""
         try:
             return {entry.url: entry.bytes or 0 for entry in listing.list_files(self.text, suffixes=("",))}
-        except ModelFileError:
-            return {}
+        except ModelFileError as error:
+            # Objects that may not be listed can still be there: only an absent folder has none.
+            if isinstance(error.__cause__, FileNotFoundError):
+                return {}
+            raise
 
 
 def sizes(paths: Sequence[str | Path]) -> list[list[Any]]:

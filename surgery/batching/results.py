@@ -19,7 +19,7 @@ LINES: Final = (".jsonl", ".ndjson")
 PARQUET: Final = ".parquet"
 _LEDGERS: Final = (".sqlite", ".db")
 
-_KNOWN: Final = {field.name: str(field.type) for field in fields(Row)}
+_KNOWN: Final = {field.name: str(field.type) for field in fields(Row) if field.name != "output_folder"}
 _FILES: Final = ("input_files", "output_files")
 
 

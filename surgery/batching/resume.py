@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from surgery.batching.entry import Entry, Limits, Settings
 from surgery.batching.fingerprints import digest_of_files
 from surgery.batching.ledger import Row
-from surgery.batching.places import Output, sizes, versions
+from surgery.batching.places import DATA_SUFFIX, Output, sizes, versions
 from surgery.errors import SurgeryError
 from surgery.provenance.files import digest_of
 from surgery.storage import urls
@@ -31,12 +31,16 @@ class Plan:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The dependencies of the results of this call. `recipes` are digests by recipe, `environment` has versions."""
+    """The dependencies of the results of this call. `recipes` are digests by recipe, `environment` has versions.
+
+    `output_folder` is where the results go, as the ledger records it.
+    """
 
     settings: Settings
     limits: Limits
     recipes: Mapping[str, str]
     environment: Mapping[str, str]
+    output_folder: str = "."
     retry_failed: bool = False
     force: bool = False
 
@@ -59,6 +63,7 @@ class Wanted:
             recipe_sha256=recipe,
             plan_sha256=digest_of(plan),
             limits=json.dumps(self.limits.to_json()),
+            output_folder=self.output_folder,
         )
 
 
@@ -134,6 +139,41 @@ def is_in_place(row: Row, output: Output) -> bool:
     return bool(noted) and output.sizes(row.name, [name for name, _ in noted]) == [size for _, size in noted]
 
 
-def foreign(todo: Iterable[str], known: Mapping[str, Row], output: Output) -> list[str]:
-    """Return the outputs to be written that already exist but are not in the ledger."""
-    return [output.place(name) for name in todo if name not in known and output.exists(name)]
+def of_folder(rows: Mapping[str, Row], output: Output, recorded: str) -> dict[str, Row]:
+    """Return the rows of an output folder, given also as it is recorded; others say nothing about the files in it.
+
+    A row without a folder is from an older release. It belongs to the folder if the files there have its digest.
+    """
+    found = {name: row for name, row in rows.items() if row.output_folder == recorded}
+    for name, row in rows.items():
+        if not row.output_folder and _has_digest(row, output):
+            found[name] = replace(row, output_folder=recorded)
+    return found
+
+
+def _has_digest(row: Row, output: Output) -> bool:
+    if output.is_remote or row.output_sha256 is None:
+        return False
+    place = Path(output.place(row.name))
+    try:
+        return digest_of_files([place.with_name(file) for file, _ in json.loads(row.output_files)]) == row.output_sha256
+    except OSError:
+        return False
+
+
+def foreign(todo: Iterable[str], known: Mapping[str, Row], output: Output, layout: str = "keep") -> list[str]:
+    """Return the files to be written that already exist but are not in the ledger, in a layout of weights."""
+    found = []
+    for name in todo:
+        row = known.get(name)
+        data = [] if layout == "single" else [f"{name}{DATA_SUFFIX}"]
+        found += [output.place(file) for file in [name, *data] if not _is_own(file, row) and output.exists(file)]
+    return found
+
+
+def _is_own(file: str, row: Row | None) -> bool:
+    """Return whether a batch has written a file, or may have: an interrupted run records no files."""
+    if row is None:
+        return False
+    written = [name for name, _ in json.loads(row.output_files)]
+    return file == row.name or not written or PurePosixPath(file).name in written

@@ -14,7 +14,8 @@ from surgery.batching.entry import Entry, Limits, Settings
 from surgery.batching.fingerprints import digest_of_files, environment, recipe_digest
 from surgery.batching.ledger import Row
 from surgery.batching.places import Output, sizes
-from surgery.batching.resume import Plan, Wanted, foreign, is_in_place, plan
+from surgery.batching.resume import Plan, Wanted, foreign, is_in_place, of_folder, plan
+from surgery.errors import ModelFileError
 
 WANTED = Wanted(Settings(), Limits(), {"r": "digest of r", "other": "digest of other"}, {"onnx": "1.0"})
 
@@ -132,9 +133,60 @@ def test_a_model_to_skip_is_not_run(entry: Entry) -> None:
 
 
 def test_files_not_written_by_a_batch_are_refused(tmp_path: Path, entry: Entry) -> None:
-    (tmp_path / "b.onnx").write_bytes(b"")
+    for name in ("a.onnx", "b.onnx"):
+        (tmp_path / name).write_bytes(b"")
     known = {"a.onnx": finished(entry)}
     assert foreign(["a.onnx", "b.onnx", "c.onnx"], known, Output(str(tmp_path))) == [str(tmp_path / "b.onnx")]
+
+
+def test_foreign_external_data_is_not_overwritten(tmp_path: Path, entry: Entry) -> None:
+    out, data = Output(str(tmp_path)), tmp_path / "a.onnx.data"
+    data.write_bytes(b"precious")
+    assert foreign(["a.onnx"], {}, out) == [str(tmp_path / "a.onnx"), str(data)]
+    single = {"a.onnx": finished(entry, output_files='[["a.onnx", 3]]')}
+    assert foreign(["a.onnx"], single, out) == [str(data)]
+    assert foreign(["a.onnx"], single, out, "single") == []
+    both = {"a.onnx": finished(entry, output_files='[["a.onnx", 3], ["a.onnx.data", 8]]')}
+    assert foreign(["a.onnx"], both, out) == []
+    # An interrupted run may have written it.
+    assert foreign(["a.onnx"], {"a.onnx": replace(WANTED.row(entry), state="running")}, out) == []
+
+
+def test_objects_that_cannot_be_listed_are_not_taken_for_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    files = fsspec.filesystem("memory")
+    files.pipe("/listed/a.onnx", b"precious")
+    assert foreign(["a.onnx", "b.onnx"], {}, Output("memory://listed")) == ["memory://listed/a.onnx"]
+    assert foreign(["a.onnx"], {}, Output("memory://absent")) == []
+
+    def denied(*arguments: object, **more: object) -> None:
+        raise PermissionError("Access Denied")
+
+    monkeypatch.setattr(type(files), "find", denied)
+    with pytest.raises(ModelFileError, match="memory://listed: access is denied"):
+        foreign(["a.onnx"], {}, Output("memory://listed"))
+
+
+def test_rows_of_another_output_folder_are_unknown(entry: Entry, tmp_path: Path) -> None:
+    row = finished(entry, output_folder=str(tmp_path / "other"))
+    assert of_folder({"a.onnx": row}, Output(str(tmp_path)), ".") == {}
+    assert of_folder({"a.onnx": row}, Output(str(tmp_path)), str(tmp_path / "other")) == {"a.onnx": row}
+    assert Output(str(tmp_path)).recorded(tmp_path) == "."
+    assert Output(str(tmp_path / "x")).recorded(tmp_path) == str(tmp_path / "x")
+    assert Output("s3://zoo/v1?key=secret").recorded(tmp_path).startswith("s3://zoo/v1")
+
+
+def test_rows_of_older_releases_belong_to_files_with_their_digest(entry: Entry, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "a.onnx").write_bytes(b"result")
+    digest = digest_of_files([out / "a.onnx"])
+    row = finished(entry, output_folder="", output_files='[["a.onnx", 6]]', output_sha256=digest)
+    assert of_folder({"a.onnx": row}, Output(str(out)), ".") == {"a.onnx": replace(row, output_folder=".")}
+    (out / "a.onnx").write_bytes(b"another")
+    assert of_folder({"a.onnx": row}, Output(str(out)), ".") == {}
+    (out / "a.onnx").unlink()
+    assert of_folder({"a.onnx": row}, Output(str(out)), ".") == {}
 
 
 def test_the_digest_of_a_recipe_covers_used_recipes(tmp_path: Path) -> None:

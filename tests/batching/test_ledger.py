@@ -91,6 +91,26 @@ def test_a_ledger_of_another_version(tmp_path: Path) -> None:
         Ledger(tmp_path)
 
 
+def test_a_ledger_of_an_older_release_is_read_and_continued(tmp_path: Path) -> None:
+    path = tmp_path / ledger.NAME
+    with Ledger(tmp_path) as found:
+        found.put([row("a", output_folder=".")])
+    base = sqlite3.connect(path)
+    base.execute("ALTER TABLE models DROP COLUMN output_folder")
+    base.close()
+    assert ledger.read(path) == [row("a")]
+    with Ledger(tmp_path) as found:
+        assert found.rows() == {"a": row("a")}
+        found.put([row("a", output_folder=".")])
+        assert found.rows()["a"].output_folder == "."
+    # The older release goes on with it.
+    base = sqlite3.connect(path)
+    with base:
+        base.execute("INSERT INTO models (name, model, recipe, input_files) VALUES ('b', 'b', 'r', '[]')")
+    base.close()
+    assert ledger.read(path)[1].output_folder == ""
+
+
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)

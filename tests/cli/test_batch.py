@@ -260,6 +260,34 @@ def test_foreign_files_are_not_overwritten(zoo: Path, tmp_path: Path, capsys: py
     assert [node.op_type for node in onnx.load(out / "deep/b.onnx").graph.node] == ["Relu"]
 
 
+def test_a_ledger_says_nothing_about_files_in_another_output_folder(
+    zoo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (zoo / "broken.onnx").unlink()
+    first, own, equal = tmp_path / "first", tmp_path / "own", tmp_path / "equal"
+    asked = ("--ledger", tmp_path / "ledger", "--jobs", 1, "-q")
+    assert run(tmp_path / "quick.yaml", zoo, "--out", first, *asked) == 0
+    for folder, content in ((own, b"precious"), (equal, bytes((first / "a.onnx").stat().st_size))):
+        folder.mkdir()
+        (folder / "a.onnx").write_bytes(content)
+        assert run(tmp_path / "quick.yaml", zoo, "--out", folder, *asked) == 2
+        assert "a.onnx: the file exists, but is not in the ledger" in capsys.readouterr().err
+        assert (folder / "a.onnx").read_bytes() == content
+    assert run(tmp_path / "quick.yaml", zoo, "--out", own, *asked, "--force") == 0
+    assert (own / "a.onnx").read_bytes() == (first / "a.onnx").read_bytes()
+
+
+def test_foreign_external_data_is_not_overwritten(
+    zoo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "a.onnx.data").write_bytes(b"precious")
+    assert run(tmp_path / "quick.yaml", zoo, "--out", out, "--layout", "external") == 2
+    assert "a.onnx.data: the file exists, but is not in the ledger" in capsys.readouterr().err
+    assert (out / "a.onnx.data").read_bytes() == b"precious"
+
+
 def test_local_code_needs_trust(zoo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "own.py").write_text("")
     (tmp_path / "own.yaml").write_text("recipe: own\nplugins: [own.py]\nsteps: [drop-identity]\n")
