@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from surgery.frameworks import recurrent, rotary
+from surgery.frameworks.consumers import COLUMNS, ROWS
 from surgery.frameworks.mapping import Source
 from surgery.frameworks.recurrent import Recurrent
 from surgery.frameworks.rotary import UnclearError
-from surgery.frameworks.rows import Gates, Rotation, Rows
+from surgery.frameworks.rows import OF_TORCH, Gates, Rotary, Rotation
 from surgery.frameworks.targets import Target
 from surgery.storage import Checkpoint
 from surgery.storage.named_tensors import Entry
@@ -23,39 +25,79 @@ class Conventions:
     rotation: Rotation | None
     spec: rotary.RotarySpec
 
-    def rows(self, target: Target, source: Source, entries: Sequence[Entry], is_torch: bool) -> tuple[Rows | None, ...]:
-        """Return how the rows of each tensor of an initializer must be reordered. Raises `UnclearError`."""
-        reader = target.recurrent
-        if reader is not None:
-            return (_gates(reader, target, source, entries, is_torch),) * len(entries)
+    def rows(
+        self,
+        target: Target,
+        source: Source,
+        entries: Sequence[Entry],
+        order: tuple[int, ...] | None,
+        made: tuple[int, ...],
+    ) -> tuple[Rotary | None, ...]:
+        """Return how the outputs of each tensor of an initializer must be reordered before they are joined.
+
+        `order` is the order of the axes after joining, and `made` the resulting dims. Raises `UnclearError`.
+        """
+        found: list[Rotary | None] = []
+        for name, entry in zip(source.tensors, entries):
+            one = rotary.reordered(name, self.homes[name], self.rotation, self.spec) if entry.dims else None
+            if one is not None:
+                axis = _output_axis(name, target, entry, order, made)
+                one = replace(one, axis=axis)
+                if not one.fits(entry.dims[axis]):
+                    what = f"'{name}' has {entry.dims[axis]} rows, which are not {one.heads} heads with rotary pairs"
+                    raise UnclearError(what)
+            found.append(one)
+        return tuple(found)
+
+
+def _output_axis(name: str, target: Target, entry: Entry, order: tuple[int, ...] | None, made: tuple[int, ...]) -> int:
+    """Return the axis of a tensor along which the model has the outputs. Raises `UnclearError` if it is not known."""
+    rank = len(entry.dims)
+    if rank == 1:
+        return 0
+    axis = {ROWS: rank - 1, COLUMNS: rank - 2}.get(target.reads)
+    if {one.op_type for one in target.consumers} == {"Conv"}:
+        axis = 0
+    if axis is None or [dim for dim in made if dim != 1] != [dim for dim in target.dims if dim != 1]:
+        what = f"'{name}' needs its rotary rows in another order, and the graph does not show which axis has them"
+        raise UnclearError(f"{what}; reorder it first, and add 'rotary: {{checkpoint: ...}}' to the mapping")
+    return axis if order is None else order[axis]
+
+
+def gates(target: Target, source: Source, entries: Sequence[Entry], is_torch: bool) -> Gates | None:
+    """Return the gates of an initializer to reorder after joining; None if they stay. Raises `UnclearError`."""
+    reader = target.recurrent
+    if reader is None:
         if source.gates is not None:
             raise UnclearError("'gates' is for the weights of LSTM, GRU and RNN nodes, and no such node reads it")
-        pairs = zip(source.tensors, entries)
-        return tuple(
-            rotary.reordered(name, self.homes[name], entry.dims[0], self.rotation, self.spec) if entry.dims else None
-            for name, entry in pairs
-        )
-
-
-def _gates(reader: Recurrent, target: Target, source: Source, entries: Sequence[Entry], is_torch: bool) -> Gates | None:
-    """Return the gates to reorder; None if they are in the order of ONNX."""
-    is_flat = all(len(entry.dims) == len(target.dims) - 1 for entry in entries)
+        return None
+    ranks = {len(entry.dims) for entry in entries}
     is_named = all(recurrent.is_of_torch(name) for name in source.tensors)
-    order = source.gates or ("torch" if is_named or (is_torch and is_flat) else None if is_flat else "onnx")
-    if order is None:
-        what = f"whether the gates of '{source.tensors[0]}' have the order of PyTorch or of ONNX is not known"
-        raise UnclearError(f"{what}; add 'gates: torch' or 'gates: onnx' to its entry in the mapping")
     wrong = recurrent.wrong_order(reader, source.tensors) if is_named else ""
     if wrong:
         raise UnclearError(wrong)
-    if order == "onnx":
-        return None
+    order = source.gates
+    if order is None and ranks == {len(target.dims) - 1} and (is_named or is_torch):
+        order = "torch"
+    elif order is None and ranks == {len(target.dims)} and not is_named and not source.reshape:
+        order = "onnx"  # only ONNX has an axis of directions
+    if order is None and len(OF_TORCH[reader.operator]) > 1:
+        what = f"whether the gates of '{source.tensors[0]}' have the order of PyTorch or of ONNX is not known"
+        raise UnclearError(f"{what}; add 'gates: torch' or 'gates: onnx' to its entry in the mapping")
+    return _to_onnx(reader, target) if order == "torch" else None
+
+
+def _to_onnx(reader: Recurrent, target: Target) -> Gates:
     if reader.resets_first:
         raise UnclearError(
             "the GRU applies its reset gate before the product with R (linear_before_reset is 0), and PyTorch after it"
         )
-    found = Gates(reader.operator)
-    return found if all(entry.dims and found.fits(entry.dims[0]) for entry in entries) else None
+    found = Gates(reader.operator, reader.directions * (2 if reader.role == "B" else 1))
+    rank = 2 if reader.role == "B" else 3
+    if len(target.dims) != rank or target.dims[0] != reader.directions or not found.fits(math.prod(target.dims[:2])):
+        dims = ",".join(map(str, target.dims))
+        raise UnclearError(f"the dims [{dims}] in the model are not those of {reader.role} of {reader.operator}")
+    return found
 
 
 def is_stacked(target: Target, dims: tuple[int, ...]) -> bool:

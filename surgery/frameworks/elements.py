@@ -53,7 +53,8 @@ def place(assignment: Assignment, weights: Weights) -> Reference:
         if rows is not None:
             arrays[number] = rows.applied(arrays[number])
     source, wanted = assignment.source, assignment.target.dtype.numpy()
-    if assignment.order is None and len(arrays) > 1 and source.axis == 0 and source.part is None:
+    is_joined_only = assignment.order is None and assignment.gates is None and source.part is None
+    if is_joined_only and len(arrays) > 1 and source.axis == 0:
         pieces = iter(arrays)  # one after another, to avoid a copy for joining
     else:
         pieces = iter([_arranged(assignment, arrays)])
@@ -67,14 +68,16 @@ def place(assignment: Assignment, weights: Weights) -> Reference:
 
 
 def _arranged(assignment: Assignment, arrays: list[Array]) -> Array:
-    """Join the tensors, take a part, and transpose."""
+    """Join the tensors, take a part, transpose, and reorder gates."""
     source = assignment.source
     whole = arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=source.axis)
     if source.part is not None:
         piece = bounds(source, whole.shape[source.axis])
         assert piece is not None
         whole = whole[(slice(None),) * source.axis + (slice(*piece),)]
-    return whole if assignment.order is None else whole.transpose(assignment.order)
+    if assignment.order is not None:
+        whole = whole.transpose(assignment.order)
+    return whole if assignment.gates is None else assignment.gates.applied(whole)
 
 
 def _converted(pieces: Iterator[Array], dtype: np.dtype[Any], losses: _Losses) -> Iterator[Array]:

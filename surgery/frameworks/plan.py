@@ -12,10 +12,10 @@ import onnx_ir as ir
 
 from surgery.errors import UsageError
 from surgery.frameworks.consumers import ROWS, UNKNOWN
-from surgery.frameworks.conventions import Conventions, is_stacked
+from surgery.frameworks.conventions import Conventions, gates, is_stacked
 from surgery.frameworks.mapping import NameMapping, Source
 from surgery.frameworks.rotary import UnclearError
-from surgery.frameworks.rows import Rotation, Rows
+from surgery.frameworks.rows import Gates, Rotary, Rotation
 from surgery.frameworks.targets import FLOATS, Target
 from surgery.storage import Checkpoint
 from surgery.storage.globs import Globs, did_you_mean
@@ -48,14 +48,18 @@ class Misfit:
 
 @dataclass(frozen=True)
 class Assignment:
-    """An initializer and its source. `why` is the reason for the decision about transposition, if there is one."""
+    """An initializer and its source. `why` is the reason for the decision about transposition, if there is one.
+
+    `rows` reorders the tensors before they are joined, and `gates` the elements after all other steps.
+    """
 
     target: Target
     source: Source
     entries: tuple[Entry, ...]
     order: tuple[int, ...] | None = None
     why: str = ""
-    rows: tuple[Rows | None, ...] = ()
+    rows: tuple[Rotary | None, ...] = ()
+    gates: Gates | None = None
 
     @property
     def dtype(self) -> ir.DataType:
@@ -66,12 +70,13 @@ class Assignment:
     def is_plain(self) -> bool:
         """Whether the elements are used without any change."""
         whole = len(self.entries) == 1 and self.source.part is None
-        return whole and self.order is None and not any(self.rows) and self.dtype == self.target.dtype
+        moved = self.order is not None or self.gates is not None or any(self.rows)
+        return whole and not moved and self.dtype == self.target.dtype
 
     @property
     def reordered(self) -> tuple[str, ...]:
         """How the rows of its tensors are reordered."""
-        return tuple(dict.fromkeys(rows.title for rows in self.rows if rows is not None))
+        return tuple(dict.fromkeys(one.title for one in (*self.rows, self.gates) if one is not None))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -152,13 +157,12 @@ def make(
     formats = {tensor: _is_torch(homes[tensor]) for tensor in used}
     evidence, conventions = _evidence(drafts), Conventions(homes, rotation, mapping.rotary)
     for draft in drafts:
+        is_torch = formats[draft.source.tensors[0]]
         try:
-            rows = conventions.rows(draft.target, draft.source, draft.entries, formats[draft.source.tensors[0]])
+            found = gates(draft.target, draft.source, draft.entries, is_torch)
+            _fit(plan, replace(draft, gates=found), _Layouts(layout, evidence, is_torch), conventions)
         except UnclearError as error:
             plan.add("layout", draft.target.name, str(error))
-            continue
-        layouts = _Layouts(layout, evidence, formats[draft.source.tensors[0]])
-        _fit(plan, replace(draft, rows=rows), layouts)
     _account(plan, [name for name in entries if name not in used], used, aliases, ignore)
     return plan
 
@@ -301,8 +305,8 @@ def bounds(source: Source, extent: int) -> tuple[int, int] | None:
     return start, start + sizes[number]
 
 
-def _fit(plan: Plan, draft: Assignment, layouts: _Layouts) -> None:
-    """Decide how to convert a source to its initializer, or record why that is impossible."""
+def _fit(plan: Plan, draft: Assignment, layouts: _Layouts, conventions: Conventions) -> None:
+    """Decide how to convert a source to its initializer, or record why that is impossible. Raises `UnclearError`."""
     target, source = draft.target, draft.source
     name, wanted = target.name, target.dims
     of = f"'{source.tensors[0]}'" if len(source.tensors) == 1 else f"{len(source.tensors)} tensors"
@@ -334,7 +338,8 @@ def _fit(plan: Plan, draft: Assignment, layouts: _Layouts) -> None:
     if made != wanted and not reshapes:
         plan.add("shape", name, f"the model has {shown(target.dtype, wanted)}, and {of} {shown(draft.dtype, dims)}")
         return
-    plan.assignments.append(draft)
+    rows = conventions.rows(target, source, draft.entries, draft.order, made)
+    plan.assignments.append(replace(draft, rows=rows))
 
 
 def _said(transpose: bool | tuple[int, ...], rank: int) -> tuple[int, ...] | None:

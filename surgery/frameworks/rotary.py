@@ -76,12 +76,12 @@ def _turned(node: onnx.NodeProto, producers: Mapping[str, onnx.NodeProto]) -> se
     return found
 
 
-def reordered(name: str, home: Checkpoint, rows: int, model: Rotation | None, spec: RotarySpec) -> Rotary | None:
-    """Return how the rows of a tensor must be reordered; None if they stay. Raises `UnclearError`."""
-    match, have = _order(name, home, spec)
+def reordered(name: str, home: Checkpoint, model: Rotation | None, spec: RotarySpec) -> Rotary | None:
+    """Return how the outputs of a tensor must be reordered; None if they stay. Raises `UnclearError`."""
+    wanted = spec.model or model
+    match, have = _order(name, home, wanted, spec)
     if match is None or have is None:
         return None
-    wanted = spec.model or model
     if wanted is None and have == "halves":
         return None
     if wanted is None:
@@ -92,14 +92,15 @@ def reordered(name: str, home: Checkpoint, rows: int, model: Rotation | None, sp
     heads = _heads(match, home, spec)
     if heads is None:
         what = f"'{name}' has rotary {have}, and the model {wanted}; the number of heads is not known"
-        raise UnclearError(f"{what}; add 'rotary: {{heads: N, kv_heads: N}}' to the mapping")
-    found = Rotary(heads, wanted)
-    if not found.fits(rows):
-        raise UnclearError(f"'{name}' has {rows} rows, which are not {heads} heads with rotary pairs")
-    return found
+        todo = "add 'rotary: {heads: N, kv_heads: N}' to the mapping"
+        other = f", or 'rotary: {{checkpoint: {wanted}}}' if it has the order of the model already"
+        raise UnclearError(f"{what}; {todo}{'' if spec.checkpoint else other}")
+    return Rotary(heads, wanted)
 
 
-def _order(name: str, home: Checkpoint, spec: RotarySpec) -> tuple[re.Match[str] | None, Rotation | None]:
+def _order(
+    name: str, home: Checkpoint, wanted: Rotation | None, spec: RotarySpec
+) -> tuple[re.Match[str] | None, Rotation | None]:
     """Return the match of the name of Q or K, and the order of its rows. Raises `UnclearError`."""
     architecture = home.metadata.get("general.architecture")
     if match := _IN_GGUF.fullmatch(name):
@@ -110,6 +111,10 @@ def _order(name: str, home: Checkpoint, spec: RotarySpec) -> tuple[re.Match[str]
     if match := _IN_ORIGINAL.fullmatch(name):
         return match, spec.checkpoint or "pairs"
     if match := _IN_HUGGING_FACE.fullmatch(name):
+        # Some models of Hugging Face rotate pairs, and weights exported from a model have the order of that model.
+        if spec.checkpoint is None and wanted == "pairs":
+            what = f"the model rotates pairs, and whether '{name}' has rotary pairs or halves is not known"
+            raise UnclearError(f"{what}; add 'rotary: {{checkpoint: pairs}}' or 'halves' to the mapping")
         return match, spec.checkpoint or "halves"
     return None, None
 

@@ -23,9 +23,13 @@ OF_TORCH: Final[Mapping[str, tuple[int, ...]]] = {"LSTM": (0, 3, 1, 2), "GRU": (
 
 @dataclass(frozen=True)
 class Gates:
-    """Equal blocks of rows in another order, one block for each gate."""
+    """The gates of each direction, and of both biases, of an initializer in another order.
+
+    `blocks` is the number of directions, times two for biases.
+    """
 
     operator: str
+    blocks: int
 
     @property
     def title(self) -> str:
@@ -33,21 +37,25 @@ class Gates:
         return f"gates of {self.operator} in the order of ONNX"
 
     def fits(self, rows: int) -> bool:
-        """Return whether so many rows can be divided into gates."""
-        return rows % len(OF_TORCH[self.operator]) == 0
+        """Return whether so many rows of all blocks can be divided into gates."""
+        return rows % (self.blocks * len(OF_TORCH[self.operator])) == 0
 
     def applied(self, array: Array) -> Array:
-        """Reorder the rows."""
+        """Reorder all elements of an initializer, in any dims."""
         order = OF_TORCH[self.operator]
-        return array.reshape(len(order), -1, *array.shape[1:])[list(order)].reshape(array.shape)
+        return array.reshape(self.blocks, len(order), -1)[:, list(order)].reshape(array.shape)
 
 
 @dataclass(frozen=True)
 class Rotary:
-    """The rows of each head of Q or K, from pairs to halves, or from halves to pairs."""
+    """The outputs of each head of Q or K, from pairs to halves, or from halves to pairs.
+
+    `axis` is the axis of the outputs in the checkpoint: 0 in [out, in], and 1 in [in, out].
+    """
 
     heads: int
     to: Rotation
+    axis: int = 0
 
     @property
     def title(self) -> str:
@@ -59,10 +67,9 @@ class Rotary:
         return self.heads > 0 and rows % (2 * self.heads) == 0
 
     def applied(self, array: Array) -> Array:
-        """Reorder the rows."""
-        half = array.shape[0] // self.heads // 2
+        """Reorder the outputs."""
+        axis, dims = self.axis, array.shape
+        half = dims[axis] // self.heads // 2
         inner = (half, 2) if self.to == "halves" else (2, half)
-        return array.reshape(self.heads, *inner, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
-
-
-Rows = Gates | Rotary
+        heads = array.reshape(*dims[:axis], self.heads, *inner, *dims[axis + 1 :])
+        return heads.swapaxes(axis + 1, axis + 2).reshape(dims)

@@ -136,6 +136,76 @@ def test_weights_exported_from_a_model_keep_the_order_of_onnx(tmp_path: Path) ->
         np.testing.assert_array_equal(held[name], array)
 
 
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("form", ["whole", "flat"])
+def test_joined_weights_are_reordered_by_direction_and_by_bias(
+    tmp_path: Path, kind: str, both: bool, form: str
+) -> None:
+    """One tensor for each initializer, with an axis of directions or without, and in the order of PyTorch."""
+    state, ways = state_of(kind, both), ("", "_reverse")[: 1 + both]
+    parts = {"W": ["weight_ih"], "R": ["weight_hh"], "B": ["bias_ih", "bias_hh"]}
+    joined = {
+        name: np.stack([np.concatenate([state[f"{of}_l0{end}"] for of in kinds]) for end in ways])
+        for name, kinds in parts.items()
+    }
+    if form == "flat":
+        joined = {name: array.reshape(-1, *array.shape[2:]) for name, array in joined.items()}
+    np.savez(tmp_path / "w.npz", **joined)
+    text = "tensors:" + "".join(f"\n  {name}: {{from: {name}, gates: torch}}" for name in joined)
+    found = imported(tmp_path, recurrent(kind, both), tmp_path / "w.npz", text)
+    assert found.ok and all(one.reordered for one in found.plan.assignments)
+    x = floats(LENGTH, WIDTH)
+    expected = [run(kind, x, state, "l0")]
+    if both:
+        expected.append(run(kind, x[::-1], state, "l0_reverse")[::-1])
+    y = onnxruntime.InferenceSession(tmp_path / "out.onnx").run(None, {"x": x[:, None]})[0]
+    np.testing.assert_allclose(y[:, :, 0], np.stack(expected, axis=1), rtol=1e-5, atol=1e-6)
+
+
+def test_gates_of_a_transposed_kernel(tmp_path: Path) -> None:
+    """Keras has the order of PyTorch, and [in, gates * hidden]."""
+    state = state_of("LSTM", False)
+    np.savez(tmp_path / "w.npz", kernel=state["weight_ih_l0"].T)
+    text = "tensors: {W: {from: kernel, transpose: true, gates: torch}}\nkeep: [R, B]"
+    assert imported(tmp_path, recurrent("LSTM"), tmp_path / "w.npz", text).ok
+    held = {one.name: numpy_helper.to_array(one) for one in onnx.load(tmp_path / "out.onnx").graph.initializer}
+    i, f, g, o = np.split(state["weight_ih_l0"], 4)
+    np.testing.assert_array_equal(held["W"][0], np.concatenate([i, o, f, g]))
+
+
+def test_gates_that_cannot_be_reordered_are_named(tmp_path: Path) -> None:
+    """Names of PyTorch with the dims of ONNX, other dims, and an initializer with a wrong number of directions."""
+    state = state_of("LSTM", False)
+    whole = t.saved(tmp_path / "w.pt", {"weight_ih_l0": state["weight_ih_l0"][None]})
+    text = "tensors: {W: %s}\nkeep: [R, B]"
+    asked = "add 'gates: torch' or 'gates: onnx' to its entry in the mapping"
+    assert asked in misfits(imported(tmp_path, recurrent("LSTM"), whole, text % "weight_ih_l0"))["W"]
+    np.savez(tmp_path / "w.npz", w=state["weight_ih_l0"].reshape(4, HIDDEN, WIDTH))
+    assert (
+        asked
+        in misfits(imported(tmp_path, recurrent("LSTM"), tmp_path / "w.npz", text % "{from: w, reshape: true}"))["W"]
+    )
+    proto = recurrent("LSTM")
+    proto.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.zeros((1, 15, WIDTH), np.float32), "W"))
+    np.savez(tmp_path / "w.npz", w=floats(1, 15, WIDTH))
+    wrong = misfits(imported(tmp_path, proto, tmp_path / "w.npz", text % "{from: w, gates: torch}"))
+    assert wrong == {"W": "the dims [1,15,3] in the model are not those of W of LSTM"}
+
+
+def test_gates_of_weights_in_another_type(tmp_path: Path) -> None:
+    """A Cast between the initializer and the node changes nothing."""
+    state = state_of("LSTM", False)
+    proto = recurrent("LSTM")
+    proto.graph.node[0].input[1] = "cast"
+    proto.graph.node.insert(0, onnx.helper.make_node("Cast", ["W"], ["cast"], to=1))
+    zeros = np.zeros((1, 4 * HIDDEN, WIDTH), np.float16)
+    proto.graph.initializer[0].CopyFrom(numpy_helper.from_array(zeros, "W"))
+    path = t.saved(tmp_path / "w.pt", {"weight_ih_l0": state["weight_ih_l0"]})
+    found = imported(tmp_path, proto, path, "tensors: {W: weight_ih_l0}\nkeep: [R, B]")
+    assert found.ok and found.plan.assignments[0].reordered == ("gates of LSTM in the order of ONNX",)
+
+
 def test_recurrent_weights_that_would_compute_something_else(tmp_path: Path) -> None:
     state = state_of("GRU", False)
     path = t.saved(tmp_path / "w.pt", state)
@@ -259,16 +329,81 @@ def test_the_original_llama_needs_the_number_of_heads(tmp_path: Path) -> None:
     assert found.ok and not found.plan.assignments[0].reordered
 
 
-def test_a_model_that_rotates_pairs_takes_pairs(tmp_path: Path) -> None:
+def rotating_pairs(name: str = "proj", reading: str = "MatMul(x, {})") -> onnx.ModelProto:
+    proto = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["": 23]>
+        g (float[1,1,6] x, float[1,1,2] c, float[1,1,2] s) => (float[1,1,8] y) {{
+            q = {reading.format("proj")}
+            y = RotaryEmbedding <interleaved=1, num_heads=2> (q, c, s)
+        }}
+    """)
+    for node in proto.graph.node:
+        node.input[:] = [name if one == "proj" else one for one in node.input]
+    proto.graph.initializer.append(numpy_helper.from_array(np.zeros((6, 8), np.float32), name))
+    return proto
+
+
+def to_pairs(weight: Array) -> Array:
+    """The rows of two heads of 4, of which the halves were rotated."""
+    return weight[[0, 2, 1, 3, 4, 6, 5, 7]]
+
+
+@pytest.mark.parametrize("kind", ["[out, in]", "[in, out]"])
+def test_the_outputs_are_reordered_in_either_layout(tmp_path: Path, kind: str) -> None:
+    weight = floats(8, 6)
+    name = "layers.0.self_attn.q_proj.weight"
+    np.savez(tmp_path / "w.npz", **{name: weight if kind == "[out, in]" else weight.T})
+    text = f"tensors: {{proj: {name}}}\nrotary: {{checkpoint: halves, heads: 2}}"
+    found = imported(tmp_path, rotating_pairs(), tmp_path / "w.npz", text)
+    assert found.ok and found.plan.assignments[0].reordered == ("rotary pairs of 2 heads",)
+    held = numpy_helper.to_array(onnx.load(tmp_path / "out.onnx").graph.initializer[0])
+    np.testing.assert_array_equal(held, to_pairs(weight).T)
+
+
+@pytest.mark.parametrize("layout", ["torch", "onnx"])
+def test_the_outputs_of_a_square_matrix_follow_its_layout(tmp_path: Path, layout: Any) -> None:
     proto = onnx.parser.parse_model("""
         <ir_version: 10, opset_import: ["": 23]>
-        g (float[1,1,6] x, float[1,1,2] c, float[1,1,2] s) => (float[1,1,8] y) {
+        g (float[1,1,8] x, float[1,1,2] c, float[1,1,2] s) => (float[1,1,8] y) {
             q = MatMul(x, proj)
             y = RotaryEmbedding <interleaved=1, num_heads=2> (q, c, s)
         }
     """)
-    proto.graph.initializer.append(numpy_helper.from_array(np.zeros((6, 8), np.float32), "proj"))
-    weight = floats(8, 6)
+    proto.graph.initializer.append(numpy_helper.from_array(np.zeros((8, 8), np.float32), "proj"))
+    weight, name = floats(8, 8), "layers.0.self_attn.q_proj.weight"
+    np.savez(tmp_path / "w.npz", **{name: weight if layout == "torch" else weight.T})
+    text = f"tensors: {{proj: {name}}}\nrotary: {{checkpoint: halves, heads: 2}}"
+    assert imported(tmp_path, proto, tmp_path / "w.npz", text, layout=layout).ok
+    held = numpy_helper.to_array(onnx.load(tmp_path / "out.onnx").graph.initializer[0])
+    np.testing.assert_array_equal(held, to_pairs(weight).T)
+
+
+def test_weights_exported_from_a_model_that_rotates_pairs(tmp_path: Path) -> None:
+    """They have names of Hugging Face, and pairs already: this must be said, and then nothing is reordered."""
+    name, weight = "model.layers.0.self_attn.q_proj.weight", floats(6, 8)
+    np.savez(tmp_path / "w.npz", **{name: weight})
+    unclear = misfits(imported(tmp_path, rotating_pairs(name), tmp_path / "w.npz"))
+    assert unclear[name].startswith("the model rotates pairs, and whether")
+    assert "add 'rotary: {checkpoint: pairs}' or 'halves' to the mapping" in unclear[name]
+    text = "tensors: {'*': '*'}\nrotary: {checkpoint: %s, heads: %s}"
+    found = imported(tmp_path, rotating_pairs(name), tmp_path / "w.npz", text % ("pairs", 2))
+    assert found.ok and not found.plan.assignments[0].reordered
+    held = numpy_helper.to_array(onnx.load(tmp_path / "out.onnx").graph.initializer[0])
+    np.testing.assert_array_equal(held, weight)
+    odd = misfits(imported(tmp_path, rotating_pairs(name), tmp_path / "w.npz", text % ("halves", 3)))
+    assert "has 8 rows, which are not 3 heads with rotary pairs" in odd[name]
+
+
+def test_an_output_axis_that_is_not_known_is_a_misfit(tmp_path: Path) -> None:
+    np.savez(tmp_path / "w.npz", **{"layers.0.self_attn.q_proj.weight": floats(6, 8)})
+    text = "tensors: {proj: layers.0.self_attn.q_proj.weight}\nrotary: {checkpoint: halves, heads: 2}"
+    proto = rotating_pairs(reading='Einsum<equation="abc,cd->abd">(x, {})')
+    unclear = misfits(imported(tmp_path, proto, tmp_path / "w.npz", text))
+    assert "the graph does not show which axis has them" in unclear["proj"]
+
+
+def test_a_model_that_rotates_pairs_takes_pairs(tmp_path: Path) -> None:
+    proto, weight = rotating_pairs(), floats(8, 6)
     path = gguf_file(tmp_path / "w.gguf", {"blk.0.attn_q.weight": weight})
     assert imported(tmp_path, proto, path, "tensors: {proj: blk.0.attn_q.weight}").ok
     held = numpy_helper.to_array(onnx.load(tmp_path / "out.onnx").graph.initializer[0])
