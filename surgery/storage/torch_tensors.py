@@ -117,7 +117,7 @@ def checkpoint(path: Path, value: Any, storages: Storages, weights: Weights, key
     under a usual name. Raises UsageError if the choice is ambiguous, and ModelFileError for invalid tensors.
     """
     found, shared = {}, {}
-    for name, called in _named(_chosen(path, value, key)).items():
+    for name, called in _named(path, _chosen(path, value, key)).items():
         view = _view(path, name, called)
         if view is not None:
             found[name] = _entry(path, name, view, storages, weights)
@@ -166,14 +166,21 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, Called) and str(value.function) in TENSORS
 
 
-def _named(value: Any) -> dict[str, Called]:
-    """Return tensors by name, built from the keys of dicts and the positions in lists."""
+def _named(path: Path, value: Any) -> dict[str, Called]:
+    """Return tensors by name, built from the keys of dicts and the positions in lists.
+
+    Raises ModelFileError if two tensors get the same name, as in {"a.b": x, "a": {"b": y}}.
+    """
     found: dict[str, Called] = {}
     on_the_way: set[int] = set()
 
     def walk(here: Any, name: str) -> None:
         if _is_tensor(here):
-            found[name or "tensor"] = here
+            label = name or "tensor"
+            if label in found:
+                todo = "rename one of them, or save one dict of tensors"
+                raise ModelFileError(f"two of its tensors are called '{label}'", where=str(path), todo=todo)
+            found[label] = here
         elif isinstance(here, dict | list | tuple) and id(here) not in on_the_way:
             # Each container is visited once, because references may be cyclic.
             on_the_way.add(id(here))
@@ -207,6 +214,7 @@ def _view(path: Path, name: str, called: Called) -> _View | None:
                 raise PickleError(f"it would call {arguments[0]}")
             return _view(path, name, inner)
         if function in ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3"):
+            _require_plain(path, name, arguments[7 if function.endswith("v3") else 6 :])
             return _strided(arguments, function.endswith("v3"))
     except PickleError as error:
         raise broken(path, f"'{name}': {error}") from error
@@ -216,6 +224,16 @@ def _view(path: Path, name: str, called: Called) -> _View | None:
     raise ModelFileError(
         f"'{name}' is a {kind}, which a model cannot contain", where=str(path), todo="save it as a dense tensor"
     )
+
+
+def _require_plain(path: Path, name: str, metadata: tuple[Any, ...]) -> None:
+    """Raise ModelFileError for a view whose elements are not those of its storage: negated or conjugated."""
+    flags = metadata[0] if metadata and metadata[0] is not None else {}
+    marks = ", ".join(str(flag) for flag, is_set in flags.items() if is_set)
+    if not marks:
+        return
+    what = f"'{name}' is a view with other elements than its storage ({marks})"
+    raise ModelFileError(what, where=str(path), todo="save it with .resolve_conj().resolve_neg()")
 
 
 def _strided(arguments: tuple[Any, ...], typed: bool) -> _View:

@@ -99,6 +99,28 @@ def test_other_types_and_byte_order(tmp_path: Path) -> None:
     same(read(big), {"w": np.array([1, 2], np.float32)})
 
 
+@pytest.mark.parametrize("flag", ["neg", "conj"])
+def test_a_view_that_changes_elements_is_refused(tmp_path: Path, flag: str) -> None:
+    """As `z.conj().imag` and `z.conj()`: the file has the elements of `z`, and a flag of the view."""
+    view = t.tensor("0", [2])[: -len(b"tR")]
+
+    def saved(flags: bytes) -> Path:
+        return t.archive(tmp_path / "w.pt", t.program(t.mapping({"w": view + flags + b"tR"})), {"0": bytes(8)})
+
+    said = refused(saved(t.mapping({flag: b"\x88"})))
+    assert f"'w' is a view with other elements than its storage ({flag}); save it with .resolve_conj()" in said
+    assert read(saved(t.mapping({flag: b"\x89"}))).keys() == read(saved(b"N")).keys() == {"w"}
+    assert "not recognized" in refused(saved(t.text(flag)))
+
+
+def test_two_tensors_with_the_same_joined_name_are_refused(tmp_path: Path) -> None:
+    one = t.tensor("0", [2])
+    items = {"a.b": one, "a": t.mapping({"b": t.tensor("1", [2])})}
+    path = t.archive(tmp_path / "w.pt", t.program(t.mapping(items)), {"0": bytes(8), "1": bytes(8)})
+    assert "two of its tensors are called 'a.b'; rename one of them" in refused(path)
+    assert read(path, "a").keys() == {"b"}
+
+
 def test_tied_tensors_are_named(tmp_path: Path) -> None:
     items = {name: t.tensor("0", [2, 2]) for name in ("a", "b")} | {"c": t.tensor("0", [2], elements=4)}
     path = t.archive(tmp_path / "w.pt", t.program(t.mapping(items)), {"0": bytes(16)})
