@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from surgery.provenance.files import digest_of, file_or_folder
+from surgery.provenance.referred import referred
 from surgery.provenance.sources import predicate_source
 from surgery.recipe import shipped
 from surgery.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep, pass_steps
@@ -43,8 +44,9 @@ def closure_of(recipe: Recipe) -> Closure:
     """Return the closure of a recipe.
 
     It contains the recipe, the recipes that it uses, plugin files, files named in pass options, inputs and evaluation
-    data, generators, libraries of custom operators and target profiles. Installed plugins are packages: see
-    `surgery.provenance.sources`. Raises UsageError if a file cannot be read.
+    data, generators, libraries of custom operators and target profiles; and what these refer to, see
+    `surgery.provenance.referred`. Installed plugins are packages: see `surgery.provenance.sources`. Raises UsageError
+    if a file cannot be read.
     """
     found = _Files(recipe.path.parent if recipe.path is not None else Path())
     found.recipe(recipe)
@@ -124,8 +126,9 @@ class _Files:
                     self.recipe(step.recipe)
 
     def file(self, path: Path) -> None:
-        """Add a file, or all files of a folder."""
-        self._add(self._label(path), path)
+        """Add a file and the files that it refers to, or all files of a folder."""
+        for found in (path, *referred(path)):
+            self._add(self._label(found), found)
 
     def _target(self, name: str) -> None:
         if _is_profile(name):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from surgery.provenance.files import digest_of, tree
+from surgery.provenance.referred import imported
 from surgery.registry.passes import Pass
 from surgery.registry.predicates import Predicate
 from surgery.storage.digests import file_digest
@@ -62,8 +63,8 @@ def source_of(one: Pass) -> PassSource:
     """Return the source of a pass.
 
     For a standard pass, this is its file and the modules of its folder that it uses; for a pass in a file named by
-    `--plugin` or a recipe, that file; for a pass in a package, all modules of the package; for a pass without a file
-    (for example, declared in a notebook), its function.
+    `--plugin` or a recipe, that file and the modules that it imports from no package; for a pass in a package, all
+    modules of the package; for a pass without a file (for example, declared in a notebook), its function.
     """
     if one.is_standard:
         return PassSource(one.origin, _standard(_file(one)))
@@ -118,7 +119,8 @@ def _foreign(module: str, file: Path, function: Callable[..., Any]) -> str:
     places = list(getattr(package, "__path__", ()))
     try:
         if not places or module.startswith("surgery."):
-            return file_digest(file)
+            used = [file_digest(path) for path in imported(file)]
+            return digest_of([file_digest(file), *used]) if used else file_digest(file)
         return digest_of({place: tree(Path(path), Path(path).rglob("*.py")) for place, path in enumerate(places)})
     except OSError:
         return _of_function(function)

@@ -17,12 +17,8 @@ from surgery.storage.safetensors import unique
 
 def read(path: Path, read_shard: Callable[[Path], Checkpoint]) -> Checkpoint:
     """Read an index and the headers of the files that it lists, which are in the same folder."""
-    try:
-        places = json.loads(path.read_bytes(), object_pairs_hook=lambda pairs: unique(path, pairs))["weight_map"]
-        names = dict.fromkeys(places.values())
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise ModelFileError("this is not an index of safetensors or PyTorch files", where=str(path)) from error
-    shards = {name: read_shard(_next_to(path, name)) for name in names}
+    places = _places(path)
+    shards = {name: read_shard(_next_to(path, name)) for name in dict.fromkeys(places.values())}
     for name, shard in places.items():
         if name not in shards[shard].entries:
             raise ModelFileError(
@@ -38,6 +34,21 @@ def read(path: Path, read_shard: Callable[[Path], Checkpoint]) -> Checkpoint:
         raise ModelFileError("the index names no files", where=str(path), todo=DAMAGED)
     entries = {name: shards[shard].entries[name] for name, shard in places.items()}
     return Checkpoint(path, entries, weights, aliases)
+
+
+def names(path: Path) -> list[str]:
+    """Return the names of the files that an index lists. Raises ModelFileError."""
+    return sorted({_next_to(path, name).name for name in _places(path).values()})
+
+
+def _places(path: Path) -> dict[Any, Any]:
+    """Return the file of each tensor."""
+    try:
+        places = json.loads(path.read_bytes(), object_pairs_hook=lambda pairs: unique(path, pairs))["weight_map"]
+        dict.fromkeys(places.values())
+        return dict(places)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ModelFileError("this is not an index of safetensors or PyTorch files", where=str(path)) from error
 
 
 def _next_to(path: Path, name: Any) -> Path:

@@ -6,12 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import surgery
 from surgery import recipe as recipes
 from surgery.cli import main
 from surgery.errors import UsageError
+from surgery.graph import text
 from surgery.provenance import lock, packages, sources
 
 MODEL = Path(__file__).parents[2] / "models" / "bert-dropout-tiny.onnx"
@@ -89,6 +91,35 @@ def test_a_changed_file_is_named(folder: Path, name: str, text: str, expected: l
         # A process imports a plugin once: that of the other content has another module.
         surgery.registry.catalog.catalog._passes.pop("from-plugin")  # type: ignore[attr-defined]
     assert [one.what for one in lock.changes(before, pinned(folder))] == expected
+
+
+def test_a_changed_file_that_another_refers_to_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(folder))
+    (folder / "plugin_help").mkdir()
+    for name in ("plugin_help/__init__.py", "plugin_help/deep.py", "unused_help.py"):
+        (folder / name).write_text("DEPTH = 1\n")
+    (folder / "plugin.py").write_text(
+        f"{PLUGIN.replace('from-plugin', 'helped')}\n\ndef later():\n    from plugin_help import deep\n"
+    )
+    (folder / "w.safetensors.index.json").write_text('{"weight_map": {"a": "w-1.safetensors", "b": "w-2.safetensors"}}')
+    for number in (1, 2):
+        np.zeros(4).tofile(folder / f"w-{number}.safetensors")
+    other = text.parse("g (float[4] x) => (float[4] y) <float[4] w = {1, 2, 3, 4}> { y = Add(x, w) }")
+    other.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.ones(4, np.float32), "w"))
+    onnx.save(other, folder / "o.onnx", save_as_external_data=True, location="o.bin", size_threshold=0)
+    (folder / "outer.yaml").write_text(RECIPE.replace("from-plugin", "helped"))
+    with (folder / "outer.yaml").open("a") as file:
+        file.write("  - import-weights: {file: w.safetensors.index.json}\n  - merge: {model: o.onnx}\n")
+    before = pinned(folder)
+    others = ["o.bin", "o.onnx", "plugin_help/__init__.py", "plugin_help/deep.py", "w-1.safetensors", "w-2.safetensors"]
+    assert {*others} <= set(before["files"]) and "unused_help.py" not in before["files"]  # type: ignore[arg-type, operator]
+    for name in ("o.bin", "w-2.safetensors", "plugin_help/deep.py"):
+        with (folder / name).open("a") as file:
+            file.write("# more\n")
+    sources._foreign.cache_clear()
+    assert [one.what for one in lock.changes(before, pinned(folder))] == [
+        *("file 'o.bin'", "file 'plugin_help/deep.py'", "file 'w-2.safetensors'", "source of pass 'helped'")
+    ]
 
 
 def _package(patch: pytest.MonkeyPatch) -> None:
