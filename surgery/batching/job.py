@@ -52,6 +52,8 @@ def _run(job: Mapping[str, Any], stages: _Stages) -> dict[str, Any]:
 
 def _run_on(model: Path, output: Path, job: Mapping[str, Any], stages: _Stages) -> dict[str, Any]:
     """Run the recipe on local files, and deliver the result."""
+    if not urls.is_url(job["model"]):
+        workers.note({"input_files": places.sizes([model])})
     stored = storage.load(model)
     source = _source(job, model, data_files(stored))
     try:
@@ -83,12 +85,18 @@ def _run_on(model: Path, output: Path, job: Mapping[str, Any], stages: _Stages) 
 
 
 def _source(job: Mapping[str, Any], model: Path, files: Sequence[Path]) -> dict[str, Any]:
-    """Return the columns about the files of the model."""
+    """Return the columns about the files of the model.
+
+    They are sent to the parent first: if this process dies, the model need not run again while its files are the same.
+    """
     if urls.is_url(job["model"]):
         noted = places.versions(job["model"], places.data_locations(model, files), job["version"])
     else:
         noted = places.sizes(files)
-    return {"input_sha256": digest_of_files(files), "input_files": noted}
+    workers.note({"input_files": noted})
+    source = {"input_sha256": digest_of_files(files), "input_files": noted}
+    workers.note(source)
+    return source
 
 
 def _recipe(job: Mapping[str, Any]) -> Recipe:

@@ -43,9 +43,11 @@ class Slot:
             prepare=False,
             whole=True,
             on_stage=self._noted,
+            on_note=self._found,
         )
         self.on_stage = on_stage
         self._stage = ""
+        self._source: Mapping[str, Any] = {}
         self._killed = ""
         self._lock = threading.Lock()
 
@@ -56,7 +58,7 @@ class Slot:
 
     def run(self, job: Mapping[str, Any]) -> dict[str, Any]:
         """Run a job and return the result of `surgery.batching.job.run`. `LostError` if the model is not to blame."""
-        self._stage = "starting"
+        self._stage, self._source = "starting", {}
         with self._lock:
             self._killed = ""
         try:
@@ -115,6 +117,10 @@ class Slot:
         if self.on_stage is not None:
             self.on_stage(stage)
 
+    def _found(self, source: Mapping[str, Any]) -> None:
+        """Keep the columns about the files of the model, which a job sends as soon as it knows them."""
+        self._source = source
+
     def _died(self, error: WorkerError) -> dict[str, Any]:
         """Return the outcome of a job whose process died; `LostError` if neither the model nor a limit is the cause."""
         if self.killed:
@@ -126,7 +132,13 @@ class Slot:
         return self._failed("memory" if error.signal == OUT_OF_MEMORY else "crash", error.what)
 
     def _failed(self, kind: str, reason: str) -> dict[str, Any]:
-        return {"state": "failed", "stage": self._stage, "kind": kind, "reason": shorten(reason)}
+        return {
+            **self._source,
+            "state": "failed",
+            "stage": self._stage,
+            "kind": kind,
+            "reason": shorten(reason),
+        }
 
 
 def mib(size: int) -> str:

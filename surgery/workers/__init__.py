@@ -26,7 +26,7 @@ from surgery.errors import WorkerError
 from surgery.workers import wire
 from surgery.workers.client import forkserver, shutdown
 from surgery.workers.ending import OUT_OF_MEMORY, TIMEOUT, died, last_line, shorten, tells_of_memory
-from surgery.workers.server import stage
+from surgery.workers.server import note, stage
 
 __all__ = [
     "OUT_OF_MEMORY",
@@ -35,6 +35,7 @@ __all__ = [
     "WorkerRaised",
     "before_call",
     "default_memory",
+    "note",
     "shorten",
     "shutdown",
     "stage",
@@ -109,10 +110,12 @@ class Worker:
         prepare: bool = True,
         whole: bool = False,
         on_stage: Callable[[str], object] | None = None,
+        on_note: Callable[[Any], object] | None = None,
     ) -> None:
         self.timeout = timeout
         self.whole = whole
         self.on_stage = on_stage
+        self.on_note = on_note
         self.prepare = prepare
         self.memory = memory if memory is not None else default_memory()
         self.preload = tuple(preload)
@@ -146,7 +149,7 @@ class Worker:
             message = wire.pack({"function": function, "arguments": arguments, "timeout": self.timeout})
             try:
                 wire.send(channel, message)
-                while "stage" in (answer := wire.receive(channel, deadline)):
+                while "stage" in (answer := self._received(channel, deadline)):
                     current = answer["stage"]
                     deadline = deadline if self.whole else self._deadline()
                     if self.on_stage is not None:
@@ -173,6 +176,13 @@ class Worker:
         """End the process, and all processes that it started."""
         with self._lock:
             self._stop(kill=False)
+
+    def _received(self, channel: socket.socket, deadline: float | None) -> Any:
+        """Return the next message that is not a note."""
+        while "note" in (message := wire.receive(channel, deadline)):
+            if self.on_note is not None:
+                self.on_note(message["note"])
+        return message
 
     def _deadline(self) -> float | None:
         return None if self.timeout is None else time.monotonic() + self.timeout

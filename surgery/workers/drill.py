@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from surgery.workers.server import stage
+from surgery.workers.server import note, stage
 
 
 def perform(job: dict[str, Any]) -> object:
@@ -55,6 +55,12 @@ def kill() -> None:
     """Kill the process like the out-of-memory killer of the kernel."""
     stage("drill")
     os.kill(os.getpid(), 9)
+
+
+def last_words(value: object) -> None:
+    """Send a note and abort."""
+    note(value)
+    abort()
 
 
 def spin() -> None:

@@ -43,6 +43,12 @@ def stage(name: str) -> None:
         _limit_cpu()
 
 
+def note(value: object) -> None:
+    """Send plain data to the caller, which keeps it even if this process dies. Does nothing outside a worker."""
+    if _channel is not None:
+        wire.send(_channel, wire.pack({"note": value}))
+
+
 def main(descriptor: int) -> None:
     """Serve fork requests on a socket until the process at its other end has ended."""
     control = socket.socket(fileno=descriptor)

@@ -8,13 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
+from support import batches
 
+from surgery import workers
+from surgery.batching import job
 from surgery.batching.entry import Entry, Limits, Settings
 from surgery.batching.fingerprints import digest_of_files, environment, recipe_digest
-from surgery.batching.ledger import Row
+from surgery.batching.ledger import Row, outcome_of
 from surgery.batching.places import Output, sizes
 from surgery.batching.resume import Plan, Wanted, foreign, is_in_place, of_folder, plan
+from surgery.batching.schedule import job_of
 from surgery.errors import ModelFileError
 
 WANTED = Wanted(Settings(), Limits(), {"r": "digest of r", "other": "digest of other"}, {"onnx": "1.0"})
@@ -125,6 +130,26 @@ def test_failures_of_the_machine_run_again(entry: Entry) -> None:
     assert planned(entry, verdict, replace(WANTED, retry_failed=True)).todo
 
 
+def test_a_model_that_ended_its_process_is_not_run_again(
+    entry: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the job sends before it runs the recipe is enough to recognize the files."""
+    onnx.save(batches.model(), entry.model)
+    notes: list[Any] = []
+    monkeypatch.setattr(workers, "note", notes.append)
+    out, recipe = Output(str(tmp_path / "out")), str(batches.recipe(tmp_path))
+    assert job.run(job_of(replace(entry, recipe=recipe), WANTED.row(entry), out, Settings()))["state"] == "done"
+    assert [sorted(note) for note in notes] == [["input_files"], ["input_files"], ["input_files", "input_sha256"]]
+    for note in notes:
+        failed = {**note, "state": "failed", "stage": "parity", "kind": "time", "reason": "took more than 1 s"}
+        ended = replace(WANTED.row(entry), **outcome_of(WANTED.row(entry), failed))
+        assert not planned(entry, ended).todo
+    os.utime(entry.model, (1, 1))
+    assert not planned(entry, ended).todo
+    Path(entry.model).write_bytes(b"other")
+    assert planned(entry, ended).todo
+
+
 def test_a_model_to_skip_is_not_run(entry: Entry) -> None:
     found = planned(replace(entry, skip="known"), finished(entry))
     assert found.todo == ()
@@ -200,6 +225,4 @@ def test_the_digest_of_a_recipe_covers_used_recipes(tmp_path: Path) -> None:
 
 
 def test_the_environment_names_versions() -> None:
-    import onnx
-
     assert environment()["onnx"] == onnx.__version__

@@ -47,6 +47,17 @@ def test_a_crash_is_blamed_on_the_model() -> None:
         slot.close()
 
 
+def test_a_crash_leaves_what_is_known_of_the_files() -> None:
+    source = {"input_files": [["/zoo/a.onnx", 7, 1_700_000_000_000_000_000]], "input_sha256": "digest"}
+    slot = Slot(Limits())
+    try:
+        found = slot.run(job("last_words", value=source))
+        assert {**found, **source} == found and found["kind"] == "crash"
+        assert "input_files" not in slot.run(job("abort"))
+    finally:
+        slot.close()
+
+
 def test_a_hang_ends_at_the_time_limit_of_the_model() -> None:
     """Stages do not begin the time anew: the limit is for the model."""
     slot = Slot(Limits(timeout=1.0))
