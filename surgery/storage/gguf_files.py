@@ -7,6 +7,7 @@ reversed here; the elements are in the same order as in ONNX.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -52,11 +53,12 @@ def read(path: Path, weights: Weights) -> Checkpoint:
         raise ModelFileError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
     except (ValueError, LookupError, TypeError, OverflowError, MemoryError) as error:
         raise broken(path, f"it is truncated or damaged ({' '.join(str(error).split())[:120]})") from error
+    is_big = (reader.byte_order == "S") == (sys.byteorder == "little")
     entries = {}
     for tensor in reader.tensors:
         if tensor.name in entries:
             raise broken(path, f"it lists '{tensor.name}' twice")
-        entries[tensor.name] = _entry(path, tensor, source, weights)
+        entries[tensor.name] = _entry(path, tensor, source, weights, is_big=is_big)
     return Checkpoint(path, entries, weights, metadata=_metadata(reader))
 
 
@@ -69,20 +71,33 @@ def _metadata(reader: GGUFReader) -> dict[str, Any]:
     return {name: reader.fields[name].contents() for name in sorted(kept & reader.fields.keys())}
 
 
-def _entry(path: Path, tensor: ReaderTensor, source: Source, weights: Weights) -> Entry:
+def _entry(path: Path, tensor: ReaderTensor, source: Source, weights: Weights, *, is_big: bool) -> Entry:
     dims = tuple(int(dim) for dim in reversed(tensor.shape))
     kind = tensor.tensor_type.name
     there = Reference(source.location, int(tensor.data_offset), int(tensor.n_bytes))
     if there.offset + there.length > source.size:
         raise broken(path, f"'{tensor.name}' is outside of the file")
     dtype = _PLAIN.get(kind)
+    if is_big and dtype in (None, _Type.BFLOAT16):
+        # The package gguf swaps neither blocks nor bfloat16 when it writes such a file, other writers do.
+        what = f"'{tensor.name}' is {kind} in a big-endian file, where its byte order is not certain"
+        raise ModelFileError(what, where=str(path), todo="convert the file to little-endian, or to F16")
     if dtype is None:
         return Entry(_Type.FLOAT, dims, _dequantized(path, tensor, dims, weights))
     if there.length != math.prod(dims) * (dtype.bitwidth // 8):
         raise broken(path, f"'{tensor.name}' has {there.length:,} bytes, which does not fit its type and dims")
+    if is_big and dtype.bitwidth > 8:
+        return Entry(dtype, dims, lambda: weights.spill(_swapped(weights.view(there), dtype.bitwidth // 8)))
     if there.offset % (dtype.bitwidth // 8):
         return Entry(dtype, dims, lambda: weights.spill(weights.view(there)))
     return Entry(dtype, dims, lambda: there)
+
+
+def _swapped(data: memoryview, size: int) -> Iterator[np.ndarray[Any, Any]]:
+    """Yield big-endian elements of `size` bytes as little-endian ones."""
+    elements = np.frombuffer(data, f">u{size}")
+    for start in range(0, len(elements), _PIECE):
+        yield elements[start : start + _PIECE].astype(f"<u{size}")
 
 
 def _dequantized(path: Path, tensor: ReaderTensor, dims: tuple[int, ...], weights: Weights) -> Callable[[], Reference]:
