@@ -93,7 +93,20 @@ class Follower:
         self._applied: Counter[_Identity] = Counter()
         self._left_out: dict[_Identity, None] = {}
         self._wanted = {_identity(*one) for one in _sites(plan.steps) if not one[1].skip}
-        self._skipped = {_identity(*one) for one in _sites(plan.steps) if one[1].skip} - self._wanted
+        self._skipped = {_identity(*one) for one in _sites(plan.steps) if one[1].skip}
+        self._require_distinct()
+        self._skipped -= self._wanted
+
+    def _require_distinct(self) -> None:
+        """Raise PlanError if a skipped site cannot be distinguished from one that is not: neither has any nodes."""
+        for step, site in _sites(self._plan.steps):
+            found = _identity(step, site)
+            if site.skip and found in self._wanted and not (site.anchor or site.removes):
+                alike = [one for one in step.sites if _identity(step, one) == found]
+                self._refuse(
+                    f"step {step.step}, '{step.name}': site {site.site} has no nodes by which to skip it alone",
+                    "skip " + ", ".join(f"{step.step}:{one.site}" for one in alike),
+                )
 
     # Choosing sites
 

@@ -168,6 +168,19 @@ def test_a_skipped_site_is_left_out(model: Path, recipe: Recipe, tmp_path: Path)
     assert follower.summary().startswith("as planned: 1 site skipped")
 
 
+def test_sites_without_nodes_are_skipped_together(tmp_path: Path) -> None:
+    body = "g (float[2] x, float[2] a, float[2] b) => (float[2] y) { y = Neg(x) }"
+    onnx.save(text.parse(body), tmp_path / "m.onnx")
+    (tmp_path / "r.yaml").write_text("recipe: r\nverify: {mode: 'off'}\nsteps: [drop-unused-inputs]\n")
+    recipe = recipes.load(tmp_path / "r.yaml")
+    plan = planned(tmp_path / "m.onnx", recipe)
+    assert len(plan.steps[0].sites) == 2
+    with pytest.raises(PlanError, match="site 1 has no nodes by which to skip it alone; skip 1:1, 1:2"):
+        applied(follow.skipping(plan, ["1:1"]), tmp_path / "m.onnx", recipe, tmp_path / "o.onnx")
+    applied(follow.skipping(plan, ["1:1", "1:2"]), tmp_path / "m.onnx", recipe, tmp_path / "o.onnx")
+    assert len(onnx.load(tmp_path / "o.onnx").graph.input) == 3
+
+
 def test_sites_that_arise_from_a_skipped_site_are_left_out_too(model: Path, tmp_path: Path) -> None:
     # The last step would find what the first one skips.
     (tmp_path / "r.yaml").write_text("recipe: r\nsteps:\n  - drop-identity\n  - fuse-matmul-add\n  - drop-identity\n")
