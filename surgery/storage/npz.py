@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,6 +23,13 @@ from surgery.storage.saving import check_target, spare_input
 from surgery.storage.weights import Weights
 from surgery.storage.wire import Reference
 
+try:
+    from lzma import LZMAError
+
+    _LZMA_ERRORS: tuple[type[Exception], ...] = (LZMAError,)
+except ImportError:  # Python may be built without it, and zipfile then refuses the method.
+    _LZMA_ERRORS = ()
+
 _Type = ir.DataType
 DTYPES: Final = {
     dtype: dtype.numpy().newbyteorder("<")
@@ -33,6 +42,9 @@ TYPES: Final = {dtype.newbyteorder("="): known for known, dtype in DTYPES.items(
 _SUFFIX: Final = ".npy"
 _CHUNK: Final = 1 << 22
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
+_OF_ZIP: Final = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError)
+_ERRORS: tuple[type[Exception], ...] = (*_OF_ZIP, *_LZMA_ERRORS)
+"""Exceptions of zipfile for damaged members, and for encrypted ones and unknown methods (RuntimeError)."""
 
 
 def read(path: Path, weights: Weights) -> Checkpoint:
@@ -43,7 +55,7 @@ def read(path: Path, weights: Weights) -> Checkpoint:
             for name in (name for name, count in names.items() if count > 1):
                 raise broken(path, f"it lists '{name.removesuffix(_SUFFIX)}' twice")
             entries = {name.removesuffix(_SUFFIX): _entry(path, archive, name, weights) for name in names}
-    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+    except _ERRORS as error:
         raise broken(path, f"it is truncated, damaged, or not an npz file ({error})") from error
     except OSError as error:
         raise ModelFileError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
@@ -82,7 +94,7 @@ def _unpacking(path: Path, name: str, weights: Weights) -> Callable[[], Referenc
                     array = np.frombuffer(file.read(), dtype).reshape(dims, order="F")
                     return weights.spill(np.ascontiguousarray(array))
                 reference = weights.spill(_chunks(file, dtype))
-        except (OSError, EOFError, zipfile.BadZipFile, ValueError) as error:
+        except (OSError, *_ERRORS) as error:
             raise broken(path, f"'{name.removesuffix(_SUFFIX)}' cannot be read ({error})") from error
         if reference.length != int(np.prod(dims, dtype=np.int64)) * dtype.itemsize:
             raise broken(

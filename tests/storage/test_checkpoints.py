@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import struct
 import subprocess
@@ -183,6 +184,30 @@ def test_every_truncation_is_refused(tmp_path: Path) -> None:
         for length in range(0, len(whole), 7):
             path.write_bytes(whole[:length])
             refused(path)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_damage_in_a_compressed_npz_is_refused(tmp_path: Path, method: int) -> None:
+    path, content = tmp_path / "w.npz", io.BytesIO()
+    np.save(content, np.arange(4000, dtype=np.float32) ** 2)
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("a.npy", content.getvalue())
+    assert read(path)["a"][3] == 9
+    whole = path.read_bytes()
+    start = 30 + len("a.npy")
+    for offset in (start, start + 1, start + 10, start + 2000):
+        path.write_bytes(whole[:offset] + bytes(~one & 255 for one in whole[offset : offset + 8]) + whole[offset + 8 :])
+        refused(path)
+
+
+def test_an_encrypted_npz_is_refused(tmp_path: Path) -> None:
+    """Bit 0 of the flags, in the list and before the data."""
+    (path,) = written(tmp_path / "w.npz", {"a": ARRAYS["bytes"]})
+    data = bytearray(path.read_bytes())
+    data[6] |= 1
+    data[data.index(b"PK\1\2") + 8] |= 1
+    path.write_bytes(data)
+    assert "encrypted" in refused(path)
 
 
 def test_a_flipped_byte_in_an_npz_is_refused(tmp_path: Path) -> None:
