@@ -13,11 +13,12 @@ from typing import Any
 from surgery.batching import causes, resume, sources
 from surgery.batching.entry import Entry, Limits, Settings
 from surgery.batching.executors import executor as executor_of
-from surgery.batching.fingerprints import environment, recipe_digest
+from surgery.batching.fingerprints import environment, recipe_digest, settings_digest
 from surgery.batching.ledger import STATES, Ledger, Row
 from surgery.batching.places import Output, absolute
 from surgery.batching.schedule import Rules, Schedule, Watcher
 from surgery.errors import OutputError, UsageError
+from surgery.provenance.files import file_or_folder
 from surgery.storage import urls
 
 FORMAT_VERSION = 1
@@ -110,10 +111,11 @@ def batch(given: Batch, watcher: Watcher) -> BatchResult:
     entries = sources.entries(given.sources, choice)
     recipes = _digests(entries, given.settings)
     wanted = resume.Wanted(
-        given.settings,
+        settings_digest(given.settings),
         given.limits,
         recipes,
         environment(),
+        _inputs(entries),
         output.recorded(folder),
         retry_failed=given.retry_failed,
         force=given.force,
@@ -155,6 +157,19 @@ def _digests(entries: Sequence[Entry], settings: Settings) -> Mapping[str, str]:
                 found[entry.recipe] = recipe_digest(entry.recipe, settings)
             except UsageError as error:
                 raise UsageError(error.what, where=error.where or entry.where or None, todo=error.todo) from error
+    return found
+
+
+def _inputs(entries: Sequence[Entry]) -> Mapping[str, str]:
+    """Return the digests of the inputs of all models to run, each read once. UsageError if one cannot be read."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        for path in entry.inputs:
+            if not entry.skip and path not in found:
+                try:
+                    found[path] = file_or_folder(Path(path))
+                except UsageError as error:
+                    raise UsageError(error.what, where=entry.where or None) from error
     return found
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from surgery.batching.entry import Settings
-from surgery.provenance.files import digest_of
+from surgery.provenance.files import digest_of, file_or_folder
 from surgery.storage.digests import file_digest
 
 
@@ -32,6 +32,13 @@ def recipe_digest(recipe: str, settings: Settings) -> str:
     found = loader.load(recipe, trust=settings.trust)
     passes = {name: asdict(source) for name, source in sources(passes_of(found)).items()}
     return digest_of({"files": dict(closure_of(found).files), "passes": passes})
+
+
+def settings_digest(settings: Settings) -> str:
+    """Return the digest of the settings, with the content of the files that they name. Raises UsageError."""
+    named = filter(None, (*settings.plugins, settings.target, *settings.custom_op_libraries))
+    files = {name: file_or_folder(Path(name)) for name in named if Path(name).is_file()}
+    return digest_of({**settings.to_json(), "files": files})
 
 
 def environment() -> Mapping[str, str]:

@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -78,26 +78,36 @@ def _entry(item: Mapping[str, Any], where: str, folder: Path, recipe: str) -> En
         if key not in _KEYS:
             todo = did_you_mean(key, _KEYS) or f"the keys are {', '.join(_KEYS)}"
             raise UsageError(f"a manifest has no key '{key}'", where=where, todo=todo)
-    inputs = item.get("inputs") or []
+    sets = item.get("inputs") or []
     texts = [item.get(key, "") for key in ("model", "recipe", "output", "skip")]
-    listed = [inputs] if isinstance(inputs, str) else inputs
+    listed = [sets] if isinstance(sets, str) else sets
     if not isinstance(listed, list) or not all(isinstance(text, str) for text in (*texts, *listed)):
         raise UsageError("values are strings; 'inputs' may be a list of strings", where=where)
     model, own, output, skip = texts
     if not model:
         raise UsageError("the key 'model' is missing", where=where)
     path = placed(model, folder)
-    for given in (path, *(placed(text, folder) for text in listed)):
-        if not (skip or urls.is_url(given) or Path(given).exists()):
-            raise UsageError(f"there is no file '{given}'", where=where)
+    inputs = tuple(placed(text, folder) for text in listed)
+    _check_files(path, inputs, skip, where)
     return Entry(
         output or _output(path, folder, where),
         path,
         named_recipe(own, folder) if own else recipe,
-        tuple(placed(text, folder) for text in listed),
+        inputs,
         skip,
         where,
     )
+
+
+def _check_files(model: str, inputs: Sequence[str], skip: str, where: str) -> None:
+    """Raise UsageError for a missing file of a model that is not skipped, and for inputs at a URL."""
+    for given in filter(urls.is_url, inputs):
+        raise UsageError(
+            f"inputs must be local files, not '{urls.shown(given)}'", where=where, todo="copy them, and name the copies"
+        )
+    for given in (model, *inputs):
+        if not (skip or urls.is_url(given) or Path(given).exists()):
+            raise UsageError(f"there is no file '{given}'", where=where)
 
 
 def _output(model: str, folder: Path, where: str) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from surgery.batching.entry import Entry, Limits, Settings
+from surgery.batching.entry import Entry, Limits
 from surgery.batching.fingerprints import digest_of_files
 from surgery.batching.ledger import Row
 from surgery.batching.places import DATA_SUFFIX, Output, sizes, versions
@@ -31,15 +31,17 @@ class Plan:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The dependencies of the results of this call. `recipes` are digests by recipe, `environment` has versions.
+    """The dependencies of the results of this call.
 
+    `settings` is their digest, `recipes` are digests by recipe, `inputs` digests by path, `environment` has versions.
     `output_folder` is where the results go, as the ledger records it.
     """
 
-    settings: Settings
+    settings: str
     limits: Limits
     recipes: Mapping[str, str]
     environment: Mapping[str, str]
+    inputs: Mapping[str, str] = field(default_factory=dict)
     output_folder: str = "."
     retry_failed: bool = False
     force: bool = False
@@ -49,9 +51,9 @@ class Wanted:
         recipe = self.recipes[entry.recipe]
         plan = {
             "recipe": recipe,
-            "settings": self.settings.to_json(),
+            "settings": self.settings,
             "environment": dict(self.environment),
-            "inputs": [[path, digest_of_files(_files(Path(path)))] for path in entry.inputs],
+            "inputs": [[path, self.inputs.get(path)] for path in entry.inputs],
         }
         return Row(
             entry.name,
@@ -65,10 +67,6 @@ class Wanted:
             limits=json.dumps(self.limits.to_json()),
             output_folder=self.output_folder,
         )
-
-
-def _files(path: Path) -> list[Path]:
-    return sorted(found for found in path.rglob("*") if found.is_file()) if path.is_dir() else [path]
 
 
 def plan(entries: Sequence[Entry], known: Mapping[str, Row], wanted: Wanted, is_there: Callable[[Row], bool]) -> Plan:

@@ -15,14 +15,14 @@ from support import batches
 from surgery import workers
 from surgery.batching import job
 from surgery.batching.entry import Entry, Limits, Settings
-from surgery.batching.fingerprints import digest_of_files, environment, recipe_digest
+from surgery.batching.fingerprints import digest_of_files, environment, recipe_digest, settings_digest
 from surgery.batching.ledger import Row, outcome_of
 from surgery.batching.places import Output, sizes
 from surgery.batching.resume import Plan, Wanted, foreign, is_in_place, of_folder, plan
 from surgery.batching.schedule import job_of
 from surgery.errors import ModelFileError
 
-WANTED = Wanted(Settings(), Limits(), {"r": "digest of r", "other": "digest of other"}, {"onnx": "1.0"})
+WANTED = Wanted("settings", Limits(), {"r": "digest of r", "other": "digest of other"}, {"onnx": "1.0"})
 
 
 @pytest.fixture
@@ -61,8 +61,7 @@ def test_a_new_or_interrupted_model_is_queued(entry: Entry) -> None:
 @pytest.mark.parametrize(
     "wanted",
     [
-        replace(WANTED, settings=Settings(strict=True)),
-        replace(WANTED, settings=Settings(target="ort-cpu")),
+        replace(WANTED, settings="other settings"),
         replace(WANTED, recipes={"r": "another digest"}),
         replace(WANTED, environment={"onnx": "1.1"}),
         replace(WANTED, force=True),
@@ -79,15 +78,12 @@ def test_a_different_model_or_recipe_of_the_same_name_runs_again(entry: Entry, t
     assert planned(replace(entry, model=str(tmp_path / "b.onnx")), finished(entry)).todo
 
 
-def test_changed_inputs_of_a_model_run_again(entry: Entry, tmp_path: Path) -> None:
-    sets = tmp_path / "sets"
-    sets.mkdir()
-    (sets / "x.npz").write_bytes(b"1")
-    entry = replace(entry, inputs=(str(sets),))
-    row = finished(entry)
-    assert not planned(entry, row).todo
-    (sets / "x.npz").write_bytes(b"2")
-    assert planned(entry, row).todo
+def test_changed_inputs_of_a_model_run_again(entry: Entry) -> None:
+    entry = replace(entry, inputs=("/sets",))
+    before, after = (replace(WANTED, inputs={"/sets": digest}) for digest in ("1", "2"))
+    row = replace(finished(entry), plan_sha256=before.row(entry).plan_sha256)
+    assert not planned(entry, row, before).todo
+    assert planned(entry, row, after).todo
 
 
 def test_a_changed_model_runs_again_but_a_touched_file_does_not(entry: Entry) -> None:
@@ -222,6 +218,20 @@ def test_the_digest_of_a_recipe_covers_used_recipes(tmp_path: Path) -> None:
     assert recipe_digest(str(outer), Settings()) == before
     inner.write_text("recipe: inner\nsteps: [drop-identity, drop-dead]\n")
     assert recipe_digest(str(outer), Settings()) != before
+
+
+def test_the_digest_of_settings_covers_files_that_they_name(tmp_path: Path) -> None:
+    target, plugin, library = tmp_path / "t.yaml", tmp_path / "own.py", tmp_path / "ops.so"
+    settings = Settings(target=str(target), plugins=(str(plugin), "acme.passes"), custom_op_libraries=(str(library),))
+    digests = [settings_digest(settings)]
+    for path in (target, plugin, library):
+        path.write_bytes(b"1")
+        digests.append(settings_digest(settings))
+        path.write_bytes(b"2")
+        digests.append(settings_digest(settings))
+    assert len(set(digests)) == 7
+    assert settings_digest(settings) == digests[-1]
+    assert settings_digest(Settings(strict=True)) != settings_digest(Settings())
 
 
 def test_the_environment_names_versions() -> None:

@@ -71,6 +71,11 @@ def test_keys_of_a_model(folder: Path, name: str, text: str) -> None:
         ("l.jsonl", '{"model": "a.onnx", "output": "../b.onnx"}', "the output '../b.onnx' is not inside of the output"),
         (
             "l.jsonl",
+            '{"model": "a.onnx", "inputs": "s3://zoo/sets?key=x", "skip": "later"}',
+            "l.jsonl:1: inputs must be local files, not 's3://zoo/sets",
+        ),
+        (
+            "l.jsonl",
             '{"model": "a.onnx", "output": "/b.onnx"}',
             "the output '/b.onnx' is not inside of the output folder",
         ),

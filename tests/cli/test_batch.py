@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from support import batches
@@ -21,6 +22,7 @@ from support.corpus import models
 from surgery import cli
 from surgery.batching import ledger
 from surgery.batching.ledger import NAME, Row
+from surgery.provenance.files import file_or_folder
 
 pytestmark = pytest.mark.slow
 
@@ -121,6 +123,41 @@ def test_a_manifest_with_recipes_outputs_and_reasons(zoo: Path, tmp_path: Path) 
         "zoo/broken.onnx": ("skipped", None, "cut short"),
         "zoo/deep/b.onnx": ("done", 1, ""),
     }
+
+
+def test_inputs_of_a_manifest_are_read_once_and_again_if_they_change(
+    zoo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from surgery.batching import batch
+
+    read: list[Path] = []
+    monkeypatch.setattr(batch, "file_or_folder", lambda path: read.append(path) or file_or_folder(path))
+    np.savez(tmp_path / "x.npz", x=np.zeros(2, np.float32))
+    (tmp_path / "list.jsonl").write_text(
+        '{"model": "zoo/a.onnx", "inputs": "x.npz"}\n{"model": "zoo/deep/b.onnx", "inputs": "x.npz"}\n'
+        '{"model": "zoo/deep/c.onnx", "inputs": "gone.npz", "skip": "no inputs yet"}\n'
+    )
+    asked = (tmp_path / "quick.yaml", tmp_path / "list.jsonl", "--out", tmp_path / "out", "--jobs", 1)
+    for run_again in (2, 0):
+        assert run(*asked, "--format", "json") == 0
+        found = json.loads(capsys.readouterr().out)
+        assert (found["run"], found["counts"]) == (run_again, {"done": 2, "skipped": 1})
+    assert read == [tmp_path / "x.npz"] * 2
+    np.savez(tmp_path / "x.npz", x=np.ones(2, np.float32))
+    assert run(*asked, "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["run"] == 2
+
+
+def test_a_changed_target_profile_runs_models_again(
+    zoo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (zoo / "broken.onnx").unlink()
+    target = tmp_path / "t.yaml"
+    asked = (tmp_path / "quick.yaml", zoo, "--out", tmp_path / "out", "--target", target, "--jobs", 1)
+    for about, run_again in (("one", 3), ("one", 0), ("another", 3)):
+        target.write_text(f"target: own\nabout: {about}\ndomains: [ai.onnx]\n")
+        assert run(*asked, "--format", "json") == 0
+        assert json.loads(capsys.readouterr().out)["run"] == run_again
 
 
 def waited(condition: Callable[[], Any], run: subprocess.Popen[str]) -> None:
