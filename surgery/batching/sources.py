@@ -11,7 +11,7 @@ from typing import Final
 
 from surgery.batching import manifest
 from surgery.batching.entry import Entry
-from surgery.batching.places import absolute, named_recipe, placed
+from surgery.batching.places import DATA_SUFFIX, absolute, named_recipe, placed, storable
 from surgery.errors import UsageError
 from surgery.storage import listing, urls
 
@@ -60,7 +60,9 @@ def entries(sources: Sequence[str], choice: Choice) -> list[Entry]:
             found += _listed(source, choice)
     if not found:
         raise UsageError("the sources name no model", todo="name .onnx files, folders with such files, or a manifest")
+    found = [_with_checked_name(entry) for entry in found]
     _refuse_clashes(found)
+    _refuse_overlaps(found)
     if choice.output is not None:
         _spare_models(found, choice.output)
     return sorted(_skipping_repeats(found), key=lambda entry: entry.name)
@@ -153,7 +155,6 @@ def _refuse_clashes(found: Sequence[Entry]) -> None:
     """Raise UsageError if two models would be written to the same file."""
     places: dict[str, Entry] = {}
     for entry in found:
-        _check_name(entry)
         other = places.setdefault(entry.name, entry)
         if other is not entry and (other.model, other.recipe, other.inputs) != (
             entry.model,
@@ -168,6 +169,20 @@ def _refuse_clashes(found: Sequence[Entry]) -> None:
             )
 
 
+def _refuse_overlaps(found: Sequence[Entry]) -> None:
+    """Raise UsageError if the result of a model would also be the folder or the external data of another result."""
+    written = {entry.name: entry for entry in found if not entry.skip}
+    for name, entry in written.items():
+        holder = next((str(one) for one in PurePosixPath(name).parents if str(one) in written), None)
+        if holder is not None:
+            what = f"'{holder}' would be both an output and the folder of '{name}'"
+        elif name.endswith(DATA_SUFFIX) and name.removesuffix(DATA_SUFFIX) in written:
+            what = f"'{name}' would be both an output and the external data of '{name.removesuffix(DATA_SUFFIX)}'"
+        else:
+            continue
+        raise UsageError(what, where=entry.where or None, todo="name other outputs in a manifest")
+
+
 def _spare_models(found: Sequence[Entry], output: Path) -> None:
     """Raise UsageError if a result would overwrite one of the models."""
     models = {os.path.realpath(entry.model) for entry in found if not urls.is_url(entry.model)}
@@ -178,15 +193,26 @@ def _spare_models(found: Sequence[Entry], output: Path) -> None:
             )
 
 
-def _check_name(entry: Entry) -> None:
-    """Raise UsageError for an output path outside of the output folder."""
+def _with_checked_name(entry: Entry) -> Entry:
+    """Return an entry with its output path in normal form, in which equal paths are equal texts.
+
+    UsageError for a path outside of the output folder or of a folder, and for names that no ledger can store.
+    """
+    for text in (entry.model, entry.name, entry.recipe, entry.skip, *entry.inputs):
+        if text != storable(text):
+            raise UsageError(
+                f"the name '{storable(text)}' is not UTF-8",
+                where=entry.where or None,
+                todo="rename the file, or leave it out with --exclude",
+            )
     path = PurePosixPath(entry.name)
-    if path.is_absolute() or ".." in path.parts or not entry.name or "\0" in entry.name:
+    if path.is_absolute() or ".." in path.parts or not path.name or "\0" in entry.name or entry.name.endswith("/"):
         raise UsageError(
-            f"the output '{entry.name}' is not inside of the output folder",
+            f"the output '{entry.name}' is not a path of a file inside of the output folder",
             where=entry.where or None,
             todo="name a path relative to --out",
         )
+    return replace(entry, name=str(path))
 
 
 def _skipping_repeats(found: Sequence[Entry]) -> Iterator[Entry]:
@@ -197,7 +223,10 @@ def _skipping_repeats(found: Sequence[Entry]) -> Iterator[Entry]:
         if entry.name in names:
             continue
         names.add(entry.name)
+        if entry.skip:
+            yield entry
+            continue
         file = entry.model if urls.is_url(entry.model) else os.path.realpath(entry.model)
         same = file, entry.recipe, entry.inputs
         first = seen.setdefault(same, entry.name)
-        yield entry if first == entry.name or entry.skip else replace(entry, skip=f"the same file as '{first}'")
+        yield entry if first == entry.name else replace(entry, skip=f"the same file as '{first}'")

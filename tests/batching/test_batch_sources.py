@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,16 @@ def test_two_models_with_one_output_are_refused(zoo: Path, tmp_path: Path) -> No
         f"'{zoo}/a/model.onnx' and '{zoo}/b/model.onnx' would both be written to 'model.onnx'; "
         "name their common folder, or name the outputs in a manifest"
     )
+
+
+def test_a_file_name_that_is_not_utf8_is_named(zoo: Path, tmp_path: Path) -> None:
+    (zoo / os.fsdecode(b"x\xff.onnx")).symlink_to(zoo / "a/model.onnx")
+    with pytest.raises(UsageError) as error:
+        names(zoo, output=tmp_path)
+    assert str(error.value) == (
+        f"the name '{zoo}/x\\udcff.onnx' is not UTF-8; rename the file, or leave it out with --exclude"
+    )
+    assert len(names(zoo, output=tmp_path / "out", exclude=("x?.onnx",))) == 3
 
 
 def test_a_source_without_models_is_an_error(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,11 @@ def test_keys_of_a_model(folder: Path, name: str, text: str) -> None:
         ("l.jsonl", '{"output": "a.onnx"}', "l.jsonl:1: the key 'model' is missing"),
         ("l.csv", "model,recipe\na.onnx,default,x", "l.csv:2: the line has more values than the header has columns"),
         ("deep/l.txt", "../a.onnx", "'{folder}/a.onnx' is not below the folder of the manifest; name an 'output'"),
-        ("l.jsonl", '{"model": "a.onnx", "output": "../b.onnx"}', "the output '../b.onnx' is not inside of the output"),
+        (
+            "l.jsonl",
+            '{"model": "a.onnx", "output": "../b.onnx"}',
+            "the output '../b.onnx' is not a path of a file inside",
+        ),
         (
             "l.jsonl",
             '{"model": "a.onnx", "inputs": "s3://zoo/sets?key=x", "skip": "later"}',
@@ -77,7 +82,7 @@ def test_keys_of_a_model(folder: Path, name: str, text: str) -> None:
         (
             "l.jsonl",
             '{"model": "a.onnx", "output": "/b.onnx"}',
-            "the output '/b.onnx' is not inside of the output folder",
+            "the output '/b.onnx' is not a path of a file inside of the output folder",
         ),
     ],
 )
@@ -86,6 +91,52 @@ def test_mistakes_are_named_with_their_line(folder: Path, name: str, text: str, 
     with pytest.raises(UsageError) as error:
         entries([str(folder / name)], Choice("default", folder / "out"))
     assert problem.replace("{folder}", str(folder)) in str(error.value)
+
+
+@pytest.mark.parametrize("output", [".", "./", "deep/", "deep/.."])
+def test_an_output_is_a_file(folder: Path, output: str) -> None:
+    with pytest.raises(UsageError, match=r"l\.jsonl:1: the output '.*' is not a path of a file inside of the output"):
+        listed(folder, {"model": "a.onnx", "output": output})
+
+
+def listed(folder: Path, *models: dict[str, str]) -> list[Entry]:
+    (folder / "l.jsonl").write_text("".join(f"{json.dumps(model)}\n" for model in models), encoding="utf-8")
+    return entries([str(folder / "l.jsonl")], Choice("default", folder / "out"))
+
+
+def test_outputs_are_compared_as_paths(folder: Path) -> None:
+    assert [entry.name for entry in listed(folder, {"model": "a.onnx", "output": "./x//y.onnx"})] == ["x/y.onnx"]
+    with pytest.raises(UsageError, match=r"would both be written to 'x\.onnx'"):
+        listed(folder, {"model": "a.onnx", "output": "x.onnx"}, {"model": "deep/b.onnx", "output": "./x.onnx"})
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "problem"),
+    [
+        ("x.onnx", "x.onnx/y.onnx", "'x.onnx' would be both an output and the folder of 'x.onnx/y.onnx'"),
+        ("x.onnx", "x.onnx.data", "'x.onnx.data' would be both an output and the external data of 'x.onnx'"),
+    ],
+)
+def test_outputs_that_overlap_are_refused(folder: Path, first: str, second: str, problem: str) -> None:
+    models = [{"model": "a.onnx", "output": first}, {"model": "deep/b.onnx", "output": second}]
+    for both in (models, models[::-1]):
+        with pytest.raises(UsageError) as error:
+            listed(folder, *both)
+        assert problem in str(error.value)
+    # What is not written is in the way of nothing.
+    assert len(listed(folder, models[0], {**models[1], "skip": "later"})) == 2
+
+
+def test_a_model_runs_although_it_is_skipped_under_another_name(folder: Path) -> None:
+    found = listed(
+        folder, {"model": "a.onnx", "output": "x.onnx", "skip": "later"}, {"model": "a.onnx", "output": "y.onnx"}
+    )
+    assert [(entry.name, entry.skip) for entry in found] == [("x.onnx", "later"), ("y.onnx", "")]
+
+
+def test_text_that_is_not_unicode_is_refused(folder: Path) -> None:
+    with pytest.raises(UsageError, match=r"l\.jsonl:1: the name 'x\\udcff\.onnx' is not UTF-8"):
+        listed(folder, {"model": "a.onnx", "output": "x\udcff.onnx"})
 
 
 def test_a_manifest_that_cannot_be_read(folder: Path) -> None:
