@@ -25,10 +25,8 @@ from surgery.storage.wire import Reference
 
 try:
     from lzma import LZMAError
-
-    _LZMA_ERRORS: tuple[type[Exception], ...] = (LZMAError,)
-except ImportError:  # Python may be built without it, and zipfile then refuses the method.
-    _LZMA_ERRORS = ()
+except ImportError:  # Python may be built without it, and zipfile then refuses such members.
+    LZMAError = EOFError  # type: ignore[misc,assignment]
 
 _Type = ir.DataType
 DTYPES: Final = {
@@ -42,8 +40,7 @@ TYPES: Final = {dtype.newbyteorder("="): known for known, dtype in DTYPES.items(
 _SUFFIX: Final = ".npy"
 _CHUNK: Final = 1 << 22
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
-_OF_ZIP: Final = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError)
-_ERRORS: tuple[type[Exception], ...] = (*_OF_ZIP, *_LZMA_ERRORS)
+_ERRORS: Final = (zipfile.BadZipFile, zlib.error, LZMAError, struct.error, EOFError, RuntimeError, ValueError)
 """Exceptions of zipfile for damaged members, and for encrypted ones and unknown methods (RuntimeError)."""
 
 
