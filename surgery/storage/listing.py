@@ -66,9 +66,15 @@ def _url(files: AbstractFileSystem, name: str, given: str) -> str:
     first, *rest = given.split("::")
     if re.match(r"https?://", name):
         return name
-    user = urlsplit(first).netloc if protocol(given) not in ("zip", "tar", "memory") else ""
-    own = f"{protocol(given)}://{user}{name}" if "@" in user else f"{protocol(given)}://{_stripped(files, name)}"
-    return "::".join([own, *rest])
+    place = urlsplit(first).netloc if protocol(given) not in ("zip", "tar", "memory") else ""
+    if "@" not in place:
+        path = _stripped(files, name)
+    elif name.startswith("/"):
+        path = f"{place}{name}"
+    else:
+        # abfs://container@account.dfs.core.windows.net/a.onnx is listed as container/a.onnx.
+        path = f"{place}/{name.removeprefix(place.partition('@')[0] + '/')}"
+    return "::".join([f"{protocol(given)}://{path}", *rest])
 
 
 def _stripped(files: AbstractFileSystem, name: str) -> str:

@@ -1,6 +1,7 @@
 """URLs as text."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,3 +80,38 @@ def test_a_url_names_an_object_a_folder_or_a_glob(tmp_path: Path) -> None:
     assert found("memory://listed/*.nothing") == []
     entry = listing.list_files("memory://listed/zoo/a.onnx")[0]
     assert entry.bytes == 5 and entry.version == listing.version(entry.url)
+
+
+class _Listed:
+    """A file system with one file, under the name that fsspec's implementations give it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def invalidate_cache(self) -> None: ...
+
+    def info(self, _: str) -> dict[str, Any]:
+        return {"type": "directory"}
+
+    def find(self, _: str, **__: Any) -> dict[str, Any]:
+        return {self.name: {"size": 5, "type": "file"}}
+
+    def _strip_protocol(self, name: str) -> str:
+        return name
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "expected"),
+    [
+        ("abfs://zoo@a.dfs.core.windows.net", "zoo/x/a.onnx", "abfs://zoo@a.dfs.core.windows.net/x/a.onnx"),
+        ("abfs://zoo@a.dfs.core.windows.net/x", "zoo/x/a.onnx", "abfs://zoo@a.dfs.core.windows.net/x/a.onnx"),
+        ("abfs://zoo/x", "zoo/x/a.onnx", "abfs://zoo/x/a.onnx"),
+        ("sftp://me@host/home/zoo", "/home/zoo/a.onnx", "sftp://me@host/home/zoo/a.onnx"),
+    ],
+)
+def test_listed_urls_keep_the_user_or_container(
+    monkeypatch: pytest.MonkeyPatch, url: str, name: str, expected: str
+) -> None:
+    """adlfs lists the container, which stands before `@` in a URL with an account, as the first part of names."""
+    monkeypatch.setattr(listing, "opened", lambda _: (_Listed(name), "any"))
+    assert [entry.url for entry in listing.list_files(url)] == [expected]
