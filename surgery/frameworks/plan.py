@@ -136,7 +136,8 @@ def make(
 
     `rotation` is what the model rotates for position embeddings, see `rotary.in_model`.
 
-    Raises UsageError if the mapping names anything that does not exist.
+    A source that does not exist is a misfit. Raises UsageError if the mapping names initializers, or tensors to ignore,
+    that do not exist.
     """
     entries, aliases, homes = merged(checkpoints)
     plan, used = Plan(), set[str]()
@@ -150,7 +151,7 @@ def make(
             plan.kept.append(name)
             used.update(tensor for tensor in source.tensors if tensor in entries)
         elif any(tensor not in entries for tensor in source.tensors):
-            _lacking(plan, target, source if said else None, entries)
+            _lacking(plan, target, source if said else None, entries, is_named=name in mapping.tensors)
         else:
             used.update(source.tensors)
             drafts.append(Assignment(target, source, tuple(entries[tensor] for tensor in source.tensors)))
@@ -189,17 +190,19 @@ def _check_names(mapping: NameMapping, targets: Iterable[str], entries: Iterable
                 raise UsageError(f"no {what} '{pattern}'", todo=did_you_mean(pattern, known) or None)
 
 
-def _lacking(plan: Plan, target: Target, source: Source | None, entries: Mapping[str, Entry]) -> None:
-    """Record an initializer without a source; constants of the graph need none."""
-    if source is not None:
-        absent = [tensor for tensor in source.tensors if tensor not in entries]
-        hint = did_you_mean(absent[0], entries)
-        text = f"the mapping takes it from '{absent[0]}', which does not exist{f'; {hint}' if hint else ''}"
-        if target.is_weight:
-            plan.add("missing", target.name, text)
+def _lacking(
+    plan: Plan, target: Target, source: Source | None, entries: Mapping[str, Entry], *, is_named: bool
+) -> None:
+    """Record an initializer without a source; constants of the graph need none, unless the mapping names them."""
+    if not target.is_weight and not is_named:
         return
-    if target.is_weight:
+    if source is None:
         plan.add("missing", target.name, f"no tensor for {shown(target.dtype, target.dims)}")
+        return
+    absent = next(tensor for tensor in source.tensors if tensor not in entries)
+    hint = did_you_mean(absent, entries)
+    text = f"the mapping takes it from '{absent}', which does not exist{f'; {hint}' if hint else ''}"
+    plan.add("missing", target.name, text)
 
 
 def _account(plan: Plan, unused: Sequence[str], used: set[str], aliases: Mapping[str, str], ignore: Globs) -> None:

@@ -198,6 +198,20 @@ def test_mistakes_in_a_mapping_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "shape bias" in misfits(imported(tmp_path, linears(), path, mapping=short))
 
 
+def test_a_source_that_does_not_exist_is_missing(tmp_path: Path) -> None:
+    """Integers need no tensor, unless their name is given in full."""
+    proto = linears()
+    proto.graph.initializer.append(numpy_helper.from_array(np.zeros(3, np.int64), "ids"))
+    path = t.saved(tmp_path / "w.pt", STATE)
+    assert imported(tmp_path, proto, path).ok
+    assert imported(tmp_path, proto, path, names={"id*": Source(("none*",))}).ok
+    for name, tensor in (("ids", "bais"), ("bias", "bais")):
+        found = misfits(imported(tmp_path, proto, path, names={name: Source((tensor,))}))
+        assert found[f"missing {name}"].startswith(
+            "the mapping takes it from 'bais', which does not exist; did you mean"
+        )
+
+
 def test_similar_names_are_only_suggested(tmp_path: Path) -> None:
     prefixed = {f"net.{name}": array for name, array in STATE.items()}
     onnx.save(linears(), tmp_path / "m.onnx")
