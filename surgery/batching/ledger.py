@@ -137,15 +137,22 @@ class Ledger:
 
 
 def read(path: Path) -> list[Row]:
-    """Read a ledger, even while a run writes it. UsageError if the file is not a ledger."""
-    uri = f"{path.resolve().as_uri()}?mode=ro"
+    """Read a ledger, even while a run writes it. UsageError if the file is not a ledger.
+
+    The folder may be read-only, and is not changed.
+    """
+    file = path.resolve()
+    # Without a log, the file is complete. SQLite would create a log and its index even for reading.
+    more = "" if file.with_name(f"{file.name}-wal").exists() else "&immutable=1"
     try:
-        base = sqlite3.connect(uri, uri=True)
+        base = sqlite3.connect(f"{file.as_uri()}?mode=ro{more}", uri=True)
     except sqlite3.Error as error:
         raise UsageError(f"the ledger cannot be opened: {error}", where=str(path)) from error
     try:
         _check(base, path)
         return list(_rows(base))
+    except sqlite3.OperationalError as error:
+        raise UsageError(f"the ledger cannot be read: {error}", where=str(path)) from error
     except sqlite3.Error as error:
         raise UsageError(f"this is not a ledger of surgery batch: {error}", where=str(path)) from error
     finally:

@@ -73,7 +73,7 @@ class LocalExecutor:
         self._closed.set()
         for place in self._places:
             place.jobs.put(None)
-            place.slot.kill("the batch has ended")
+            place.slot.end()
         for place in self._places:
             if place.thread is not None:
                 place.thread.join()

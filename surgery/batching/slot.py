@@ -49,6 +49,7 @@ class Slot:
         self._stage = ""
         self._source: Mapping[str, Any] = {}
         self._killed = ""
+        self._ended = False
         self._lock = threading.Lock()
 
     @property
@@ -60,6 +61,8 @@ class Slot:
         """Run a job and return the result of `surgery.batching.job.run`. `LostError` if the model is not to blame."""
         self._stage, self._source = "starting", {}
         with self._lock:
+            if self._ended:
+                raise LostError("the batch has ended")
             self._killed = ""
         try:
             with self._watched():
@@ -97,10 +100,16 @@ class Slot:
             watcher.join()
 
     def kill(self, reason: str) -> None:
-        """Kill the running model, for a given reason."""
+        """Kill the running model, for a given reason. If its process is only starting, it ends at its first stage."""
         with self._lock:
             self._killed = reason
         self._worker.kill()
+
+    def end(self) -> None:
+        """Kill the running model, and run no other: `run` raises `LostError`. Called from another thread."""
+        with self._lock:
+            self._ended = True
+        self.kill("the batch has ended")
 
     @property
     def killed(self) -> str:
@@ -114,6 +123,8 @@ class Slot:
 
     def _noted(self, stage: str) -> None:
         self._stage = stage
+        if self.killed:
+            self._worker.kill()
         if self.on_stage is not None:
             self.on_stage(stage)
 
@@ -123,6 +134,8 @@ class Slot:
 
     def _died(self, error: WorkerError) -> dict[str, Any]:
         """Return the outcome of a job whose process died; `LostError` if neither the model nor a limit is the cause."""
+        if self._ended:
+            raise LostError("the batch has ended") from error
         if self.killed:
             return self._failed("memory", self.killed)
         if error.signal == TIMEOUT:

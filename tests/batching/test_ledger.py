@@ -67,6 +67,25 @@ def test_a_ledger_is_read_while_a_run_writes(tmp_path: Path) -> None:
         assert [one.name for one in ledger.read(found.path)] == ["a"]
 
 
+def test_reading_a_ledger_creates_no_files(tmp_path: Path) -> None:
+    with Ledger(tmp_path) as found:
+        found.put([row("a")])
+    files = sorted(tmp_path.iterdir())
+    assert [one.name for one in ledger.read(tmp_path / ledger.NAME)] == ["a"]
+    assert sorted(tmp_path.iterdir()) == files
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
+def test_a_ledger_in_a_read_only_folder(tmp_path: Path) -> None:
+    with Ledger(tmp_path) as found:
+        found.put([row("a")])
+    tmp_path.chmod(0o500)
+    try:
+        assert [one.name for one in ledger.read(tmp_path / ledger.NAME)] == ["a"]
+    finally:
+        tmp_path.chmod(0o700)
+
+
 def test_files_that_are_not_ledgers(tmp_path: Path) -> None:
     path = tmp_path / ledger.NAME
     path.write_bytes(b"not a database, but long enough to be taken for one" * 9)

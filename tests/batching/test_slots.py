@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 from pathlib import Path
@@ -145,6 +146,25 @@ def test_the_last_job_is_returned_if_memory_runs_short() -> None:
         assert outcome["reason"].endswith("more than the 600 MiB of --total-memory")
     finally:
         executor.close()
+
+
+def test_a_job_ends_although_its_process_is_only_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    slot = Slot(Limits(timeout=60.0))
+    started = slot._worker._start
+
+    def start() -> socket.socket:
+        assert slot.pid is None
+        slot.end()
+        return started()
+
+    monkeypatch.setattr(slot._worker, "_start", start)
+    try:
+        for _ in range(2):
+            with pytest.raises(LostError, match="the batch has ended"):
+                slot.run(job("spin"))
+            assert slot.pid is None
+    finally:
+        slot.close()
 
 
 def test_closing_ends_running_jobs() -> None:
