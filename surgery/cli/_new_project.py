@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -94,8 +96,8 @@ def propose(
     path = os.path.relpath(files[0], folder)
     texts = {
         files[0]: text,
-        files[1]: _TEST.format(word=word, recipe=path, model=model.name, path=values["model"]),
-        files[2]: _WORKFLOW.format(name=model.stem, recipe=path, test=os.path.relpath(files[1], folder)),
+        files[1]: _TEST.format(word=word, recipe=json.dumps(path), model=model.name, path=json.dumps(values["model"])),
+        files[2]: _workflow(model.stem, path, os.path.relpath(files[1], folder)),
     }
     return Project(model, *files, texts, tuple(fired), result)
 
@@ -176,8 +178,8 @@ from pathlib import Path
 import surgery
 
 FOLDER = Path(__file__).parent.parent
-MODEL = FOLDER / "{path}"
-RECIPE = FOLDER / "{recipe}"
+MODEL = FOLDER / {path}
+RECIPE = FOLDER / {recipe}
 
 
 def test_{word}(tmp_path: Path) -> None:
@@ -185,6 +187,12 @@ def test_{word}(tmp_path: Path) -> None:
     assert result.ok
     assert [step.name for step in result.steps if step.status not in ("committed", "unchanged")] == []
 '''
+
+
+def _workflow(name: str, recipe: str, test: str) -> str:
+    """Return a workflow of GitHub; a JSON string is a YAML string, and commands take any name in quotes."""
+    return _WORKFLOW.format(name=json.dumps(name), recipe=shlex.quote(recipe), test=shlex.quote(test))
+
 
 _WORKFLOW = """# Checks, applies and tests the recipe on each pull request.
 name: {name}

@@ -75,7 +75,8 @@ class RunReport:
             from surgery.drawing import History
 
             storage.check_target(self._file, force=self._arguments.force)
-            if self._arguments.output is not None and same_file(self._file, Path(self._arguments.output)):
+            output = None if self._arguments.output is None else Path(self._arguments.output)
+            if output is not None and (same_file(self._file, output) or storage.is_data_of(self._file, output)):
                 raise UsageError(f"'{self._file}' cannot be the report and the model", todo="name another file")
             self.history = History()
         if self._file is not None or self._arguments.format == "json":

@@ -165,6 +165,7 @@ def _stated(value: Any, where: str) -> Mapping[str, Any]:
         texts += [item["name"] for item in value["subject"]]
         texts += [digest for item in described for digest in item.get("digest", {}).values()]
         tables = [definition["externalParameters"], details["builder"], *predicate[STEPS], *described]
+        tables += [item["digest"] for item in value["subject"]]
         lists = [value["subject"], definition["resolvedDependencies"], predicate[STEPS]]
     except (KeyError, TypeError, AttributeError) as error:
         raise wrong from error

@@ -138,7 +138,7 @@ def read(path: Path, recipe: str = "RECIPE") -> dict[str, Any]:
         raise UsageError(
             f"the lock has format version {found['format_version']}, but this release reads {FORMAT_VERSION}",
             where=str(path),
-            todo="use the release that wrote it, or lock again",
+            todo="use the release that wrote it, or remove it and lock again",
         )
     for name, kind in (("files", dict), ("passes", dict), ("packages", dict), ("engine", str)):
         if not isinstance(found.get(name), kind):
@@ -163,7 +163,9 @@ def require(recipe: Recipe, path: Path | None = None) -> None:
 
 
 def _damaged(path: Path, why: str) -> UsageError:
-    return UsageError(f"this is not a lock: {why}", where=str(path), todo="make one: surgery lock RECIPE")
+    return UsageError(
+        f"this is not a lock: {why}", where=str(path), todo="remove it, then make one: surgery lock RECIPE"
+    )
 
 
 def _source(one: sources.PassSource) -> Any:

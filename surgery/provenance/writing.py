@@ -63,6 +63,9 @@ class Sidecar:
             target = storage.check_target(self.target(output), force=force)
             if target == output.resolve():
                 raise UsageError(f"'{target.name}' is the model itself", todo="name another file for the statement")
+            if storage.is_data_of(target, output):
+                todo = "name another file for the statement"
+                raise UsageError(f"'{target.name}' is the name of external data of the model", todo=todo)
             spare_input(target, weights)
         if self.key is not None:
             signing.read_private(self.key)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from surgery.storage.saving import External as External
     from surgery.storage.saving import Layout as Layout
     from surgery.storage.saving import check_target as check_target
+    from surgery.storage.saving import is_data_of as is_data_of
     from surgery.storage.saving import resolve as resolve
     from surgery.storage.saving import save as save
     from surgery.storage.saving import saved_size as saved_size
@@ -66,6 +67,7 @@ _HOMES = {
     "External": "saving",
     "Layout": "saving",
     "check_target": "saving",
+    "is_data_of": "saving",
     "resolve": "saving",
     "save": "saving",
     "saved_size": "saving",

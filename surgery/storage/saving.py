@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -241,6 +242,15 @@ def check_target(path: str | os.PathLike[str], *, force: bool = False) -> Path:
     if not force:
         raise OutputError("the file exists", where=str(path), todo="name another one, or use --force")
     return target
+
+
+def is_data_of(path: Path, output: Path) -> bool:
+    """Return whether a file has a name that `save` may give to external data of `output`."""
+    file, model = Path(os.path.realpath(path)), Path(os.path.realpath(output))
+    return (
+        file.parent == model.parent
+        and re.fullmatch(r"\.data(_[0-9]+)?", file.name.removeprefix(model.name)) is not None
+    )
 
 
 def _check_url(url: str, force: bool) -> Path:

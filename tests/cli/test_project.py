@@ -32,13 +32,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 def test_generated_files_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["init", "models/my-net.onnx", "--format", "json"]) == 0
+    Path("models/my-net.onnx").rename("models/my net's.onnx")
+    assert cli.main(["init", "models/my net's.onnx", "--format", "json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["steps"] == ["drop-identity", "fuse-matmul-add"]
     assert (report["nodes_before"], report["nodes_after"]) == (4, 2)
-    recipe = YAML(typ="safe").load(Path("my-net.yaml"))
+    recipe = YAML(typ="safe").load(Path("my net's.yaml"))
     assert recipe["steps"] == ["drop-identity", "fuse-matmul-add"]
-    assert recipe["model"] == "models/my-net.onnx"
+    assert recipe["model"] == "models/my net's.onnx"
     assert recipe["expect"] == {
         "ops": {"Add": 0, "Identity": 0, "MatMul": 0},
         "nodes": "<= 2",
@@ -46,7 +47,7 @@ def test_generated_files_run(folder: Path, capsys: pytest.CaptureFixture[str]) -
     }
     assert list(recipe["inputs"]["dims"]) == ["batch"] and len(recipe["inputs"]["dims"]["batch"]) == 2
     # The workflow as GitHub Actions runs it, but for what it installs.
-    workflow = YAML(typ="safe").load(Path(".github/workflows/my-net.yml"))
+    workflow = YAML(typ="safe").load(Path(".github/workflows/my net's.yml"))
     script = [step["run"] for step in workflow["jobs"]["model"]["steps"] if "run" in step]
     assert script[0].startswith("pip install")
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "CI": "true"}
@@ -62,9 +63,9 @@ def test_generated_files_run(folder: Path, capsys: pytest.CaptureFixture[str]) -
             .replace("m = MatMul", "q = Add(i, i) m = MatMul")
             .replace("MatMul(i", "MatMul(q")
         ),
-        "models/my-net.onnx",
+        "models/my net's.onnx",
     )
-    assert cli.main(["apply", "my-net.yaml"]) == 1
+    assert cli.main(["apply", "my net's.yaml"]) == 1
 
 
 def test_existing_files_are_not_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,6 +81,21 @@ def test_a_written_statement_verifies(folder: Path, keys: Path, name: str, capsy
     assert {"statement", "the input", "2 files of the recipe"} <= set(found["checked"])
 
 
+@pytest.mark.parametrize("flag", ["--provenance", "--report"])
+def test_external_data_is_not_overwritten(flag: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    apply = ["apply", str(folder / "r.yaml"), str(INPUT), "-o", str(folder / "new.onnx"), "--layout", "external"]
+    assert cli.main([*apply, flag, str(folder / "new.onnx.data")]) == 2
+    assert "new.onnx.data' " in capsys.readouterr().err and not list(folder.glob("new.onnx*"))
+
+
+def test_a_statement_without_digests_is_none(folder: Path) -> None:
+    statement = json.loads((folder / "long.onnx.intoto.json").read_text())
+    del statement["subject"][0]["digest"]
+    (folder / "long.onnx.intoto.json").write_text(json.dumps(statement))
+    with pytest.raises(UsageError, match="this is not a provenance statement by surgery"):
+        checking.read(folder / "long.onnx.intoto.json")
+
+
 def test_a_statement_follows_in_toto_and_slsa(folder: Path) -> None:
     """https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md and https://slsa.dev/spec/v1.0/provenance."""
     short = json.loads(str(statement.carried(onnx.load(folder / "out.onnx"))))
