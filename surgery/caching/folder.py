@@ -70,7 +70,7 @@ class CacheFolder:
             raise UsageError(
                 f"the cache cannot be used: {error.strerror or error}",
                 where=str(path),
-                todo="name another folder with --cache DIR or SURGERY_CACHE_DIR",
+                todo="name another folder with --cache-dir DIR or SURGERY_CACHE_DIR",
             ) from error
 
     @property

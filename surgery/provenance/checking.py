@@ -36,6 +36,8 @@ from surgery.storage.digests import STATEMENT_KEY, file_digest
 from surgery.storage.summary import data_files
 
 if TYPE_CHECKING:
+    import onnx
+
     from surgery import storage
     from surgery.recipe.schema import Recipe
 
@@ -121,30 +123,53 @@ def check(
     `source` is the input model, and `recipe` the recipe; both are compared with the statement. Raises UsageError if
     there is no statement.
     """
-    text = carried(stored.proto)
-    if sidecar is None and text is None:
+    own = _carried(stored.proto)
+    if sidecar is None and own is None:
         raise UsageError(
             "the model carries no provenance statement", where=str(stored.path), todo="name one with --statement"
         )
-    own = _stated(_parsed(text, f"metadata '{STATEMENT_KEY}'"), f"metadata '{STATEMENT_KEY}'") if text else None
-    statement = sidecar.statement if sidecar is not None else own
+    found = identity_of(stored)
+    is_stale = sidecar is not None and own is not None and _is_stale(sidecar.statement, own, found)
+    statement = sidecar.statement if sidecar is not None and not is_stale else own
     assert statement is not None
     result = Checked(statement)
-    if sidecar is not None:
+    if is_stale:
+        result.found("separate statement", "it describes another model; the statement in the model describes this one")
+    elif sidecar is not None:
         _signature(sidecar, keys, result)
     elif keys:
         raise UsageError("the statement in a model is not signed", todo="name a signed one with --statement")
+    _copies(stored.proto, result)
     for name, one in (("statement", statement), ("statement in the model", own)):
         if one is not None and (one is not statement or name == "statement"):
             _seal(name, one, result)
-    if sidecar is not None and own is not None:
+    if sidecar is not None and own is not None and not is_stale:
         _agreement(own, sidecar.statement, result)
-    elif sidecar is not None:
+    elif own is None:
         result.remarks.append("the model itself carries no statement")
-    _model(statement, own, identity_of(stored), stored, result)
+    _model(statement, own, found, stored, result)
     _input(statement, source, result)
     _recipe(statement, recipe, result)
     return result
+
+
+def _carried(model: onnx.ModelProto) -> Mapping[str, Any] | None:
+    """Return the statement that a model carries, if any. Raises UsageError."""
+    text, where = carried(model), f"metadata '{STATEMENT_KEY}'"
+    return None if text is None else _stated(_parsed(text, where), where)
+
+
+def _copies(model: onnx.ModelProto, result: Checked) -> None:
+    copies = sum(entry.key == STATEMENT_KEY for entry in model.metadata_props)
+    if copies > 1:
+        result.found(f"metadata '{STATEMENT_KEY}'", f"it occurs {copies} times, so readers may find another statement")
+
+
+def _is_stale(other: Mapping[str, Any], own: Mapping[str, Any], found: ModelIdentity) -> bool:
+    """Return whether an intact statement in a file is about another model than this one and its own statement."""
+    if other["predicate"].get(SEAL) != sealed(other)["predicate"][SEAL]:
+        return False
+    return _of_content(own["subject"], MODEL) == found.whole != _of_content(other["subject"], MODEL)
 
 
 def _parsed(text: str | bytes, where: str) -> Any:

@@ -117,7 +117,7 @@ def text_of(found: Mapping[str, Any]) -> str:
 
 
 def read(path: Path, recipe: str = "RECIPE") -> dict[str, Any]:
-    """Read a lock; `recipe` is the name of the recipe in messages.
+    """Read a lock; `recipe` is what `surgery lock` is called with in messages.
 
     Raises UsageError if there is none, or if it is damaged or has another format version.
     """
@@ -152,13 +152,14 @@ def require(recipe: Recipe, path: Path | None = None) -> None:
         raise UsageError("a single pass has no lock", todo="save its recipe with --save-recipe, and lock that")
     where = default_path(recipe) if path is None else path
     named = _shown(recipe)
-    found = changes(read(where, named), pins(recipe))
+    given = "" if path is None else f" -o {path}"
+    found = changes(read(where, f"{named}{given}"), pins(recipe))
     if found:
         lines = "".join(f"\n  {one}" for one in found)
         raise UsageError(
             f"{len(found)} {'change' if len(found) == 1 else 'changes'} since the lock was made:{lines}",
             where=str(where),
-            todo=f"restore what changed, or accept it with 'surgery lock {named}'",
+            todo=f"restore what changed, which may be a flag, or accept it with 'surgery lock {named}{given}'",
         )
 
 

@@ -75,6 +75,8 @@ def read_private(path: Path) -> CryptoSigner:
         todo = f"set {PASSWORD}" if "not given" in str(error) or "protected" in str(error) else f"unset {PASSWORD}"
         raise UsageError(f"the private key cannot be read: {error}", where=str(path), todo=todo) from error
     except Exception as error:
+        if password and "password" in str(error).lower():
+            raise UsageError(f"{PASSWORD} is not the password of this key", where=str(path)) from error
         raise UsageError(
             "this is not a readable private key",
             where=str(path),
@@ -93,8 +95,13 @@ def read_public(path: Path) -> SSlibKey:
     try:
         return SSlibKey.from_crypto(load(data))
     except Exception as error:
+        # openssl empties its output file before it reads the key: the two must not have the same name.
+        is_private = b"PRIVATE KEY-----" in data
+        key, public = (path.name, f"{path.stem}.pub") if is_private else ("PRIVATE", path.name)
         raise UsageError(
-            "this is not a public key", where=str(path), todo=f"make it: openssl pkey -in KEY -pubout -out {path.name}"
+            f"this is {'a private key' if is_private else 'not a public key'}",
+            where=str(path),
+            todo=f"name the public key; to make it: openssl pkey -in {key} -pubout -out {public}",
         ) from error
 
 

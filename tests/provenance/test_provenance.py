@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 
 from surgery import cli, storage
 from surgery.errors import UsageError
-from surgery.provenance import checking, signing, statement
+from surgery.provenance import checking, statement
 from surgery.provenance.model import ALGORITHM, STATEMENT_KEY, identity_of
 from surgery.provenance.writing import Made, save
 from surgery.recipe import single_step
@@ -25,18 +25,6 @@ MODELS = Path(__file__).parents[2] / "models"
 INPUT = MODELS / "bert-dropout-tiny.onnx"
 RECIPE = "verify: {mode: 'off'}\nsteps: [drop-dropout, drop-identity, {use: inner.yaml}]\n"
 INNER = "steps: [common-subexpressions]\n"
-
-
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pairs of keys as a user makes them."""
-    folder = tmp_path_factory.mktemp("keys")
-    kinds = {"mine": ["ed25519"], "theirs": ["EC", "-pkeyopt", "ec_paramgen_curve:P-256"]}
-    for name, kind in kinds.items():
-        private, public = folder / f"{name}.pem", folder / f"{name}.pub"
-        subprocess.run(["openssl", "genpkey", "-algorithm", *kind, "-out", private], check=True, capture_output=True)
-        subprocess.run(["openssl", "pkey", "-in", private, "-pubout", "-out", public], check=True, capture_output=True)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +74,37 @@ def test_external_data_is_not_overwritten(flag: str, folder: Path, capsys: pytes
     apply = ["apply", str(folder / "r.yaml"), str(INPUT), "-o", str(folder / "new.onnx"), "--layout", "external"]
     assert cli.main([*apply, flag, str(folder / "new.onnx.data")]) == 2
     assert "new.onnx.data' " in capsys.readouterr().err and not list(folder.glob("new.onnx*"))
+
+
+def test_a_statement_about_another_model_is_named(folder: Path, keys: Path) -> None:
+    result = checking.check(
+        storage.load(folder / "out.onnx"), checking.read(folder / "signed.onnx.intoto.json"), keys=[keys / "mine.pub"]
+    )
+    assert result.findings == []  # the same model
+    other = onnx.load(folder / "out.onnx", load_external_data=False)
+    other.graph.doc_string = "another"
+    save(other, folder / "other.onnx", storage.from_proto(other), Made(single_step("drop-identity"), ()))
+    result = checking.check(storage.load(folder / "other.onnx"), checking.read(folder / "signed.onnx.intoto.json"))
+    (only,) = result.findings
+    assert only.what == "separate statement" and "it describes another model" in only.problem
+
+
+def test_a_second_statement_in_the_model_is_named(folder: Path) -> None:
+    model = onnx.load(folder / "out.onnx")
+    model.metadata_props.add(key=STATEMENT_KEY, value='{"evil": 1}')
+    onnx.save(model, folder / "out.onnx")
+    (only,) = checking.check(storage.load(folder / "out.onnx")).findings
+    assert str(only).startswith("metadata 'surgery.provenance': it occurs 2 times")
+
+
+def test_an_empty_statement_is_refused(folder: Path) -> None:
+    model = onnx.load(folder / "out.onnx")
+    for entry in model.metadata_props:
+        if entry.key == STATEMENT_KEY:
+            entry.value = ""
+    onnx.save(model, folder / "out.onnx")
+    with pytest.raises(UsageError, match="the provenance statement is not JSON"):
+        checking.check(storage.load(folder / "out.onnx"))
 
 
 def test_a_statement_without_digests_is_none(folder: Path) -> None:
@@ -360,8 +379,6 @@ def test_keys_that_cannot_be_used(folder: Path, keys: Path, capsys: pytest.Captu
         assert cli.main([*apply, str(key)]) == 2
         assert expected in capsys.readouterr().err
         assert not (folder / "new.onnx").exists()
-    with pytest.raises(UsageError, match="this is not a public key"):
-        signing.read_public(keys / "mine.pem")
 
 
 def test_invalid_places_for_a_statement(folder: Path, keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -389,17 +406,6 @@ def test_without_the_package_for_signatures(
     assert cli.main([*apply, "--sign", str(keys / "mine.pem")]) == 2
     assert "signatures need the package securesystemslib; pip install 'onnx-surgery[sign]'" in capsys.readouterr().err
     assert provenance(capsys, folder / "long.onnx")[:2] == (0, [])
-
-
-def test_an_encrypted_key_needs_its_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    key = tmp_path / "k.pem"
-    command = ["openssl", "genpkey", "-algorithm", "ed25519", "-aes256", "-pass", "pass:secret", "-out", key]
-    subprocess.run(command, check=True, capture_output=True)
-    with pytest.raises(UsageError) as error:
-        signing.read_private(key)
-    assert error.value.todo == "set SURGERY_KEY_PASSWORD"
-    monkeypatch.setenv("SURGERY_KEY_PASSWORD", "secret")
-    assert signing.sign("{}", key)
 
 
 @pytest.mark.parametrize(
