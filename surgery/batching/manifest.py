@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from surgery.batching import folders
 from surgery.batching.entry import Entry
 from surgery.batching.places import absolute, named_recipe, placed
 from surgery.errors import UsageError
@@ -106,8 +107,10 @@ def _check_files(model: str, inputs: Sequence[str], skip: str, where: str) -> No
             f"inputs must be local files, not '{urls.shown(given)}'", where=where, todo="copy them, and name the copies"
         )
     for given in (model, *inputs):
-        if not (skip or urls.is_url(given) or Path(given).exists()):
-            raise UsageError(f"there is no file '{given}'", where=where)
+        if skip or urls.is_url(given):
+            continue
+        if why := folders.why_unusable(given):
+            raise UsageError(f"'{given}': {why}", where=where)
 
 
 def _output(model: str, folder: Path, where: str) -> str:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import fnmatch
+import glob
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Final
 
-from surgery.batching import manifest
+from surgery.batching import folders, manifest
 from surgery.batching.entry import Entry
+from surgery.batching.folders import SUFFIX, OnError
 from surgery.batching.places import DATA_SUFFIX, absolute, named_recipe, placed, storable
 from surgery.errors import UsageError
 from surgery.storage import listing, urls
-
-SUFFIX: Final = ".onnx"
-_WILD: Final = frozenset("*?[")
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,11 @@ class Choice:
     def takes(self, path: str) -> bool:
         """Return whether a file is selected, given its path relative to the folder."""
         fits = [fnmatch.fnmatchcase(path, text) for text in self.include]
-        return (any(fits) or not fits) and not any(fnmatch.fnmatchcase(path, text) for text in self.exclude)
+        return (any(fits) or not fits) and not self.leaves_out(path)
+
+    def leaves_out(self, path: str) -> bool:
+        """Return whether a file is excluded. The path of a folder ends in a slash."""
+        return any(fnmatch.fnmatchcase(path, text) for text in self.exclude)
 
 
 def entries(sources: Sequence[str], choice: Choice) -> list[Entry]:
@@ -70,14 +72,9 @@ def entries(sources: Sequence[str], choice: Choice) -> list[Entry]:
 
 def _is_single(source: str) -> bool:
     """Return whether a source is the path of one file: it is neither a folder, a manifest, a URL nor a glob."""
-    path = Path(source)
-    if urls.is_url(source):
+    if urls.is_url(source) or Path(source).suffix.lower() in manifest.SUFFIXES:
         return False
-    return not path.is_dir() and path.suffix.lower() not in manifest.SUFFIXES and not _is_glob(source)
-
-
-def _is_glob(source: str) -> bool:
-    return bool(_WILD.intersection(source)) and not Path(source).exists()
+    return not folders.is_folder(source) and not folders.is_glob(source)
 
 
 def _shared(paths: Sequence[Path]) -> Path:
@@ -86,27 +83,53 @@ def _shared(paths: Sequence[Path]) -> Path:
 
 
 def _entry(path: Path, folder: Path, choice: Choice) -> Entry:
-    if not path.exists():
-        raise UsageError("no such file or folder", where=str(path))
+    if why := folders.why_unusable(path):
+        raise UsageError(why, where=str(path))
     name = absolute(path).relative_to(folder).as_posix()
     return Entry(name if name.endswith(SUFFIX) else f"{name}{SUFFIX}", str(absolute(path)), choice.recipe)
 
 
 def _listed(source: str, choice: Choice) -> list[Entry]:
     """Return the models of a folder, recursively, or of a glob, in which `**` matches any folders."""
-    folder, paths = (Path(source), _below(Path(source))) if Path(source).is_dir() else _matches(source)
+    is_folder = folders.is_folder(source)
+    folder, parts = (Path(source), ()) if is_folder else folders.split_glob(source)
     own = choice.output.resolve() if choice.output is not None else None
-    # If the output folder contains the source, its other contents are not results.
-    holds_source = own is None or folder.resolve().is_relative_to(own)
+    if own is not None and folder.resolve().is_relative_to(own):
+        # If the output folder contains the source, its other contents are not results.
+        own = None
+    refuse = _refusing(folder, choice, own)
     found = []
-    for path in paths:
+    for path in folders.below(folder, refuse) if is_folder else folders.matches(folder, parts, refuse):
         name = PurePosixPath(os.path.relpath(path, folder))
-        if choice.takes(str(name)) and (own is None or holds_source or not path.resolve().is_relative_to(own)):
+        if choice.takes(str(name)) and not _is_within(path, own):
             found.append(Entry(str(name), str(absolute(path)), choice.recipe))
     if not found:
         some = " after --include and --exclude" if choice.include or choice.exclude else ""
         raise UsageError(f"there is no {SUFFIX} file{some}", where=source, todo="name another folder, or a manifest")
     return found
+
+
+def _is_within(path: Path, folder: Path | None) -> bool:
+    return folder is not None and path.resolve().is_relative_to(folder)
+
+
+def _refusing(base: Path, choice: Choice, own: Path | None) -> OnError:
+    """Return a function that raises UsageError for what cannot be read, unless it is excluded or in the output folder.
+
+    The models in an unreadable folder are not known, so that a batch without them would seem to be complete.
+    """
+
+    def refuse(error: OSError) -> None:
+        path = Path(error.filename)
+        name = os.path.relpath(path, base)
+        if choice.leaves_out(name) or choice.leaves_out(f"{name}/") or _is_within(path, own):
+            return
+        ending = "" if path.suffix == SUFFIX else "/*"
+        remedy = "change its permissions" if isinstance(error, PermissionError) else "check its file system"
+        other = f", or leave it out with --exclude '{glob.escape(name)}{ending}'" if name != "." else ""
+        raise UsageError(f"cannot be read: {error.strerror}", where=str(path), todo=f"{remedy}{other}") from error
+
+    return refuse
 
 
 def _objects(source: str, choice: Choice) -> list[Entry]:
@@ -130,25 +153,10 @@ def _base(url: str) -> str:
     head, mark, path = url.split("::")[0].partition("://")
     kept = []
     for part in path.split("/"):
-        if _WILD.intersection(part):
+        if folders.is_wild(part):
             break
         kept.append(part)
     return f"{head}{mark}{'/'.join(kept).rstrip('/')}"
-
-
-def _below(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob(f"*{SUFFIX}") if path.is_file())
-
-
-def _matches(source: str) -> tuple[Path, list[Path]]:
-    """Return the base folder of a glob, and the matching files, including the models in matching folders."""
-    parts = Path(source).parts
-    number = next(number for number, part in enumerate(parts) if _WILD.intersection(part))
-    folder = Path(*parts[:number])
-    found: list[Path] = []
-    for path in sorted(folder.glob(str(Path(*parts[number:])))):
-        found += _below(path) if path.is_dir() and "**" not in source else [path] if path.suffix == SUFFIX else []
-    return folder, found
 
 
 def _refuse_clashes(found: Sequence[Entry]) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.batches import write
@@ -45,6 +48,69 @@ def test_a_glob_has_the_paths_below_its_part_without_wildcards(zoo: Path, tmp_pa
 def test_an_existing_file_with_wildcards_in_its_name_is_not_a_glob(tmp_path: Path) -> None:
     write(tmp_path, "a[1].onnx")
     assert names(tmp_path / "a[1].onnx", output=tmp_path / "out") == ["a[1].onnx"]
+
+
+def test_two_stars_in_a_glob_match_any_folders(zoo: Path, tmp_path: Path) -> None:
+    all_models = ["a/model.onnx", "b/deep/other.onnx", "b/model.onnx"]
+    assert names(zoo / "**/*.onnx", output=tmp_path) == all_models
+    assert names(zoo / "**", output=tmp_path) == all_models
+    assert names(zoo / "**/deep", output=tmp_path) == ["b/deep/other.onnx"]
+    assert names(zoo / "*/**/[!o]*.onnx", output=tmp_path) == ["a/model.onnx", "b/model.onnx"]
+    (zoo / "b/around").symlink_to(zoo)
+    assert names(zoo / "**/model.onnx", output=tmp_path) == ["a/model.onnx", "b/model.onnx"]
+
+
+@pytest.fixture
+def denied(zoo: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder that may not be read or searched, even if root runs the tests."""
+    folder, scandir, lstat, stat = zoo / "b", os.scandir, os.lstat, os.stat
+
+    def denying(real: Callable[..., Any], path: Any, is_denied: bool, **more: Any) -> Any:
+        if is_denied:
+            raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
+        return real(path, **more)
+
+    def is_below(path: Any) -> bool:
+        return isinstance(path, str | os.PathLike) and folder in Path(path).parents
+
+    monkeypatch.setattr(os, "scandir", lambda path=".": denying(scandir, path, Path(path) == folder))
+    monkeypatch.setattr(os, "lstat", lambda path, **more: denying(lstat, path, is_below(path), **more))
+    monkeypatch.setattr(os, "stat", lambda path, **more: denying(stat, path, is_below(path), **more))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("source", "place", "excluded"),
+    [
+        ("", "b", "b/*"),
+        ("**/*.onnx", "b", "b/*"),
+        ("*/*.onnx", "b", "b/*"),
+        ("*/model.onnx", "b/model.onnx", "b/model.onnx"),
+        ("*", "b", "b/*"),
+    ],
+)
+def test_what_cannot_be_read_is_named(denied: Path, tmp_path: Path, source: str, place: str, excluded: str) -> None:
+    zoo = denied.parent
+    with pytest.raises(UsageError) as error:
+        names(zoo / source, output=tmp_path / "out")
+    assert str(error.value) == (
+        f"{zoo / place}: cannot be read: Permission denied; "
+        f"change its permissions, or leave it out with --exclude '{excluded}'"
+    )
+    assert names(zoo / source, output=tmp_path / "out", exclude=(excluded,)) == ["a/model.onnx"]
+    assert names(zoo / source, output=denied) == ["a/model.onnx"]
+
+
+def test_single_files_that_cannot_be_read_are_named(denied: Path, tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text(f"{denied}/model.onnx\n")
+    for source, problem in {
+        denied: f"{denied}: cannot be read: Permission denied; change its permissions",
+        denied / "model.onnx": f"{denied}/model.onnx: cannot be read: Permission denied",
+        tmp_path / "list.txt": f"{tmp_path}/list.txt:1: '{denied}/model.onnx': cannot be read: Permission denied",
+    }.items():
+        with pytest.raises(UsageError) as error:
+            names(source, output=tmp_path / "out")
+        assert str(error.value) == problem
 
 
 def test_include_and_exclude_select_models(zoo: Path, tmp_path: Path) -> None:

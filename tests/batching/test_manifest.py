@@ -61,7 +61,7 @@ def test_keys_of_a_model(folder: Path, name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
-        ("l.txt", "a.onnx\ngone.onnx\n", "l.txt:2: there is no file '{folder}/gone.onnx'"),
+        ("l.txt", "a.onnx\ngone.onnx\n", "l.txt:2: '{folder}/gone.onnx': no such file or folder"),
         ("l.jsonl", '{"model": "a.onnx", "recipes": "x"}', "a manifest has no key 'recipes'; did you mean 'recipe'?"),
         ("l.jsonl", "\n[1]", 'l.jsonl:2: a line must be an object such as {"model": "a.onnx"}'),
         ("l.jsonl", "{", "l.jsonl:1: this line is not JSON"),
