@@ -12,9 +12,10 @@ from surgery.report import outcome as outcomes
 from surgery.report.amounts import size
 
 if TYPE_CHECKING:
-    from surgery.batching.comparison import CorpusComparison, ModelChange
+    from surgery.batching.comparison import CorpusComparison, ModelChange, What
 
 _MOST = 40
+_MOST_DIGITS = 18
 _ORDER = ("broken", "missing", "new", "fixed", "verdict", "nodes", "bytes", "tolerance", "seconds", "contents")
 
 
@@ -31,7 +32,7 @@ def comparison(found: CorpusComparison, *, every: bool = False) -> RenderableTyp
     for name in ("model", "what", "before", "after"):
         table.add_column(name, overflow="fold")
     for change in shown:
-        row = [change.name, change.what, value(change, change.before), value(change, change.after)]
+        row = [change.name, change.what, *sides(change)]
         table.add_row(*(Text(cell, style="red" if change.is_worse else "") for cell in row))
         if change.note:
             table.add_row("", "", Text(""), Text(change.note, style="dim"))
@@ -57,17 +58,26 @@ def headline(found: CorpusComparison) -> str:
     return f"{changed} models changed, {worse} of them got worse, {found.same} are the same; {sums}"
 
 
-def value(change: ModelChange, given: Any) -> str:
-    """Return one side of a change as text."""
+def sides(change: ModelChange) -> tuple[str, str]:
+    """Return both sides of a change as texts, with as many digits as it takes to tell them apart."""
+    found = "", ""
+    for digits in range(1, _MOST_DIGITS):
+        found = _value(change.what, change.before, digits), _value(change.what, change.after, digits)
+        if found[0] != found[1]:
+            break
+    return found
+
+
+def _value(what: What, given: Any, digits: int) -> str:
     if given is None:
-        return "unchanged" if change.what == "verdict" else ""
-    match change.what:
+        return "unchanged" if what == "verdict" else ""
+    match what:
         case "bytes":
-            return size(given)
+            return size(given) if digits == 1 else f"{given:,} B"
         case "seconds":
-            return f"{given:.1f} s"
+            return f"{given:.{digits}f} s"
         case "tolerance":
-            return f"{given:.1%}"
+            return f"{given:.{digits}%}"
         case "contents":
             return str(given)[:12]
         case _:
@@ -77,16 +87,13 @@ def value(change: ModelChange, given: Any) -> str:
 def outcome(found: CorpusComparison, subject: str, exit_code: int) -> outcomes.Outcome:
     """Return the comparison as an outcome, from which formats of other tools are written."""
     changes = ordered(found)
-    rows = tuple(
-        (change.name, change.what, value(change, change.before), value(change, change.after), change.note)
-        for change in changes
-    )
+    rows = tuple((change.name, change.what, *sides(change), change.note) for change in changes)
     checks = tuple(
         outcomes.Check(
             f"corpus-{change.what}",
             change.name,
             "failed" if change.is_worse else "remark",
-            f"{change.what}: {value(change, change.before) or 'none'} -> {value(change, change.after) or 'none'}",
+            f"{change.what}: {' -> '.join(side or 'none' for side in sides(change))}",
         )
         for change in changes
         if change.is_worse

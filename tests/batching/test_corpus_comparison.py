@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from support.batches import row
 
-from surgery.batching.comparison import Thresholds, compare
+from surgery.batching.comparison import ModelChange, Thresholds, What, compare
+from surgery.report import corpus
 
 
 def changes(before: dict[str, Any] | None, after: dict[str, Any] | None, **allowed: float) -> list[tuple[str, bool]]:
@@ -81,3 +82,21 @@ def test_totals_cover_models_done_in_both_runs() -> None:
         "new": {"worse": 0, "other": 1},
     }
     assert [change.name for change in found.worse] == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("what", "before", "after", "expected"),
+    [
+        ("bytes", 1900, 2900, ("1.9 kB", "2.9 kB")),
+        ("bytes", 1901, 1902, ("1,901 B", "1,902 B")),
+        ("seconds", 1.0, 2.0, ("1.0 s", "2.0 s")),
+        ("seconds", 1.001, 1.002, ("1.001 s", "1.002 s")),
+        ("tolerance", 0.1, 0.1004, ("10.00%", "10.04%")),
+        ("verdict", None, "equal", ("unchanged", "equal")),
+        ("new", None, "done", ("", "done")),
+    ],
+)
+def test_values_that_differ_are_shown_differently(
+    what: What, before: Any, after: Any, expected: tuple[str, str]
+) -> None:
+    assert corpus.sides(ModelChange("m", what, before, after, True)) == expected
