@@ -100,8 +100,14 @@ class Catalog:
         return [*map(str, self._broken), *self._clashes.values()]
 
     def load_plugin(self, name: str) -> None:
-        """Import a plugin, a module by name or a `.py` file by path; its decorators register its passes."""
+        """Import a plugin, a module by name or a `.py` file by path; its decorators register its passes.
+
+        What an earlier content of the file declared is forgotten.
+        """
         self.passes()  # discovered first, so that a name clash is reported for the plugin
+        old = discovery.forget_others(name)
+        self._passes = {name: one for name, one in self._passes.items() if one.module not in old}
+        self._predicates = {name: one for name, one in self._predicates.items() if one.module not in old}
         discovery.import_plugin(name)
 
     def _discover(self) -> None:

@@ -174,8 +174,7 @@ def _import_file(name: str, check: Callable[[str], object] | None = None) -> Non
     path = Path(name).resolve()
     if not path.is_file():
         raise UsageError(f"no plugin file '{name}'")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
-    module_name = f"surgery_plugin_{path.stem}_{digest}"
+    module_name = _module_name(path)
     if module_name in sys.modules:
         return
     if check is not None:
@@ -190,6 +189,26 @@ def _import_file(name: str, check: Callable[[str], object] | None = None) -> Non
     except BaseException:
         del sys.modules[module_name]
         raise
+
+
+def _module_name(path: Path) -> str:
+    return f"surgery_plugin_{path.stem}_{hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"
+
+
+def forget_others(name: str) -> list[str]:
+    """Forget the modules of earlier contents of a plugin file; return their names."""
+    path = Path(name).resolve()
+    if not name.endswith(".py") or not path.is_file():
+        return []
+    others = [
+        module
+        for module, found in sys.modules.items()
+        if module.startswith(f"surgery_plugin_{path.stem}_") and getattr(found, "__file__", None) == str(path)
+    ]
+    others = [module for module in others if module != _module_name(path)]
+    for module in others:
+        del sys.modules[module]
+    return others
 
 
 def origin(module: str, file: str) -> str:

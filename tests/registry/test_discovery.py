@@ -13,6 +13,9 @@ from typing import NamedTuple
 import pytest
 from support import ROOT
 
+from surgery.errors import UsageError
+from surgery.registry.catalog import catalog
+
 pytestmark = pytest.mark.slow
 
 PASS = """
@@ -197,6 +200,26 @@ def test_plugins_that_are_named(tmp_path: Path) -> None:
     assert lacking.err.startswith("surgery: plugin 'lacking' cannot be imported: ModuleNotFoundError: ")
     assert nowhere.err.startswith("surgery: no plugin module 'nowhere_at_all'; ")
     assert json.loads(mine.out)["origin"] == str(tmp_path / "mine.py")
+
+
+def test_an_edited_plugin_is_loaded_again(tmp_path: Path) -> None:
+    plugin = tmp_path / "edited.py"
+    one = """from surgery import Graph, graph_pass
+
+@graph_pass("edited-pass")
+def edited(graph: Graph) -> None:
+    "First."
+"""
+    other = f"{one.replace('First', 'Second').replace('def', '# A line more.' + chr(10) + 'def')}"
+    more = f"{other}\n\n@graph_pass('further-pass')\ndef further(graph: Graph) -> None:\n    'More.'\n"
+    for source, doc in ((one, "First."), (other, "Second."), (more, "Second."), (one, "First.")):
+        plugin.write_text(source)
+        catalog.load_plugin(str(plugin))
+        assert catalog.find("edited-pass").function.__doc__ == doc
+        assert (catalog.get("further-pass") is not None) == (source == more)
+    plugin.write_text(f"{one}\n\n@graph_pass('edited-pass')\ndef again(graph: Graph) -> None:\n    'Twice.'\n")
+    with pytest.raises(UsageError, match="two passes are called 'edited-pass'"):
+        catalog.load_plugin(str(plugin))
 
 
 def test_only_the_standard_passes_that_are_named_are_imported(tmp_path: Path) -> None:
