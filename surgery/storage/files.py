@@ -161,14 +161,21 @@ def write_texts(texts: Mapping[Path, str]) -> None:
     write_together({path: partial(NewFile.write_text, text=staging.shown(text)) for path, text in texts.items()})
 
 
-def write_together(contents: Mapping[Path, Callable[[NewFile], None]]) -> None:
-    """Write files; none is moved into place before all are complete. Raises OutputError."""
+def write_together(contents: Mapping[Path, Callable[[NewFile], None]], index: Path | None = None) -> None:
+    """Write files; none is moved into place before all are complete. Raises OutputError.
+
+    An old `index`, which lists the others, is removed before any of them is replaced, and the new one comes last: a
+    killed process leaves no index of files that do not belong together.
+    """
     with ExitStack() as stack:
         files = {}
         for path, write in contents.items():
             with output_errors(path):
                 files[path] = stack.enter_context(NewFile(path))
                 write(files[path])
+        if index is not None:
+            index.unlink(missing_ok=True)
+            files[index] = files.pop(index)
         for path, file in files.items():
             with output_errors(path):
                 file.commit(path)

@@ -150,7 +150,7 @@ def write(
     }
     if index is not None:
         contents[index] = partial(NewFile.write_text, text=_index(files))
-    write_together(contents)
+    write_together(contents, index)
     return list(contents)
 
 

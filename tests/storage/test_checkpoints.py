@@ -137,6 +137,22 @@ def test_shards_and_their_index(tmp_path: Path) -> None:
     assert [path.name for path in written(tmp_path / "v.safetensors", ARRAYS, shard_size=10**6)] == ["v.safetensors"]
 
 
+def test_an_index_never_lists_shards_of_two_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    *_, index = written(tmp_path / "w.safetensors", ARRAYS, shard_size=40)
+    commit = NewFile.commit
+
+    def once(self: NewFile, target: Path) -> None:
+        commit(self, target)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(NewFile, "commit", once)
+        written(tmp_path / "w.safetensors", ARRAYS, shard_size=40, force=True)
+    assert not index.exists()
+    written(tmp_path / "w.safetensors", ARRAYS, shard_size=40, force=True)
+    same(read(index), ARRAYS)
+
+
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
 def test_types_a_format_does_not_support_are_refused(tmp_path: Path, suffix: str) -> None:
     dtype = ir.DataType.INT4 if suffix == ".safetensors" else ir.DataType.BFLOAT16
