@@ -7,7 +7,7 @@ little-endian tensor has the ONNX layout in the file; any other is copied to the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import onnx_ir as ir
 
-from surgery.errors import ModelFileError, UsageError
+from surgery.errors import ModelFileError, UsageError, first_few
 from surgery.storage.named_tensors import Checkpoint, Entry, broken
 from surgery.storage.pickle_reader import TENSORS, Called, Global, Persistent, PickleError, UnsafePickleError, nested
 from surgery.storage.weights import Weights
@@ -61,11 +61,15 @@ _DTYPES: Final = {
     "float8_e8m0fnu": _Type.FLOAT8E8M0,
 }
 KEYS: Final = ("state_dict", "model_state_dict", "model", "module", "params", "net", "network", "weights")
-"""Keys under which training scripts save the weights; the first one that exists is used."""
+"""Keys under which training scripts save the weights.
+
+The first one that exists is used, unless another dict has tensors of the same names.
+"""
 EXPANDED: Final = 64 << 20
 """Maximum bytes of a tensor beyond the size of its storage, if it repeats elements of the storage."""
 _TODO: Final = "do not load it with torch.load either, unless you trust its source"
 _MOST_RANK: Final = 64
+_MOST_KEYS: Final = 8
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,8 @@ def checkpoint(path: Path, value: Any, storages: Storages, weights: Weights, key
     """Return the tensors of an unpickled checkpoint, those of nested dicts named by all keys joined with dots.
 
     `key` selects the dict with the weights; without it, the outermost dict with tensors of its own is used, or the dict
-    under a usual name. Raises UsageError if the choice is ambiguous, and ModelFileError for invalid tensors.
+    under a usual name, unless another one, such as moving averages, has tensors of the same names. Raises UsageError if
+    the choice is ambiguous, and ModelFileError for invalid tensors.
     """
     found, shared = {}, {}
     for name, called in _named(path, _chosen(path, value, key)).items():
@@ -142,20 +147,55 @@ def _chosen(path: Path, value: Any, key: str | None) -> Any:
     if key is not None:
         for part in key.split("."):
             if not isinstance(value, dict) or part not in value:
-                known = ", ".join(map(str, value)) if isinstance(value, dict) else "none"
-                raise UsageError(f"'{path.name}' has no key '{key}'", todo=f"keys there: {known}")
+                raise UsageError(f"'{path.name}' has no key '{key}'", todo=_other_keys(value))
             value = value[part]
         return value
     if isinstance(value, Called) or not isinstance(value, dict):
         return value
-    inner = {name: item for name, item in value.items() if isinstance(item, dict) and _holds_tensors(item)}
+    return _likely(path, value, "")
+
+
+def _other_keys(value: Any) -> str:
+    """Return a remedy for a key that does not exist."""
+    if isinstance(value, dict) and _dicts(value):
+        return f"keys there: {first_few([str(name) for name in value], most=_MOST_KEYS, mark=',')}"
+    return "no dicts with tensors are there; omit --key"
+
+
+def _dicts(value: dict[Any, Any]) -> dict[Any, Any]:
+    """Return the dicts with tensors in a dict."""
+    return {name: item for name, item in value.items() if isinstance(item, dict) and _holds_tensors(item)}
+
+
+def _likely(path: Path, value: dict[Any, Any], where: str) -> Any:
+    """Return the dict with the weights: `value` if it has tensors of its own, else a dict in it at `where`.
+
+    Raises UsageError if there are several, such as the weights and their moving averages.
+    """
+    inner = _dicts(value)
     if not inner or any(_is_tensor(item) for item in value.values()):
         return value
     usual = [name for name in KEYS if name in inner]
-    if usual or len(inner) == 1:
-        return _chosen(path, inner[usual[0] if usual else next(iter(inner))], None)
-    names = ", ".join(f"'{name}'" for name in inner)
-    raise UsageError(f"'{path.name}' has tensors under {names}", todo="choose one with --key")
+    if not usual and len(inner) > 1:
+        raise _ambiguous(path, inner, where)
+    chosen = usual[0] if usual else next(iter(inner))
+    found = _likely(path, inner[chosen], f"{where}{chosen}.")
+    names = {name for name, item in found.items() if _is_tensor(item)}
+    rivals = [name for name, item in inner.items() if item is not inner[chosen] and _has_any(item, names)]
+    if rivals:
+        raise _ambiguous(path, [chosen, *rivals], where)
+    return found
+
+
+def _has_any(value: Any, names: set[Any]) -> bool:
+    """Return whether a dict, at any depth, has a tensor of one of the names; the state of an optimizer has none."""
+    dicts = (one for one in nested(value) if isinstance(one, dict))
+    return any(_is_tensor(one[name]) for one in dicts for name in names & one.keys())
+
+
+def _ambiguous(path: Path, keys: Iterable[Any], where: str) -> UsageError:
+    names = first_few((f"'{where}{name}'" for name in keys), _MOST_KEYS)
+    return UsageError(f"'{path.name}' has tensors under {names}", todo="choose one with --key")
 
 
 def _holds_tensors(value: Any) -> bool:

@@ -133,7 +133,8 @@ def test_the_dict_with_the_weights_is_found(tmp_path: Path) -> None:
 
     one, inner = t.tensor("0", [2]), t.mapping({"x": t.tensor("0", [2])})
     args = b"cargparse\nNamespace\n)R" + t.mapping({"lr": b"G?\xf0\x00\x00\x00\x00\x00\x00"}) + b"b"
-    assert read(saved({"state_dict": inner, "optimizer": inner, "epoch": t.number(3), "args": args})).keys() == {"x"}
+    moments = t.mapping({"state": t.mapping({"exp_avg": t.tensor("0", [2])})})
+    assert read(saved({"state_dict": inner, "optimizer": moments, "epoch": t.number(3), "args": args})).keys() == {"x"}
     assert read(saved({"generator": inner, "step": one})).keys() == {"generator.x", "step"}
     assert "has tensors under 'generator', 'critic'; choose one with --key" in refused(
         saved({"generator": inner, "critic": inner})
@@ -141,6 +142,30 @@ def test_the_dict_with_the_weights_is_found(tmp_path: Path) -> None:
     assert read(tmp_path / "w.pt", "critic").keys() == {"x"}
     assert "has no key 'kritic'; keys there: generator, critic" in refused(tmp_path / "w.pt", "kritic")
     assert "has no tensors" in refused(saved({"epoch": t.number(3)}))
+
+
+def test_a_dict_with_a_usual_name_is_not_chosen_if_another_has_the_same_weights(tmp_path: Path) -> None:
+    def saved(items: dict[str, bytes]) -> Path:
+        return t.archive(tmp_path / "w.pt", t.program(t.mapping(items)), {"0": bytes(8)})
+
+    inner = t.mapping({"x": t.tensor("0", [2])})
+    assert "has tensors under 'model', 'model_ema'; choose one with --key" in refused(
+        saved({"model": inner, "model_ema": inner, "other": t.mapping({"y": t.tensor("0", [2])})})
+    )
+    assert read(tmp_path / "w.pt", "model_ema").keys() == {"x"}
+    # Deeper dicts are found, and named by all keys.
+    deep = t.mapping({"model": inner, "ema": t.mapping({"module": inner})})
+    assert "has tensors under 'checkpoint.model', 'checkpoint.ema'; choose" in refused(saved({"checkpoint": deep}))
+    assert read(tmp_path / "w.pt", "checkpoint.model").keys() == {"x"}
+
+
+def test_the_keys_of_a_checkpoint_are_listed_shortly(tmp_path: Path) -> None:
+    names = {f"layer{number}.weight": t.tensor("0", [2]) for number in range(12)}
+    flat = t.archive(tmp_path / "flat.pt", t.program(t.mapping(names)), {"0": bytes(8)})
+    assert refused(flat, "model").endswith("has no key 'model'; no dicts with tensors are there; omit --key")
+    dicts = {f"net{number}": t.mapping({"x": t.tensor("0", [2])}) for number in range(12)}
+    several = t.archive(tmp_path / "several.pt", t.program(t.mapping(dicts)), {"0": bytes(8)})
+    assert refused(several, "model").endswith("net6, net7 and 4 more")
 
 
 def test_shards(tmp_path: Path) -> None:
