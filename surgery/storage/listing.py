@@ -39,7 +39,7 @@ def list_files(url: str, suffixes: Sequence[str] = (".onnx",)) -> list[Entry]:
         if _is_glob(url):
             found = files.glob(path, detail=True)
         else:
-            info = files.info(path)
+            info = _info(files, path, url)
             if info["type"] != "directory":
                 return [_entry(url, info)]
             found = files.find(path, detail=True)
@@ -53,7 +53,20 @@ def version(url: str) -> str:
     files, path = opened(url)
     with reported(url, "read"):
         files.invalidate_cache()
-        return _version(files.info(path))
+        return _version(_info(files, path, url))
+
+
+def _info(files: AbstractFileSystem, path: str, url: str) -> Mapping[str, Any]:
+    """Return the properties of an object.
+
+    fsspec raises FileNotFoundError for any failure of http, even if no server answers; its cause is raised instead.
+    """
+    try:
+        return dict(files.info(path))
+    except FileNotFoundError as error:
+        if protocol(url) in ("http", "https") and isinstance(error.__cause__, Exception):
+            raise error.__cause__ from None
+        raise
 
 
 def _is_glob(url: str) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import onnx
@@ -12,8 +14,9 @@ import pytest
 from support import batches
 from support import object_storage as servers
 
-from surgery.batching import ledger
+from surgery.batching import ledger, sources
 from surgery.batching.ledger import NAME, Row
+from surgery.errors import ModelFileError, TransferError
 
 pytestmark = pytest.mark.slow
 
@@ -82,6 +85,46 @@ def test_a_broken_connection_is_not_blamed_on_a_model(storage: servers.Service, 
     assert not (tmp_path / "out/a.onnx").exists()
     assert batch(tmp_path, storage.port, *asked).returncode == 0
     assert rows(tmp_path / "out")["a.onnx"].state == "done"
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """Answers with the status that is the path."""
+
+    def do_GET(self) -> None:
+        self.send_error(int(self.path.strip("/").removesuffix(".onnx")))
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def refusing() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "problem"),
+    [
+        ("404.onnx", ModelFileError, "there is no such object; check the URL"),
+        ("403.onnx", ModelFileError, "access is denied; check the credentials and their permissions"),
+        ("503.onnx", TransferError, "cannot be listed: "),
+    ],
+)
+def test_what_a_web_server_answers_is_reported(
+    refusing: str, tmp_path: Path, name: str, kind: type[Exception], problem: str
+) -> None:
+    with pytest.raises(kind, match=problem):
+        sources.entries([f"{refusing}/{name}"], sources.Choice("default", tmp_path))
+
+
+def test_a_web_server_that_does_not_answer_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(TransferError, match=r"cannot be listed: .*ClientConnectorError"):
+        sources.entries(["http://127.0.0.1:1/a.onnx"], sources.Choice("default", tmp_path))
 
 
 def test_a_ledger_needs_a_folder(tmp_path: Path) -> None:
