@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--input", metavar="MODEL", type=_places.model, dest="source", help="the model that FILE was made from"
     )
-    parser.add_argument("--recipe", metavar="RECIPE", help="the recipe that made FILE")
+    parser.add_argument("--recipe", metavar="RECIPE", type=_places.recipe, help="the recipe that made FILE")
     parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
     parser.add_argument(
         "--key",
