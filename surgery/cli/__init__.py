@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 from surgery import __version__
-from surgery.cli import _configuration, _log, _output, _parsing, _places, _signals
+from surgery.cli import _configuration, _inputs, _log, _output, _parsing, _places, _signals
 from surgery.errors import RecipeError, SurgeryError
 
 COMMANDS = (
@@ -127,6 +127,7 @@ def _run(arguments: argparse.Namespace) -> int:
     _output.begin(quiet=arguments.quiet)
     try:
         with _places.localized(arguments):
+            _inputs.require_spared(arguments)
             code = int(arguments.command(arguments))
             _output.flush()
         return code

@@ -47,6 +47,8 @@ def begin(file: str | None, given: Sequence[str]) -> None:
     import logging
 
     path = Path(file)
+    if file == "-":
+        raise OutputError("standard output is for results, not for the log", todo="name a file for --log-file")
     _require_log(path)
     try:
         handler = _handler(path)

@@ -51,18 +51,28 @@ def output(text: str) -> str | Place:
 
 
 def outputs(text: str) -> str | Place:
-    """Accept the output path of a model with external data: a path or a URL, not standard output, which is one file."""
+    """Accept the output path of one or more files: a path or a URL, not standard output, which is one file."""
     return Place(text, _outputs) if is_url(text) or text == STREAM else text
 
 
 def page(text: str) -> str | Place:
-    """Accept the output path of a page or another text: a path or a URL."""
-    return Place(text, _output) if is_url(text) else text
+    """Accept the output path of a page or another text: a path, a URL, or `-` for standard output."""
+    return Place(text, _page) if is_url(text) or text == STREAM else text
+
+
+def recipe_output(text: str) -> str | Place:
+    """Accept the output path of a recipe that is made from a recipe, which it may replace: like `page`."""
+    return page(text)
+
+
+def model_file(text: str) -> str:
+    """Accept the output path of a model next to another output: a path."""
+    return text
 
 
 def folder(text: str) -> str | Place:
     """Accept the output path of several files: a path or a URL. `send_folder` uploads what was written there."""
-    return Place(text, _folder) if is_url(text) else text
+    return Place(text, _folder) if is_url(text) or text == STREAM else text
 
 
 def locked_recipe(text: str) -> str | Place:
@@ -71,8 +81,18 @@ def locked_recipe(text: str) -> str | Place:
 
 
 def lock(text: str) -> str | Place:
-    """Accept a lock file that is read and written: a path or a URL."""
-    return Place(text, _lock) if is_url(text) else text
+    """Accept a lock file that is read and written: a path or a URL; or `-`, to write it to standard output."""
+    return Place(text, _lock) if is_url(text) or text == STREAM else text
+
+
+def base_of(text: str | None) -> Path:
+    """Return the folder that the paths in a written text are relative to: its own, for standard output the current."""
+    if text is None:
+        return Path()
+    from surgery.storage import staging
+
+    path = Path(text)
+    return Path() if staging.is_stdout(path) else path.parent
 
 
 def send_folder(folder: str | Path, files: Sequence[Path]) -> None:
@@ -132,10 +152,13 @@ def _localized(value: Any, arguments: argparse.Namespace, copies: Staging) -> An
 
 
 def _require_one_reader(places: list[Place]) -> None:
-    """Raise UsageError if two arguments are to be read from standard input, or it is a terminal."""
-    readers = [place for place in places if place.text == STREAM and place.localize not in (_output, _outputs)]
+    """Raise UsageError if two arguments are the same standard stream, or standard input is a terminal."""
+    streams = [place for place in places if place.text == STREAM]
+    readers = [place for place in streams if place.localize not in _WRITERS]
     if len(readers) > 1:
         raise UsageError("standard input can be read once, and two arguments are '-'", todo="name a file for one")
+    if len(streams) - len(readers) > 1:
+        raise UsageError("standard output takes one file, and two arguments are '-'", todo="name a file for one")
     if readers and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError("'-' reads standard input, which is a terminal", todo="pipe or redirect a file into it")
 
@@ -191,9 +214,16 @@ def _output(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
     layout = getattr(arguments, "layout", None)
     if layout == "external":
         raise UsageError("standard output takes one file, and --layout external writes two", todo="name a file")
-    if layout is not None:
+    if layout == "keep":
         arguments.layout = "single"
-    path = copies.output("stdout.onnx", staging.Stream(sys.stdout.buffer))
+    return _stdout("stdout.onnx", copies)
+
+
+def _stdout(name: str, copies: Staging) -> str:
+    """Return a path whose file goes to standard output; all other output then goes to stderr."""
+    from surgery.storage import staging
+
+    path = copies.output(name, staging.Stream(sys.stdout.buffer))
     sys.stdout = sys.stderr
     return str(path)
 
@@ -204,7 +234,13 @@ def _outputs(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
     return _output(text, arguments, copies)
 
 
+def _page(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
+    return _stdout("stdout.txt", copies) if text == STREAM else _output(text, arguments, copies)
+
+
 def _folder(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
+    if text == STREAM:
+        raise UsageError("standard output takes one file, and this command writes several", todo="name a folder")
     return str(copies.folder(text, force=arguments.force))
 
 
@@ -216,4 +252,11 @@ def _locked_recipe(text: str, arguments: argparse.Namespace, copies: Staging) ->
 def _lock(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
     from surgery.storage import urls
 
+    if text == STREAM:
+        if arguments.check:
+            raise UsageError("a lock on standard output cannot be checked", todo="name the lock file")
+        return _stdout("stdout.lock", copies)
     return str(urls.local_path(text) or copies.updated(text))
+
+
+_WRITERS: Final = (_output, _outputs, _page, _folder, _lock)

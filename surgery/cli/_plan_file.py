@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from surgery.cli import _places
 from surgery.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,19 +41,20 @@ def kind(text: str) -> Kind:
     """
     from surgery.recipe import shipped
 
+    if text == _places.STREAM:
+        # Peeking leaves the bytes to the loader of recipes or plans.
+        return "plan" if _is_plan(sys.stdin.buffer.peek()) else "recipe"  # type: ignore[union-attr]
     path = Path(text)
     if path.suffix in _MODELS:
         return "model"
     if text in shipped.names() or not path.is_file():
         return "recipe"  # the loader reports the problem
-    from surgery.planning.document import is_plan
-
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD)
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror or error}", where=text) from error
-    if is_plan(head):
+    if _is_plan(head):
         return "plan"
     if _is_text(head):
         return "recipe"
@@ -64,6 +67,21 @@ def kind(text: str) -> Kind:
         what = f"this is neither a recipe (text), nor a plan (JSON), nor an ONNX model ({error.what})"
         raise UsageError(what, where=text) from error
     return "model"
+
+
+def _is_plan(head: bytes) -> bool:
+    from surgery.planning.document import is_plan
+
+    return is_plan(head)
+
+
+def read(where: Path) -> Plan:
+    """Read a plan from a file, or from standard input, where its paths are relative to the current folder."""
+    from surgery.planning import document
+
+    if where != Path(_places.STREAM):
+        return document.read(where)
+    return document.parse(sys.stdin.buffer.read(document.MAX_BYTES), "stdin")
 
 
 def _is_text(head: bytes) -> bool:

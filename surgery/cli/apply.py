@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from surgery.cli import (
     _caching,
     _formats,
+    _inputs,
     _output,
     _places,
     _plan_file,
@@ -133,10 +134,10 @@ def _subject(arguments: argparse.Namespace, on_read: Callable[[Recipe], object] 
 def _apply_plan(arguments: argparse.Namespace) -> int:
     """Apply a plan, after checking that all its dependencies are unchanged."""
     from surgery import storage
-    from surgery.planning import document, follow
+    from surgery.planning import follow
 
     where = Path(arguments.recipe)
-    plan = follow.skipping(document.read(where), arguments.skip)
+    plan = follow.skipping(_plan_file.read(where), arguments.skip)
     with _places.fetching() as copies:
         found = _plan_file.Finder(where, copies)
         _plan_file.restore(plan, arguments, found)
@@ -194,6 +195,7 @@ def recipe_and_model(
     model = arguments.model or recipe.model
     if model is None:
         raise UsageError(f"recipe '{recipe.name}' names no model", todo=f"pass one: surgery {command} RECIPE MODEL")
+    _inputs.require_spared_by_recipe(arguments, recipe, Path(model))
     return recipe, Path(model)
 
 

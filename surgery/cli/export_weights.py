@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="FILE",
-        type=_places.page,
+        type=_places.outputs,
         required=True,
         help="the .safetensors or .npz file to write",
     )

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="FILE",
-        type=_places.outputs,
+        type=_places.output,
         help="write the model to FILE; without it, only report",
     )
     parser.add_argument("--force", action="store_true", help="overwrite existing files")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from surgery.cli import _output, _places, _plan_file, _plugins, _targets, _verification, apply
+from surgery.errors import UsageError
 from surgery.recipe.schema import ON_FAILURE
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="FILE",
         type=_places.page,
-        help="write the plan to FILE (JSON), for 'surgery apply'",
+        help="write the plan to FILE (JSON), for 'surgery apply'; - is standard output",
     )
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")
     parser.add_argument(
@@ -60,8 +61,10 @@ def main(arguments: argparse.Namespace) -> int:
 
     output = Path(arguments.output) if arguments.output is not None else None
     if output is not None:
+        if arguments.recipe == _places.STREAM:
+            raise UsageError("a plan cannot refer to a recipe on standard input", todo="name the file of the recipe")
         storage.check_target(output, force=arguments.force)
-    folder = output.parent if output is not None else Path()
+    folder = _places.base_of(arguments.output)
     recipe, model = apply.recipe_and_model(arguments, "plan")
     settings = _plan_file.settings(arguments, folder)
     recipe = _verification.applied(recipe, arguments, model)

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery.cli import _output, _report_file
+from surgery.cli import _output, _places, _report_file
 from surgery.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `report`."""
     parser.add_argument("run", metavar="RUN.json", help="the JSON report of a run; - reads it from standard input")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write to FILE (default: RUN.html)")
+    parser.add_argument("-o", "--output", metavar="FILE", type=_places.page, help="write to FILE (default: RUN.html)")
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")
 
 

@@ -10,7 +10,7 @@ import argparse
 import json
 from pathlib import Path
 
-from surgery.cli import _output, _plugins
+from surgery.cli import _output, _places, _plugins
 from surgery.errors import OutputError
 from surgery.report import schemas
 
@@ -41,7 +41,7 @@ def main(arguments: argparse.Namespace) -> int:
         schema = schemas.schema(arguments.report)
     else:
         schema = jsonschema.of_profiles() if arguments.targets else jsonschema.schema()
-    if arguments.output is None:
+    if arguments.output in (None, _places.STREAM):
         _output.write_document(schema)
         return 0
     path = Path(arguments.output)

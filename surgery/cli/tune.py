@@ -34,10 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="FILE",
-        type=_places.page,
+        type=_places.recipe_output,
         help="write the recipe to FILE (default: the model's name with .tuned.yaml)",
     )
-    parser.add_argument("--model-output", metavar="FILE", help="write the resulting model to FILE")
+    parser.add_argument(
+        "--model-output", metavar="FILE", type=_places.model_file, help="write the resulting model to FILE"
+    )
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
     _targets.add_argument(parser)
     parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")

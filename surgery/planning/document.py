@@ -168,13 +168,19 @@ def is_plan(data: bytes) -> bool:
 
 def read(path: Path) -> Plan:
     """Read a plan from a file. Raises UsageError, which names the invalid field."""
-    where, todo = str(path), "make the plan again: surgery plan RECIPE MODEL -o FILE"
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES)
-        found = json.loads(data)
     except OSError as error:
-        raise UsageError(f"cannot be read: {error.strerror or error}", where=where) from error
+        raise UsageError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+    return parse(data, str(path))
+
+
+def parse(data: bytes, where: str) -> Plan:
+    """Read a plan from the bytes of a file, which messages call `where`. Raises UsageError."""
+    todo = "make the plan again: surgery plan RECIPE MODEL -o FILE"
+    try:
+        found = json.loads(data)
     except ValueError as error:
         raise UsageError(f"this is not valid JSON: {error}", where=where, todo=todo) from error
     version = found.get("format_version") if isinstance(found, dict) else None

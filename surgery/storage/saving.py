@@ -217,8 +217,11 @@ def check_target(path: str | os.PathLike[str], *, force: bool = False) -> Path:
     """Return the path that `save` would write, with symbolic links resolved; call it before there is anything to save.
 
     Raises OutputError if its folder is missing or read-only, or if the path exists and is not a regular file or `force`
-    is off. The returned path of a URL is only for messages.
+    is off, and for `-`, which the command line replaces where it may be standard output. The returned path of a URL is
+    only for messages.
     """
+    if os.fspath(path) == "-":
+        raise OutputError("'-' cannot be standard output here", todo="name a file")
     if isinstance(path, str) and urls.is_url(path):
         return _check_url(path, force)
     path = Path(path)

@@ -206,6 +206,11 @@ def url_of(path: Path) -> str | None:
     return name if urls.is_url(name) else None
 
 
+def is_stdout(path: Path) -> bool:
+    """Return whether the file that is written to a path goes to standard output."""
+    return isinstance(_destinations.get(path), Stream)
+
+
 def is_sent_elsewhere(folder: Path) -> bool:
     """Return whether the files that are written to a folder are sent to a URL."""
     return any(path.parent == folder for path in _destinations)

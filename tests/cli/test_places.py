@@ -58,6 +58,47 @@ def test_a_recipe_is_read_from_a_pipe(model: Path) -> None:
     assert said.startswith("stdin:1:9: no pass 'drop-identit'; did you mean 'drop-identity'?")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "begins"),
+    [
+        (["lock", "tidy", "-o", "-"], b"# Made by `surgery lock`"),
+        (["schema", "-o", "-"], b'{\n  "$schema"'),
+        (["view", "m.onnx", "-o", "-"], b"<!doctype html>"),
+        (["apply", "tidy", "m.onnx", "--report", "-"], b"<!doctype html>"),
+        (["diff", "m.onnx", "m.onnx", "--html", "-"], b"<!doctype html>"),
+    ],
+)
+def test_a_text_is_written_to_standard_output(model: Path, arguments: list[str], begins: bytes) -> None:
+    code, out, _ = run(*arguments)
+    assert (code, out[: len(begins)]) == (0, begins)
+    assert list(Path().iterdir()) == [Path("m.onnx")]
+
+
+def test_a_plan_is_applied_through_a_pipe(model: Path) -> None:
+    code, plan, said = run("plan", "tidy", "m.onnx", "-o", "-")
+    assert code == 0 and json.loads(plan)["basis"]["model"]["path"] == "m.onnx" and "wrote stdout" in said
+    code, _, said = run("apply", "-", "-o", "out.onnx", given=plan)
+    assert code == 0 and "as planned: 1 site" in said and Path("out.onnx").exists()
+    code, _, said = run("plan", "-", "m.onnx", "-o", "plan.json", given=b"steps: [drop-identity]\n")
+    assert (code, said) == (
+        2,
+        "surgery: a plan cannot refer to a recipe on standard input; name the file of the recipe\n",
+    )
+
+
+def test_a_recipe_cannot_write_to_standard_output(model: Path) -> None:
+    Path("r.yaml").write_text("steps: [drop-identity]\noutput: '-'\n", encoding="utf-8")
+    assert run("apply", "r.yaml", "m.onnx") == (2, b"", "surgery: '-' cannot be standard output here; name a file\n")
+
+
+def test_weights_are_imported_to_standard_output(model: Path) -> None:
+    np.savez("w.npz", w=np.ones(512, np.float32))
+    code, out, _ = run("import-weights", "m.onnx", "w.npz", "-o", "-")
+    assert code == 0
+    found = numpy_helper.to_array(onnx.ModelProto.FromString(out).graph.initializer[0])
+    assert np.array_equal(found, np.ones(512))
+
+
 def test_external_data_cannot_be_read_from_a_pipe(model: Path) -> None:
     onnx.save(weighted(), "e.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
     code, out, said = run("inspect", "-", given=Path("e.onnx").read_bytes())
@@ -95,6 +136,13 @@ def test_terminals_are_refused(model: Path, arguments: list[str], message: str) 
     ("arguments", "message"),
     [
         (["externalize", "m.onnx", "-o", "-"], "standard output takes one file, and this command writes several"),
+        (["split", "m.onnx", "--parts", "2", "-o", "-"], "standard output takes one file, and this command writes"),
+        (["export-weights", "m.onnx", "-o", "-"], "standard output takes one file, and this command writes several"),
+        (["apply", "tidy", "m.onnx", "-o", "-", "--report", "-"], "standard output takes one file, and two arguments"),
+        (["apply", "tidy", "m.onnx", "-o", "x.onnx", "--provenance", "-"], "'-' cannot be standard output here; name"),
+        (["run", "drop-identity", "m.onnx", "--save-recipe", "-"], "'-' cannot be standard output here; name a file"),
+        (["inspect", "m.onnx", "--log-file", "-"], "standard output is for results, not for the log; name a file"),
+        (["lock", "tidy", "-o", "-", "--check"], "a lock on standard output cannot be checked; name the lock file"),
         (
             ["apply", "tidy", "m.onnx", "-o", "-", "--layout", "external"],
             "standard output takes one file, and --layout",

@@ -1,0 +1,113 @@
+"""Outputs that would replace an input of the same command, which --force does not allow.
+
+Writing a model over the model that it is made from is safe, and so is a recipe over the recipe that it is tuned from.
+Any other output that is also an input is a mistake: a plan over its model, a report over the recipe.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from surgery.cli import _places, _plan_file
+from surgery.errors import SurgeryError, UsageError
+from surgery.recipe.paths import is_file
+
+if TYPE_CHECKING:
+    from surgery.recipe import Recipe
+    from surgery.recipe.schema import Step
+
+_WRITTEN: Final = frozenset(
+    {"--output", "--report", "--html", "--provenance", "--save-recipe", "--suggest", "--results", "--model-output"}
+)
+"""The flags for files that a command writes."""
+
+_KINDS: Final[dict[Any, str]] = {
+    **dict.fromkeys((_places.model, _places.output, _places.outputs, _places.model_file), "model"),
+    **dict.fromkeys((_places.recipe, _places.recipe_output), "recipe"),
+}
+"""What the value of an argument is, by the type of the argument. An output may replace an input of its kind."""
+
+
+class _File(NamedTuple):
+    """An existing file that an argument names; `flag` is that of an output."""
+
+    flag: str
+    path: str
+    kind: str
+
+
+def require_spared(arguments: argparse.Namespace) -> None:
+    """Raise UsageError if an output is also an input among the arguments, before the command runs."""
+    inputs = [action for action in _actions(arguments) if not _flags(action) and action.choices is None]
+    _compare(arguments, lambda: (file for action in inputs for file in _files(action, arguments)))
+
+
+def require_spared_by_recipe(arguments: argparse.Namespace, recipe: Recipe, model: Path) -> None:
+    """Raise UsageError if an output is a file that is only known after reading the recipe."""
+    _compare(arguments, lambda: (*_recipes(recipe), *_of_model(model)))
+
+
+def _compare(arguments: argparse.Namespace, inputs: Callable[[], Iterable[_File]]) -> None:
+    """Raise UsageError if an output is an input of another kind; `inputs` is only called if an output exists."""
+    outputs = [file for action in _actions(arguments) if _flags(action) for file in _files(action, arguments)]
+    if not outputs:
+        return
+    kinds = {(os.path.realpath(file.path), file.kind) for file in inputs()}
+    for flag, path, kind in outputs:
+        if any(known == os.path.realpath(path) and other != kind for known, other in kinds):
+            raise UsageError(f"{flag} {path} would overwrite an input of this command", todo="name another file")
+
+
+def _actions(arguments: argparse.Namespace) -> list[argparse.Action]:
+    parser: argparse.ArgumentParser | None = getattr(arguments, "parser", None)
+    return [] if parser is None else parser._actions
+
+
+def _flags(action: argparse.Action) -> frozenset[str]:
+    """Return the flags of an output; none for an input."""
+    return _WRITTEN.intersection(action.option_strings)
+
+
+def _files(action: argparse.Action, arguments: argparse.Namespace) -> Iterator[_File]:
+    """Yield the existing files that an argument names."""
+    value, flag = getattr(arguments, action.dest, None), "".join(_flags(action))
+    kind = _KINDS.get(action.type, "text" if flag else "other")
+    for text in value if isinstance(value, list) else [value]:
+        path = text.rpartition(":")[0] if isinstance(text, str) and ".py:" in text else text
+        if isinstance(path, str) and is_file(Path(path)):
+            is_model = action.type is _places.recipe and _plan_file.kind(path) == "model"
+            yield _File(flag, path, "model" if is_model else kind)
+
+
+def _recipes(recipe: Recipe) -> Iterator[_File]:
+    """Yield the files of a recipe and of the recipes that it uses."""
+    if recipe.path is not None:
+        yield _File("", str(recipe.path), "recipe")
+    for step in recipe.steps:
+        yield from _recipes_of(step)
+
+
+def _recipes_of(step: Step) -> Iterator[_File]:
+    from surgery.recipe.schema import PassStep, UseStep
+
+    if isinstance(step, UseStep):
+        yield from _recipes(step.recipe)
+    elif not isinstance(step, PassStep):
+        for one in step.steps:
+            yield from _recipes_of(one)
+
+
+def _of_model(model: Path) -> Iterator[_File]:
+    """Yield the files of a model."""
+    from surgery import storage
+    from surgery.storage.summary import data_files
+
+    yield _File("", str(model), "model")
+    with suppress(SurgeryError):  # the command reports the problem
+        # With this limit, small external tensors also stay references to their files.
+        yield from (_File("", str(path), "data") for path in data_files(storage.load(model, limit=0))[1:])

@@ -1,0 +1,61 @@
+"""An output that is an input of the same command is refused, even with --force."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from surgery import cli
+from surgery.graph import text
+
+RECIPE = "steps: [drop-identity]\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    model = text.parse("g (float[2] x) => (float[2] y) { i = Identity(x) y = Add(i, w) }")
+    model.graph.initializer.append(numpy_helper.from_array(np.ones(2, np.float32), "w"))
+    onnx.save(model, "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    Path("t.yaml").write_text(RECIPE, encoding="utf-8")
+    Path("r.yaml").write_text("model: m.onnx\nsteps: [{use: ./t.yaml}]\n", encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [
+        ("plan t.yaml m.onnx -o", "m.onnx"),
+        ("plan t.yaml m.onnx -o", "t.yaml"),
+        ("plan r.yaml -o", "m.onnx"),
+        ("plan r.yaml -o", "w.bin"),
+        ("plan r.yaml -o", "t.yaml"),
+        ("apply t.yaml m.onnx -o", "t.yaml"),
+        ("apply t.yaml m.onnx --report", "t.yaml"),
+        ("apply r.yaml --report", "m.onnx"),
+        ("apply m.onnx --report", "m.onnx"),
+        ("apply t.yaml m.onnx -o x.onnx --provenance", "t.yaml"),
+        ("run drop-identity m.onnx --save-recipe", "m.onnx"),
+        ("view m.onnx -o", "m.onnx"),
+        ("diff m.onnx m.onnx --html", "m.onnx"),
+    ],
+)
+def test_an_input_is_not_overwritten(
+    folder: Path, command: str, output: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    # Another spelling of the path is the same file.
+    code = cli.main([*command.split(), f"../{folder.name}/{output}", "--force"])
+    said = capsys.readouterr().err
+    assert code == 2 and said.endswith(f"{output} would overwrite an input of this command; name another file\n")
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("command", ["apply t.yaml m.onnx", "apply m.onnx", "apply r.yaml"])
+def test_a_model_may_replace_the_model_that_it_is_made_from(folder: Path, command: str) -> None:
+    assert cli.main([*command.split(), "-o", "m.onnx", "--force", "-q"]) == 0
+    assert len(onnx.load("m.onnx").graph.node) == 1
