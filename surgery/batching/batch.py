@@ -15,7 +15,7 @@ from surgery.batching.entry import Entry, Limits, Settings
 from surgery.batching.executors import executor as executor_of
 from surgery.batching.fingerprints import environment, recipe_digest, settings_digest
 from surgery.batching.ledger import STATES, Ledger, Row
-from surgery.batching.places import Output, absolute
+from surgery.batching.places import Output, absolute, local_recipe
 from surgery.batching.schedule import Rules, Schedule, Watcher
 from surgery.errors import OutputError, UsageError
 from surgery.provenance.files import file_or_folder
@@ -109,11 +109,11 @@ def batch(given: Batch, watcher: Watcher) -> BatchResult:
     folder = _ledger_folder(given, output)
     choice = sources.Choice(given.recipe, None if output.is_remote else Path(output.text), given.include, given.exclude)
     entries = sources.entries(given.sources, choice)
-    recipes = _digests(entries, given.settings)
+    recipes = _recipes(entries, given.settings)
     wanted = resume.Wanted(
         settings_digest(given.settings),
         given.limits,
-        recipes,
+        {name: digest for name, (digest, _) in recipes.items()},
         environment(),
         _inputs(entries),
         output.recorded(folder),
@@ -133,7 +133,8 @@ def batch(given: Batch, watcher: Watcher) -> BatchResult:
         watcher.begin(len(entries), [row for name, row in plan.rows.items() if name not in todo])
         if todo:
             who = executor_of(given.executor, given.jobs or os.cpu_count() or 1, given.limits)
-            Schedule(ledger, entries, todo, output, given.settings, given.rules, watcher).run(who)
+            contents = {name: content for name, (_, content) in recipes.items() if content is not None}
+            Schedule(ledger, entries, todo, output, given.settings, given.rules, watcher, contents=contents).run(who)
         rows = ledger.rows()
         found = tuple(rows[name] for name in plan.rows)
         return BatchResult(found, plan.todo, ledger.path, time.monotonic() - started)
@@ -148,13 +149,16 @@ def _ledger_folder(given: Batch, output: Output) -> Path:
     return absolute(given.ledger) if given.ledger is not None else Path(output.text)
 
 
-def _digests(entries: Sequence[Entry], settings: Settings) -> Mapping[str, str]:
-    """Load each recipe once, to find errors before anything runs, and return the digests of the recipes."""
-    found: dict[str, str] = {}
+def _recipes(entries: Sequence[Entry], settings: Settings) -> Mapping[str, tuple[str, str | None]]:
+    """Load each recipe once, to find errors before anything runs. Return its digest, and its content if at a URL."""
+    found: dict[str, tuple[str, str | None]] = {}
     for entry in entries:
         if entry.recipe not in found:
             try:
-                found[entry.recipe] = recipe_digest(entry.recipe, settings)
+                with local_recipe(entry.recipe) as path:
+                    digest = recipe_digest(path, settings)
+                    is_copy = path != entry.recipe
+                    found[entry.recipe] = digest, Path(path).read_bytes().decode() if is_copy else None
             except UsageError as error:
                 raise UsageError(error.what, where=error.where or entry.where or None, todo=error.todo) from error
     return found

@@ -10,8 +10,8 @@ from typing import Any
 class Entry:
     """A model of a batch. `name` is its output path below the output folder, in POSIX form, and identifies it.
 
-    `model` is an absolute path or a URL, `inputs` are absolute paths, `recipe` is an absolute path or the name of a
-    shipped recipe. `skip` is the reason why the model is skipped; it is empty otherwise. `where` is the place in a
+    `model` is an absolute path or a URL, `inputs` are absolute paths, `recipe` is an absolute path, a URL or the name
+    of a shipped recipe. `skip` is the reason why the model is skipped; it is empty otherwise. `where` is the place in a
     manifest, `path:line`.
     """
 

@@ -46,11 +46,14 @@ def run(job: Mapping[str, Any]) -> dict[str, Any]:
 
 def _run(job: Mapping[str, Any], stages: _Stages) -> dict[str, Any]:
     stages.stage("reading", "")
-    with places.local_copies(job["model"], job["output"]) as (model, output):
-        return _run_on(model, output, job, stages)
+    with (
+        places.local_copies(job["model"], job["output"]) as (model, output),
+        places.local_recipe(job["recipe"], job["recipe_content"]) as recipe,
+    ):
+        return _run_on(model, output, recipe, job, stages)
 
 
-def _run_on(model: Path, output: Path, job: Mapping[str, Any], stages: _Stages) -> dict[str, Any]:
+def _run_on(model: Path, output: Path, recipe: str, job: Mapping[str, Any], stages: _Stages) -> dict[str, Any]:
     """Run the recipe on local files, and deliver the result."""
     if not urls.is_url(job["model"]):
         workers.note({"input_files": places.sizes([model])})
@@ -59,7 +62,7 @@ def _run_on(model: Path, output: Path, job: Mapping[str, Any], stages: _Stages) 
     try:
         result = runner.apply(
             model,
-            _recipe(job),
+            _recipe(recipe, job),
             output=output,
             force=True,
             layout=job["layout"],
@@ -99,9 +102,11 @@ def _source(job: Mapping[str, Any], model: Path, files: Sequence[Path]) -> dict[
     return source
 
 
-def _recipe(job: Mapping[str, Any]) -> Recipe:
+def _recipe(name: str, job: Mapping[str, Any]) -> Recipe:
     """Return the recipe, with the settings of the command line and the manifest applied."""
-    recipe = _loaded(job["recipe"], job["trust"], tuple(job["plugins"]), job["recipe_sha256"])
+    # The path of a temporary copy is another one for each model.
+    load = _load if name != job["recipe"] else _loaded
+    recipe = load(name, job["trust"], tuple(job["plugins"]), job["recipe_sha256"])
     data = tuple(DataSpec(Path(path)) for path in job["inputs"])
     libraries = tuple(Path(path) for path in job["custom_op_libraries"])
     verify = recipe.verify
@@ -118,14 +123,16 @@ def _recipe(job: Mapping[str, Any]) -> Recipe:
     )
 
 
-@cache
-def _loaded(recipe: str, trust: bool, plugins: Sequence[str], digest: str) -> Recipe:
-    """Load a recipe once per worker, and again if its digest changes."""
+def _load(recipe: str, trust: bool, plugins: Sequence[str], digest: str) -> Recipe:
     from surgery.registry.catalog import catalog
 
     for plugin in plugins:
         catalog.load_plugin(plugin)
     return loader.load(recipe, trust=trust)
+
+
+_loaded = cache(_load)
+"""Loads a recipe once per worker, and again if its digest changes."""
 
 
 def _figures(result: Result) -> dict[str, Any]:

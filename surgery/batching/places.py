@@ -31,7 +31,9 @@ def placed(text: str, folder: Path = Path()) -> str:
 
 
 def named_recipe(text: str, folder: Path = Path()) -> str:
-    """Return a recipe as workers find it: the absolute path of a file, or the name of a shipped recipe."""
+    """Return a recipe as workers find it: the absolute path of a file, a URL, or the name of a shipped recipe."""
+    if urls.is_url(text):
+        return placed(text)
     return str(absolute(folder / text)) if (folder / text).is_file() else text
 
 
@@ -127,6 +129,27 @@ def local_copies(model: str, output: str) -> Iterator[tuple[Path, Path]]:
                 target = Path(output)
                 target.parent.mkdir(parents=True, exist_ok=True)
             yield source, target
+        except SurgeryError as error:
+            raise staging.explained(error) from error.__cause__
+
+
+@contextmanager
+def local_recipe(recipe: str, content: str | None = None) -> Iterator[str]:
+    """Yield a recipe as the loader finds it: unchanged, or the path of a temporary copy if it is at a URL.
+
+    The copy is made of `content`, if given. Messages name the URL. Raises ModelFileError and TransferError.
+    """
+    if not urls.is_url(recipe):
+        yield recipe
+        return
+    with staging.Staging() as copies:
+        try:
+            if content is None:
+                path = copies.copied(recipe)
+            else:
+                path = copies.path(urls.name_of(recipe), urls.shown(recipe))
+                path.write_bytes(content.encode())
+            yield str(path)
         except SurgeryError as error:
             raise staging.explained(error) from error.__cause__
 

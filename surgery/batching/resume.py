@@ -58,7 +58,7 @@ class Wanted:
         return Row(
             entry.name,
             urls.shown(entry.model) if urls.is_url(entry.model) else entry.model,
-            entry.recipe,
+            urls.shown(entry.recipe) if urls.is_url(entry.recipe) else entry.recipe,
             state="skipped" if entry.skip else "queued",
             kind="skipped" if entry.skip else "",
             reason=entry.skip,

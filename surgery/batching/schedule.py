@@ -48,7 +48,7 @@ class Rules:
 
 
 class Schedule:
-    """The run of a batch. `rows` are the rows of the models to run, by name."""
+    """The run of a batch. `rows` are the rows of the models to run, by name; `contents` those of recipes at URLs."""
 
     def __init__(
         self,
@@ -60,6 +60,7 @@ class Schedule:
         rules: Rules,
         watcher: Watcher,
         clock: Callable[[], float] = time.monotonic,
+        contents: Mapping[str, str] | None = None,
     ) -> None:
         self._ledger = ledger
         self._output = output
@@ -67,6 +68,7 @@ class Schedule:
         self._rules = rules
         self._watcher = watcher
         self._clock = clock
+        self._contents = contents or {}
         self._rows = dict(rows)
         self._entries = {entry.name: entry for entry in entries}
         self._left = deque(entry.name for entry in entries if entry.name in rows)
@@ -111,7 +113,9 @@ class Schedule:
         self._rows[name] = row
         self._running.add(name)
         self._ledger.update(name, state="running", stage="", attempts=row.attempts)
-        executor.submit(name, job_of(self._entries[name], row, self._output, self._settings), alone=alone)
+        entry = self._entries[name]
+        job = job_of(entry, row, self._output, self._settings, self._contents.get(entry.recipe))
+        executor.submit(name, job, alone=alone)
 
     def _take(self, event: Event) -> None:
         if event.kind == "stage":
@@ -162,14 +166,17 @@ class Schedule:
         self._watcher.done(row)
 
 
-def job_of(entry: Entry, row: Row, output: Output, settings: Settings) -> dict[str, Any]:
-    """Return the job for a worker as plain data."""
+def job_of(
+    entry: Entry, row: Row, output: Output, settings: Settings, recipe_content: str | None = None
+) -> dict[str, Any]:
+    """Return the job for a worker as plain data. `recipe_content` is that of a recipe at a URL."""
     return {
         **settings.to_json(),
         "model": entry.model,
         "version": entry.version,
         "output": output.place(entry.name),
         "recipe": entry.recipe,
+        "recipe_content": recipe_content,
         "recipe_sha256": row.recipe_sha256,
         "inputs": list(entry.inputs),
     }

@@ -2,7 +2,7 @@
 
 SOURCE is an .onnx file, a folder (with all folders below it), a glob, or a manifest: a .txt file with one path on each
 line, or .jsonl or .csv with the keys model, recipe, output, inputs and skip. Results have the same paths below --out.
-Sources, models of manifests and --out may be URLs, such as s3://bucket/zoo/.
+The recipe, sources, models and recipes of manifests, and --out may be URLs, such as s3://bucket/zoo/.
 
 Run the same command again to continue after an interruption. It also reruns models whose file, recipe, settings or
 package versions changed. The exit code is 1 if any model failed.
@@ -150,8 +150,11 @@ def _write_files(result: BatchResult, arguments: argparse.Namespace) -> None:
     if arguments.report is not None:
         from surgery import storage
         from surgery.pages import batches
+        from surgery.storage import urls
 
-        title = f"{Path(arguments.recipe).name} on {len(result.rows)} models"
+        recipe = arguments.recipe
+        name = urls.name_of(recipe) if urls.is_url(recipe) else Path(recipe).name
+        title = f"{name} on {len(result.rows)} models"
         storage.write_texts({Path(arguments.report): batches.report(result.to_json(), title)})
     for path in filter(None, (arguments.results, arguments.report)):
         _output.messages().print(f"wrote {path}", soft_wrap=True)

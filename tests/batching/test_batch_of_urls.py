@@ -73,6 +73,33 @@ def test_a_batch_reads_models_from_one_bucket_and_writes_to_another(storage: ser
     assert storage.keys("done") == ["v1/a.onnx", "v1/broken.onnx", "v1/deep/b.onnx"]
 
 
+def test_recipes_at_urls(storage: servers.Service, tmp_path: Path) -> None:
+    storage.put("recipes")
+    storage.put("recipes/quick.yaml", batches.RECIPE.encode())
+    batches.write(tmp_path, "a.onnx", "b.onnx")
+    asked = ("s3://recipes/quick.yaml", "a.onnx", "b.onnx", "--out", "out")
+    done = batch(tmp_path, storage.port, *asked)
+    assert done.returncode == 0, done.stderr
+    assert {row.recipe for row in rows(tmp_path / "out").values()} == {"s3://recipes/quick.yaml"}
+    assert list((tmp_path / "tmp").iterdir()) == []
+    # The statement in the result has the digest of the file, as after a run with a local recipe.
+    assert batch(tmp_path, storage.port, batches.recipe(tmp_path), *asked[1:3], "--out", "local").returncode == 0
+    assert (tmp_path / "out/b.onnx").read_bytes() == (tmp_path / "local/b.onnx").read_bytes()
+    assert "2 were finished before" in batch(tmp_path, storage.port, *asked).stdout
+    storage.put("recipes/quick.yaml", b"recipe: quick\nsteps: [drop-identity, drop-dead]\n")
+    assert "finished before" not in batch(tmp_path, storage.port, *asked).stdout
+    # A manifest names them as well.
+    storage.put("recipes/wrong.yaml", b"recipe: quick\nsteps: [drop-nothing-at-all]\n")
+    for name, problem in {
+        "wrong": "s3://recipes/wrong.yaml:2:9: no pass 'drop-nothing-at-all'",
+        "gone": "s3://recipes/gone.yaml: there is no such object; check the URL",
+    }.items():
+        (tmp_path / "list.jsonl").write_text(f'{{"model": "a.onnx", "recipe": "s3://recipes/{name}.yaml"}}\n')
+        failed = batch(tmp_path, storage.port, "default", "list.jsonl", "--out", "listed")
+        assert failed.returncode == 2
+        assert problem in failed.stderr
+
+
 def test_a_broken_connection_is_not_blamed_on_a_model(storage: servers.Service, tmp_path: Path) -> None:
     storage.put("far")
     storage.put("far/a.onnx", batches.model().SerializeToString())

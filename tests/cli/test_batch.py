@@ -287,6 +287,12 @@ def test_mistakes(
     assert problem in capsys.readouterr().err
 
 
+def test_the_recipe_may_be_a_file_url(zoo: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run((tmp_path / "quick.yaml").as_uri(), zoo / "a.onnx", "--out", out, "--jobs", 1, "-q") == 0
+    assert rows(out)["a.onnx"].recipe == str(tmp_path / "quick.yaml")
+
+
 def test_foreign_files_are_not_overwritten(zoo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     (out / "deep").mkdir(parents=True)
