@@ -46,13 +46,24 @@ def data(text: str) -> str | Place:
 
 
 def output(text: str) -> str | Place:
-    """Accept the output path of a model: a path, a URL, or `-` for standard output."""
-    return Place(text, _output) if is_url(text) or text == STREAM else text
+    """Accept the output path of a model: a path, a URL, or `-` for standard output; it may have fields in braces."""
+    return Place(_with_fields(text), _output) if is_url(text) or text == STREAM else _with_fields(text)
 
 
 def outputs(text: str) -> str | Place:
     """Accept the output path of one or more files: a path or a URL, not standard output, which is one file."""
-    return Place(text, _outputs) if is_url(text) or text == STREAM else text
+    return Place(_with_fields(text), _outputs) if is_url(text) or text == STREAM else _with_fields(text)
+
+
+def _with_fields(text: str) -> str:
+    """Return the name of an output. Raises ArgumentTypeError if it has a field that is not one of a recipe's output."""
+    if "{" in text:
+        from surgery.recipe.output_names import field_problem
+
+        problem = field_problem(text)
+        if problem:
+            raise argparse.ArgumentTypeError(f"'{text}' {problem}")
+    return text
 
 
 def page(text: str) -> str | Place:
@@ -120,6 +131,7 @@ def localized(arguments: argparse.Namespace) -> Iterator[None]:
 
     Errors show the given names. If a model goes to standard output, all other output goes to stderr.
     """
+    _name_after_model(arguments)
     places = [place for value in vars(arguments).values() for place in _places(value)]
     if not places:
         yield
@@ -137,6 +149,21 @@ def localized(arguments: argparse.Namespace) -> Iterator[None]:
             raise staging.explained(error) from error.__cause__
         finally:
             sys.stdout = stdout
+
+
+def _name_after_model(arguments: argparse.Namespace) -> None:
+    """Replace `{stem}` in the name of a model, if the arguments name the model; a recipe may name another one."""
+    given, model = getattr(arguments, "output", None), getattr(arguments, "model", None)
+    text, source = (one.text if isinstance(one, Place) else one for one in (given, model))
+    actions = getattr(getattr(arguments, "parser", None), "_actions", ())
+    is_model = any(action.dest == "output" and action.type in (output, outputs) for action in actions)
+    if source is None or not is_model or "{stem}" not in (text or ""):
+        return
+    from surgery.recipe.output_names import with_stem
+    from surgery.storage import urls
+
+    named = with_stem(text, Path(urls.name_of(source) if is_url(source) else source))
+    arguments.output = given._replace(text=named) if isinstance(given, Place) else named
 
 
 def _places(value: Any) -> list[Place]:

@@ -259,11 +259,13 @@ def target(recipe: Recipe, model: Path, given: str | None, *, trust: bool = Fals
 
     Raise UsageError if a recipe that is not trusted names a path outside of the current folder.
     """
+    from surgery.recipe.output_names import with_stem
+
     if given is not None:
-        return Path(given)
+        return Path(with_stem(given, model))
     if recipe.output is None:
         return None
-    found = Path(recipe.output.replace("{stem}", model.stem))
+    found = Path(with_stem(recipe.output, model))
     if not trust and _leads_out(found) and not _is_trusted(recipe):
         raise UsageError(
             f"recipe '{recipe.name}' writes to '{found}', outside of the current folder",

@@ -41,6 +41,7 @@ from surgery.recipe.fields import (
     value_of,
 )
 from surgery.recipe.nodes import Listing, Node, Table, describe, key_text, quoted
+from surgery.recipe.output_names import FIELD, field_problem
 from surgery.recipe.paths import below
 from surgery.recipe.plugins import PATTERN, read_plugin
 from surgery.recipe.rules import Rule, read_rules
@@ -391,15 +392,9 @@ Repeat.model_rebuild()
 
 
 def _output(name: str) -> str:
-    found = re.findall(r"\{[^{}]*\}", name)
-    wrong = next((field for field in found if not re.fullmatch(schema.OUTPUT_FIELD, field[1:-1])), None)
-    if wrong is not None:
-        if wrong.startswith("{sha256:"):
-            raise ValueError(f"'output' has {quoted(wrong)}; a digest has 8 to 64 digits, such as '{{sha256:12}}'")
-        near = nearest(wrong[1:-1], schema.OUTPUT_FIELDS) or schema.OUTPUT_FIELDS[0]
-        raise ValueError(f"'output' knows no {quoted(wrong)}; did you mean '{{{near}}}'?")
-    if "{sha256" in name.replace("\\", "/").rpartition("/")[0]:
-        raise ValueError("'output' has a digest in the folder; '{sha256:12}' is allowed in the file name only")
+    problem = field_problem(name)
+    if problem:
+        raise ValueError(f"'output' {problem}")
     return name
 
 
@@ -420,7 +415,7 @@ class Recipe(Section):
         str,
         AfterValidator(_output),
         text("a file name such as '{stem}.opt.onnx'"),
-        pattern(rf"^(?!.*\{{(?!({schema.OUTPUT_FIELD})\}})[^{{}}]*\}}).*\S"),
+        pattern(rf"^(?!.*\{{(?!({FIELD})\}})[^{{}}]*\}}).*\S"),
     ] = key(
         "The output file, relative to the current folder; {stem} is the model's file name without its suffix, and "
         "{sha256:12} the first 12 digits of the digest of the output, so that equal content has the same name."

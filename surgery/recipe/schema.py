@@ -29,10 +29,6 @@ WORDS = (*KINDS, *STEP_KEYS, "steps")
 """Words that cannot be the name of a pass in a step."""
 UNTIL_STABLE = "until-stable"
 
-OUTPUT_FIELDS = ("stem", "sha256:12")
-"""The fields in braces in `output`: the model's file name without its suffix, and 12 digits of the output's digest."""
-OUTPUT_FIELD = r"stem|sha256(:(8|9|[1-5][0-9]|6[0-4]))?"
-
 
 @dataclass(frozen=True)
 class When:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pty
@@ -159,6 +160,26 @@ def test_unsupported_places_are_reported_in_one_line(
     assert cli.main(arguments) in (2, 3)
     said = capsys.readouterr().err
     assert said.startswith(f"surgery: {message}") and said.count("\n") == 1 and "secret" not in said
+
+
+@pytest.mark.parametrize("command", ["apply tidy m.onnx", "apply r.yaml", "apply m.onnx", "embed m.onnx"])
+def test_the_fields_in_the_name_of_an_output_are_those_of_a_recipe(
+    model: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("r.yaml").write_text("model: m.onnx\nsteps: [drop-identity]\n", encoding="utf-8")
+    assert cli.main([*command.split(), "-o", "{stem}-{sha256:12}.onnx", "-q"]) == 0
+    (written,) = Path().glob("m-*.onnx")
+    assert written.stem.removeprefix("m-") == hashlib.sha256(written.read_bytes()).hexdigest()[:12]
+    assert cli.main([*command.split(), "-o", f"{model.parent.as_uri()}/{{stem}}.new.onnx", "-q"]) == 0
+    assert Path("m.new.onnx").exists()
+    capsys.readouterr()
+    for name, problem in {
+        "{foo}.onnx": "'{foo}.onnx' knows no '{foo}'; did you mean '{stem}'?",
+        "{sha256:x}.onnx": "'{sha256:x}.onnx' has '{sha256:x}'; a digest has 8 to 64 digits, such as '{sha256:12}'",
+    }.items():
+        with pytest.raises(SystemExit):
+            cli.main([*command.split(), "-o", name])
+        assert capsys.readouterr().err == f"surgery {command.split()[0]}: argument -o/--output: {problem}\n"
 
 
 def test_a_file_url_is_a_path(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
