@@ -14,10 +14,10 @@ class Event:
     `stage`: it has reached the stage `text`. `ended`: `outcome` is the result of `surgery.batching.job.run`. `lost`:
     the worker was lost through no fault of the model, for the reason `text`. `restarted`: the worker was lost, and the
     executor has restarted the model itself. `returned`: it was stopped to free memory for others, and must run alone,
-    later.
+    later. `waiting`: nothing runs, for the reason `text`; it has no name.
     """
 
-    kind: Literal["stage", "ended", "lost", "restarted", "returned"]
+    kind: Literal["stage", "ended", "lost", "restarted", "returned", "waiting"]
     name: str
     text: str = ""
     outcome: Mapping[str, Any] | None = None

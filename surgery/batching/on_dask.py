@@ -29,6 +29,10 @@ _CONNECT: Final = "15 s"
 _AHEAD: Final = 2
 """Number of tasks submitted at a time for each thread of the cluster."""
 _STAGE_EVERY: Final = 1.0
+_FIRST_WORKER: Final = 60.0
+"""Time to wait for the first worker, in seconds."""
+_LOOK_EVERY: Final = 5.0
+"""Interval in which an idle batch asks for the number of workers, in seconds."""
 
 
 class DaskExecutor:
@@ -40,6 +44,9 @@ class DaskExecutor:
         if limits.total_memory is not None:
             raise UsageError("--total-memory is for the executor local", todo="use --memory, for each model")
         self._client = _connected(address)
+        self._address = address
+        self._begun = self._looked = time.monotonic()
+        self._is_checked = self._is_waiting = False
         self._limits = asdict(limits)
         # Several batches may use one cluster, where a key identifies a task of any client.
         self._batch = secrets.token_hex(8)
@@ -47,7 +54,6 @@ class DaskExecutor:
         self._started: set[str] = set()
         self._futures: dict[str, Any] = {}
         try:
-            _check(self._client, address)
             self._client.subscribe_topic(_TOPIC, self._heard)
         except BaseException:
             self._client.close()
@@ -55,7 +61,9 @@ class DaskExecutor:
 
     @property
     def capacity(self) -> int:
-        """The number of jobs that it accepts at a time: a few more than the cluster has threads."""
+        """The number of jobs that it accepts at a time: a few more than the cluster has threads; 0 before the check."""
+        if not self._is_checked:
+            return 0
         workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
         return max(1, _AHEAD * sum(int(worker["nthreads"]) for worker in workers))
 
@@ -79,16 +87,56 @@ class DaskExecutor:
         future.add_done_callback(lambda done: self._ended(name, done))
 
     def next(self, timeout: float) -> Event | None:
-        """Return the next event; None after `timeout` seconds. WorkerError if the scheduler connection is lost."""
+        """Return the next event; None after `timeout` seconds. WorkerError if the scheduler connection is lost.
+
+        UsageError if no worker connects within a minute, or if one has other versions than this process.
+        """
+        if not self._is_checked and not self._has_first_worker(timeout):
+            return self._without_workers()
         try:
             event = self._events.get(timeout=timeout)
         except queue.Empty:
             if self._client.status not in ("running", "connecting"):
                 raise _gone(None) from None
-            return None
+            return self._without_workers() if self._has_lost_all_workers() else None
         if event.kind in ("ended", "lost"):
             self._futures.pop(event.name).release()
         return event
+
+    def _has_first_worker(self, timeout: float) -> bool:
+        """Wait for a worker, and check all of them as soon as there is one."""
+        try:
+            self._client.wait_for_workers(1, timeout=timeout)
+        except TimeoutError as error:
+            if time.monotonic() - self._begun < _FIRST_WORKER:
+                return False
+            raise UsageError(
+                f"the scheduler at '{self._address}' has no workers", todo=f"start some: dask worker {self._address}"
+            ) from error
+        except OSError as error:
+            raise _gone(error) from error
+        _check(self._client)
+        self._is_checked, self._is_waiting = True, False
+        return True
+
+    def _has_lost_all_workers(self) -> bool:
+        """Return whether the scheduler has lost all of its workers, asking it now and then."""
+        if time.monotonic() - self._looked < _LOOK_EVERY:
+            return False
+        self._looked = time.monotonic()
+        try:
+            found = self._client.scheduler_info(n_workers=-1)["workers"]
+        except Exception as error:
+            raise _gone(error) from error
+        self._is_waiting = self._is_waiting and not found
+        return not found
+
+    def _without_workers(self) -> Event | None:
+        """Return the event for a scheduler without workers, unless it was returned since there was one."""
+        if self._is_waiting:
+            return None
+        self._is_waiting = True
+        return Event("waiting", "", f"no worker is connected to the scheduler; start one: dask worker {self._address}")
 
     def close(self) -> None:
         """Cancel the running tasks, and disconnect from the cluster."""
@@ -135,14 +183,8 @@ def _connected(address: str) -> Client:
         ) from error
 
 
-def _check(client: Client, address: str) -> None:
-    """Raise UsageError unless there are workers, all with the same versions of everything that results depend on."""
-    try:
-        client.wait_for_workers(1, timeout=60)
-    except TimeoutError as error:
-        raise UsageError(
-            f"the scheduler at '{address}' has no workers", todo=f"start some: dask worker {address}"
-        ) from error
+def _check(client: Client) -> None:
+    """Raise UsageError unless all workers have the same versions of everything that results depend on."""
     own = dict(environment())
     for worker, found in client.run(_environment, on_error="return").items():
         if isinstance(found, Exception):

@@ -38,6 +38,9 @@ class Watcher(Protocol):
     def lost(self, name: str, why: str, again: float) -> None:
         """Receive the loss of a model's worker; the model runs again in `again` seconds."""
 
+    def waiting(self, why: str) -> None:
+        """Receive the reason why nothing runs for now."""
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -118,6 +121,9 @@ class Schedule:
         executor.submit(name, job, alone=alone)
 
     def _take(self, event: Event) -> None:
+        if event.kind == "waiting":
+            self._watcher.waiting(event.text)
+            return
         if event.kind == "stage":
             self._stage(event.name, event.text)
             return

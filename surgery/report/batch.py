@@ -95,6 +95,10 @@ class BatchProgress:
             f"{name}: the worker was lost: {why}; retrying in {again:g} s", style="yellow", soft_wrap=True
         )
 
+    def waiting(self, why: str) -> None:
+        """Report why nothing runs for now."""
+        self._console.print(why, style="yellow", soft_wrap=True)
+
     def account(self) -> str:
         """Return the numbers of models: "37 done, 3 failed, 60 left"."""
         done, left = self._ended - self._failed, self._total - self._ended

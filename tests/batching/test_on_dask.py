@@ -171,6 +171,50 @@ def test_no_scheduler(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
     assert "pip install 'onnx-surgery[batch]'" in capsys.readouterr().err
 
 
+@pytest.fixture
+def lonely(tmp_path: Path) -> Iterator[str]:
+    """Yield the address of a scheduler without workers."""
+    script = "from distributed import LocalCluster\n"
+    script += "cluster = LocalCluster(n_workers=0, processes=False, protocol='tcp', dashboard_address=None)\n"
+    script += "print(cluster.scheduler_address, flush=True)\ninput()\n"
+    run = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    assert run.stdout is not None
+    try:
+        yield run.stdout.readline().strip()
+    finally:
+        run.communicate("\n", timeout=60)
+
+
+def test_a_scheduler_without_workers(
+    lonely: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from surgery.batching import on_dask
+
+    recipe, zoo = batches.recipe(tmp_path), batches.write(tmp_path / "zoo", "a.onnx")
+    arguments = ["batch", str(recipe), str(zoo), "--out", str(tmp_path / "out"), "--executor", f"dask:{lonely}"]
+    monkeypatch.setattr(on_dask, "_FIRST_WORKER", 1.0)
+    assert cli.main(arguments) == 2
+    said = capsys.readouterr().err
+    assert said.count(f"no worker is connected to the scheduler; start one: dask worker {lonely}") == 1
+    assert f"the scheduler at '{lonely}' has no workers; start some: dask worker {lonely}" in said
+
+
+def test_a_scheduler_that_loses_its_workers(lonely: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from surgery.batching import on_dask
+
+    monkeypatch.setattr(on_dask, "_LOOK_EVERY", 0.0)
+    executor = DaskExecutor(lonely, 1, Limits())
+    try:
+        assert executor.capacity == 0
+        executor._is_checked = True
+        found = [executor.next(0.01) for _ in range(3)]
+    finally:
+        executor.close()
+    assert [event and event.kind for event in found] == ["waiting", None, None]
+
+
 def test_another_version_on_a_worker_is_named(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ class Watching:
         self.done_rows: list[Row] = []
         self.stages: list[tuple[str, str]] = []
         self.losses: list[tuple[str, str, float]] = []
+        self.waits: list[str] = []
 
     def begin(self, total: int, finished: list[Row]) -> None:
         self.total, self.finished = total, [row.name for row in finished]
@@ -71,6 +72,9 @@ class Watching:
 
     def lost(self, name: str, why: str, again: float) -> None:
         self.losses.append((name, why, again))
+
+    def waiting(self, why: str) -> None:
+        self.waits.append(why)
 
 
 def entry(name: str, **values: object) -> Entry:
