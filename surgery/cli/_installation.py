@@ -351,6 +351,16 @@ def _passes() -> _Found:
     yield "ok", f"{count} passes" + (f", some of them from {', '.join(others)}" if others else ""), ""
 
 
+def _recipes() -> _Found:
+    """Look for recipes and targets of packages that cannot be found by name."""
+    from surgery.recipe import shipped
+    from surgery.targets import shipped as targets
+
+    for warning in [*shipped.problems(), *targets.problems()]:
+        yield "broken", warning, "update, rename or uninstall it"
+    yield "ok", f"{len(shipped.names())} recipes and {len(targets.names())} targets", ""
+
+
 def _trust() -> _Found:
     from surgery.recipe import trust
 
@@ -390,6 +400,7 @@ CHECKS: dict[str, Callable[[], _Found]] = {
     "files": _files,
     "space": _space,
     "passes": _passes,
+    "recipes": _recipes,
     "trust": _trust,
     "run": _run,
 }

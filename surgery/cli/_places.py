@@ -157,7 +157,7 @@ def _name_after_model(arguments: argparse.Namespace) -> None:
     text, source = (one.text if isinstance(one, Place) else one for one in (given, model))
     actions = getattr(getattr(arguments, "parser", None), "_actions", ())
     is_model = any(action.dest == "output" and action.type in (output, outputs) for action in actions)
-    if source is None or not is_model or "{stem}" not in (text or ""):
+    if source is None or text is None or not is_model or "{stem}" not in text:
         return
     from surgery.recipe.output_names import with_stem
     from surgery.storage import urls

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from surgery.cli import _places
 from surgery.errors import UsageError
+from surgery.recipe.paths import is_file
 
 if TYPE_CHECKING:
     from surgery.planning.document import Plan
@@ -134,10 +135,16 @@ class Finder:
         self._url = staging.url_of(where)
 
     def recipe(self, given: str) -> str:
-        """Return the name or the path of the recipe."""
+        """Return the name or the path of the recipe. Raises UsageError if there is no file."""
         from surgery.recipe import shipped
 
-        return given if given in shipped.names() else self.path(given)
+        if given in shipped.names():
+            return given
+        path = self.path(given)
+        if not is_file(Path(path)):
+            todo = "it is looked for relative to the plan; put the plan back, or make it again"
+            raise UsageError(f"its recipe {path} does not exist", where=str(self.where), todo=todo)
+        return path
 
     def path(self, given: str) -> str:
         """Return the path of a file, relative to the current folder."""

@@ -94,7 +94,9 @@ def _checked(name: str, trust: bool) -> dict[str, Any]:
         problems = [vars(problem) for problem in error.problems]
         return {"recipe": name, "ok": False, "problems": problems, "message": str(error)}
     except UsageError as error:
-        return {"recipe": name, "ok": False, "problems": [], "message": f"{name}: {error}"}
+        text = str(error)
+        message = text if text.startswith(name) else f"{name}: {text}"
+        return {"recipe": name, "ok": False, "problems": [], "message": message}
     count = len(list(pass_steps(recipe.steps)))
     return {"recipe": name, "ok": True, "problems": [], "steps": count, "remarks": _remarks(recipe)}
 

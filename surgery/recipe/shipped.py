@@ -18,6 +18,8 @@ MAX_BYTES = 128 * 1024
 SUFFIXES = (".yaml", ".yml")
 ENTRY_POINTS = "surgery.recipes"
 """The group of entry points with which packages add recipes: each refers to a package with YAML files."""
+_PLAN = re.compile(rb"\s*\{\s*\"format\":\s*\"surgery-plan\"")
+"""The beginning of a plan, see `surgery.planning.document`."""
 
 
 def folder() -> Path:
@@ -28,6 +30,11 @@ def folder() -> Path:
 def names() -> tuple[str, ...]:
     """List the names of the shipped recipes, and of those that installed packages add."""
     return tuple(sorted({*_own(), *entry_points.files(ENTRY_POINTS)}))
+
+
+def problems() -> list[str]:
+    """List the recipes that installed packages add in vain, one per line."""
+    return entry_points.problems(ENTRY_POINTS, _own())
 
 
 def _own() -> frozenset[str]:
@@ -48,17 +55,36 @@ def locate(text: str, base: Path) -> Path:
         raise UsageError(f"{quoted(text)} is a directory, not a recipe")
     if found:
         return path
-    raise UsageError(f"no recipe {quoted(text)}", todo=_instead(text, path))
+    if "/" in text or text.endswith(SUFFIXES):
+        raise UsageError(f"recipe {quoted(text)} does not exist", todo=_other_path(text, path))
+    near = _near(text, path)
+    if near:
+        raise UsageError(f"no recipe {quoted(text)}", todo=f"did you mean '{near}'?")
+    missing = entry_points.broken(ENTRY_POINTS)
+    raise UsageError(f"no recipe {quoted(text)}{missing}", todo=f"shipped are {', '.join(names()) or 'none'}")
 
 
-def _instead(text: str, path: Path) -> str:
-    near = nearest(path.stem, names())
+def _other_path(text: str, path: Path) -> str:
+    """Return a remedy for the path of a file that does not exist."""
+    # A file in another folder is a shipped recipe only if it has exactly that name.
+    named = nearest(path.stem, names()) if "/" not in text else path.stem if path.stem in names() else None
+    near = _near_file(text, path) or named
+    if near:
+        return f"did you mean '{near}'?"
+    return "check the path" if mode(path.parent) else f"there is no folder {quoted(str(path.parent))}"
+
+
+def _near(text: str, path: Path) -> str | None:
+    """Return the name or the file that is most similar to a name that does not exist."""
+    near = nearest(text, names())
     is_name = re.fullmatch(r"[\w-]+", text) is not None
-    files = {} if near and is_name else {found.name: found for found in _neighbours(path)}
-    file = nearest(path.name, files)
-    if file is not None:
-        near = str(Path(text).parent / file)
-    return f"did you mean '{near}'?" if near else f"shipped are {', '.join(names()) or 'none'}"
+    return near if near and is_name else _near_file(text, path) or near
+
+
+def _near_file(text: str, path: Path) -> str | None:
+    """Return the most similar path of a recipe in the folder of a path that does not exist."""
+    file = nearest(path.name, {found.name for found in _neighbours(path)})
+    return None if file is None else str(Path(text).parent / file)
 
 
 def _neighbours(path: Path) -> list[Path]:
@@ -80,8 +106,10 @@ def read(path: Path) -> bytes:
 
 
 def read_stream(file: BinaryIO, name: str) -> bytes:
-    """Read a recipe from an open file; raise UsageError if it is too large."""
+    """Read a recipe from an open file; raise UsageError if it is too large, or a plan."""
     data = file.read(MAX_BYTES + 1)
+    if _PLAN.match(data):
+        raise UsageError(f"{name} is a plan, not a recipe", todo="apply it: surgery apply PLAN")
     if len(data) > MAX_BYTES:
         raise UsageError(f"{name} is too large for a recipe (more than {MAX_BYTES // 1024} KiB)")
     return data

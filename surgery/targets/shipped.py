@@ -26,6 +26,11 @@ def names() -> tuple[str, ...]:
     return tuple(sorted({*_own(), *entry_points.files(ENTRY_POINTS)}))
 
 
+def problems() -> list[str]:
+    """List the targets that installed packages add in vain, one per line."""
+    return entry_points.problems(ENTRY_POINTS, _own())
+
+
 @cache
 def _own() -> frozenset[str]:
     """Return the names of the shipped targets, which packages cannot override."""
@@ -37,7 +42,9 @@ def find(text: str) -> Target:
     if text in names():
         return _shipped(text)
     if not text.endswith(SUFFIXES):
-        raise UsageError(f"no target '{text}'", todo=f"there are {', '.join(names())}, or name a file: ./{text}.yaml")
+        missing = entry_points.broken(ENTRY_POINTS)
+        todo = f"there are {', '.join(names())}, or name a file: ./{text}.yaml"
+        raise UsageError(f"no target '{text}'{missing}", todo=todo)
     from surgery.targets.profile import read
 
     return read(Path(text))

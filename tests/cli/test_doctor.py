@@ -28,7 +28,7 @@ def test_this_installation_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["doctor", "--format", "json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["ok"] and {one["check"] for one in report["findings"] if one["level"] == "ok"} >= {
-        *("python", "packages", "workers", "runtime", "memory", "passes", "trust", "run")
+        *("python", "packages", "workers", "runtime", "memory", "passes", "recipes", "trust", "run")
     }
 
 

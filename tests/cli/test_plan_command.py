@@ -86,6 +86,18 @@ def test_a_plan_is_applied_from_another_folder(
     assert Path("out.onnx").read_bytes() == (folder / "plain.onnx").read_bytes()
 
 
+def test_a_plan_that_was_moved_without_its_recipe(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    surgery(capsys, "plan", "r.yaml", "m.onnx", "-o", "plan.json")
+    (folder / "moved").mkdir()
+    Path("plan.json").rename("moved/plan.json")
+    assert surgery(capsys, "apply", "moved/plan.json")[2] == (
+        "surgery: moved/plan.json: its recipe moved/r.yaml does not exist; it is looked for relative to the plan; "
+        "put the plan back, or make it again\n"
+    )
+    code, _, said = surgery(capsys, "plan", "moved/plan.json", "m.onnx")
+    assert (code, said) == (2, "surgery: 'moved/plan.json' is a plan, not a recipe; apply it: surgery apply PLAN\n")
+
+
 def test_a_site_can_be_skipped_by_flag_and_by_hand(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     surgery(capsys, "plan", "r.yaml", "m.onnx", "-o", "plan.json")
     code, out, _ = surgery(capsys, "apply", "plan.json", "--skip", "1:1", "-o", "flag.onnx", "--format", "json")

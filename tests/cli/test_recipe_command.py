@@ -198,7 +198,7 @@ def test_check_lists_all_mistakes_of_all_files(folder: Path, capsys: pytest.Capt
         "a.yaml:2:9: no pass 'drop-identityy'; did you mean 'drop-identity'?",
         "b.yaml:1:8: 'steps' lists no step; name at least one pass",
     ]
-    assert err.splitlines()[3].startswith("none.yaml: no recipe 'none.yaml'; ")
+    assert err.splitlines()[3].startswith("none.yaml: recipe 'none.yaml' does not exist; ")
     assert cli.main(["recipe", "check", "a.yaml", "tidy", "--format", "json"]) == 2
     wrong, fine = json.loads(capsys.readouterr().out)["recipes"]
     assert not wrong["ok"] and wrong["problems"][1]["column"] == 9

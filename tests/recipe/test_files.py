@@ -36,15 +36,19 @@ def test_recipes_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     Path("mine.yaml").write_text("steps: [drop-dropout]")
     Path("m.onnx").write_bytes(b"\x08\x0a")
+    Path("plan.json").write_text('{\n "format": "surgery-plan",' + " " * 200_000)
     Path("large.yaml").write_text("#" * 200_000)
     Path("folder").mkdir()
     for name, message in {
         "bret": "no recipe 'bret'; did you mean 'bert'?",
         "nothing": "no recipe 'nothing'; shipped are bert, tidy",
-        "mien.yaml": "no recipe 'mien.yaml'; did you mean 'mine.yaml'?",
-        "mine.yml": "no recipe 'mine.yml'; did you mean 'mine.yaml'?",
+        "mien.yaml": "recipe 'mien.yaml' does not exist; did you mean 'mine.yaml'?",
+        "mine.yml": "recipe 'mine.yml' does not exist; did you mean 'mine.yaml'?",
         "mine": "no recipe 'mine'; did you mean 'mine.yaml'?",
-        "x/tidy.yaml": "no recipe 'x/tidy.yaml'; did you mean 'tidy'?",
+        "x/tidy.yaml": "recipe 'x/tidy.yaml' does not exist; did you mean 'tidy'?",
+        "x/tydi.yaml": "recipe 'x/tydi.yaml' does not exist; there is no folder 'x'",
+        "folder/nope.yaml": "recipe 'folder/nope.yaml' does not exist; check the path",
+        "plan.json": "'plan.json' is a plan, not a recipe; apply it: surgery apply PLAN",
         "folder": "'folder' is a directory, not a recipe",
         "": "'' is a directory, not a recipe",
         "m.onnx": "'m.onnx' is a model, not a recipe; the recipe comes first, then the model",
@@ -88,7 +92,7 @@ def test_mistakes_of_nested_recipes_are_included(tmp_path: Path, monkeypatch: py
     assert str(caught.value).splitlines() == [
         "r.yaml:4:5: no pass 'drop-dropuot'; did you mean 'drop-dropout'?",
         "r.yaml:5:10: 'sub' is a directory, not a recipe",
-        "sub/a.yaml:3:10: no recipe 'c.yaml'; did you mean 'b.yaml'?",
+        "sub/a.yaml:3:10: recipe 'c.yaml' does not exist; did you mean 'b.yaml'?",
         "sub/a.yaml:4:5: no pass 'xyz'; 'surgery passes' lists them",
         "sub/b.yaml:1:1: no key 'stops'; did you mean 'steps'?",
     ]

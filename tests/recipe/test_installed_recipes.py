@@ -1,5 +1,6 @@
 """Recipes and targets that an installed package brings by entry points."""
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from surgery import recipe as recipes
+from surgery.cli._installation import CHECKS
 from surgery.errors import UsageError
 from surgery.recipe import shipped
 from surgery.targets import entry_points
@@ -19,6 +21,7 @@ gone = acme_models.nowhere.recipes
 
 [surgery.targets]
 acme = acme_models.targets
+bare = acme_models
 """
 
 
@@ -39,7 +42,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     profile = (targets.folder() / "ort-cpu.yaml").read_text()
     (tmp_path / "acme_models" / "targets" / "acme-chip.yaml").write_text(profile.replace("ort-cpu", "acme-chip"))
     monkeypatch.syspath_prepend(tmp_path)
-    caches = (entry_points.files, targets.names)
+    caches = (entry_points.installed, targets.names)
     for one in caches:
         one.cache_clear()
     yield tmp_path
@@ -60,6 +63,23 @@ def test_a_recipe_of_a_package_is_found_by_name(package: Path) -> None:
 
 def test_a_package_cannot_take_the_name_of_a_shipped_recipe() -> None:
     assert recipes.load("tidy").name == "tidy"
+
+
+def test_what_packages_add_in_vain_is_reported() -> None:
+    gone = "entry point 'gone' of acme-models 1.0 refers to 'acme_models.nowhere.recipes', but there is no such package"
+    bare = "entry point 'bare' of acme-models 1.0 refers to 'acme_models', but there are no .yaml files in it"
+    assert shipped.problems() == [
+        f"surgery.recipes: {gone}",
+        "surgery.recipes: 'tidy' of acme-models 1.0 is ignored, because surgery has a file of that name",
+    ]
+    assert targets.problems() == [f"surgery.targets: {bare}"]
+    broken = [text for level, text, _ in CHECKS["recipes"]() if level == "broken"]
+    assert broken == [*shipped.problems(), *targets.problems()]
+    # A name that is not found may be that of a broken package.
+    with pytest.raises(UsageError, match=re.escape(f"no recipe 'zzz'; {gone}; shipped are ")):
+        recipes.load("zzz")
+    with pytest.raises(UsageError, match=re.escape(f"no target 'zzz'; {bare}; there are ")):
+        targets.find("zzz")
 
 
 def test_a_target_of_a_package_is_found_by_name() -> None:
