@@ -6,10 +6,12 @@ in place. So models that a killed run left as `running` may have an unverified o
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import sqlite3
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -23,6 +25,8 @@ FORMAT_VERSION: Final = 1
 _LOCK: Final = "ledger.lock"
 _APPLICATION: Final = 0x53524759
 """The application ID in the SQLite file: "SRGY"."""
+_LEAST_SPACE: Final = 1 << 17
+"""Bytes that the first transaction needs, with its log and the index of the log."""
 
 STATES: Final = ("queued", "running", "done", "failed", "skipped")
 
@@ -134,7 +138,7 @@ class Ledger:
             with self._base:
                 yield
         except sqlite3.Error as error:
-            raise OutputError(f"the ledger cannot be written: {error}", where=str(self.path)) from error
+            raise _unwritten(error, self.path) from error
 
 
 def read(path: Path) -> list[Row]:
@@ -187,6 +191,9 @@ def _opened(path: Path) -> sqlite3.Connection:
         _check(base, path)
         if "output_folder" not in _present(base):
             base.execute("ALTER TABLE models ADD COLUMN output_folder TEXT DEFAULT ''")
+    except sqlite3.OperationalError as error:
+        base.close()
+        raise _unwritten(error, path) from error
     except sqlite3.Error as error:
         base.close()
         raise UsageError(
@@ -196,6 +203,27 @@ def _opened(path: Path) -> sqlite3.Connection:
         base.close()
         raise
     return base
+
+
+def _unwritten(error: sqlite3.Error, path: Path) -> OutputError:
+    """Return the error for a ledger that cannot be written."""
+    # The lower byte is the kind of an error.
+    kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if kind == sqlite3.SQLITE_FULL or (kind == sqlite3.SQLITE_IOERR and _is_full(path.parent)):
+        reason = os.strerror(errno.ENOSPC)
+        return OutputError(f"the ledger cannot be written: {reason}", where=str(path), todo="free some space")
+    return OutputError(f"the ledger cannot be written: {error}", where=str(path))
+
+
+def _is_full(folder: Path) -> bool:
+    """Return whether a file system or a quota has no space for the files of SQLite, which only says "I/O error"."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_LEAST_SPACE))
+            file.flush()
+    except OSError as error:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return False
 
 
 def _create(base: sqlite3.Connection) -> None:

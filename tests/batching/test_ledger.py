@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -135,6 +137,40 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(OutputError, match="cannot be written: Permission denied"):
         Ledger(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("code", "space", "problem"),
+    [
+        (sqlite3.SQLITE_FULL, True, "No space left on device; free some space"),
+        (sqlite3.SQLITE_IOERR_SHMSIZE, False, "No space left on device; free some space"),
+        (sqlite3.SQLITE_IOERR_SHMSIZE, True, "disk I/O error"),
+    ],
+)
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, space: bool, problem: str) -> None:
+    class Failing(sqlite3.Connection):
+        def execute(self, *_: object) -> sqlite3.Cursor:
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = code
+            raise error
+
+    def temporary(**_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda path, **more: connect(path, factory=Failing, **more))
+    if not space:
+        monkeypatch.setattr(tempfile, "TemporaryFile", temporary)
+    with pytest.raises(OutputError) as error:
+        Ledger(tmp_path)
+    assert str(error.value) == f"{tmp_path / ledger.NAME}: the ledger cannot be written: {problem}"
+
+
+def test_a_ledger_that_grows_beyond_the_disk(tmp_path: Path) -> None:
+    with Ledger(tmp_path) as found:
+        found._base.execute("PRAGMA max_page_count = 3")
+        with pytest.raises(OutputError, match="the ledger cannot be written: No space left on device; free some space"):
+            found.put([row(f"{number}", reason="x" * 9999) for number in range(9)])
 
 
 def test_an_outcome_clears_the_previous_one() -> None:
