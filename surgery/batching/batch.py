@@ -12,7 +12,7 @@ from typing import Any
 
 from surgery.batching import causes, resume, sources
 from surgery.batching.entry import Entry, Limits, Settings
-from surgery.batching.executors import executor as executor_of
+from surgery.batching.executors import maker
 from surgery.batching.fingerprints import environment, recipe_digest, settings_digest
 from surgery.batching.ledger import STATES, Ledger, Row
 from surgery.batching.places import Output, absolute, local_recipe
@@ -105,6 +105,7 @@ def batch(given: Batch, watcher: Watcher) -> BatchResult:
     A failed model raises no error: check `BatchResult.ok`.
     """
     started = time.monotonic()
+    make = maker(given.executor)
     output = Output(given.output)
     folder = _ledger_folder(given, output)
     choice = sources.Choice(given.recipe, None if output.is_remote else Path(output.text), given.include, given.exclude)
@@ -132,7 +133,7 @@ def batch(given: Batch, watcher: Watcher) -> BatchResult:
         todo = {name: plan.rows[name] for name in plan.todo}
         watcher.begin(len(entries), [row for name, row in plan.rows.items() if name not in todo])
         if todo:
-            who = executor_of(given.executor, given.jobs or os.cpu_count() or 1, given.limits)
+            who = make(given.jobs or os.cpu_count() or 1, given.limits)
             contents = {name: content for name, (_, content) in recipes.items() if content is not None}
             Schedule(ledger, entries, todo, output, given.settings, given.rules, watcher, contents=contents).run(who)
         rows = ledger.rows()

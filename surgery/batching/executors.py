@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import entry_points
 
 from surgery.batching.entry import Limits
@@ -17,8 +18,11 @@ Make = Callable[[str, int, Limits], Executor]
 """Creates an executor from the address after the colon, the number of jobs, and the limits."""
 
 
-def executor(text: str, jobs: int, limits: Limits) -> Executor:
-    """Return the executor named by `NAME` or `NAME:ADDRESS`. UsageError if it does not exist or cannot be loaded."""
+def maker(text: str) -> Callable[[int, Limits], Executor]:
+    """Return what creates the executor named by `NAME` or `NAME:ADDRESS`, from the number of jobs and the limits.
+
+    UsageError if it does not exist or cannot be loaded, or if the address is wrong.
+    """
     name, _, address = text.partition(":")
     makers: dict[str, Callable[[], Make]] = {"local": _local, "dask": _dask}
     for entry in entry_points(group=ENTRY_POINTS):
@@ -32,18 +36,17 @@ def executor(text: str, jobs: int, limits: Limits) -> Executor:
         raise
     except Exception as error:
         raise UsageError(f"the executor '{name}' cannot be loaded: {internal(error)}") from error
-    return make(address, jobs, limits)
+    if name == "local" and address:
+        raise UsageError(f"--executor local takes no address, not '{address}'", todo="use --jobs N")
+    if name == "dask" and not address:
+        raise UsageError("--executor dask needs the address of a scheduler", todo="use dask:tcp://HOST:8786")
+    return partial(make, address)
 
 
 def _local() -> Make:
     from surgery.batching.local import LocalExecutor
 
-    def make(address: str, jobs: int, limits: Limits) -> Executor:
-        if address:
-            raise UsageError(f"--executor local takes no address, not '{address}'", todo="use --jobs N")
-        return LocalExecutor(jobs, limits)
-
-    return make
+    return lambda _, jobs, limits: LocalExecutor(jobs, limits)
 
 
 def _dask() -> Make:

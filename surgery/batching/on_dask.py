@@ -39,8 +39,6 @@ class DaskExecutor:
     """Runs jobs as tasks of a cluster. `jobs` is ignored: the cluster runs one task per worker thread."""
 
     def __init__(self, address: str, jobs: int, limits: Limits) -> None:
-        if not address:
-            raise UsageError("--executor dask needs the address of a scheduler", todo="use dask:tcp://HOST:8786")
         if limits.total_memory is not None:
             raise UsageError("--total-memory is for the executor local", todo="use --memory, for each model")
         self._client = _connected(address)

@@ -136,9 +136,20 @@ def _check_files(arguments: argparse.Namespace) -> None:
     if arguments.report is not None:
         from surgery import storage
 
+        _check_report(arguments.report, arguments.results)
         storage.check_target(arguments.report, force=True)
-    if arguments.results is not None and arguments.results == arguments.report:
-        raise UsageError(f"'{arguments.report}' cannot be both results and report", todo="name another file")
+
+
+def _check_report(report: str, results: str | None) -> None:
+    if report == results:
+        raise UsageError(f"'{report}' cannot be both results and report", todo="name another file")
+    suffix = Path(report).suffix
+    if suffix.lower() not in ("", ".html", ".htm"):
+        raise UsageError(
+            f"the report is written as .html, not as '{suffix}'",
+            where=report,
+            todo="name a file with this ending",
+        )
 
 
 def _write_files(result: BatchResult, arguments: argparse.Namespace) -> None:
@@ -150,11 +161,12 @@ def _write_files(result: BatchResult, arguments: argparse.Namespace) -> None:
     if arguments.report is not None:
         from surgery import storage
         from surgery.pages import batches
+        from surgery.report.batch import models
         from surgery.storage import urls
 
         recipe = arguments.recipe
         name = urls.name_of(recipe) if urls.is_url(recipe) else Path(recipe).name
-        title = f"{name} on {len(result.rows)} models"
+        title = f"{name} on {models(len(result.rows))}"
         storage.write_texts({Path(arguments.report): batches.report(result.to_json(), title)})
     for path in filter(None, (arguments.results, arguments.report)):
         _output.messages().print(f"wrote {path}", soft_wrap=True)

@@ -63,13 +63,14 @@ class BatchProgress:
         yield Text(self.line(options.max_width), no_wrap=True, overflow="crop")
 
     def begin(self, total: int, finished: Sequence[Row]) -> None:
-        """Start with the number of models and the rows finished before."""
-        self._total, self._before = total, len(finished)
+        """Start with the number of models and the rows that need not run; skipped models are not counted."""
+        skipped = sum(row.state == "skipped" for row in finished)
+        self._total, self._before = total - skipped, len(finished) - skipped
         self._failed = sum(row.state == "failed" for row in finished)
-        self._ended = len(finished)
-        self._left.note(0, total - self._before, self._clock())
-        if self._before and self._before < total:
-            self._console.print(f"{self._before} of {total} models were finished before", style="dim")
+        self._ended = self._before
+        self._left.note(0, self._total - self._before, self._clock())
+        if self._before and self._before < self._total:
+            self._console.print(f"{self._before} of {models(self._total)} {_was(self._before)}", style="dim")
 
     def stage(self, name: str, stage: str) -> None:
         """Record the stage of a model."""
@@ -118,6 +119,15 @@ class BatchProgress:
         return found[:width]
 
 
+def models(count: int) -> str:
+    """Return a number of models: "1 model", "2 models"."""
+    return f"{count} model{'' if count == 1 else 's'}"
+
+
+def _was(count: int) -> str:
+    return f"{'was' if count == 1 else 'were'} finished before"
+
+
 def _line(row: Row) -> str:
     if row.state == "failed":
         return f"{row.name}: failed at {row.stage or 'the start'}, {row.kind}: {row.reason}"
@@ -159,7 +169,7 @@ def conclusion(found: BatchResult) -> Text:
         f"{totals['nodes_before']} -> {totals['nodes_after']} nodes, "
         f"{size(totals['bytes_before'])} -> {size(totals['bytes_after'])}"
     )
-    text = f"{'ok' if found.ok else 'failed'}: {len(found.rows)} models: {', '.join(parts)}"
+    text = f"{'ok' if found.ok else 'failed'}: {models(len(found.rows))}: {', '.join(parts)}"
     text += f"; {sums}" if counts.get("done") else ""
-    text += f"; {again} were finished before" if again > 0 else ""
+    text += f"; {again} {_was(again)}" if again > 0 else ""
     return Text(text, style="green" if found.ok else "red")

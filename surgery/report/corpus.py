@@ -10,6 +10,7 @@ from rich.text import Text
 
 from surgery.report import outcome as outcomes
 from surgery.report.amounts import size
+from surgery.report.batch import models
 
 if TYPE_CHECKING:
     from surgery.batching.comparison import CorpusComparison, ModelChange, What
@@ -51,11 +52,14 @@ def headline(found: CorpusComparison) -> str:
     worse = len({change.name for change in found.worse})
     sums = (
         f"{totals.nodes[0]} -> {totals.nodes[1]} nodes, {size(totals.bytes[0])} -> {size(totals.bytes[1])}, "
-        f"{totals.seconds[0]:.1f} -> {totals.seconds[1]:.1f} s in the {totals.models} models that both have done"
+        f"{totals.seconds[0]:.1f} -> {totals.seconds[1]:.1f} s in the "
+        f"{'model' if totals.models == 1 else models(totals.models)} that both have done"
     )
     if not changed:
-        return f"no change in {found.after} models; {sums}"
-    return f"{changed} models changed, {worse} of them got worse, {found.same} are the same; {sums}"
+        return f"no change in {models(found.after)}; {sums}"
+    verdict = f", {worse} of them got worse" if changed > 1 else " and got worse" if worse else ", not for the worse"
+    same = f"{found.same} {'is' if found.same == 1 else 'are'} the same"
+    return f"{models(changed)} changed{verdict}, {same}; {sums}"
 
 
 def sides(change: ModelChange) -> tuple[str, str]:

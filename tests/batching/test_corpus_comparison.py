@@ -100,3 +100,12 @@ def test_values_that_differ_are_shown_differently(
     what: What, before: Any, after: Any, expected: tuple[str, str]
 ) -> None:
     assert corpus.sides(ModelChange("m", what, before, after, True)) == expected
+
+
+def test_one_model_is_not_plural() -> None:
+    before, after = [row("a"), row("b")], [row("a", nodes_after=9), row("b")]
+    assert corpus.headline(compare(before[:1], before[:1])).startswith("no change in 1 model; 5 -> 5 nodes")
+    assert "1 model changed, not for the worse, 1 is the same; " in corpus.headline(compare(after, before))
+    said = corpus.headline(compare(before, after))
+    assert said.startswith("1 model changed and got worse, 1 is the same; ")
+    assert said.endswith("in the 2 models that both have done")

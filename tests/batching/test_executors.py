@@ -31,21 +31,28 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_installed_package_provides_an_executor() -> None:
     assert executors.ENTRY_POINTS == "surgery.executors"
     limits = Limits(timeout=3.0)
-    assert isinstance(executors.executor("own:host:1234", 3, limits), Own)
+    assert isinstance(executors.maker("own:host:1234")(3, limits), Own)
     assert MADE.pop() == ("host:1234", 3, limits)
 
 
 def test_an_executor_that_cannot_be_loaded() -> None:
     with pytest.raises(UsageError, match=r"the executor 'broken' cannot be loaded: .*No module named 'no_such_module'"):
-        executors.executor("broken", 1, Limits())
+        executors.maker("broken")
 
 
 def test_unknown_names() -> None:
     with pytest.raises(UsageError, match="there is no executor 'x'; there are broken, dask, local, own"):
-        executors.executor("x", 1, Limits())
+        executors.maker("x")
 
 
 def test_the_local_executor() -> None:
-    found = executors.executor("local", 2, Limits())
+    found = executors.maker("local")(2, Limits())
     assert isinstance(found, LocalExecutor) and found.capacity == 2
     found.close()
+
+
+def test_addresses() -> None:
+    with pytest.raises(UsageError, match="--executor local takes no address, not '4'; use --jobs N"):
+        executors.maker("local:4")
+    with pytest.raises(UsageError, match="--executor dask needs the address of a scheduler; use dask:tcp://HOST:8786"):
+        executors.maker("dask")

@@ -271,6 +271,7 @@ def test_a_batch_of_onnx_test_models_is_resumed_after_many_kills(tmp_path: Path)
         (["quick.yaml", "zoo", "--executor", "dask"], "--executor dask needs the address of a scheduler"),
         (["quick.yaml", "zoo", "--results", "r.csv"], "r.csv: results are written as .jsonl"),
         (["quick.yaml", "zoo", "--report", "gone/r.html"], "does not exist"),
+        (["quick.yaml", "zoo", "--report", "r.pdf"], "r.pdf: the report is written as .html, not as '.pdf'; name a"),
         (["quick.yaml", "zoo", "--results", "r.jsonl", "--report", "r.jsonl"], "cannot be both results and report"),
     ],
 )
@@ -291,6 +292,32 @@ def test_the_recipe_may_be_a_file_url(zoo: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert run((tmp_path / "quick.yaml").as_uri(), zoo / "a.onnx", "--out", out, "--jobs", 1, "-q") == 0
     assert rows(out)["a.onnx"].recipe == str(tmp_path / "quick.yaml")
+
+
+def test_a_finished_batch_reports_mistakes_in_the_executor(
+    zoo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = (tmp_path / "quick.yaml", zoo / "a.onnx", "--out", tmp_path / "out", "--jobs", 1)
+    assert run(*asked) == 0
+    assert "ok: 1 model: 1 done; 2 -> 1 nodes" in capsys.readouterr().out
+    assert run(*asked) == 0
+    assert capsys.readouterr().out.rstrip().endswith("; 1 was finished before")
+    for name in ("nowhere", "local:4", "dask"):
+        assert run(*asked, "--executor", name) == 2
+        assert "executor" in capsys.readouterr().err
+
+
+def test_skipped_models_were_not_finished_before(zoo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = tmp_path / "list.jsonl"
+    listed = ['{"model": "zoo/a.onnx"}', '{"model": "zoo/deep/b.onnx", "skip": "waits"}']
+    asked = (tmp_path / "quick.yaml", manifest, "--out", tmp_path / "out", "--jobs", 1)
+    manifest.write_text("\n".join(listed))
+    assert run(*asked) == 0
+    said = capsys.readouterr()
+    assert "finished before" not in said.err + said.out
+    manifest.write_text("\n".join([*listed, '{"model": "zoo/deep/c.onnx"}']))
+    assert run(*asked) == 0
+    assert "1 of 2 models was finished before" in capsys.readouterr().err
 
 
 def test_foreign_files_are_not_overwritten(zoo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -363,7 +390,8 @@ def test_the_name_of_a_recipe_makes_no_result_worse(
     capsys.readouterr()
     before, after = tmp_path / "short", tmp_path / "long"
     assert (before / "a.onnx").stat().st_size < (after / "a.onnx").stat().st_size
-    assert cli.main(["corpus", str(before), str(after), "--exit-code"]) == 0
+    # Times say more about the machine than about the models.
+    assert cli.main(["corpus", str(before), str(after), "--exit-code", "--seconds", "100000 %"]) == 0
     assert "3 models changed, 0 of them got worse" in capsys.readouterr().out
 
 
@@ -374,10 +402,11 @@ def test_two_runs_are_compared(zoo: Path, tmp_path: Path, capsys: pytest.Capture
     (zoo / "deep/b.onnx").write_bytes(b"")
     run(recipe, zoo, "--out", after, "--jobs", 1, "-q")
     capsys.readouterr()
-    assert cli.main(["corpus", str(before), str(after), "--exit-code"]) == 1
+    any_time = ("--seconds", "100000 %")
+    assert cli.main(["corpus", str(before), str(after), "--exit-code", *any_time]) == 1
     said = capsys.readouterr().out
     assert "2 models changed, 1 of them got worse, 2 are the same" in said
-    assert cli.main(["corpus", str(before), str(after), "--format", "json"]) == 0
+    assert cli.main(["corpus", str(before), str(after), "--format", "json", *any_time]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(change["name"], change["what"], change["worse"]) for change in found["changes"]] == [
         ("broken.onnx", "fixed", False),
