@@ -11,6 +11,7 @@ name that identifies its contents; a file that disappears is created again. Dama
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import tempfile
@@ -54,17 +55,19 @@ def default_folder() -> Path:
 class CacheFolder:
     """The files of a cache. `warn` receives a line for each damaged file, and if writing fails.
 
-    UsageError if the folder cannot be created.
+    Without `create`, a missing folder is an empty cache. UsageError if the folder cannot be created, or is a file.
     """
 
-    def __init__(self, path: Path, warn: Callable[[str], object]) -> None:
+    def __init__(self, path: Path, warn: Callable[[str], object], *, create: bool = True) -> None:
         self.path = path
         self.warn = warn
         self.root = path / f"v{VERSION}"
         """The folder of this version."""
         self._writes = True
         try:
-            for folder in (self.runs, self.tensors, self.digests):
+            if path.exists() and not path.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+            for folder in (self.runs, self.tensors, self.digests) if create or self.root.is_dir() else ():
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(

@@ -153,7 +153,7 @@ def _removed(one: _File) -> int:
 def _remove_empty(folder: CacheFolder) -> None:
     """Remove empty folders. Writers create them again."""
     for parent in (folder.runs, folder.tensors):
-        for place in parent.iterdir():
+        for place in parent.iterdir() if parent.is_dir() else ():
             with suppress(OSError):
                 place.rmdir()
 

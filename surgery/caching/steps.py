@@ -127,8 +127,8 @@ class Steps:
             found, missed = self._counted
             self.folder.used(self.found - found, self.missed - missed)
             self._counted = self.found, self.missed
-            if self.missed > missed:
-                housekeeping.bound(self.folder)
+            # The limit may be lower than that of earlier runs, so a run that adds nothing also removes entries.
+            housekeeping.bound(self.folder)
             self._run, self._known = "", frozenset()
 
     def _stop(self) -> None:

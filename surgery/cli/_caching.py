@@ -39,14 +39,19 @@ def add_folder(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def folder(arguments: argparse.Namespace) -> CacheFolder:
-    """Open the folder of the cache; damage is reported on stderr."""
+def folder(arguments: argparse.Namespace, *, create: bool = True) -> CacheFolder:
+    """Open the folder of the cache; damage is reported on stderr.
+
+    Without `create`, nothing is created, and UsageError if --cache-dir names a missing folder.
+    """
     from surgery.caching import housekeeping
     from surgery.caching.folder import CacheFolder, default_folder
 
     housekeeping.limit()  # report problems with the limit before the run
     path = Path(arguments.cache_dir) if arguments.cache_dir else default_folder()
-    return CacheFolder(path, lambda text: _output.say(f"surgery: warning: {text}"))
+    if arguments.cache_dir and not create and not path.exists():
+        raise UsageError("there is no such folder", where=str(path), todo="name the folder of a cache with --cache-dir")
+    return CacheFolder(path, lambda text: _output.say(f"surgery: warning: {text}"), create=create)
 
 
 def asked(arguments: argparse.Namespace) -> CacheFolder | None:

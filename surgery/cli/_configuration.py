@@ -36,7 +36,9 @@ _OF_PROJECTS = frozenset(
         "drop",
         "evaluation",
         "exact",
+        "exclude",
         "exit_code",
+        "include",
         "inputs",
         "lineage",
         "lower_is_better",
@@ -46,6 +48,7 @@ _OF_PROJECTS = frozenset(
         "quiet",
         "remedies",
         "shard_size",
+        "skip",
         "strict",
         "target",
         "theme",
@@ -249,7 +252,7 @@ def _is_harmless(action: argparse.Action, value: Any) -> bool:
     """Return whether a project's file can set a flag to a value."""
     if action.dest in _OF_USERS:
         return False
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = action.type in (int, float) or (isinstance(value, int | float) and not isinstance(value, bool))
     return action.choices is not None or is_number or _name(action) in _OF_PROJECTS
 
 
@@ -259,6 +262,8 @@ def _complaint(action: argparse.Action, value: Any) -> str:
     if action.nargs == 0:
         counts = isinstance(action, argparse._CountAction) and type(value) is int and value >= 0
         return "" if isinstance(value, bool) or counts else f"'{key}' takes true or false"
+    if action.type in (int, float) and isinstance(value, str):
+        return f"'{key}' takes a number, without quotes"
     if isinstance(value, list) and not _is_many(action):
         return f"'{key}' takes one value"
     for item in value if isinstance(value, list) else [value]:

@@ -101,6 +101,15 @@ def _require_log(path: Path) -> None:
             raise OutputError("the file exists and is no log", where=str(path), todo="name another file")
 
 
+def _ends_with_line(path: Path) -> bool:
+    """Return whether a file is empty, or its last line is complete."""
+    if not path.is_file() or not path.stat().st_size:
+        return True
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() == b"\n"
+
+
 def _handler(path: Path) -> logging.Handler:
     import json
     import logging
@@ -128,7 +137,10 @@ def _handler(path: Path) -> logging.Handler:
             logging.getLogger("surgery").removeHandler(self)
             os.write(2, f"surgery: warning: {path}: the log cannot be written: {error}\n".encode())
 
+    is_complete = _ends_with_line(path)
     handler = File(path, mode="a", encoding="utf-8", errors="backslashreplace")
+    if not is_complete and handler.stream is not None:
+        handler.stream.write("\n")  # a killed command left a part of a line
     handler.setFormatter(Json() if path.suffix in _JSON else Lines())
     return handler
 

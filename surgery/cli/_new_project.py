@@ -205,7 +205,9 @@ jobs:
         with: {{lfs: true}}
       - uses: actions/setup-python@v6
         with: {{python-version: "3.13"}}
-      - run: pip install onnx-surgery pytest
+      # surgery is not on a package index yet: set the variable SURGERY of the repository to where pip finds it, such as
+      # git+https://github.com/OWNER/surgery@TAG
+      - run: pip install "onnx-surgery @ ${{{{ vars.SURGERY }}}}" pytest
       - run: surgery recipe check {recipe} --format github
       - run: surgery apply {recipe} --strict --format github
       - run: pytest {test}

@@ -49,7 +49,7 @@ def main(arguments: argparse.Namespace) -> int:
 def _info(arguments: argparse.Namespace) -> int:
     from surgery.caching import housekeeping
 
-    found = housekeeping.contents(_caching.folder(arguments))
+    found = housekeeping.contents(_caching.folder(arguments, create=False))
     _write(arguments, found, _described(found))
     return 0
 
@@ -63,7 +63,7 @@ def _prune(arguments: argparse.Namespace) -> int:
         raise UsageError("--all removes everything", todo="omit --older-than and --max-size")
     if not arguments.all and seconds is None and most is None:
         raise UsageError("nothing to remove is selected", todo="pass --older-than 30d, --max-size 2GB or --all")
-    folder = _caching.folder(arguments)
+    folder = _caching.folder(arguments, create=False)
     if arguments.all:
         found = housekeeping.remove_all(folder)
     else:

@@ -226,6 +226,10 @@ def check_target(path: str | os.PathLike[str], *, force: bool = False) -> Path:
         return _check_url(path, force)
     path = Path(path)
     try:
+        # Before links are resolved: the target of /dev/stdout is the name of a pipe, which is no path.
+        if path.is_fifo() or path.is_char_device() or path.is_socket():
+            todo = "use - for standard output" if str(path) == "/dev/stdout" else "name a file to write"
+            raise OutputError("this is not a regular file", where=str(path), todo=todo)
         target = Path(os.path.realpath(path))
         if not target.parent.is_dir():
             raise OutputError(f"the folder {target.parent} does not exist", where=str(path), todo="create it first")

@@ -97,6 +97,28 @@ def test_info_and_prune(place: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert not [path for path in (place / "cache").rglob("*") if path.is_file()]
 
 
+def test_info_and_prune_create_no_folder(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SURGERY_CACHE_DIR", "none")
+    code, out, _ = surgery(capsys, "cache", "info")
+    assert code == 0 and "entries  0 of 0 sets of runs" in out
+    assert surgery(capsys, "cache", "prune", "--all") == (0, "removed 0 files (0 B); 0 B left\n", "")
+    for arguments in (("info",), ("prune", "--all")):
+        code, _, err = surgery(capsys, "cache", *arguments, "--cache-dir", "cahce")
+        assert code == 2 and err.startswith("surgery: cahce: there is no such folder; name the folder of a cache")
+    assert not Path("none").exists() and not Path("cahce").exists()
+
+
+def test_a_run_that_adds_nothing_removes_entries_above_the_limit(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    surgery(capsys, *APPLY, "--cache", "-q")
+    monkeypatch.setenv("SURGERY_CACHE_SIZE", "10B")
+    surgery(capsys, *APPLY, "--cache", "-q")
+    assert not list((place / "cache" / "v1" / "runs").glob("*/*"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

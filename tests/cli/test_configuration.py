@@ -112,6 +112,13 @@ def test_all_mistakes_are_listed(folder: Path, capsys: pytest.CaptureFixture[str
     ]
 
 
+def test_a_number_in_quotes_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = folder / "surgery.toml"
+    file.write_text('[batch]\njobs = "2"\nexclude = "*/old/*"\n')
+    code, _, err = run(capsys, "check", "m.onnx")
+    assert (code, err) == (2, f"{file}:2:1: 'jobs' takes a number, without quotes\n")
+
+
 def test_a_value_that_the_flag_refuses_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "surgery.toml").write_text("[bench]\nrepeats = -3\n")
     code, _, err = run(capsys, "bench", "m.onnx", "m.onnx")

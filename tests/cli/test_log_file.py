@@ -71,6 +71,14 @@ def test_a_file_that_is_not_a_log_is_kept(capsys: pytest.CaptureFixture[str]) ->
     assert Path("m.onnx").read_bytes() == before
 
 
+def test_a_record_starts_on_its_own_line(folder: Path) -> None:
+    Path("log.jsonl").write_text('{"format_version": 1, "mess', encoding="utf-8")
+    for _ in range(2):
+        assert cli.main(["check", "m.onnx", "--log-file", "log.jsonl", "-q"]) == 0
+    first, *others = Path("log.jsonl").read_text().splitlines()
+    assert first == '{"format_version": 1, "mess' and all(json.loads(line) for line in others)
+
+
 def test_the_log_is_written_while_the_command_runs(folder: Path) -> None:
     (folder / "slow.py").write_text(
         "import time\nfrom surgery import Graph, Parity, graph_pass\n\n\n"

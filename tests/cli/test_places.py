@@ -87,6 +87,12 @@ def test_a_plan_is_applied_through_a_pipe(model: Path) -> None:
     )
 
 
+def test_a_device_is_refused(model: Path) -> None:
+    for name, todo in {"/dev/stdout": "use - for standard output", "/dev/null": "name a file to write"}.items():
+        said = f"surgery: {name}: this is not a regular file; {todo}\n"
+        assert run("apply", "tidy", "m.onnx", "-o", name) == (2, b"", said)
+
+
 def test_a_recipe_cannot_write_to_standard_output(model: Path) -> None:
     Path("r.yaml").write_text("steps: [drop-identity]\noutput: '-'\n", encoding="utf-8")
     assert run("apply", "r.yaml", "m.onnx") == (2, b"", "surgery: '-' cannot be standard output here; name a file\n")
