@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("before", metavar="BEFORE", help="an output folder, a ledger, or a file of results")
     parser.add_argument("after", metavar="AFTER", help="the same, of the later run")
     parser.add_argument("--exit-code", action="store_true", help="exit with 1 if any model got worse")
-    group = parser.add_argument_group("thresholds", "changes up to this share are not listed: '5 %%'")
+    group = parser.add_argument_group("thresholds", "changes up to this share are not listed: '5 %'")
     for name, default in (("nodes", "0 %"), ("bytes", "0 %"), ("seconds", "50 %"), ("tolerance", "100 %")):
         what = "the share of the tolerance that was needed" if name == "tolerance" else f"{name} of a model"
         shown = default.replace("%", "%%")

@@ -74,6 +74,12 @@ def main(arguments: argparse.Namespace) -> int:
 
     for line in terminal.invalid(found):
         _output.write(line)
+    if arguments.quiet:
+        from surgery.report.amounts import size
+
+        name = facts.path or "in memory"
+        _output.write(f"{name}: {facts.nodes} nodes, {facts.parameters:,} parameters, {size(facts.bytes or 0)}")
+        return 0
     _output.write(terminal.inspection(facts))
     _output.write(report.analysis(analysis, max(arguments.top, 0)))
     return 0

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from surgery.errors import UsageError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 FORMAT: Final = "surgery-plan"
 FORMAT_VERSION: Final = 1
@@ -192,4 +195,20 @@ def parse(data: bytes, where: str) -> Plan:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the plan"
-        raise UsageError(f"{place}: {first['msg']}", where=where, todo=todo) from error
+        raise UsageError(f"{place}: {_problem(first)}", where=where, todo=todo) from error
+
+
+_JSON_TYPES: Final = {
+    **dict.fromkeys(("tuple_type", "list_type"), "a list"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type", "mapping_type"), "an object"),
+    "string_type": "text",
+}
+"""The JSON types that fields take, by the kind of pydantic's error."""
+
+
+def _problem(error: ErrorDetails) -> str:
+    """Describe an error of validation in terms of JSON."""
+    takes = _JSON_TYPES.get(error["type"])
+    return f"it must be {takes}" if takes else error["msg"]

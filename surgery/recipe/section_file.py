@@ -27,7 +27,8 @@ def read_section(path: Path, section: type[Section], what: str, needs: str) -> A
     draft.problems += [Problem(str(path), *mistake) for mistake in mistakes + document.mistakes]
     found = None
     if document.root is None or is_null(document.root):
-        draft.problems.append(Problem(str(path), 1, 1, f"the file is empty; it needs '{needs}'"))
+        if not draft.problems:
+            draft.problems.append(Problem(str(path), 1, 1, f"the file is empty; it needs '{needs}'"))
     else:
         found = draft.read(section, document.root, what)
     if draft.problems or found is None:

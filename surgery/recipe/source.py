@@ -19,7 +19,7 @@ _GUESSES = (2, 4, 8, "above", "below", 1)
 def decode(data: bytes) -> tuple[str, list[tuple[int, int, str]]]:
     """Decode the bytes of a file; invalid bytes are replaced and reported as (line, column, message)."""
     if b"\0" in data:
-        return "", [(1, 1, "this is not a text file; a recipe is YAML in UTF-8")]
+        return "", [(1, 1, "this is not a text file; it must be YAML in UTF-8")]
     try:
         return data.decode(), []
     except UnicodeDecodeError as error:

@@ -30,7 +30,7 @@ _HDF5: Final = Foreign(
 _CHECKPOINT: Final = Foreign("a PyTorch checkpoint, which contains weights, not a graph", _TORCH)
 _SCRIPT: Final = Foreign("a TorchScript program", _TORCH)
 _EXPORTED: Final = Foreign(
-    "an exported program of PyTorch", "export torch.export.load(FILE) with torch.onnx.export(program, dynamo=True)"
+    "an exported program of PyTorch", "convert it with 'surgery export PROGRAM.pt2 -o model.onnx'"
 )
 _PICKLE: Final = Foreign("a Python pickle, perhaps a PyTorch checkpoint or a scikit-learn model", "export it to ONNX")
 _WEIGHTS: Final = "export the model that it belongs to; 'surgery passes import-weights' shows how to import them"
@@ -222,11 +222,11 @@ _EXTENSIONS: Final = {
     ".pdmodel": messages.PADDLE,
     ".pdiparams": messages.PADDLE,
     ".bin": Foreign("a binary file, perhaps weights of OpenVINO or PyTorch", "name a .onnx file"),
-    ".pb": Foreign("a protobuf message, but not an ONNX model; perhaps of TensorFlow", messages.FROZEN.todo),
+    ".pb": Foreign("a protobuf message, perhaps of TensorFlow", messages.FROZEN.todo),
 }
 
 
 def _by_name(path: Path) -> Foreign | None:
-    """Return the format by the extension, if the content is inconclusive."""
-    found = _EXTENSIONS.get(path.suffix.lower())
+    """Return the format by the name, if the content is inconclusive."""
+    found = messages.SAVED if path.name == "saved_model.pb" else _EXTENSIONS.get(path.suffix.lower())
     return None if found is None else Foreign(f"not an ONNX model, but, judging by its name, {found.what}", found.todo)

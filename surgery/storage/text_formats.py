@@ -86,11 +86,16 @@ def written(data: bytes, format_name: str, path: Path) -> bytes:
 
 def parse(data: bytes, format_name: str) -> bytes:
     """Convert text to protobuf; runs in the worker. Raises ValueError and the exceptions of the parsers."""
-    from onnx import serialization
+    from onnx import parser, serialization
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # onnx warns that its text format is experimental
-        model = serialization.registry.get(format_name).deserialize_proto(data, onnx.ModelProto())
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # onnx warns that its text format is experimental
+            model = serialization.registry.get(format_name).deserialize_proto(data, onnx.ModelProto())
+    except parser.ParseError as error:
+        # The message is bytes, of several lines.
+        reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
+        raise ValueError(" ".join(reason.split())) from error
     return bytes(model.SerializeToString(deterministic=True))
 
 

@@ -67,6 +67,11 @@ def test_apply_writes_and_reports(model: Path, capsys: pytest.CaptureFixture[str
     assert code == 0
 
 
+def test_a_quiet_inspection_is_one_line(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = surgery(capsys, "inspect", model, "-q")
+    assert (code, err) == (0, "") and out == f"{model}: 3 nodes, 0 parameters, {model.stat().st_size} B\n"
+
+
 def test_apply_without_output_writes_nothing(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = surgery(capsys, "apply", "tidy", model)
     assert code == 0 and "no file written" in err

@@ -98,6 +98,21 @@ def test_a_plan_that_was_moved_without_its_recipe(folder: Path, capsys: pytest.C
     assert (code, said) == (2, "surgery: 'moved/plan.json' is a plan, not a recipe; apply it: surgery apply PLAN\n")
 
 
+def test_a_field_of_a_plan_with_the_wrong_type(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    surgery(capsys, "plan", "r.yaml", "m.onnx", "-o", "plan.json")
+    plan = json.loads(Path("plan.json").read_text())
+    for change, words in (
+        ({"steps": "all"}, "steps: it must be a list"),
+        ({"steps": [1]}, "steps.0: it must be an object"),
+        ({"before": {**plan["before"], "nodes": "many"}}, "before.nodes: it must be a whole number"),
+        ({"again": "maybe"}, "again: it must be true or false"),
+        ({"verified": "twice"}, "verified: Input should be 'none', 'each' or 'end'"),
+    ):
+        Path("wrong.json").write_text(json.dumps({**plan, **change}))
+        code, _, said = surgery(capsys, "apply", "wrong.json")
+        assert code == 2 and said.startswith(f"surgery: wrong.json: {words}; make the plan again: ")
+
+
 def test_a_site_can_be_skipped_by_flag_and_by_hand(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     surgery(capsys, "plan", "r.yaml", "m.onnx", "-o", "plan.json")
     code, out, _ = surgery(capsys, "apply", "plan.json", "--skip", "1:1", "-o", "flag.onnx", "--format", "json")

@@ -16,9 +16,9 @@ from onnx import numpy_helper
 from support import torch_files as t
 
 from surgery import cli
-from surgery.errors import ModelFileError, UsageError
+from surgery.errors import ModelFileError, RecipeError, UsageError
 from surgery.frameworks.importing import Imported, import_weights
-from surgery.frameworks.mapping import NameMapping, Part, Source
+from surgery.frameworks.mapping import NameMapping, Part, Source, load
 
 RNG = np.random.default_rng(0)
 
@@ -65,6 +65,13 @@ def imported(tmp_path: Path, proto: onnx.ModelProto, checkpoint: Path, **options
 def misfits(found: Imported) -> dict[str, str]:
     assert not found.ok and not found.written
     return {f"{one.kind} {one.name}": one.message for one in found.plan.misfits}
+
+
+def test_a_mapping_that_is_not_text_has_one_message(tmp_path: Path) -> None:
+    (tmp_path / "map.yaml").write_bytes(b"a\0b")
+    with pytest.raises(RecipeError) as caught:
+        load(tmp_path / "map.yaml")
+    assert str(caught.value) == f"{tmp_path / 'map.yaml'}:1:1: this is not a text file; it must be YAML in UTF-8"
 
 
 def test_linear_layers_match_pytorch(tmp_path: Path) -> None:
@@ -265,7 +272,7 @@ def test_the_command_reports_the_problem(tmp_path: Path, capsys: pytest.CaptureF
     for more, words in (
         (["--name", "nothing"], "'nothing' is not of the form INITIALIZER=TENSOR"),
         (["--map", str(tmp_path / "none.yaml")], "none.yaml: cannot be read: No such file"),
-        (["--key", "ema"], "has no key 'ema'; keys there: first.weight"),
+        (["--key", "ema"], "has no key 'ema'; no dicts with tensors are there; omit --key"),
     ):
         assert cli.main([*command, "--force", *more]) == 2
         said = capsys.readouterr().err

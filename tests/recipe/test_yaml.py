@@ -156,8 +156,8 @@ def test_mistakes_of_the_whole_document(text: str, expected: list[str]) -> None:
 
 
 def test_bytes_that_are_not_text() -> None:
-    assert mistakes(b"a\0b") == ["r.yaml:1:1: this is not a text file; a recipe is YAML in UTF-8"]
-    assert mistakes("steps: [a]".encode("utf-16")) == ["r.yaml:1:1: this is not a text file; a recipe is YAML in UTF-8"]
+    assert mistakes(b"a\0b") == ["r.yaml:1:1: this is not a text file; it must be YAML in UTF-8"]
+    assert mistakes("steps: [a]".encode("utf-16")) == ["r.yaml:1:1: this is not a text file; it must be YAML in UTF-8"]
     latin = "about: ok\nsteps: [a, # für\n]\n".encode("latin-1")
     assert mistakes(latin) == [
         "r.yaml:2:9: no pass 'a'; 'surgery passes' lists them",

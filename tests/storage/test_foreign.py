@@ -76,7 +76,7 @@ SAMPLES = {
     "TorchScript": (zipped("ts/data.pkl", "ts/code/__torch__.py", "ts/constants.pkl"), "a TorchScript program; load"),
     "program": (
         zipped("p/archive_format", "p/models/model.json"),
-        "an exported program of PyTorch; export torch.export",
+        "an exported program of PyTorch; convert it with 'surgery export PROGRAM.pt2",
     ),
     "pickle": (pickle.dumps({"w": [1.0]}, 2), "a Python pickle, perhaps a PyTorch checkpoint"),
     "safetensors": (struct.pack("<Q", len(HEADER)) + HEADER + bytes(4), "a safetensors file, which contains weights"),
@@ -119,6 +119,10 @@ def test_a_format_is_named_by_content(name: str, tmp_path: Path) -> None:
 def test_an_unknown_format_is_named_by_its_suffix(tmp_path: Path) -> None:
     found = refused(tmp_path / "m.engine", bytes(range(1, 200)))
     assert found.startswith("this is not an ONNX model, but, judging by its name, a TensorRT engine")
+    found = refused(tmp_path / "m.pb", bytes(range(1, 200)))
+    assert found.startswith("this is not an ONNX model, but, judging by its name, a protobuf message, perhaps of Tens")
+    found = refused(tmp_path / "saved_model.pb", bytes(range(1, 200)))
+    assert found.startswith("this is not an ONNX model, but, judging by its name, a TensorFlow SavedModel; convert its")
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])

@@ -79,6 +79,7 @@ def test_fields_onnx_text_cannot_represent_are_refused(tmp_path: Path) -> None:
         ("m.json", b'{"graph": {"nodes": 1}}', "this is not a model as JSON: "),
         ("m.textproto", b"graph { nodes: 1 }", "this is not a model as protobuf text: "),
         ("m.onnxtxt", b"<ir_version: 8>\ng (float x) =>", "this is not a model as ONNX text: "),
+        ("m.onnxtxt", b"g (float[2 x) =>", "this is not a model as ONNX text: [ParseError at position (line: 1"),
         ("m.onnxtxt", b"<" * 100_000, "this is not a model as ONNX text: "),
         ("m.json", b"{}", "the file contains no graph"),
     ],
