@@ -1,4 +1,4 @@
-"""Models with more weights than verification may hold: regions are compared, and the whole is never run."""
+"""Models with more weights than memory: regions are compared, and the whole runs in pieces if regions do not decide."""
 
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from surgery.engine import runner
 from surgery.graph import text
 from surgery.runtime import engine
 from surgery.runtime.reference import external_bytes
+from surgery.verification.comparing import pieces
 from surgery.workers import Worker
 
 WEIGHT = 256 * 256 * 4
@@ -61,6 +62,8 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         made.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
     onnx.save(made, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
     monkeypatch.setattr(engine, "half_of_memory", lambda: WEIGHT)
+    monkeypatch.setattr(pieces, "MANY_WEIGHTS", WEIGHT)
+    monkeypatch.setattr(pieces, "_WEIGHTS_OF_PIECE", WEIGHT)
     return tmp_path / "m.onnx"
 
 
@@ -81,7 +84,7 @@ def test_regions_are_compared(model: Path, ran: list[int]) -> None:
 def test_a_wrong_step_is_rolled_back(model: Path, ran: list[int]) -> None:
     result = apply(model, "[relu-for-tanh, drop-identity]")
     assert [step.status for step in result.steps] == ["rolled_back", "committed"]
-    assert "in its region" in result.steps[0].message
+    assert "output 'y'" in result.steps[0].message
     assert "Tanh" in [node.op_type for node in result.proto.graph.node]
     assert ran and max(ran) <= WEIGHT
 
@@ -100,7 +103,43 @@ def test_two_models_are_compared(model: Path, ran: list[int], capsys: pytest.Cap
     assert cli.main(["verify", str(model), str(right)]) == 0
     assert "region" in capsys.readouterr().out
     assert cli.main(["verify", str(model), str(wrong)]) == 1
-    assert "in its region" in capsys.readouterr().out and max(ran, default=0) <= WEIGHT
+    assert "output 'y'" in capsys.readouterr().out and max(ran, default=0) <= WEIGHT
+
+
+@graph_pass("both-products", parity=Parity.CLOSE)
+def both_products(graph: Graph) -> None:
+    """Negate both weights, which cancels out, as Tanh is odd; the region has all weights."""
+    first, second = graph.nodes("MatMul")
+    with graph.site(second) as new:
+        one, other = (node.required_input(1).constant for node in (first, second))
+        assert one is not None and other is not None
+        product = new.node("MatMul", first.required_input(0), new.constant(-one))
+        new.replace(second.outputs[0], new.node("MatMul", new.node("Tanh", product), new.constant(-other)))
+
+
+@graph_pass("round-weights", parity=Parity.LOSSY)
+def round_weights(graph: Graph) -> None:
+    """Round the weights of products to multiples of 1/16."""
+    for node in graph.nodes("MatMul"):
+        with graph.site(node) as new:
+            weight = node.required_input(1).constant
+            assert weight is not None
+            new.set_input(node, 1, new.constant(np.round(weight * 16) / 16))
+
+
+def test_a_region_with_too_many_weights_is_compared_as_a_whole_in_pieces(model: Path, ran: list[int]) -> None:
+    (step,) = apply(model, "[both-products]").steps
+    assert step.status == "committed" and step.verdict is not None
+    assert step.verdict.status in ("equal", "close") and step.verdict.region is None
+    assert max(ran) <= WEIGHT
+
+
+@pytest.mark.parametrize(("budget", "status"), [("snr >= 20 dB", "committed"), ("snr >= 60 dB", "rolled_back")])
+def test_a_lossy_step_is_measured_in_pieces(model: Path, ran: list[int], budget: str, status: str) -> None:
+    text = f"recipe: t\non_failure: rollback\naccuracy: {{budget: {budget}}}\nsteps: [round-weights]"
+    (step,) = runner.apply(model, recipe.parse(text)).steps
+    assert (step.status, step.verdict is not None and step.verdict.is_unverified) == (status, False)
+    assert max(ran) <= WEIGHT
 
 
 CUSTOM = """g (float[n,4] x) => (float[n,4] y) <float z = {3}> {

@@ -26,11 +26,11 @@ from surgery.verification.accuracy.budget import DEFAULT, describe, missing, use
 from surgery.verification.accuracy.errors import add_errors
 from surgery.verification.accuracy.layers import worst_layer
 from surgery.verification.accuracy.metrics import METRICS, SAME, Metrics, measure_value, tell
-from surgery.verification.accuracy.packed_weights import run_in_pieces
 from surgery.verification.accuracy.samples import EVALUATION_SEED, Samples, samples
 from surgery.verification.accuracy.user_metric import Score, UserMetric, describe_metric
 from surgery.verification.comparing.details import Details, OutputErrors, Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS
+from surgery.verification.comparing.pieces import run_in_pieces
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.spread import Spread, all_errors
 from surgery.verification.comparing.vacuity import Run, vacuous
@@ -241,7 +241,7 @@ class Evaluation:
 
     def _run(self, candidate: bytes, feeds: Sequence[Mapping[str, Any]], optimized: bool) -> Outcome:
         engine = self._engine(optimized)
-        found = run_in_pieces(engine, candidate, feeds) if optimized and packs_weights(candidate) else None
+        found = run_in_pieces(engine.run, candidate, feeds) if optimized and packs_weights(candidate) else None
         return engine.run(candidate, feeds) if found is None else found
 
     def _engine(self, optimized: bool) -> Engine:

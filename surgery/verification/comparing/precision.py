@@ -15,9 +15,22 @@ from surgery.operators.dtypes import dtype_of, is_float
 from surgery.operators.moving import EXTENTS
 from surgery.operators.precision import EXACT
 from surgery.proto.dataflow import Flow
+from surgery.shapes.declarations import element_types
 
 if TYPE_CHECKING:
     import onnx
+
+    from surgery.runtime.engine import Engine
+
+
+def of_outputs(skeleton: bytes, worker: Engine) -> Mapping[str, np.dtype[Any]]:
+    """Return the outputs that are computed in a narrower float type than their own, with that type."""
+    import onnx
+
+    model = onnx.load_model_from_string(skeleton)
+    if not may_be_narrower(model):
+        return {}
+    return narrowest(model, worker.analyse(element_types, skeleton=skeleton) or {})
 
 
 def may_be_narrower(model: onnx.ModelProto) -> bool:

@@ -22,12 +22,12 @@ from surgery.shapes.declarations import (
     declare,
     declare_by_names,
     declare_contrib,
-    element_types,
     inline,
 )
 from surgery.verification.comparing.compare import ComparisonRules
 from surgery.verification.comparing.given_outputs import held
-from surgery.verification.comparing.precision import may_be_narrower, narrowest
+from surgery.verification.comparing.pieces import PieceEngine, too_much
+from surgery.verification.comparing.precision import of_outputs
 from surgery.verification.comparing.probing import Probing, SearchEnded
 from surgery.verification.comparing.saturation import bounds, unit_ranges
 from surgery.verification.comparing.vacuity import Run, declares_empty, same, tensors, vacuous
@@ -54,7 +54,7 @@ class ReferenceRun:
 
     After `prepare`, either `problem` says why it cannot be run, or `runs` holds inputs and outputs. `engine` is the
     engine that ran it and `gap` what ONNX Runtime lacked, if anything. `random`, `nondeterministic` and `vacuous` hold
-    names of outputs.
+    names of outputs. `is_postponed`: it is so large that only `run_large` runs it.
     """
 
     def __init__(self, skeleton: bytes, inputs: InputsSpec, verify: VerifySpec) -> None:
@@ -74,7 +74,7 @@ class ReferenceRun:
         self.ranges: Mapping[str, float] = {}
         self._inputs = inputs
         self._verify = verify
-        self._prepared = self._planned = self._blind = self._counts_runs = self._controlled = False
+        self._prepared = self._planned = self._blind = self._counts_runs = self._controlled = self.is_postponed = False
         self._found = Found()
         self._dropped: list[tuple[Binding, str]] = []
         self._probed: list[tuple[Binding, Outputs]] = []
@@ -118,9 +118,7 @@ class ReferenceRun:
     @property
     def given(self) -> tuple[DataSpec, ...]:
         """The given sets of inputs, as arrays by name, with their outputs."""
-        return tuple(
-            DataSpec(one.path, _present({**one.expected, **one.feed}), one.found, one.place) for one in self._given.sets
-        )
+        return self._given.as_specs()
 
     @property
     def bounds(self) -> tuple[float, int | None]:
@@ -183,9 +181,36 @@ class ReferenceRun:
             self._inlined = self._inline(model)
             self._plan = Plan(model, self._inputs, onnx.load_model_from_string(self._inlined))
             self._planned = True
-            self.problem = self._plan.problem or self._too_large()
-            if self.problem is not None:
-                return
+            too_large = None if self.holds(self.weights) else too_much(self.weights, self._verify.memory)
+            self.problem = self._plan.problem or too_large
+            self.is_postponed = self.problem is too_large is not None
+            if self.problem is None:
+                self._run_first(model, found)
+        finally:
+            self._worker.close()
+
+    def run_large(self) -> None:
+        """Prepare, and if the model does not fit into memory, run it in pieces, which `prepare` does not.
+
+        Each set of inputs reads all weights; the regions of a change, which need less, come first. What cannot run in
+        pieces keeps its problem.
+        """
+        import onnx
+
+        self.prepare()
+        if not self.is_postponed:
+            return
+        self.is_postponed, reason = False, self.problem
+        model = onnx.load_model_from_string(self.skeleton)
+        self._worker = self._engine()
+        self._run_first(model, origins(model))
+        if self.problem is not None:
+            self.problem = f"{reason}; in pieces, {self.problem}"
+
+    def _run_first(self, model: onnx.ModelProto, found: Origins) -> None:
+        """Find inputs and run the original on them; `problem` says why not."""
+        self.problem = None
+        try:
             self._generator = Generator.of(self._inputs, self._plan.ports, read_defaults(model), self._verify)
             self._search()
             if self.problem is None:
@@ -203,13 +228,6 @@ class ReferenceRun:
         self._controlled = self.problem is not None
         if self.problem is None and cost + self._plan.opening <= CHEAP:
             self.control()
-
-    def _too_large(self) -> str | None:
-        """Return why the model is not run if its weights do not fit into memory, else None."""
-        if self.holds(self.weights):
-            return None
-        most = most_weights(self._verify.memory)
-        return f"its weights have {self.weights / 1e9:.3g} GB, and verification may take {most / 1e9:.3g} GB of memory"
 
     def holds(self, weights: int) -> bool:
         """Return whether a model, or a region of one, with `weights` bytes of weights may be run."""
@@ -384,7 +402,8 @@ class ReferenceRun:
     def engine_for(self, name: EngineName, *, optimized: bool = False) -> Engine:
         """Make a separate worker, see `Engine`."""
         verify = self._verify
-        return Engine(name, verify.timeout, verify.memory, self.weights, verify.setup, optimized=optimized)
+        kind = Engine if self.holds(self.weights) else PieceEngine
+        return kind(name, verify.timeout, verify.memory, self.weights, verify.setup, optimized=optimized)
 
     def _engine(self) -> Engine:
         if self._abandoned:
@@ -395,7 +414,7 @@ class ReferenceRun:
     def _reference(self, bindings: list[Binding], model: onnx.ModelProto, found: Origins, cost: float) -> None:
         """Run the original on all inputs; add runs if an output proves nothing and runs are cheap."""
         tried, limits = cost > CHEAP, bounds(model)
-        self.ranges, self.precision = unit_ranges(model), self._precision()
+        self.ranges, self.precision = unit_ranges(model), of_outputs(self._inlined, self._worker)
         while True:
             feeds = [self.feed(binding) for binding in bindings]
             outcome = self._run(bindings, feeds)
@@ -421,15 +440,6 @@ class ReferenceRun:
             special = not all(_is_float(self.runs[0].outputs[name]) for name in names)
             bindings += self.numbered(further(drawn, special), len(drawn))
             tried = True
-
-    def _precision(self) -> Mapping[str, Any]:
-        """Find the outputs that are computed in a narrower float type than their own."""
-        import onnx
-
-        model = onnx.load_model_from_string(self._inlined)
-        if not may_be_narrower(model):
-            return {}
-        return narrowest(model, self._worker.analyse(element_types, skeleton=self._inlined) or {})
 
     def remember(self, binding: Binding, outputs: Outputs) -> None:
         """Keep the outputs of a search if they are expensive, unless a fresh session would compute other ones."""
@@ -484,10 +494,6 @@ class ReferenceRun:
         inner.vacuous = {promise: {} for promise in COMPARING}
         inner._controlled = True
         return inner
-
-
-def _present(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in arrays.items() if value is not None}
 
 
 def _is_float(value: Any) -> bool:

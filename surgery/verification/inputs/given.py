@@ -112,6 +112,14 @@ class Given:
         if inputs.only_given and not self.sets and not covered:
             raise UsageError("only_given: no input set is given", todo="list some under data, or remove only_given")
 
+    def as_specs(self) -> tuple[DataSpec, ...]:
+        """Return the sets as arrays by name, with their outputs."""
+        arrays = [
+            {name: array for name, array in {**one.expected, **one.feed}.items() if array is not None}
+            for one in self.sets
+        ]
+        return tuple(DataSpec(one.path, found, one.found, one.place) for one, found in zip(self.sets, arrays))
+
     def accept(self, binding: GivenBinding, refusal: str | None) -> None:
         """Record a set that the original has run on, or has rejected."""
         if refusal is None:

@@ -184,7 +184,7 @@ class SignatureTracker:
         problem = terms.problem(model)
         if problem is not None:
             return Loss({}, problem.message)
-        return terms.verifier.accuracy.measure(terms.align(model, data), optimized=optimized, sets=sets)
+        return terms.verifier.measure(terms.align(model, data), optimized=optimized, sets=sets)
 
     @property
     def limits(self) -> Sequence[Limit]:

@@ -24,8 +24,8 @@ from surgery.operators.cost import REGION_NODE
 from surgery.promises import Parity
 from surgery.proto.draws import redrawn
 from surgery.proto.signature import signature
-from surgery.runtime.engine import Engine, EngineName, Outcome
-from surgery.verification.accuracy.evaluation import Evaluation
+from surgery.runtime.engine import EngineName, Outcome
+from surgery.verification.accuracy.evaluation import Evaluation, Loss
 from surgery.verification.accuracy.samples import CALIBRATION_SEED, Samples, samples
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.moments import Moments
@@ -113,7 +113,7 @@ class Verifier:
     @cached_property
     def calibration(self) -> Samples:
         """The inputs that passes calibrate with, under the names of the original."""
-        self.prepare()
+        self._prepare_whole()
         return samples(self._original, self._inputs.calibration, CALIBRATION_SEED)
 
     @property
@@ -130,8 +130,19 @@ class Verifier:
         self._original.join()
 
     def prepare(self) -> None:
-        """Find legal inputs and run the original on them, with control runs."""
+        """Find legal inputs and run the original on them, with control runs, unless it does not fit into memory."""
         self._original.prepare()
+
+    def _prepare_whole(self) -> None:
+        """Prepare for comparing whole models, in pieces if they do not fit into memory."""
+        self.prepare()
+        with self._lock:
+            self._original.run_large()
+
+    def measure(self, candidate: bytes, *, optimized: bool = False, sets: tuple[int, ...] = ()) -> Loss:
+        """Measure the loss of a changed model, see `Evaluation.measure`."""
+        self._prepare_whole()
+        return self.accuracy.measure(candidate, optimized=optimized, sets=sets)
 
     def verify(
         self,
@@ -153,6 +164,7 @@ class Verifier:
         if candidate == self._original.skeleton:
             return Verdict(Status.EQUAL, message="the same bytes")
         if promise is Parity.LOSSY:
+            self._prepare_whole()
             return self.accuracy.judge(candidate)
         if before is None:
             return self._verify_whole(candidate, promise)
@@ -160,6 +172,7 @@ class Verifier:
         found = self._compared.pop(_digest(*change), None) or self._compare_affordable(*change)
         if found.verdict.passed:
             return self._refused(candidate, found) or found.verdict
+        self._prepare_whole()
         whole = self._verify_together(later, promise) or self._verify_whole(candidate, promise)
         if found.verdict.reason == COSTLY:
             verdict = self._with_hidden(whole, *change, found.differing)
@@ -232,6 +245,9 @@ class Verifier:
         region = found.verdict
         if region.passed:
             return verdict if verdict.passed else replace(region, message=f"{region.message}; {verdict.message}")
+        if self._original.is_postponed:
+            self._prepare_whole()
+            verdict = self._verify_whole(candidate, promise)
         if verdict.is_unverified and region.reason != NOT_RUN:
             return replace(verdict, message=f"{verdict.message}; {region.message}")
         return self._with_hidden(verdict, before, candidate, promise, found.differing)
@@ -414,8 +430,7 @@ class Verifier:
         return outcome
 
     def _run_in(self, name: EngineName, skeleton: bytes, feeds: Sequence[Mapping[str, Any]]) -> Outcome:
-        verify = self._verify
-        engine = Engine(name, verify.timeout, verify.memory, self._original.weights, verify.setup)
+        engine = self._original.engine_for(name)
         try:
             return engine.run(skeleton, feeds)
         finally:

@@ -1,4 +1,4 @@
-"""Runs of a large model piece by piece, for runtimes that copy the weights of a whole session.
+"""Runs of a large model piece by piece: one that does not fit into memory, or whose weights a session would copy.
 
 ONNX Runtime packs the weights of quantized products into another layout, in memory of its own, when it creates a
 session. Of a model that runs in consecutive pieces, it packs only those of one piece at a time.
@@ -7,7 +7,7 @@ session. Of a model that runs in consecutive pieces, it packs only those of one 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import onnx
 from surgery.operators.dtypes import dtype_of
 from surgery.proto.dataflow import Flow
 from surgery.proto.extract import cut, describe
-from surgery.runtime.engine import Engine, Outcome
+from surgery.runtime.engine import Engine, Outcome, most_weights
 
 MANY_WEIGHTS = 512 << 20
 """Bytes of weights from which a model runs in pieces."""
@@ -24,16 +24,39 @@ MANY_WEIGHTS = 512 << 20
 _WEIGHTS_OF_PIECE = 256 << 20
 
 Values = dict[str, Any]
+Run = Callable[[bytes, Sequence[Mapping[str, Any]]], Outcome]
 
 
-def run_in_pieces(engine: Engine, skeleton: bytes, feeds: Sequence[Mapping[str, Any]]) -> Outcome | None:
+class PieceEngine(Engine):
+    """An engine for models that do not fit into memory: it runs them in pieces, all inputs on one piece at a time."""
+
+    def run(self, skeleton: bytes, feeds: Sequence[Mapping[str, Any]], *, keep: bool = False) -> Outcome:
+        """Run a model as `Engine.run` does; `unsupported` if it cannot be divided, and for float64."""
+        if not feeds or _total(onnx.load_model_from_string(skeleton)) < MANY_WEIGHTS:
+            return super().run(skeleton, feeds, keep=keep)
+        # Float64 values would have to stay float64 between the pieces.
+        found = run_in_pieces(super().run, skeleton, feeds) if self.name != "float64" else None
+        return found or Outcome(unsupported="it does not fit into memory, and cannot run in pieces")
+
+    def run_each(self, skeletons: Sequence[bytes], feeds: Sequence[Mapping[str, Any]]) -> list[Outcome]:
+        """Run models on the same inputs."""
+        return [self.run(skeleton, feeds) for skeleton in skeletons]
+
+
+def too_much(weights: int, memory: int | None) -> str:
+    """Return why a model with so many bytes of weights is not run whole, given the memory limit of its process."""
+    most = most_weights(memory)
+    return f"its weights have {weights / 1e9:.3g} GB, and verification may take {most / 1e9:.3g} GB of memory"
+
+
+def run_in_pieces(run: Run, skeleton: bytes, feeds: Sequence[Mapping[str, Any]]) -> Outcome | None:
     """Run a model on each dict of inputs, in pieces with few weights each; None if that is not possible or no use.
 
     It is not possible if the nodes are not in topological order, or an optional value crosses from piece to piece.
+    `run` runs a piece.
     """
     model = onnx.load_model_from_string(skeleton)
-    weights = {tensor.name: _nbytes(tensor) for tensor in model.graph.initializer}
-    if not feeds or sum(weights.values()) < MANY_WEIGHTS:
+    if not feeds or _total(model) < MANY_WEIGHTS:
         return None
     whole = _Whole(model)
     if not whole.can_be_cut():
@@ -41,16 +64,17 @@ def run_in_pieces(engine: Engine, skeleton: bytes, feeds: Sequence[Mapping[str, 
     values: list[Values] = [dict(feed) for feed in feeds]
     seconds = [0.0] * len(feeds)
     begin = 0
+    weights = {tensor.name: _nbytes(tensor) for tensor in model.graph.initializer}
     for end in whole.ends(weights):
         piece = whole.piece(begin, end, values)
-        outcome = engine.run(piece.SerializeToString(), [_of(piece, known) for known in values])
-        made = [run for run in outcome.runs if not isinstance(run, str)]
+        outcome = run(piece.SerializeToString(), [_of(piece, known) for known in values])
+        made = [one for one in outcome.runs if not isinstance(one, str)]
         # The values that cross may take more memory than the outputs of the whole model.
-        if outcome.crash is not None or any(one is None for run in made for one in run.values()):
+        if outcome.crash is not None or any(value is None for one in made for value in one.values()):
             return None
         if outcome.failure is not None or len(made) < len(feeds):
             return outcome
-        values = [whole.needed({**known, **run}, end) for known, run in zip(values, made)]
+        values = [whole.needed({**known, **new}, end) for known, new in zip(values, made)]
         seconds = [sum(pair) for pair in zip(seconds, outcome.seconds)]
         begin = end
     return Outcome(runs=[{name: known[name] for name in whole.flow.outputs} for known in values], seconds=seconds)
@@ -93,6 +117,10 @@ class _Whole:
     def needed(self, values: Values, end: int) -> Values:
         """Return the values that are read from this node on, or are outputs of the model."""
         return {name: value for name, value in values.items() if self._last.get(name, -1) >= end}
+
+
+def _total(model: onnx.ModelProto) -> int:
+    return sum(map(_nbytes, model.graph.initializer))
 
 
 def _nbytes(tensor: onnx.TensorProto) -> int:

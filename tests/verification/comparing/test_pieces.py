@@ -12,7 +12,8 @@ import pytest
 
 from surgery.promises import Parity
 from surgery.runtime.engine import Engine, Outcome
-from surgery.verification.accuracy import evaluation, packed_weights
+from surgery.verification.accuracy import evaluation
+from surgery.verification.comparing import pieces
 from surgery.verification.inputs.spec import AccuracySpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier
 
@@ -36,8 +37,8 @@ FEEDS = [
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed_weights, "MANY_WEIGHTS", 128)
-    monkeypatch.setattr(packed_weights, "_WEIGHTS_OF_PIECE", 64)
+    monkeypatch.setattr(pieces, "MANY_WEIGHTS", 128)
+    monkeypatch.setattr(pieces, "_WEIGHTS_OF_PIECE", 64)
 
 
 class Counted(Engine):
@@ -76,7 +77,7 @@ def _run(run: Mapping[str, Any] | str) -> Mapping[str, Any]:
 
 def test_pieces_give_the_results_of_the_whole_model(engine: Counted) -> None:
     skeleton = _skeleton(CHAIN)
-    outcome = packed_weights.run_in_pieces(engine, skeleton, FEEDS)
+    outcome = pieces.run_in_pieces(engine.run, skeleton, FEEDS)
     assert outcome is not None
     assert len(outcome.seconds) == len(FEEDS)
     assert [[node.op_type for node in model.graph.node] for model in engine.ran] == [
@@ -89,7 +90,7 @@ def test_pieces_give_the_results_of_the_whole_model(engine: Counted) -> None:
 def test_a_failure_names_its_reason(engine: Counted) -> None:
     body = CHAIN.replace("MatMul(early, b)", "Reshape(early, shape)")
     skeleton = _skeleton(body.replace("<float[4,4] a", "<int64[2] shape = {7, 4}, float[4,4] a"))
-    outcome = packed_weights.run_in_pieces(engine, skeleton, FEEDS)
+    outcome = pieces.run_in_pieces(engine.run, skeleton, FEEDS)
     assert outcome is not None
     assert isinstance(outcome.runs[0], str) and "reshaped" in outcome.runs[0]
 
@@ -98,7 +99,7 @@ def test_an_input_with_a_default_is_given_or_not(engine: Counted) -> None:
     model = onnx.load_model_from_string(_skeleton(CHAIN))
     model.graph.input.append(onnx.helper.make_tensor_value_info("b", onnx.TensorProto.FLOAT, [4, 4]))
     for feed in (FEEDS[0], {**FEEDS[0], "b": np.eye(4, dtype=np.float32)}):
-        outcome = packed_weights.run_in_pieces(engine, model.SerializeToString(), [feed])
+        outcome = pieces.run_in_pieces(engine.run, model.SerializeToString(), [feed])
         assert outcome is not None
         assert _values(outcome) == _values(engine.run(model.SerializeToString(), [feed]))
 
@@ -113,7 +114,7 @@ def test_an_input_with_a_default_is_given_or_not(engine: Counted) -> None:
     ids=["few weights", "an input is an output", "not in topological order"],
 )
 def test_other_models_run_whole(body: str, engine: Counted) -> None:
-    assert packed_weights.run_in_pieces(engine, _skeleton(body), FEEDS) is None
+    assert pieces.run_in_pieces(engine.run, _skeleton(body), FEEDS) is None
     assert not engine.ran
 
 
@@ -121,7 +122,7 @@ def test_a_model_whose_weights_are_packed_is_judged_in_pieces(monkeypatch: pytes
     ran: list[Outcome | None] = []
 
     def run_in_pieces(*arguments: Any) -> Outcome | None:
-        ran.append(packed_weights.run_in_pieces(*arguments))
+        ran.append(pieces.run_in_pieces(*arguments))
         return ran[-1]
 
     monkeypatch.setattr(evaluation, "run_in_pieces", run_in_pieces)
