@@ -94,7 +94,7 @@ def _checked(name: str, trust: bool) -> dict[str, Any]:
         problems = [vars(problem) for problem in error.problems]
         return {"recipe": name, "ok": False, "problems": problems, "message": str(error)}
     except UsageError as error:
-        text = str(error)
+        text = str(error).removeprefix(f"'{name}' ")
         message = text if text.startswith(name) else f"{name}: {text}"
         return {"recipe": name, "ok": False, "problems": [], "message": message}
     count = len(list(pass_steps(recipe.steps)))

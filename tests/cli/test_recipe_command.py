@@ -212,10 +212,13 @@ def test_check_asks_for_trust_next_to_other_mistakes(folder: Path, capsys: pytes
     assert "wants to run ./mine.py" in err and "wants to run ./theirs.py" in err and "'stesp'" in err
 
 
-def test_the_name_of_a_recipe_that_needs_trust_stands_once(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_the_name_of_a_refused_recipe_stands_once(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     Path("own.yaml").write_text("plugins: [./mine.py]\nsteps: [drop-identity]\n")
     assert cli.main(["recipe", "check", "own.yaml"]) == 2
     assert capsys.readouterr().err.startswith("own.yaml wants to run ./mine.py (")
+    Path("plan.json").write_text('{"format": "surgery-plan"}')
+    assert cli.main(["recipe", "check", "plan.json"]) == 2
+    assert capsys.readouterr().err == "plan.json: is a plan, not a recipe; apply it: surgery apply PLAN\n"
 
 
 def test_a_missing_model_is_a_remark(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
