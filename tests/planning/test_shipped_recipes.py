@@ -35,8 +35,9 @@ def test_an_applied_plan_gives_the_bytes_of_a_plain_run(
 ) -> None:
     model = sorted(short_models.glob("*.onnx"))[number]
     loaded = recipes.load(name)
-    # What is verified is no part of the question, and takes most of the time.
-    recipe = replace(loaded, verify=replace(loaded.verify, mode="off"), model=None)
+    # What is verified is no part of the question, and takes most of the time. A measured speed varies between runs.
+    expect = replace(loaded.expect, speed=None)
+    recipe = replace(loaded, verify=replace(loaded.verify, mode="off"), model=None, expect=expect)
     planning = make(storage.load(model), recipe, name, folder=tmp_path)
     assert planning.failure is None
     where = tmp_path / "plan.json"
