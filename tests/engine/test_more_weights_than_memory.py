@@ -117,8 +117,8 @@ def both_products(graph: Graph) -> None:
         new.replace(second.outputs[0], new.node("MatMul", new.node("Tanh", product), new.constant(-other)))
 
 
-@graph_pass("coarse-weights", parity=Parity.LOSSY)
-def coarse_weights(graph: Graph) -> None:
+@graph_pass("round-to-sixteenths", parity=Parity.LOSSY)
+def round_to_sixteenths(graph: Graph) -> None:
     """Round the weights of products to multiples of 1/16."""
     for node in graph.nodes("MatMul"):
         with graph.site(node) as new:
@@ -136,7 +136,7 @@ def test_a_region_with_too_many_weights_is_compared_as_a_whole_in_pieces(model: 
 
 @pytest.mark.parametrize(("budget", "status"), [("snr >= 20 dB", "committed"), ("snr >= 60 dB", "rolled_back")])
 def test_a_lossy_step_is_measured_in_pieces(model: Path, ran: list[int], budget: str, status: str) -> None:
-    text = f"recipe: t\non_failure: rollback\naccuracy: {{budget: {budget}}}\nsteps: [coarse-weights]"
+    text = f"recipe: t\non_failure: rollback\naccuracy: {{budget: {budget}}}\nsteps: [round-to-sixteenths]"
     (step,) = runner.apply(model, recipe.parse(text)).steps
     assert (step.status, step.verdict is not None and step.verdict.is_unverified) == (status, False)
     assert max(ran) <= WEIGHT
