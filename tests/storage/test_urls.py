@@ -106,7 +106,7 @@ class _Listed:
         ("abfs://zoo@a.dfs.core.windows.net", "zoo/x/a.onnx", "abfs://zoo@a.dfs.core.windows.net/x/a.onnx"),
         ("abfs://zoo@a.dfs.core.windows.net/x", "zoo/x/a.onnx", "abfs://zoo@a.dfs.core.windows.net/x/a.onnx"),
         ("abfs://zoo/x", "zoo/x/a.onnx", "abfs://zoo/x/a.onnx"),
-        ("sftp://me@host/home/zoo", "/home/zoo/a.onnx", "sftp://me@host/home/zoo/a.onnx"),
+        ("sftp://me@host/models/zoo", "/models/zoo/a.onnx", "sftp://me@host/models/zoo/a.onnx"),
     ],
 )
 def test_listed_urls_keep_the_user_or_container(
