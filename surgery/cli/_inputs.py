@@ -1,7 +1,8 @@
-"""Outputs that would replace an input of the same command, which --force does not allow.
+"""Outputs that would replace an input or another output of the same command, which --force does not allow.
 
 Writing a model over the model that it is made from is safe, and so is a recipe over the recipe that it is tuned from.
-Any other output that is also an input is a mistake: a plan over its model, a report over the recipe.
+Any other output that is also an input is a mistake: a plan over its model, a report over the recipe. So are two outputs
+with one name, or with the name of external data of the other.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -42,9 +44,27 @@ class _File(NamedTuple):
 
 
 def require_spared(arguments: argparse.Namespace) -> None:
-    """Raise UsageError if an output is also an input among the arguments, before the command runs."""
+    """Raise UsageError if an output is also an input or an output among the arguments, before the command runs."""
+    _require_apart(arguments)
     inputs = [action for action in _actions(arguments) if not _flags(action) and action.choices is None]
     _compare(arguments, lambda: (file for action in inputs for file in _files(action, arguments)))
+
+
+def _require_apart(arguments: argparse.Namespace) -> None:
+    """Raise UsageError if two outputs are one file, or if one of them is named like external data of the other."""
+    given = ((action, getattr(arguments, action.dest, None)) for action in _actions(arguments) if _flags(action))
+    outputs = [(action, Path(path)) for action, path in given if isinstance(path, str)]
+    for (action, path), (other, place) in combinations(outputs, 2):
+        from surgery.storage import is_data_of  # imports onnx
+
+        title, name = (min(_flags(one)).removeprefix("--") for one in (action, other))
+        if os.path.realpath(path) == os.path.realpath(place):
+            raise UsageError(f"'{place}' cannot be both {title} and {name}", todo="name another file")
+        for file, model, what, of in ((place, path, name, action), (path, place, title, other)):
+            if _KINDS.get(of.type) == "model" and is_data_of(file, model):
+                raise UsageError(
+                    f"'{file}' cannot be both {what} and external data of the model", todo="name another file"
+                )
 
 
 def require_spared_by_recipe(arguments: argparse.Namespace, recipe: Recipe, model: Path) -> None:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from surgery.cli import _output, _places
-from surgery.errors import UsageError, internal
+from surgery.errors import internal
 
 if TYPE_CHECKING:
     from surgery.drawing import History
@@ -75,9 +75,6 @@ class RunReport:
             from surgery.drawing import History
 
             storage.check_target(self._file, force=self._arguments.force)
-            output = None if self._arguments.output is None else Path(self._arguments.output)
-            if output is not None and (same_file(self._file, output) or storage.is_data_of(self._file, output)):
-                raise UsageError(f"'{self._file}' cannot be the report and the model", todo="name another file")
             self.history = History()
         if self._file is not None or self._arguments.format == "json":
             from surgery.workers.memory import MemoryTimeline
@@ -168,11 +165,6 @@ class _Noting:
             self._records.clear()
         self._records.append(record)
         self._observer.done(record)
-
-
-def same_file(one: Path, other: Path) -> bool:
-    """Return whether two paths refer to the same file."""
-    return one.resolve() == other.resolve()
 
 
 def drawn(history: History | None) -> tuple[dict[str, Any] | None, str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from surgery.batching.entry import Limits, Settings
-from surgery.cli import _output, _plugins, _settings, _signals, _targets, _verification
+from surgery.cli import _output, _places, _plugins, _settings, _signals, _targets, _verification
 from surgery.errors import UsageError
 from surgery.recipe.schema import ON_FAILURE
 
@@ -129,6 +129,8 @@ def _check_files(arguments: argparse.Namespace) -> None:
 
     Existing files are replaced, because a repeated command finds those of its last run.
     """
+    if arguments.out == _places.STREAM:
+        raise UsageError("standard output takes one file, and this command writes several", todo="name a folder")
     if arguments.results is not None:
         from surgery.batching import results
 
@@ -136,13 +138,11 @@ def _check_files(arguments: argparse.Namespace) -> None:
     if arguments.report is not None:
         from surgery import storage
 
-        _check_report(arguments.report, arguments.results)
+        _check_report(arguments.report)
         storage.check_target(arguments.report, force=True)
 
 
-def _check_report(report: str, results: str | None) -> None:
-    if report == results:
-        raise UsageError(f"'{report}' cannot be both results and report", todo="name another file")
+def _check_report(report: str) -> None:
     suffix = Path(report).suffix
     if suffix.lower() not in ("", ".html", ".htm"):
         raise UsageError(

@@ -269,6 +269,7 @@ def test_a_batch_of_onnx_test_models_is_resumed_after_many_kills(tmp_path: Path)
         (["quick.yaml", "zoo", "--executor", "dusk:x"], "there is no executor 'dusk'; did you mean 'dask'?"),
         (["quick.yaml", "zoo", "--executor", "local:4"], "--executor local takes no address"),
         (["quick.yaml", "zoo", "--executor", "dask"], "--executor dask needs the address of a scheduler"),
+        (["quick.yaml", "zoo", "--out", "-"], "standard output takes one file, and this command writes several"),
         (["quick.yaml", "zoo", "--results", "r.csv"], "r.csv: results are written as .jsonl"),
         (["quick.yaml", "zoo", "--report", "gone/r.html"], "does not exist"),
         (["quick.yaml", "zoo", "--report", "r.pdf"], "r.pdf: the report is written as .html, not as '.pdf'; name a"),
@@ -284,7 +285,7 @@ def test_mistakes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(*arguments, "--out", "out") == 2
+    assert run("--out", "out", *arguments) == 2
     assert problem in capsys.readouterr().err
 
 

@@ -55,6 +55,24 @@ def test_an_input_is_not_overwritten(
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("apply t.yaml m.onnx -o x.onnx --report x.onnx", "'x.onnx' cannot be both output and report"),
+        ("apply t.yaml m.onnx -o x.onnx --report x.onnx.data", "'x.onnx.data' cannot be both report and external data"),
+        ("apply t.yaml m.onnx -o x.onnx --provenance x.onnx.data_1", "cannot be both provenance and external data"),
+        ("run drop-identity m.onnx -o x.onnx --save-recipe x.onnx", "'x.onnx' cannot be both save-recipe and output"),
+        ("run drop-identity m.onnx -o x.onnx --save-recipe ./x.onnx.data", "cannot be both save-recipe and external"),
+        ("apply t.yaml m.onnx -o x.onnx --report x.html --provenance x.html", "cannot be both report and provenance"),
+    ],
+)
+def test_outputs_do_not_overwrite_each_other(
+    folder: Path, command: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*command.split(), "--force"]) == 2
+    assert expected in capsys.readouterr().err and not list(folder.glob("x.*"))
+
+
 @pytest.mark.parametrize("command", ["apply t.yaml m.onnx", "apply m.onnx", "apply r.yaml"])
 def test_a_model_may_replace_the_model_that_it_is_made_from(folder: Path, command: str) -> None:
     assert cli.main([*command.split(), "-o", "m.onnx", "--force", "-q"]) == 0

@@ -387,7 +387,7 @@ def test_invalid_places_for_a_statement(folder: Path, keys: Path, capsys: pytest
     apply = ["apply", str(folder / "r.yaml"), str(own), "--force"]
     cases = (
         (["--sign", str(keys / "mine.pem")], "there is no output for a statement; name one with -o FILE"),
-        (["-o", str(output), "--provenance", str(output)], "'new.onnx' is the model itself"),
+        (["-o", str(output), "--provenance", str(output)], "new.onnx' cannot be both output and provenance"),
         (["-o", str(output), "--provenance", str(own)], "would overwrite an input of this command"),
         (["-o", str(output), "--provenance", str(folder)], "this is a directory"),
     )
