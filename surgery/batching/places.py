@@ -7,14 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from surgery import storage
 from surgery.errors import ModelFileError, SurgeryError
 from surgery.storage import listing, loading, staging, urls
-
-DATA_SUFFIX: Final = ".data"
-"""The addition to the name of a result that gives the name of its external data."""
 
 
 def absolute(path: str | Path) -> Path:

@@ -11,10 +11,11 @@ from typing import Any, Final
 from surgery.batching.entry import Entry, Limits
 from surgery.batching.fingerprints import digest_of_files
 from surgery.batching.ledger import Row
-from surgery.batching.places import DATA_SUFFIX, Output, sizes, versions
+from surgery.batching.places import Output, sizes, versions
 from surgery.errors import SurgeryError
 from surgery.provenance.files import digest_of
 from surgery.storage import urls
+from surgery.storage.saving import DATA_SUFFIX
 
 _OF_THE_MACHINE: Final = ("lost", "output", "transfer")
 """Kinds of failures that are not due to the model; it runs again."""

@@ -12,9 +12,10 @@ from pathlib import Path, PurePosixPath
 from surgery.batching import folders, manifest
 from surgery.batching.entry import Entry
 from surgery.batching.folders import SUFFIX, OnError
-from surgery.batching.places import DATA_SUFFIX, absolute, named_recipe, placed, storable
+from surgery.batching.places import absolute, named_recipe, placed, storable
 from surgery.errors import UsageError
 from surgery.storage import listing, urls
+from surgery.storage.saving import DATA_SUFFIX
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,8 @@ Names = Callable[[int], str]
 PROTOBUF_LIMIT: Final = 2**31 - 1
 # Smaller tensors stay in the model file even if others are external, as in onnx itself.
 EXTERNAL_FROM: Final = 1024
+DATA_SUFFIX: Final = ".data"
+"""The addition to the name of a model that gives the usual name of its external data."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class External:
 
     def names(self, target: Path) -> Names:
         """Return a function from the number of a data file, from 0, to its name."""
-        first = self.data or f"{target.name}.data"
+        first = self.data or f"{target.name}{DATA_SUFFIX}"
         if first == target.name:
             raise UsageError(f"'{first}' is the model itself", todo="name another file for the weights")
         return lambda number: first if number == 0 else f"{first}_{number}"
@@ -256,7 +258,7 @@ def is_data_of(path: Path, output: Path) -> bool:
     file, model = Path(os.path.realpath(path)), Path(os.path.realpath(output))
     return (
         file.parent == model.parent
-        and re.fullmatch(r"\.data(_[0-9]+)?", file.name.removeprefix(model.name)) is not None
+        and re.fullmatch(f"{re.escape(DATA_SUFFIX)}(_[0-9]+)?", file.name.removeprefix(model.name)) is not None
     )
 
 

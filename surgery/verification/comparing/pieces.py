@@ -32,11 +32,11 @@ class PieceEngine(Engine):
 
     def run(self, skeleton: bytes, feeds: Sequence[Mapping[str, Any]], *, keep: bool = False) -> Outcome:
         """Run a model as `Engine.run` does; `unsupported` if it cannot be divided, and for float64."""
-        if not feeds or _total(onnx.load_model_from_string(skeleton)) < MANY_WEIGHTS:
-            return super().run(skeleton, feeds, keep=keep)
         # Float64 values would have to stay float64 between the pieces.
         found = run_in_pieces(super().run, skeleton, feeds) if self.name != "float64" else None
-        return found or Outcome(unsupported="it does not fit into memory, and cannot run in pieces")
+        if found is None and feeds and _total(onnx.load_model_from_string(skeleton)) >= MANY_WEIGHTS:
+            return Outcome(unsupported="it does not fit into memory, and cannot run in pieces")
+        return found or super().run(skeleton, feeds, keep=keep)
 
     def run_each(self, skeletons: Sequence[bytes], feeds: Sequence[Mapping[str, Any]]) -> list[Outcome]:
         """Run models on the same inputs."""
