@@ -1,6 +1,7 @@
 """Written-out attention fused into ONNX Runtime's operator."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from ._dependence import Dependence
 from ._mask import fits
 from ._operands import Operands, flat_operands, operands
 from ._shared import hand_on_flat
-from ._steps import is_attention
+from ._steps import Added, is_attention
 from ._written import Written, read
 
 OPERATOR = "com.microsoft::MultiHeadAttention"
@@ -114,10 +115,7 @@ def _fuse_written(softmax: Node, written: Written, dependence: Dependence, new: 
     found, factor = written.core, written.steps.factor
     _require(softmax, found, new)
     guarded = any(reader.op == "IsNaN" for reader in softmax.outputs[0].consumers)
-    new.require(
-        not guarded or all(is_finite(value) for value in found.more),
-        "rows of NaN would become zeros, and the mask may contain infinities",
-    )
+    _require_finite(guarded, (step.value if isinstance(step, Added) else step.low for step in written.steps.added), new)
     if written.is_flat:
         new.require(factor is None, "scores of rank 3 have a separate factor for each row")
         given = flat_operands(found, new)
@@ -128,6 +126,12 @@ def _fuse_written(softmax: Node, written: Written, dependence: Dependence, new: 
         require_fit(factor.shape or (None,) * 5, written, new)
     given = operands(found, dependence, softmax.opset, new, factor=factor)
     _replace(found, given, joined_bias(written, given, softmax.opset, new), new)
+
+
+def _require_finite(guarded: bool, added: Iterable[Value], new: Builder) -> None:
+    """Require finite masks where a guard replaces NaN with zeros: the operator returns NaN for rows of infinities."""
+    finite = not guarded or is_finite(*added)
+    new.require(finite, "rows of NaN would become zeros, and the mask may contain infinities")
 
 
 def _attention_bias(softmax: Node, found: Core, given: Operands, masks: Ready, new: Builder) -> Ready:
@@ -142,8 +146,7 @@ def _attention_bias(softmax: Node, found: Core, given: Operands, masks: Ready, n
     new.require(fitting, "the mask is not known to fit the scores")
     reader = found.context.producer
     guarded = reader is not None and reader.input(0) != softmax.outputs[0]
-    finite = not guarded or all(is_finite(mask) for mask in added)
-    new.require(finite, "rows of NaN would become zeros, and the mask may contain infinities")
+    _require_finite(guarded, added, new)
     extents = [mask.shape or () for mask in added]
     missing, rows = 4 - max(map(len, extents)), any(one[-2] == queries for one in extents)
     whole = not missing and rows
