@@ -7,6 +7,7 @@ line is made of. They are imported on first use, so that `import surgery` is qui
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -64,6 +65,12 @@ if TYPE_CHECKING:
     from surgery.verification.verdict.pair import verify as verify
 
 __version__ = "0.1.0"
+
+# A wheel contains the passes and recipes inside this package; in the source tree, they are in sibling folders of it.
+# Found there, they also work where the source tree shadows an installed package: Python imports from the current folder
+# first.
+if not os.path.isdir(os.path.join(__path__[0], "passes")):  # noqa: PTH112, PTH118 (pathlib takes longer to import)
+    __path__.append(os.path.dirname(__path__[0]))  # noqa: PTH120
 
 _HOMES = {
     "Result": "engine.records",

@@ -129,16 +129,25 @@ def shutdown() -> None:
 
 def _environment() -> dict[str, str]:
     """Return an environment in which the server finds the same modules as this process."""
-    home = str(Path(__file__).resolve().parents[2])
     paths = [str(Path(entry).absolute()) for entry in sys.path if entry]
     return {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([*paths, home]),
+        "PYTHONPATH": os.pathsep.join(_with_home(paths)),
         # Threads of a linear algebra library would be lost in each fork, and their buffers copied.
         "OPENBLAS_NUM_THREADS": "1",
         # ONNX Runtime starts a telemetry thread on import, which is bad for forks, and not requested.
         "ORT_DISABLE_TELEMETRY": "1",
     }
+
+
+def _with_home(paths: list[str]) -> list[str]:
+    """Add the folder of this package, before any folder with another copy of it.
+
+    This process may have imported the package from the current folder, although another one is installed.
+    """
+    home = Path(__file__).resolve().parents[2]
+    first = next((place for place, path in enumerate(paths) if Path(path, "surgery").is_dir()), len(paths))
+    return [*paths[:first], str(home), *paths[first:]]
 
 
 atexit.register(shutdown)
