@@ -6,10 +6,10 @@ verdict, 2 if the caller must fix something, 3 if something broke.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class SurgeryError(Exception):
@@ -20,6 +20,8 @@ class SurgeryError(Exception):
 
     code: ClassVar[str] = "error"
     exit_code: ClassVar[int] = 2
+    printed: str = ""
+    """What the user's code printed before it raised the error in another process."""
 
     def __init__(self, what: str, *, where: str | None = None, todo: str | None = None) -> None:
         super().__init__(what)
@@ -177,14 +179,52 @@ class WorkerError(SurgeryError):
 
 def internal(error: Exception) -> str:
     """Return a one-line description of an exception, with its location unless it is an error of surgery."""
-    if isinstance(error, SurgeryError):
-        return str(error)
+    return str(error) if isinstance(error, SurgeryError) else f"internal error: {raised(error)}"
+
+
+def raised(error: BaseException, home: str = "") -> str:
+    """Return the type and message of an exception on one line, with the file and line that raised it."""
+    text = " ".join(str(error).split())
+    place = "" if isinstance(error, SyntaxError) else place_of(error, home)  # its text has the place
+    return f"{type(error).__name__}{f': {text}' if text else ''}{f' ({place})' if place else ''}"
+
+
+def place_of(error: BaseException, home: str = "") -> str:
+    """Return the file name and line at which an exception was raised; empty if unknown, or if an import found no file.
+
+    Code may raise in a library that it calls. With `home`, a file of that code, the place is the innermost line in the
+    folder of this file, if there is one.
+    """
     import traceback  # only after a failure
 
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    text = " ".join(str(error).split())
-    return f"internal error: {type(error).__name__}{f': {text}' if text else ''}{place}"
+    own = [frame for frame in frames if home and Path(frame.filename).parent == Path(home).parent]
+    imports = [place for place, frame in enumerate(frames, 1) if "importlib" in frame.filename]
+    found = own or frames[max(imports, default=0) :]
+    return f"{Path(found[-1].filename).name}:{found[-1].lineno}" if found else ""
+
+
+def pack_error(error: SurgeryError) -> dict[str, str | None]:
+    """Return an error as plain data, for another process; see `unpack_error`."""
+    kind = type(error).code
+    if kind in _PLAIN:
+        return {"kind": kind, "what": error.what, "where": error.where, "todo": error.todo}
+    return {"kind": (PassError if error.exit_code == PassError.exit_code else UsageError).code, "what": str(error)}
+
+
+def unpack_error(data: Mapping[str, Any]) -> SurgeryError:
+    """Return the error that `pack_error` described: one with the same text and the same exit code."""
+    return _PLAIN[data["kind"]](data["what"], where=data.get("where"), todo=data.get("todo"))
+
+
+_PLAIN: Mapping[str, type[SurgeryError]] = {
+    kind.code: kind
+    for kind in (
+        *(ModelFileError, OutputError, TransferError, UsageError),
+        *(ExpectationError, BlockedError, PassError),
+    )
+}
+"""The errors that consist of a text, a place and a remedy."""
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:

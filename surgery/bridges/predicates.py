@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from surgery import storage
-from surgery.errors import PassError
+from surgery.errors import PassError, SurgeryError
 from surgery.graph.graph import Graph
 from surgery.registry.predicates import Predicate
 from surgery.workers import default_memory
@@ -21,28 +22,29 @@ def holds(
     model: onnx.ModelProto,
     timeout: float | None = None,
     memory: int | None = None,
+    said: Callable[[str, str], None] = lambda name, printed: None,
 ) -> bool:
-    """Return the result of a predicate on a model; `stored` has the weights.
+    """Return the result of a predicate on a model; `stored` has the weights, and `said` receives what it prints.
 
     Raises PassError if the predicate raises or does not return a bool, and WorkerError if it crashes or exceeds
     `timeout` (seconds) or `memory` (bytes).
     """
 
-    def ask() -> dict[str, Any]:
+    def ask() -> bool:
         graph = Graph(storage.ir_from_proto(model, stored.weights), weights=stored.weights)
-        try:
-            answer = predicate.function(graph)
-        except MemoryError:
-            raise
-        except Exception as error:
-            text = " ".join(str(error).split())
-            return {"problem": f"raised {type(error).__name__}{f': {text}' if text else ''}"}
-        if isinstance(answer, bool):
-            return {"answer": answer}
-        return {"problem": f"returned {type(answer).__name__}, not True or False"}
+        answer = predicate.function(graph)
+        if not isinstance(answer, bool):
+            raise PassError(f"{stage} returned {type(answer).__name__}, not True or False", where=predicate.place)
+        return answer
 
-    stage = f"predicate '{predicate.name}'"
-    found, _ = call_in_fork(ask, stage=stage, timeout=timeout, memory=memory or default_memory())
-    if "problem" in found:
-        raise PassError(f"{stage} {found['problem']}", where=predicate.place)
-    return bool(found["answer"])
+    stage, limit = f"predicate '{predicate.name}'", memory or default_memory()
+    printed = ""
+    try:
+        answer, printed = call_in_fork(ask, stage=stage, timeout=timeout, memory=limit, home=predicate.file)
+    except SurgeryError as error:
+        printed = error.printed
+        raise
+    finally:
+        if printed:
+            said(predicate.name, printed)
+    return bool(answer)

@@ -6,14 +6,14 @@ they run on the graph in a fork, and the result is returned as a model without w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from surgery import storage
-from surgery.errors import PassError, SurgeryError
+from surgery.errors import PassError, SurgeryError, pack_error, raised, unpack_error
 from surgery.graph.graph import Graph
 from surgery.graph.signature_mappings import SignatureMapping, pack, unpack
 from surgery.graph.state import Limits, Refused, Site
@@ -71,7 +71,7 @@ def run_pass(
     except SurgeryError:
         raise
     except Exception as error:
-        raise PassError(_tell(declared, error)) from error
+        raise PassError(f"pass '{declared.name}' raised {raised(error, declared.file)}") from error
     return PassResult(
         proto,
         tuple(graph.sites),
@@ -114,14 +114,6 @@ def _export(graph: Graph) -> onnx.ModelProto:
     return storage.proto_from_ir(graph.ir, graph.weights)
 
 
-def _tell(declared: Pass, error: Exception) -> str:
-    """Return a one-line message for an exception that ended a pass."""
-    if isinstance(error, SurgeryError):
-        return str(error)
-    text = " ".join(str(error).split())
-    return f"pass '{declared.name}' raised {type(error).__name__}{f': {text}' if text else ''}"
-
-
 def _transform_in_fork(
     declared: Pass,
     graph: Graph,
@@ -138,31 +130,37 @@ def _transform_in_fork(
     def work() -> dict[str, Any]:
         try:
             apply(declared, graph, options)
-            proto = _export(graph)
-        except MemoryError:
-            raise
-        except Exception as error:
-            return {"problem": _tell(declared, error)}
+        except SurgeryError as error:
+            return {"error": pack_error(error), "refusals": _plain(graph.refusals)}
         return {
-            "model": proto.SerializeToString(deterministic=True),
+            "model": _export(graph).SerializeToString(deterministic=True),
             "sites": [[s.number, s.anchor, s.removed, s.added, s.skipped] for s in graph.sites],
-            "refusals": [[refused.anchor, refused.reason] for refused in graph.refusals],
+            "refusals": _plain(graph.refusals),
             "renamed": dict(graph.renamed),
             "accounts": pack(tuple(graph.accounts)),
         }
 
     limit = memory if memory is not None else default_memory()
-    answer, printed = call_in_fork(work, stage=f"pass '{declared.name}'", timeout=timeout, memory=limit)
-    if "problem" in answer:
-        raise PassError(answer["problem"])
+    stage = f"pass '{declared.name}'"
+    answer, printed = call_in_fork(work, stage=stage, timeout=timeout, memory=limit, home=declared.file)
+    refusals = tuple(Refused(anchor, reason) for anchor, reason in answer["refusals"])
+    if "error" in answer:
+        graph.refusals = [*refusals]
+        problem = unpack_error(answer["error"])
+        problem.printed = printed
+        raise problem
     return PassResult(
         proto=onnx.load_model_from_string(answer["model"]),
         sites=tuple(
             Site(n, anchor, tuple(gone), tuple(new), skipped) for n, anchor, gone, new, skipped in answer["sites"]
         ),
-        refusals=tuple(Refused(anchor, reason) for anchor, reason in answer["refusals"]),
+        refusals=refusals,
         live=False,
         printed=printed,
         renamed=answer["renamed"],
         accounts=unpack(answer["accounts"]),
     )
+
+
+def _plain(refusals: Sequence[Refused]) -> list[list[str]]:
+    return [[refused.anchor, refused.reason] for refused in refusals]

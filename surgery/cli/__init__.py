@@ -165,6 +165,8 @@ def _failed(arguments: argparse.Namespace, error: Exception) -> int:
 
         _formats.write_error(arguments, error)
     if isinstance(error, SurgeryError):
+        if error.printed:
+            _output.say(error.printed.rstrip("\n"))
         _output.say(str(error) if isinstance(error, RecipeError) else f"surgery: {error}")
         return error.exit_code
     text = " ".join(str(error).split())

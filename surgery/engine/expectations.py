@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -60,13 +60,20 @@ _MOST_MISFITS = 3
 
 
 def answers(
-    predicates: Mapping[str, bool], stored: StoredModel, model: onnx.ModelProto, verify: VerifySpec
+    predicates: Mapping[str, bool],
+    stored: StoredModel,
+    model: onnx.ModelProto,
+    verify: VerifySpec,
+    said: Callable[[str, str], None],
 ) -> Iterator[tuple[str, bool]]:
-    """Yield each predicate in words, and whether its answer is the wanted one; `stored` has the weights."""
+    """Yield each predicate in words, and whether its answer is the wanted one; `stored` has the weights.
+
+    `said` receives the name of a predicate, and what it printed.
+    """
     from surgery.bridges.predicates import holds
 
     for name, wanted in predicates.items():
-        answer = holds(catalog.predicates()[name], stored, model, verify.timeout, verify.memory)
+        answer = holds(catalog.predicates()[name], stored, model, verify.timeout, verify.memory, said)
         yield f"{name}: {str(wanted).lower()} (found {str(answer).lower()})", answer is wanted
 
 

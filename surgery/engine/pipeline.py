@@ -167,7 +167,9 @@ class Pipeline:
         self.settle()
         state = self.model.state
         counted = comparisons(when.ops, when.nodes, when.opset, state.ops, opset(state.proto))
-        asked = answers(when.predicates, self.model.stored, state.proto, self._recipe.verify)
+        asked = answers(
+            when.predicates, self.model.stored, state.proto, self._recipe.verify, self.journal.observer.said
+        )
         return all(met for _, met in chain(counted, asked))
 
     def _skipped(self, step: PassStep) -> StepRecord:
@@ -300,7 +302,8 @@ class Pipeline:
         state, noted = self.model.state, self.journal.expectations
         before = before or self._original
         found = expectations(expected, state.ops, opset(state.proto))
-        asked = answers(expected.predicates, self.model.stored, state.proto, self._recipe.verify)
+        said = self.journal.observer.said
+        asked = answers(expected.predicates, self.model.stored, state.proto, self._recipe.verify, said)
         noted += [Expectation(prefix + what, ok, expected.where(what)) for what, ok in (*found, *asked)]
         if expected.signature is not None:
             same = not signature(before.proto).differences(signature(state.proto))

@@ -142,6 +142,8 @@ class Transaction:
             made = run_pass(declared, graph, step.bind(), *limits, skip=skip, contained=bench.contained)
         except SurgeryError as error:
             refusals = tuple(graph.refusals)
+            if error.printed:
+                bench.journal.observer.said(step.name, error.printed)
             return Candidate(step, refusals=refusals, complaint=str(error), exit_code=error.exit_code)
         except Exception as error:
             return Candidate(step, complaint=internal(error), exit_code=3)
@@ -208,9 +210,10 @@ class Transaction:
         expected = self.step.expect
         if expected is None or candidate.proto is None or self._bench.judge.trusts:
             return None
+        said = self._bench.journal.observer.said
         found = [
             *expectations(expected, operators(candidate.proto), opset(candidate.proto), len(candidate.applied)),
-            *answers(expected.predicates, self._bench.model.stored, candidate.proto, self._bench.spec),
+            *answers(expected.predicates, self._bench.model.stored, candidate.proto, self._bench.spec, said),
         ]
         if expected.target is not None:
             found.append(fits(expected.target, self._bench.model.stored, candidate.proto))

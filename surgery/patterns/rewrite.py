@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.errors import PassError
@@ -98,9 +100,26 @@ def apply_match(
     with graph.site(match.root) as edit:
         result = function(match, edit, **options)
         replacements = result if isinstance(result, tuple) else (result,)
+        _require_values(graph, match, function, replacements)
         for old, new in _pairs(match.outputs, replacements):
             edit.replace(old, new)
     return len(graph.sites) > sites
+
+
+def _require_values(graph: Graph, match: Match, function: Callable[..., Any], results: tuple[object, ...]) -> None:
+    """Raise PassError if a function returned something else than values, or nothing although an output is read."""
+    used = [name for name, value in zip(match.output_names, match.outputs) if value is not None and value.is_used]
+    strange = [result for result in results if not isinstance(result, Value | None)]
+    if not strange and (results != (None,) or not used):
+        return
+    what = type(strange[0]).__name__ if strange else "nothing"
+    names = " and ".join(used or match.output_names)
+    code = inspect.unwrap(function).__code__
+    raise PassError(
+        f"pass '{graph.pass_name}' returned {what} for the match at {match.root.label}",
+        where=f"{Path(code.co_filename).name}:{code.co_firstlineno}",
+        todo=f"return the value that replaces {names}, or refuse the match with 'require'",
+    )
 
 
 def _pairs(old: list[Value | None], new: tuple[Value | None, ...]) -> Iterator[tuple[Value, Value]]:

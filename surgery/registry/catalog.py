@@ -127,8 +127,7 @@ class Catalog:
 
 
 def _whereabouts(declared: Pass) -> str:
-    file = declared.place.rpartition(":")[0]
-    return declared.place if declared.origin == file else f"{declared.place} of {declared.origin}"
+    return declared.place if declared.origin == declared.file else f"{declared.place} of {declared.origin}"
 
 
 catalog = Catalog()

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from surgery.errors import SurgeryError, UsageError, WorkerError
+from surgery.errors import SurgeryError, UsageError, WorkerError, raised
 from surgery.workers import Worker, WorkerRaised, default_memory, stage
 from surgery.workers.fork import call_in_fork
 
@@ -91,7 +91,7 @@ def import_installed() -> list[Broken]:
                 if not fate:
                     entry.load()
             except (Exception, SystemExit) as error:
-                fate = _tell(error)
+                fate = raised(error)
             if fate:
                 broken.append(Broken(entry.name, _title(entry.dist), fate))
     return broken
@@ -111,7 +111,7 @@ def import_plugin(name: str) -> None:
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             raise UsageError(f"no plugin module '{name}'", todo="install it, or name a .py file") from error
-        raise UsageError(f"plugin '{name}' cannot be imported: {_tell(error)}") from error
+        raise UsageError(f"plugin '{name}' cannot be imported: {raised(error)}") from error
 
 
 class _Trial:
@@ -251,8 +251,3 @@ def _entries() -> list[importlib.metadata.EntryPoint]:
 @cache
 def _distributions() -> dict[str, list[str]]:
     return dict(importlib.metadata.packages_distributions())
-
-
-def _tell(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -66,6 +66,11 @@ class Pass:
         code = inspect.unwrap(self.function).__code__
         return f"{code.co_filename}:{code.co_firstlineno}"
 
+    @property
+    def file(self) -> str:
+        """The file of its declaration."""
+        return self.place.rpartition(":")[0]
+
     @cached_property
     def origin(self) -> str:
         """The origin of the pass: "surgery", an installed distribution with its version, or the path of a file.
@@ -74,7 +79,7 @@ class Pass:
         """
         if self.requires:
             return discovery.version(self.requires)
-        return discovery.origin(self.module, self.place.rpartition(":")[0])
+        return discovery.origin(self.module, self.file)
 
     @property
     def theme(self) -> str:

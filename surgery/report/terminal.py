@@ -160,6 +160,8 @@ def _not_kept(refused: Sequence[StepRecord]) -> str:
 
 def _advice(step: StepRecord) -> str:
     """Return advice about a step that ended the run."""
+    if step.verdict is None and not step.applied:
+        return "--on-failure rollback goes on without the step"
     advice = "--on-failure bisect keeps the correct sites; 'surgery bisect' finds the wrong ones"
     if step.verdict is not None and step.verdict.is_unverified:
         advice = f"or --unverified accept to accept it unverified; {advice}"

@@ -7,14 +7,14 @@ refuses, and for partial matches. Nothing is verified or kept.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from surgery import storage
 from surgery.bridges.run_pass import PassResult, run_pass
-from surgery.errors import BlockedError, PassError, SurgeryError, UsageError
+from surgery.errors import BlockedError, SurgeryError, UsageError
 from surgery.graph.describe import contents, named, source, typed
 from surgery.graph.state import Site
 from surgery.graph.values import Node, Value
@@ -242,11 +242,12 @@ def explain(
     timeout: float | None = None,
     memory: int | None = None,
     target: Target = STANDARD,
+    said: Callable[[str], None] = lambda printed: None,
 ) -> Why:
     """Explain a pass on a skeleton with its `weights`. The model is not changed.
 
-    `at` selects a single node, by its name, an output, or its label. A non-standard pass runs in a fork, limited by
-    `timeout` (seconds) and `memory` (bytes), unless `contained` is false.
+    `said` receives what a pass prints in the fork. `at` selects a single node, by its name, an output, or its label. A
+    non-standard pass runs in a fork, limited by `timeout` (seconds) and `memory` (bytes), unless `contained` is false.
     """
     bound = declared.bind(options or {})
     if declared.is_standard or not contained:
@@ -254,16 +255,13 @@ def explain(
     weights.open_scratch()
 
     def work() -> dict[str, Any]:
-        try:
-            return {"why": _explain(declared, proto, weights, bound, at, limit, target).to_json()}
-        except SurgeryError as error:
-            return {"problem": str(error), "usage": isinstance(error, UsageError)}
+        return _explain(declared, proto, weights, bound, at, limit, target).to_json()
 
-    bytes_ = memory if memory is not None else default_memory()
-    answer, _ = call_in_fork(work, stage=f"pass '{declared.name}'", timeout=timeout, memory=bytes_)
-    if "problem" in answer:
-        raise (UsageError if answer["usage"] else PassError)(answer["problem"])
-    return Why.from_json(answer["why"])
+    bytes_, stage = memory if memory is not None else default_memory(), f"pass '{declared.name}'"
+    answer, printed = call_in_fork(work, stage=stage, timeout=timeout, memory=bytes_, home=declared.file)
+    if printed:
+        said(printed)
+    return Why.from_json(answer)
 
 
 def why_so_few(

@@ -13,6 +13,8 @@ from surgery.errors import WorkerError
 
 OUT_OF_MEMORY = "out of memory"
 TIMEOUT = "timeout"
+LAST_WORDS = "\nout of memory\n"
+"""The end of the output of a process that cannot allocate more memory."""
 
 _NO_MEMORY = re.compile(
     r"bad.?alloc|failed to allocate memory|out of memory|cannot allocate memory|unable to allocate|"
@@ -62,7 +64,7 @@ def reap(pid: int, kill: bool) -> int:
 
 def end_for_lack_of_memory(log: int) -> None:
     """End this process, with a log line for `died`, when no more memory can be allocated."""
-    os.write(log, b"\nout of memory\n")
+    os.write(log, LAST_WORDS.encode())
     os.kill(os.getpid(), signal.SIGABRT)
 
 

@@ -19,10 +19,11 @@ import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NamedTuple, NoReturn
 
+from surgery.errors import PassError, SurgeryError, pack_error, place_of, raised, unpack_error
 from surgery.workers import wire
-from surgery.workers.ending import died, end_for_lack_of_memory, last_line, reap
+from surgery.workers.ending import LAST_WORDS, died, end_for_lack_of_memory, last_line, reap
 from surgery.workers.limits import limit_memory
 
 _PR_SET_PDEATHSIG = 1
@@ -30,35 +31,65 @@ _STATUS = "/proc/self/statm"
 _NO_RESULT = 70
 
 
+class _Limits(NamedTuple):
+    """The limits of a child, in seconds and in bytes."""
+
+    timeout: float | None
+    memory: int | None
+
+
 def call_in_fork(
-    function: Callable[[], Any], *, stage: str, timeout: float | None, memory: int | None
+    function: Callable[[], Any], *, stage: str, timeout: float | None, memory: int | None, home: str = ""
 ) -> tuple[Any, str]:
     """Call a function in a fork of this process; return its result and its output.
 
     `timeout` is in seconds, and `memory` in bytes in addition to the memory of this process. The result is plain data
-    (see `workers.wire`). The function should catch the exceptions that it can report; anything else that ends the
-    process (a signal, the time limit, memory, an exit) raises `WorkerError` with `stage`, after the process and all
-    processes that it started have ended.
+    (see `workers.wire`). If the function raises an error of surgery, an equal one is raised here; any other exception
+    becomes a PassError with `stage` and the place (see `raised` for `home`). What ends the process otherwise (a signal,
+    the time limit, memory, an exit) raises `WorkerError` with `stage`, after the process and all processes that it
+    started have ended. Each of these errors has the output.
     """
     ours, theirs = socket.socketpair()
     with tempfile.TemporaryFile() as log, ours:
         with theirs:
             child = _fork()
             if child == 0:
-                _serve(function, theirs, log, timeout, memory)
-        deadline = None if timeout is None else time.monotonic() + timeout
+                _serve(function, theirs, log, _Limits(timeout, memory), home)
         try:
-            answer = wire.receive(ours, deadline)
-        except wire.ExpiredError:
-            raise died(stage, reap(child, kill=True), last_line(log), timeout, expired=True) from None
-        except wire.ClosedError:
-            raise died(stage, reap(child, kill=False), last_line(log), timeout) from None
-        except BaseException:
-            reap(child, kill=True)
+            answer = _answer(ours, child, log, stage, timeout)
+            if "error" in answer:
+                raise unpack_error(answer["error"])
+            if "raised" in answer:
+                raise PassError(f"{stage} raised {answer['raised']}")
+        except SurgeryError as error:
+            error.printed = _output(log)
             raise
+        return answer["result"], _output(log)
+
+
+def _answer(channel: socket.socket, child: int, log: IO[bytes], stage: str, timeout: float | None) -> dict[str, Any]:
+    """Return what the child sends, and wait for its end; raise WorkerError if it dies."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    try:
+        answer: dict[str, Any] = wire.receive(channel, deadline)
+    except wire.ExpiredError:
+        raise died(stage, reap(child, kill=True), last_line(log), timeout, expired=True) from None
+    except wire.ClosedError:
+        raise died(stage, reap(child, kill=False), last_line(log), timeout) from None
+    except BaseException:
         reap(child, kill=True)
-        log.seek(0)
-        return answer, log.read().decode(errors="replace")
+        raise
+    reap(child, kill=True)
+    if "exit" in answer:
+        ended = died(stage, answer["exit"], "", timeout)
+        ended.what += f" ({answer['place']})" if answer["place"] else ""
+        raise ended
+    return answer
+
+
+def _output(log: IO[bytes]) -> str:
+    log.seek(0)
+    return log.read().decode(errors="replace").removesuffix(LAST_WORDS)
 
 
 def _fork() -> int:
@@ -68,21 +99,17 @@ def _fork() -> int:
         return os.fork()
 
 
-def _serve(
-    function: Callable[[], Any], channel: socket.socket, log: IO[bytes], timeout: float | None, memory: int | None
-) -> NoReturn:
-    """Run the child: confine this process, call the function, send its result, and exit."""
+def _serve(function: Callable[[], Any], channel: socket.socket, log: IO[bytes], limits: _Limits, home: str) -> NoReturn:
+    """Run the child: confine this process, call the function, send its result or exception, and exit."""
     status = _NO_RESULT
     try:
-        _confine(log, timeout, memory)
-        pieces = wire.pack(function())
+        _confine(log, limits)
+        pieces = wire.pack(_outcome(function, home))
         sys.stdout.flush()
         wire.send(channel, pieces)
         status = 0
     except MemoryError:
         end_for_lack_of_memory(log.fileno())
-    except SystemExit as error:
-        status = error.code if isinstance(error.code, int) else 1
     except BaseException:
         traceback.print_exc()
     finally:
@@ -91,7 +118,24 @@ def _serve(
         os._exit(status & 0xFF)
 
 
-def _confine(log: IO[bytes], timeout: float | None, memory: int | None) -> None:
+def _outcome(function: Callable[[], Any], home: str) -> dict[str, Any]:
+    """Call a function; return its result, or what it raised."""
+    try:
+        return {"result": function()}
+    except MemoryError:
+        raise
+    except SurgeryError as error:
+        return {"error": pack_error(error)}
+    except SystemExit as error:
+        if isinstance(error.code, str):
+            sys.stderr.write(f"{error.code}\n")  # as Python does at the end of a process
+        status = error.code if isinstance(error.code, int) else 1
+        return {"exit": status & 0xFF, "place": place_of(error, home)}
+    except Exception as error:
+        return {"raised": raised(error, home)}
+
+
+def _confine(log: IO[bytes], limits: _Limits) -> None:
     """Put this process in a separate session and process group, with limits, and redirect its output to the log."""
     os.setsid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -105,11 +149,11 @@ def _confine(log: IO[bytes], timeout: float | None, memory: int | None) -> None:
     # The inherited streams are not used, because another thread may have held their locks.
     sys.stdout = sys.stderr = os.fdopen(os.dup(1), "w", buffering=1, errors="backslashreplace")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if memory is not None:
-        limit_memory(memory + _data_bytes())
-    if timeout is not None:
+    if limits.memory is not None:
+        limit_memory(limits.memory + _data_bytes())
+    if limits.timeout is not None:
         # A fallback if no process is left to enforce the time limit.
-        seconds = int(time.process_time() + timeout * (os.cpu_count() or 1)) + 10
+        seconds = int(time.process_time() + limits.timeout * (os.cpu_count() or 1)) + 10
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 
 

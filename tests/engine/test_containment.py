@@ -44,10 +44,31 @@ def apply(model: onnx.ModelProto, steps: str, verify: str = "{}", **options: boo
     return runner.apply(model, recipes.parse(f"recipe: test\nverify: {verify}\nsteps: {steps}", "test.yaml"), **options)
 
 
+def line(text: str) -> int:
+    """Return the number of the line of the plugin that contains a text."""
+    lines = PLUGIN.read_text().splitlines()
+    return next(number for number, found in enumerate(lines, 1) if text in found)
+
+
+FORGET = line('"kill-forget"')
 FATES = [
-    ("kill-raise", "{}", 3, "pass 'kill-raise' raised LookupError: no such luck"),
+    (
+        "kill-raise",
+        "{}",
+        3,
+        f"pass 'kill-raise' raised LookupError: no such luck (plugin_killers.py:{line('no such')})",
+    ),
+    ("kill-raise-in-numpy", "{}", 3, f"array to concatenate (plugin_killers.py:{line('concatenate')})"),
+    ("kill-usage", "{}", 2, "here: no such mode; choose another"),
+    ("kill-blocked", "{}", 1, "the Relu is in the way"),
+    (
+        *("kill-forget", "{}", 3),
+        f"plugin_killers.py:{FORGET}: pass 'kill-forget' returned nothing for the match at "
+        "Relu -> r; return the value that replaces y, or refuse the match with 'require'",
+    ),
+    ("kill-name", "{}", 3, "pass 'kill-name' returned str for the match at Relu -> r; return the value"),
     ("kill-abort", "{}", 3, "pass 'kill-abort' crashed with SIGABRT"),
-    ("kill-exit", "{}", 3, "pass 'kill-exit' ended the process with exit code 7"),
+    ("kill-exit", "{}", 3, f"ended the process with exit code 7 (plugin_killers.py:{line('sys.exit(7')})"),
     pytest.param("kill-loop", "{timeout: 4}", 3, "pass 'kill-loop' took more than 4 s", marks=pytest.mark.slow),
     ("kill-memory", "{memory: 300MB}", 3, "pass 'kill-memory' ran out of memory"),
     ("kill-order", "{}", 3, "created a cycle"),
@@ -97,6 +118,19 @@ def test_the_result_of_a_contained_pass_is_committed(model: onnx.ModelProto, cap
     assert result.output.ops == {"MatMul": 1, "Relu": 1, "Neg": 1}
     captured = capfd.readouterr()
     assert "dropping" in captured.err and not captured.out
+
+
+@pytest.mark.parametrize(("name", "said"), [("kill-raise", "looking"), ("kill-usage", "checking")])
+def test_the_output_of_a_pass_that_raises_is_shown(
+    model: onnx.ModelProto, capfd: pytest.CaptureFixture[str], name: str, said: str
+) -> None:
+    apply(model, f"[{name}]")
+    assert said in capfd.readouterr().err
+
+
+def test_a_blocked_pass_keeps_its_refusals(model: onnx.ModelProto) -> None:
+    (step,) = apply(model, "[kill-blocked]").steps
+    assert [refusal.reason for refusal in step.refusals] == ["it is a Relu"]
 
 
 def test_a_model_proto_pass_leaves_weights_in_their_files(model: onnx.ModelProto, tmp_path: Path) -> None:

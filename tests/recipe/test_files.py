@@ -204,8 +204,10 @@ def test_plugins_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.Mon
     text = "plugins: [syntax.py, broken_plugin, leaving_plugin]\nsteps: [unknown-pass]\n"
     found = mistakes(text, trust=True)
     assert found[0].startswith("r.yaml:1:11: plugin 'syntax.py' cannot be imported: SyntaxError: ")
-    assert found[1] == "r.yaml:1:22: plugin 'broken_plugin' cannot be imported: RuntimeError: no way"
-    assert found[2] == "r.yaml:1:37: plugin 'leaving_plugin' cannot be imported: SystemExit: 3"
+    assert (
+        found[1] == "r.yaml:1:22: plugin 'broken_plugin' cannot be imported: RuntimeError: no way (broken_plugin.py:1)"
+    )
+    assert found[2] == "r.yaml:1:37: plugin 'leaving_plugin' cannot be imported: SystemExit: 3 (leaving_plugin.py:1)"
     assert len(found) == 3
 
 

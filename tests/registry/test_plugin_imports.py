@@ -19,8 +19,8 @@ FATES = {
     "import os; os._exit(7)": "its import ended the process with exit code 7",
     "import ctypes; ctypes.string_at(0)": "its import crashed with SIGSEGV",
     "import os; os.abort()": "its import crashed with SIGABRT",
-    "raise ValueError('no such luck')": "ValueError: no such luck",
-    "import sys; sys.exit('enough')": "SystemExit: enough",
+    "raise ValueError('no such luck')": "ValueError: no such luck (bad.py:1)",
+    "import sys; sys.exit('enough')": "SystemExit: enough (bad.py:1)",
 }
 
 

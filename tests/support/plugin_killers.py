@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from surgery import Graph, Parity, graph_pass
+from surgery import BlockedError, Builder, Graph, Match, Parity, UsageError, Value, graph_pass, pattern_pass
 
 _hoard: list[np.ndarray] = []
 
@@ -17,7 +17,41 @@ _hoard: list[np.ndarray] = []
 @graph_pass("kill-raise", parity=Parity.EXACT)
 def kill_raise(graph: Graph) -> None:
     """Raise."""
+    print("looking")  # noqa: T201
     raise LookupError("no such luck")
+
+
+@graph_pass("kill-raise-in-numpy", parity=Parity.EXACT)
+def kill_raise_in_numpy(graph: Graph) -> None:
+    """Let a library raise."""
+    np.concatenate([])
+
+
+@graph_pass("kill-usage", parity=Parity.EXACT)
+def kill_usage(graph: Graph) -> None:
+    """Find a mistake of the caller."""
+    print("checking")  # noqa: T201
+    raise UsageError("no such mode", where="here", todo="choose another")
+
+
+@graph_pass("kill-blocked", parity=Parity.EXACT)
+def kill_blocked(graph: Graph) -> None:
+    """Find that the model does not allow the change, after a refusal."""
+    with graph.site(graph.nodes("Relu")[0]) as site:
+        site.require(False, "it is a Relu")
+    raise BlockedError("the Relu is in the way")
+
+
+@pattern_pass("kill-forget", match="y = Relu(x)", parity=Parity.EXACT)
+def kill_forget(m: Match, new: Builder) -> Value:
+    """Build a node, and do not return it."""
+    new.node("Abs", m.x)
+
+
+@pattern_pass("kill-name", match="y = Relu(x)", parity=Parity.EXACT)
+def kill_name(m: Match, new: Builder) -> Value:
+    """Return a name."""
+    return "x"  # type: ignore[return-value]
 
 
 @graph_pass("kill-abort", parity=Parity.EXACT)
