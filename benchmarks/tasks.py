@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from suite import task_metrics, wheels
+from suite import packages, task_metrics
 from suite.latency import session
 from suite.task_list import TASKS, Task
 
@@ -64,8 +64,8 @@ def main() -> int:
     words = arguments.only or [""]
     wanted = list(dict.fromkeys(task for word in words for task in TASKS if word in task.model))
     if not arguments.show:
-        models = {one.name: one for one in wheels.read()}
-        wheels.provide([models[task.model] for task in wanted], arguments.trained)
+        models = {one.name: one for one in packages.read()}
+        packages.provide([models[task.model] for task in wanted], arguments.trained)
         for task in wanted:
             if task.model in rows and not arguments.again:
                 continue
@@ -203,7 +203,7 @@ def products(name: str, arguments: argparse.Namespace) -> float:
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.enable_profiling = 1, True
     options.log_severity_level, options.profile_file_prefix = 4, str(folder / "profile")
-    path = next(one for one in wheels.read() if one.name == name).path(arguments.trained)
+    path = next(one for one in packages.read() if one.name == name).path(arguments.trained)
     model = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     for _ in range(_ROUNDS[0]):
         _run(model, data)

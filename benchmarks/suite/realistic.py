@@ -1,8 +1,8 @@
 """Draw inputs like those of trained models in use, independently of surgery: images, sounds, token ids, masks.
 
 Types, shapes and the tables that ids index are read from the model; hints in the manifest give the rest: `dims`, the
-bindings to try, and `inputs`, by name `{"values": [...]}`, `{"below": N}` for ids,
-`{"like": "mask" | "lengths" | "zeros" | "audio" | "image" | "normal" | "spectrum"}`.
+bindings to try, and `inputs`, by name `{"values": [...]}`, where a list is a row of the last axis, `{"below": N}` for
+ids, `{"like": "mask" | "lengths" | "zeros" | "audio" | "image" | "normal" | "spectrum"}`.
 """
 
 from __future__ import annotations
@@ -82,8 +82,9 @@ def _values(
 ) -> Any:
     if "values" in hint:
         listed = np.array(hint["values"]).astype(dtype)
-        # A scalar takes the listed values in order, independently of the other draws.
-        return listed[random.integers(0, len(listed), shape)] if shape else np.asarray(listed[content % len(listed)])
+        drawn = shape[: len(shape) + 1 - listed.ndim]
+        # A scalar or a single row takes the listed values in order, independently of the other draws.
+        return listed[random.integers(0, len(listed), drawn)] if drawn else np.asarray(listed[content % len(listed)])
     like = str(hint.get("like") or ("mask" if "mask" in name else ""))
     if like == "mask":
         return _mask(shape, content % 2 == 1).astype(dtype)
@@ -94,6 +95,8 @@ def _values(
         return random.choice(["", "a", "word", "Straße", "東京"], shape).astype(object)
     if dtype == np.dtype(bool):
         return random.random(shape) < 0.5
+    if like == "image" and np.issubdtype(dtype, np.integer):
+        return np.asarray(float_values("bytes", shape, random)).astype(dtype)
     if "below" in hint or np.issubdtype(dtype, np.integer):
         return _ids(shape, int(hint.get("below") or feeds._extent(model, name)), content, random).astype(dtype)
     kinds = _LIKE[like or ("image" if _is_image(shape) else "audio" if _is_audio(shape) else "normal")]

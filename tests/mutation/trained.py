@@ -28,8 +28,8 @@ import onnx
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "benchmarks"))
 
-from suite import realistic, wheels
-from suite.wheels import Trained
+from suite import packages, realistic
+from suite.packages import Trained
 
 import surgery
 from mutation.draft import Draft, Unfit, infer
@@ -219,7 +219,7 @@ def main() -> int:
     p.add_argument("--survivors", type=Path, metavar="FILE", help="try the survivors among these results again")
     arguments = p.parse_args()
     words = [word.lower() for word in arguments.only or [""]]
-    listed = [(t, t.path(arguments.models)) for t in wheels.read()]
+    listed = [(t, t.path(arguments.models)) for t in packages.read()]
     models = [
         (trained, path)
         for trained, path in listed

