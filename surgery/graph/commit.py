@@ -70,6 +70,8 @@ class Commit:
                 self._drop(value, None)
         if declarations is not None:
             declarations.finish({old: new for old, new, _ in edits.replacements})
+        if edits.opsets:
+            self.graph.facts.forget()  # the table has the shape rules of the previous versions
         self._describe(edits)
         self.stamps.write()
         for thing in edits.stripped:

@@ -126,9 +126,11 @@ class Inference:
         inner = list(subgraphs(node))
         with _put_back([*inputs, *node.outputs, *values(inner)]) as before:
             for value, fact in inputs.items():
-                value.type, value.shape = fact.type or value.type, fact.shape or self._symbolic(value.shape)
+                value.type = fact.type or value.type
+                value.shape = self._symbolic(value.shape) if fact.shape is None else fact.shape
                 if self._is_default(value):
                     value.const_value = None
+                context.forget(value)
                 if fact.data is not None and value.shape is not None:
                     context.know(value, as_content([*map(element, fact.data)], value.shape.numpy()), value.dtype)
             for graph in inner:
@@ -216,6 +218,8 @@ class Inference:
             _write_constant(node.outputs[0], tensor)
             return
         _hand_out_types(node)
+        for value in node.outputs:
+            context.forget(value)  # an earlier inference may have known more, for the inputs that the node had then
         before = [value.shape for value in node.outputs]
         rule = registry.get(node.domain, node.op_type, context.get_opset_version(node.domain))
         try:
