@@ -151,6 +151,14 @@ class PassError(SurgeryError):
     exit_code = 3
 
 
+class RaisedError(PassError):
+    """A standard pass raised an exception outside of a site, while it was working on the node with the label `at`."""
+
+    def __init__(self, what: str, at: str) -> None:
+        super().__init__(what)
+        self.at = at
+
+
 class WorkerError(SurgeryError):
     """Native code in a worker process raised, crashed, or ran out of time or memory.
 

@@ -13,10 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from surgery import storage
-from surgery.errors import PassError, SurgeryError, pack_error, raised, unpack_error
+from surgery.errors import PassError, RaisedError, SurgeryError, internal, pack_error, raised, unpack_error
 from surgery.graph.graph import Graph
 from surgery.graph.signature_mappings import SignatureMapping, pack, unpack
-from surgery.graph.state import Limits, Refused, Site
+from surgery.graph.state import Defect, Limits, Refused, Site
+from surgery.graph.values import Node
 from surgery.workers import default_memory
 from surgery.workers.fork import call_in_fork
 
@@ -31,7 +32,8 @@ class PassResult:
     """The result of a pass; `proto` is None if nothing was applied.
 
     `live` says whether the graph itself was changed; otherwise it is unchanged. `renamed` maps the previous names of
-    inputs and outputs to the current ones, and `accounts` has the relations to the previous model.
+    inputs and outputs to the current ones, and `accounts` has the relations to the previous model. `defects` are the
+    sites that a standard pass lost to an exception.
     """
 
     proto: onnx.ModelProto | None
@@ -41,6 +43,7 @@ class PassResult:
     printed: str = ""
     renamed: Mapping[str, str] = field(default_factory=dict)
     accounts: tuple[SignatureMapping, ...] = ()
+    defects: tuple[Defect, ...] = ()
 
 
 def run_pass(
@@ -56,9 +59,11 @@ def run_pass(
     """Run a pass over a graph whose weights are stored, except at the sites to `skip`.
 
     `timeout` (seconds) and `memory` (bytes) limit a contained pass; if `contained` is false, every pass runs in this
-    process, for debugging. Raises `SurgeryError` if the pass fails; the graph may then be partially changed.
+    process, for debugging. An exception at a site costs a standard pass that site; outside of a site, it becomes a
+    `RaisedError`. Raises `SurgeryError` if the pass fails; the graph may then be partially changed.
     """
     graph.skip = skip
+    graph.is_lenient = contained and declared.is_standard
     graph.limits = Limits(timeout, memory)
     if contained and not declared.is_standard:
         return _transform_in_fork(declared, graph, options, timeout, memory)
@@ -71,6 +76,8 @@ def run_pass(
     except SurgeryError:
         raise
     except Exception as error:
+        if graph.is_lenient and not isinstance(error, MemoryError):
+            raise RaisedError(internal(error), "" if graph.at is None else Node(graph, graph.at).label) from error
         raise PassError(f"pass '{declared.name}' raised {raised(error, declared.file)}") from error
     return PassResult(
         proto,
@@ -79,6 +86,7 @@ def run_pass(
         live=True,
         renamed=dict(graph.renamed),
         accounts=tuple(graph.accounts),
+        defects=tuple(graph.defects),
     )
 
 

@@ -22,7 +22,7 @@ from surgery.caching.folder import CacheFolder, key_of
 from surgery.caching.tensors import MissingTensorError, TensorNames, digest
 from surgery.engine.candidate import Candidate, State
 from surgery.engine.step_cache import EndFacts, Judged, RunStart
-from surgery.errors import SurgeryError
+from surgery.errors import PassError, SurgeryError
 from surgery.verification.comparing.details import Verdict
 
 if TYPE_CHECKING:
@@ -299,9 +299,10 @@ class Steps:
 
 
 def _is_lasting(judged: Judged, record: StepRecord) -> bool:
-    """Return whether another run would have the same outcome: it was not affected by limits of time or memory."""
+    """Return whether another run would have the same outcome: no limit and no failure of ours affected it."""
     candidate = judged.candidate
-    return candidate.proto is not None and not judged.cut_short and candidate.is_certain and record.exit_code != 3
+    broke = bool(candidate.defects) or record.exit_code == PassError.exit_code
+    return candidate.proto is not None and not judged.cut_short and candidate.is_certain and not broke
 
 
 assert set(_PLAIN) <= {one.name for one in fields(Candidate)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from surgery.graph.signature_mappings import SignatureMapping
-from surgery.graph.state import Refused, Site
+from surgery.graph.state import Defect, Refused, Site
 from surgery.promises import Parity
 from surgery.recipe.schema import PassStep
 from surgery.storage.summary import operators
@@ -44,8 +44,8 @@ class Candidate:
     `proto` and `data` are the model without weights, as a message and as bytes; `proto` is None if there is no result.
     `live` says whether the graph that passes work on holds it. `complaint` says what is wrong, or is empty; `exit_code`
     is then 1 for a negative verdict and 3 for a pass that broke. A `final` candidate was refused before, in parts as
-    well. `renamed` maps inputs and outputs to their new names, and `accounts` describe how they follow from the
-    previous ones.
+    well. `defects` are the sites that a standard pass lost to an exception. `renamed` maps inputs and outputs to their
+    new names, and `accounts` describe how they follow from the previous ones.
     """
 
     step: PassStep
@@ -61,6 +61,7 @@ class Candidate:
     final: bool = False
     renamed: Mapping[str, str] = field(default_factory=dict)
     accounts: tuple[SignatureMapping, ...] = ()
+    defects: tuple[Defect, ...] = ()
 
     @property
     def promise(self) -> Parity:

@@ -109,8 +109,9 @@ class CommittedModel:
         self._touched = changed and made.live
         if changed:
             found = Candidate(step, made.proto, data, True, made.live, made.sites, made.refusals)
-            return replace(found, renamed=made.renamed, accounts=made.accounts)
+            return replace(found, renamed=made.renamed, accounts=made.accounts, defects=made.defects)
         found = Candidate(step, state.proto, state.data, False, made.live, made.sites, made.refusals)
+        found = replace(found, defects=made.defects)
         if declared.is_standard:
             self._unchanged[_key(step, declared, skip)] = found
         return found

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from surgery import storage
-from surgery.graph.state import Refused, Site
+from surgery.errors import PassError
+from surgery.graph.state import Defect, Refused, Site
 from surgery.storage import urls
 from surgery.storage.summary import Summary, summarize
 from surgery.targets import STANDARD
@@ -107,6 +108,8 @@ class StepRecord:
     """Why the pass has fewer sites than the recipe expects."""
     cached: bool = False
     """Whether its outcome comes from an earlier run."""
+    defects: tuple[Defect, ...] = ()
+    """The sites that a standard pass lost to an exception."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of the JSON report."""
@@ -123,6 +126,7 @@ class StepRecord:
             "message": self.message,
             "refused_sites": [site.to_json() for site in self.refused_sites],
             "kept": [one.to_json() for one in self.kept],
+            "defects": [{"anchor": one.anchor, "error": one.error} for one in self.defects],
             "why": self.why.to_json() if self.why is not None else None,
             "where": self.where or None,
             "applied": [_site_json(site) for site in self.applied[:_MOST_SITES]],
@@ -217,6 +221,11 @@ class Result:
         return tuple({(step.name, step.where, step.message): step for step in found}.values())
 
     @property
+    def defects(self) -> tuple[tuple[str, Defect], ...]:
+        """The sites that standard passes lost to exceptions, each once, with the name of the step."""
+        return tuple(dict.fromkeys((step.name, defect) for step in self.steps for defect in step.defects))
+
+    @property
     def cached(self) -> tuple[int, bool]:
         """The number of steps whose outcomes are from an earlier run, and whether the verdict on the whole is."""
         return sum(step.cached for step in self.steps), self.end is not None and self.end.cached
@@ -232,10 +241,15 @@ class Result:
 
     @property
     def exit_code(self) -> int:
-        """The exit code: 0 if ok, 3 if a pass broke, 1 if a verdict or an expectation is negative."""
+        """The exit code: 0 if ok, 3 if a pass broke, 1 if a verdict or an expectation is negative.
+
+        A standard pass breaks also if it loses only a site: then the result is right, and written, but not complete.
+        """
         if self.failure is not None:
             return self.failure.exit_code
-        return 0 if self.ok else 1
+        if not self.ok:
+            return 1
+        return PassError.exit_code if self.defects else 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON report of `apply`."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from surgery.bridges.run_pass import run_pass
+from surgery.bridges.run_pass import PassResult, run_pass
 from surgery.engine.candidate import Candidate, State
 from surgery.engine.committed import CommittedModel
 from surgery.engine.delta_debugging import MOST_RUNS, Guilts, Search, SearchLimit
@@ -22,9 +22,9 @@ from surgery.engine.records import Expectation, Journal, RefusedSite, StepRecord
 from surgery.engine.sensitivity import Sensitivity, SiteChooser, costs_by_label
 from surgery.engine.site_choice import SiteChoice, chosen
 from surgery.engine.step_cache import Judged, StepCache
-from surgery.errors import ExpectationError, SurgeryError, first_few, internal
-from surgery.graph.state import Calibration, Feed
-from surgery.promises import Parity
+from surgery.errors import ExpectationError, RaisedError, SurgeryError, first_few, internal
+from surgery.graph.state import Calibration, Defect, Feed
+from surgery.promises import COMPARING, Parity
 from surgery.recipe.schema import PassStep
 from surgery.storage.summary import operators, opset
 from surgery.verification.comparing.details import Verdict
@@ -36,6 +36,9 @@ _RUNS_UNVERIFIED = 16
 
 _RUNS_BY_REGIONS = 8
 """The same if the whole model cannot be run, so that only sites verified in their region can be kept."""
+
+_MOST_SPARED = 16
+"""Maximum number of nodes that a pass is run again without, because it raised an exception there."""
 
 _MOST_LISTED = 3
 
@@ -135,13 +138,13 @@ class Transaction:
         else:
             bench.judge.join()  # it runs in a fork
         bench.journal.stage(step.name, "pass")
-        graph, spec = bench.model.editable(), bench.spec
-        graph.calibration = self._calibration()
-        limits = spec.timeout, spec.memory
         try:
-            made = run_pass(declared, graph, step.bind(), *limits, skip=skip, contained=bench.contained)
+            made = self._made(skip)
+        except RaisedError as error:
+            defects = (Defect("", str(error)),)
+            return Candidate(step, complaint=str(error), exit_code=error.exit_code, defects=defects)
         except SurgeryError as error:
-            refusals = tuple(graph.refusals)
+            refusals = tuple(bench.model.graph.refusals)
             if error.printed:
                 bench.journal.observer.said(step.name, error.printed)
             return Candidate(step, refusals=refusals, complaint=str(error), exit_code=error.exit_code)
@@ -150,6 +153,26 @@ class Transaction:
         if made.printed:
             bench.journal.observer.said(step.name, made.printed)
         return bench.judge.names(bench.model.candidate(step, declared, skip, made), declared)
+
+    def _made(self, skip: frozenset[int]) -> PassResult:
+        """Run the pass, without the nodes at which it raises an exception; raise `RaisedError` if that cannot help."""
+        bench, options, defects = self._bench, self.step.bind(), list[Defect]()
+        while True:
+            graph = bench.model.editable()
+            graph.calibration = self._calibration()
+            graph.spared = frozenset(defect.anchor for defect in defects)
+            limits = bench.spec.timeout, bench.spec.memory
+            try:
+                made = run_pass(self.declared, graph, options, *limits, skip=skip, contained=bench.contained)
+            except RaisedError as error:
+                compared = self.declared.promise(self.step.options) in COMPARING
+                if not compared or not error.at or error.at in graph.spared or len(defects) == _MOST_SPARED:
+                    raise
+                defects.append(Defect(error.at, str(error)))
+                continue
+            finally:
+                graph.spared = frozenset()
+            return replace(made, defects=(*defects, *made.defects))
 
     def _calibration(self) -> Calibration:
         """Return the judge, or the inputs themselves for a pass that runs in a fork, without the judge's threads."""
@@ -305,16 +328,17 @@ def account(
         sites=len(candidate.applied),
         verdict=candidate.verdict,
         seconds=seconds,
-        message=candidate.complaint or _listed(refused) or _remark(candidate.verdict),
+        message=candidate.complaint or _listed((*candidate.defects, *refused)) or _remark(candidate.verdict),
         where=f"{step.path}:{step.line}" if step.path else "",
         exit_code=0 if status == "committed" else candidate.exit_code,
         refusals=candidate.refusals,
         refused_sites=refused,
         applied=candidate.applied,
+        defects=candidate.defects,
     )
 
 
-def _listed(refused: Iterable[RefusedSite]) -> str:
+def _listed(refused: Iterable[RefusedSite | Defect]) -> str:
     """List the first few sites that were left out."""
     return first_few(refused, _MOST_LISTED, ";")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import onnx_ir as ir
 
-from surgery.errors import PassError, UsageError
+from surgery.errors import PassError, SurgeryError, UsageError, internal
 from surgery.graph import traversal
 from surgery.graph.builder import Builder
 from surgery.graph.commit import Commit, discard
@@ -22,7 +22,7 @@ from surgery.graph.equal_tensors import equal_tensors
 from surgery.graph.function_bodies import body_model
 from surgery.graph.recording import Recording, record, record_bodies
 from surgery.graph.rename import dim_names
-from surgery.graph.state import GraphState, Refused, Site
+from surgery.graph.state import Defect, GraphState, Refused, Site
 from surgery.graph.traversal import reads
 from surgery.graph.values import Node, Refusal, Value
 from surgery.storage import Checkpoint, read_checkpoint
@@ -31,6 +31,8 @@ from surgery.storage.scopes import scopes, subgraphs, values
 
 if TYPE_CHECKING:
     import networkx
+
+_RAISED = "the pass raised an exception here"
 
 
 class Selector(Protocol):
@@ -54,23 +56,23 @@ class Graph(GraphState):
         The list is made at the time of the call. Iteration skips nodes that were removed since.
         """
         if not ops:
-            return _Nodes(Node(self, node) for scope in self.scopes for node in scope)
-        found = _Nodes()
+            return _Nodes(self, (Node(self, node) for scope in self.scopes for node in scope))
+        found: list[Node] = []
         for op in ops:
             domain, _, op_type = op.rpartition("::")
             found.extend(Node(self, node) for node in self.index.get((domain, op_type), ()))
-        return found
+        return _Nodes(self, found)
 
     def main_nodes(self) -> list[Node]:
         """List the nodes of the main graph in order."""
-        return _Nodes(Node(self, node) for node in self.main)
+        return _Nodes(self, (Node(self, node) for node in self.main))
 
     def select(self, selector: Selector) -> list[Node]:
         """List the nodes that an option of the type `NodeSelector` selects; raise UsageError if there are none.
 
         As with `nodes`, iteration skips nodes that were removed since.
         """
-        return _Nodes(selector.nodes(self))
+        return _Nodes(self, selector.nodes(self))
 
     def tensors(
         self, names: Sequence[str], *, among: Sequence[Value] | None = None, kind: str = "tensor of the main graph"
@@ -211,18 +213,32 @@ class Graph(GraphState):
         """Open a site: one application of the pass, applied atomically when the block ends.
 
         A refusal inside the block (by `require`, or because the engine cannot keep a boundary) ends the block silently
-        and is recorded with its reason. New nodes are inserted before `anchor`.
+        and is recorded with its reason; so does any other exception of a standard pass, which is recorded as a defect.
+        New nodes are inserted before `anchor`.
         """
         builder = Builder(self, anchor)
         try:
-            yield builder
+            with self._sparing(anchor):
+                yield builder
             if anchor is not None and anchor.ir.graph is None:
                 raise Refusal("the node was removed by an earlier site")
             self._commit(builder)
         except Refusal as refusal:
             if not builder.is_idle:
                 discard(builder.edits)
-            self.refusals.append(Refused(anchor.label if anchor is not None else "", refusal.reason))
+            self.refusals.append(Refused(_label(anchor), refusal.reason))
+
+    @contextmanager
+    def _sparing(self, anchor: Node | None) -> Iterator[None]:
+        """Turn an exception in the block of a site into a refusal, and record a defect, if the graph is lenient."""
+        try:
+            yield
+        except Exception as error:
+            other = isinstance(error, SurgeryError) and not isinstance(error, PassError)
+            if other or isinstance(error, Refusal | MemoryError) or not self.is_lenient:
+                raise
+            self.defects.append(Defect(_label(anchor), internal(error)))
+            raise Refusal(_RAISED) from error
 
     @contextmanager
     def follow_up(self, anchor: Node | None = None) -> Iterator[Builder]:
@@ -235,7 +251,8 @@ class Graph(GraphState):
         builder = Builder(self, anchor)
         applied = any(not site.skipped for site in self.sites)
         try:
-            yield builder
+            with self._sparing(anchor):
+                yield builder
             if applied and not builder.is_idle and (anchor is None or anchor.ir.graph is not None):
                 Commit(self, builder.edits).run()
             else:
@@ -292,7 +309,10 @@ class Graph(GraphState):
             return
         edits, anchor = builder.edits, builder.anchor
         number = len(self.sites) + 1
-        label = anchor.label if anchor is not None else ""
+        label = _label(anchor)
+        if label in self.spared:
+            raise Refusal(_RAISED)
+        self.at = None if anchor is None else anchor.ir
         if number in self.skip:
             self.sites.append(Site(number, label, (), (), skipped=True))
             discard(edits)
@@ -302,10 +322,25 @@ class Graph(GraphState):
 
 
 class _Nodes(list[Node]):
-    """A list of nodes that may be removed during iteration."""
+    """A list of nodes that may be removed during iteration, without those that a pass must leave as they are."""
+
+    def __init__(self, graph: Graph, nodes: Iterable[Node]) -> None:
+        spared = graph.spared
+        super().__init__((node for node in nodes if node.label not in spared) if spared else nodes)
+        self._graph = graph
 
     def __iter__(self) -> Iterator[Node]:
-        return (node for node in super().__iter__() if node.ir.graph is not None)
+        """Yield the nodes, each of which is then the one that the pass is working on."""
+        graph, outer = self._graph, self._graph.at
+        for node in super().__iter__():
+            if node.ir.graph is not None:
+                graph.at = node.ir
+                yield node
+        graph.at = outer
+
+
+def _label(anchor: Node | None) -> str:
+    return anchor.label if anchor is not None else ""
 
 
 def _in_order(scope: ir.Graph) -> bool:

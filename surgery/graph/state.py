@@ -43,6 +43,20 @@ class Refused:
 
 
 @dataclass(frozen=True)
+class Defect:
+    """A node at which a standard pass raised an exception, and which it left as it was; `error` describes it.
+
+    `anchor` is the label of the node, or empty if the whole pass is lost.
+    """
+
+    anchor: str
+    error: str
+
+    def __str__(self) -> str:
+        return f"{self.error} at '{self.anchor}', which stays as it is" if self.anchor else self.error
+
+
+@dataclass(frozen=True)
 class Limits:
     """Limits for native code that a pass runs in a worker: seconds and bytes of memory; None for no limit."""
 
@@ -67,6 +81,9 @@ class GraphState:
     `reserved` names are never given to new values or nodes: a name of the original keeps its meaning in all later
     models. `target` is the runtime that the model is made for, which limits what passes may produce. `calibration` has
     inputs to run the model on, and `memory` has results that passes computed for the committed model.
+
+    If `is_lenient`, an exception at a site costs that site only, and is one of the `defects`. `at` is the node that a
+    pass is working on, and `spared` are the labels of nodes that it must leave as they are.
     """
 
     def __init__(
@@ -86,6 +103,8 @@ class GraphState:
         self.limits = Limits()
         self.calibration: Calibration | None = None
         self.memory: dict[Hashable, Any] = {}
+        self.is_lenient = False
+        self.spared: frozenset[str] = frozenset()
         self.facts = ShapeTable(model)
         self.begin(pass_name, skip)
         self.refresh()
@@ -101,6 +120,8 @@ class GraphState:
         self.skip = skip
         self.sites: list[Site] = []
         self.refusals: list[Refused] = []
+        self.defects: list[Defect] = []
+        self.at: ir.Node | None = None
         self.renamed: dict[str, str] = {}
         self.accounts: list[SignatureMapping] = []
         self.changed_nodes: list[ir.Node] = []

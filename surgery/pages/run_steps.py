@@ -64,6 +64,8 @@ class Row:
         """The tone of the line."""
         if self.step["status"] == "failed":
             return "bad"
+        if self.step.get("defects"):
+            return "bad"
         return "warn" if self.step["status"] == "rolled_back" or self.step.get("refused_sites") else ""
 
     @property

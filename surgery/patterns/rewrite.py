@@ -59,8 +59,9 @@ def rewrite(
     while queue:
         anchor = queue.popleft()
         queued.discard(anchor)
-        if anchor.ir.graph is None or anchor in settled:
+        if anchor.ir.graph is None or anchor in settled or (graph.spared and anchor.label in graph.spared):
             continue
+        graph.at = anchor.ir
         before = len(graph.changed_nodes)
         near = _apply(graph, plan, anchor, function, options)
         if near is None:

@@ -68,13 +68,14 @@ def _at(where: str) -> dict[str, Any]:
 
 def _step(step: StepRecord, found: Result, model: str) -> Check:
     level = _LEVELS[step.status]
-    if step.status == "failed" and step.exit_code == _BROKEN:
+    if step.defects or (step.status == "failed" and step.exit_code == _BROKEN):
         level = "broken"
     elif step.status == "committed" and step.refused_sites:
         level = "remark"
     if found.strict and level in ("undone", "remark"):
         level = "failed"
-    nodes = tuple(site.anchor for site in step.refused_sites if site.anchor)
+    anchors = *(defect.anchor for defect in step.defects), *(site.anchor for site in step.refused_sites)
+    nodes = tuple(filter(None, anchors))
     message = f"{step.message or _told(step)}{' (cached)' if step.cached else ''}"
     return Check(step.name, step.name, level, message, model=model, nodes=nodes, seconds=step.seconds)
 

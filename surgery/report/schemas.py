@@ -30,6 +30,7 @@ _STEP = {
     "seconds": "number",
     "refused_sites": ["object"],
     "kept": ["object"],
+    "defects": ["object"],
     "why": "object?",
     "where": "string?",
     "applied": ["object"],

@@ -125,7 +125,7 @@ def _most_telling(steps: list[StepRecord], rows: int, *, others: bool) -> list[S
 
 def _weight(step: StepRecord) -> tuple[bool, bool, int, int]:
     """Return the importance of a step: failed steps first, then those with the largest changes."""
-    failed = step.status in ("failed", "rolled_back") or bool(step.refused_sites)
+    failed = step.status in ("failed", "rolled_back") or bool(step.refused_sites or step.defects)
     return failed, not _is_idle(step), abs(step.nodes_after - step.nodes_before), step.sites
 
 

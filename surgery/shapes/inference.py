@@ -218,9 +218,15 @@ class Inference:
             _write_constant(node.outputs[0], tensor)
             return
         _hand_out_types(node)
-        for value in node.outputs:
-            context.forget(value)  # an earlier inference may have known more, for the inputs that the node had then
+        self._outputs(context, node, calls)
+        if not calls:  # what a function body declares may not hold in the call that is being followed
+            self._declare_unknown(node)
+
+    def _outputs(self, context: Context, node: ir.Node, calls: tuple[Any, ...]) -> None:
+        """Infer the outputs of a node, of which an earlier inference may have known more, for other operands."""
         before = [value.shape for value in node.outputs]
+        for value in node.outputs:
+            context.forget(value)
         rule = registry.get(node.domain, node.op_type, context.get_opset_version(node.domain))
         try:
             if rule is not None:
@@ -231,8 +237,6 @@ class Inference:
             for value, shape in zip(node.outputs, before):
                 value.shape = shape
                 context.forget(value)
-        if not calls:  # what a function body declares may not hold in the call that is being followed
-            self._declare_unknown(node)
 
     def _declare_unknown(self, node: ir.Node) -> None:
         """Give the outputs that no rule knows their declared shapes."""
