@@ -225,6 +225,7 @@ def test_the_report_has_the_documented_fields(model: Path) -> None:
         "message",
         "refused_sites",
         "kept",
+        "defects",
         "why",
         "where",
         "applied",
