@@ -1,17 +1,22 @@
 """Support of operators in runtimes: the types of ONNX Runtime's CPU kernels, and known failures.
 
-The tables of kernels and schemas are read from the runtime itself, in a worker process.
+The tables of kernels and schemas are read from the runtime itself, in a worker process. A build that crashes when it
+lists its kernels has those of its release in `kernel_table`.
 """
 
 from __future__ import annotations
 
+import os
+import resource
+import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from surgery.operators.forms import Schema
+from surgery.operators.kernel_table import rows
 from surgery.operators.type_strings import widened
 
 if TYPE_CHECKING:
@@ -42,15 +47,64 @@ Constraints = Mapping[str, Sequence[str]]
 """The types of a kernel, such as "tensor(double)", by the name of the type variable or of the parameter."""
 
 
-def registered(provider: str = "CPUExecutionProvider") -> list[list[Any]]:
-    """List the kernels of the installed ONNX Runtime for a provider: domain, operator, versions, types."""
+_CPU = "CPUExecutionProvider"
+
+
+def registered(provider: str = _CPU) -> list[list[Any]]:
+    """List the kernels of the installed ONNX Runtime for a provider: domain, operator, versions, types.
+
+    A build that crashes when it lists them has the CPU kernels of its release, and no known kernels of other providers.
+    """
+    import onnxruntime
     from onnxruntime.capi import onnxruntime_pybind11_state as native
 
+    if not lists_kernels():
+        return rows(onnxruntime.__version__) if provider == _CPU else []
     return [
         [kernel.domain, kernel.op_name, list(kernel.version_range), dict(kernel.type_constraints)]
         for kernel in native.get_all_opkernel_def()
         if kernel.provider == provider
     ]
+
+
+_ALWAYS_THERE = frozenset({_CPU, "AzureExecutionProvider", "XnnpackExecutionProvider"})
+"""Execution providers that need no shared library of their own."""
+
+
+@cache
+def lists_kernels() -> bool:
+    """Return whether the installed ONNX Runtime can list its kernels without crashing this process.
+
+    For the list it creates every provider of the build, and follows a null pointer for one that cannot be created, such
+    as TensorRT without its libraries. So builds with such providers are tried in a fork first.
+    """
+    import onnxruntime
+
+    if _ALWAYS_THERE.issuperset(onnxruntime.get_available_providers()):
+        return True
+    with warnings.catch_warnings():
+        # The child runs native code only, and uses no lock of another thread.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if not child:
+        _list_and_exit()
+    return os.waitpid(child, 0)[1] == 0
+
+
+def _list_and_exit() -> NoReturn:
+    """List the kernels without messages, and end this process with status 0 unless it crashes."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as native
+
+    code = 1
+    try:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        native.get_all_opkernel_def()
+        code = 0
+    finally:
+        os._exit(code)
 
 
 class Kernels:
