@@ -50,6 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -> No
         choices=["refuse", "accept"],
         help="whether an unverified result is a failure (default: as the recipe specifies, else refuse)",
     )
+    group.add_argument(
+        "--no-deployment",
+        action="store_true",
+        help="do not also run the result with the default options of ONNX Runtime, as its users will",
+    )
 
 
 def add_accuracy_arguments(parser: argparse.ArgumentParser) -> None:
@@ -201,6 +206,7 @@ def combined(
             custom_op_library=libraries(arguments) + verify.custom_op_library,
             providers=tuple(arguments.provider) or verify.providers,
             unverified=arguments.unverified or verify.unverified,
+            deployment="off" if arguments.no_deployment else verify.deployment,
         ),
     )
 

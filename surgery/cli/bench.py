@@ -100,7 +100,7 @@ def main(arguments: argparse.Namespace) -> int:
         providers = providers or recipe.verify.providers
     # One size each, because two sizes would need two measurements.
     _verification.sizes(arguments)
-    arguments.unverified = None
+    arguments.unverified, arguments.no_deployment = None, True
     inputs, _ = _verification.combined(arguments, Path(arguments.model), inputs, VerifySpec())
     spec = BenchSpec(
         threads=arguments.threads,

@@ -74,6 +74,7 @@ def _recipe(arguments: argparse.Namespace, name: str, options: dict[str, Any], f
         "custom_op_library": [path(library) for library in arguments.custom_op_library],
         "providers": arguments.provider,
         "unverified": arguments.unverified,
+        "deployment": "off" if arguments.no_deployment else None,
     }
     accuracy = _accuracy(arguments, path)
     inputs = {"dims": _verification.dims(arguments), "data": [path(given) for given in arguments.inputs]}

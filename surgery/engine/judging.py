@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from surgery.engine.candidate import Candidate, State
-from surgery.engine.records import Journal
+from surgery.engine.records import END, Journal
 from surgery.engine.reference_start import ReferenceStart
 from surgery.errors import RecipeError, UsageError, internal
 from surgery.graph.state import Feed
@@ -22,6 +22,7 @@ from surgery.storage import weight_bytes
 from surgery.verification.accuracy.evaluation import Loss
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN
+from surgery.verification.deployment.check import Deployed
 from surgery.verification.inputs.spec import Limit, VerifySpec
 from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker
 from surgery.verification.verdict.validity import Validity, validity
@@ -80,6 +81,9 @@ class Judge(Protocol):
 
     def conclude_whole(self, verdict: Verdict) -> tuple[Verdict, str] | None:
         """Process the verdict on the whole model; return it and the complaint, or None if nothing is to be recorded."""
+
+    def deploy(self, state: State) -> Deployed:
+        """Run the committed model as deployed, and compare it with the original."""
 
     def adopt(self, candidate: Candidate) -> None:
         """Judge later candidates against one that is committed."""
@@ -143,6 +147,10 @@ class Trusting:
     def conclude_whole(self, verdict: Verdict) -> tuple[Verdict, str] | None:
         """Record nothing."""
         return None
+
+    def deploy(self, state: State) -> Deployed:
+        """Run nothing."""
+        return Deployed(Verdict(Status.UNVERIFIED, NOT_RUN))
 
     def adopt(self, candidate: Candidate) -> None:
         """Do nothing."""
@@ -270,7 +278,7 @@ class Verifying:
                 if verdict.together:
                     assert later is not None
                     verdict = replace(verdict, message=f"{verdict.message}; {later.remark}")
-                complaint = self.complaint(verdict)
+                complaint = self.complaint(verdict) or self._complaint_as_deployed(candidate)
         except (RecipeError, UsageError):
             # The inputs or libraries to verify with are wrong, whatever the pass did.
             raise
@@ -294,6 +302,19 @@ class Verifying:
         if verdict.is_different or (verdict.is_unverified and self.spec.unverified == "refuse"):
             return verdict.message or verdict.reason or verdict.status
         return ""
+
+    def _complaint_as_deployed(self, candidate: Candidate) -> str:
+        """Return what is wrong with a candidate as deployed, if each step is run so, or an empty string.
+
+        The loss of a LOSSY step is measured as deployed, and a step that changes what is computed has no reference.
+        """
+        if self.spec.deployment != "each" or candidate.promise not in COMPARING:
+            return ""
+        assert candidate.proto is not None
+        self._journal.stage(candidate.step.name, "as deployed")
+        names = candidate.renamed, candidate.accounts
+        found = self.tracker.deploy(candidate.proto, candidate.data, *names)
+        return "" if found.ok else found.verdict.message
 
     def compares(self, candidate: Candidate) -> bool:
         """Return whether a step is compared by itself; in mode "end", only steps that move the baseline are."""
@@ -358,6 +379,11 @@ class Verifying:
         """Compare the committed model as a whole with the original, or with the last intended change."""
         self._journal.stage(name, "parity")
         return self.tracker.verify_whole(state.proto, state.data)
+
+    def deploy(self, state: State) -> Deployed:
+        """Run the committed model as deployed, and compare it with the original."""
+        self._journal.stage(END, "as deployed")
+        return self.tracker.deploy(state.proto, state.data, {})
 
     def conclude_whole(self, verdict: Verdict) -> tuple[Verdict, str] | None:
         """Process the verdict on the whole model; return it and the complaint, or None if only `end` is to be reported.

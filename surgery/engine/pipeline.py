@@ -29,6 +29,7 @@ from surgery.proto.fingerprint import same_but_for_names
 from surgery.proto.signature import signature
 from surgery.recipe.schema import Expect, PassStep, Recipe, RepeatStep, Step, UseStep, When
 from surgery.storage.summary import opset
+from surgery.verification.deployment.check import Deployed
 
 _MOST_ROUNDS = 100
 """Rounds after which `repeat: until-stable` gives up, since its passes keep finding something to change."""
@@ -74,6 +75,7 @@ class Pipeline:
         self.journal = Journal(observer)
         self.failed: Candidate | None = None
         self.speed: float | None = None
+        self.deployed: Deployed | None = None
         self._until = until
         self._changes = 0  # committed, and not rolled back
         self._speculation: Speculation | None = None
@@ -291,8 +293,12 @@ class Pipeline:
     # The end
 
     def finish(self) -> None:
-        """Verify the end result as a whole, unless each step was; raise `RefusedEndError` if it is wrong."""
+        """Verify the end result as a whole, unless each step was, and as deployed.
+
+        Raises `RefusedEndError` if it is wrong.
+        """
         self.bench.verify_committed(END)
+        self.deployed = self.bench.check_deployed(self._original)
 
     def expect(self, expected: Expect, prefix: str = "", before: State | None = None) -> None:
         """Record which expectations the committed model meets; signature and speed are compared with `before`."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from surgery.engine.sensitivity import Sensitivity
     from surgery.provenance.writing import Made, Sidecar
     from surgery.recipe.schema import Recipe
+    from surgery.verification.deployment.check import Deployed
     from surgery.verification.verdict.validity import Validity
     from surgery.why.explain import Why
 
@@ -33,6 +34,9 @@ StepStatus = Literal["committed", "unchanged", "rolled_back", "skipped", "failed
 
 END = "(end)"
 """The name of the record that says whether the result verifies as a whole."""
+
+DEPLOYED = "(deployed)"
+"""The name of the record that says whether the result is right with the default options of ONNX Runtime."""
 
 _NO_VERDICT = {
     "verdict": None,
@@ -189,6 +193,8 @@ class Result:
     """Whether every step must hold, not only the committed ones."""
     end: Verdict | None = None
     """The verdict on the whole model at the end, if steps were verified in the region of their change."""
+    deployed: Deployed | None = None
+    """The result of running the whole model as deployed; None if it is unchanged or that is switched off."""
     validity: Validity | None = None
     """The validity of the original, unless verification is off."""
     target: str = STANDARD.name
@@ -262,6 +268,7 @@ class Result:
             "steps": [step.to_json() for step in self.steps],
             "expectations": [{"what": item.what, "ok": item.ok} for item in self.expectations],
             "end": self.end.to_json() if self.end is not None else None,
+            "deployed": self.deployed.to_json() if self.deployed is not None else None,
             "cached": dict(zip(("steps", "end"), self.cached)),
             "figures": self.figures.to_json(),
             "bindings": [dict(binding) for binding in self.bindings],

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 from surgery import storage
 from surgery.engine import baseline
 from surgery.engine.pipeline import Abort, Pipeline
-from surgery.engine.records import Figures, Observer, Recorder, Result, StepRecord
+from surgery.engine.records import DEPLOYED, Figures, Observer, Recorder, Result, StepRecord
 from surgery.engine.step_cache import EndFacts, NoCache, StepCache
 from surgery.engine.transaction import RefusedEndError
 from surgery.recipe.failing import decided
 from surgery.recipe.schema import OnFailure, Recipe
 from surgery.storage import urls
 from surgery.storage.summary import data_files, summarize
-from surgery.verification.inputs.spec import Compare
 
 if TYPE_CHECKING:
     import onnx
@@ -70,10 +69,8 @@ def run(
     asked = replace(recipe, on_failure=on_failure or recipe.on_failure)
     recipe = decided(recipe, on_failure)
     refused: list[StepRecord] = []
-    # If the end result is wrong, verifying each step on the whole model finds the wrong step.
-    compare: Compare = "whole" if recipe.verify.compare == "whole" else "both"
-    each = replace(recipe, verify=replace(recipe.verify, mode="each", compare=compare))
-    for attempt in (recipe, each):
+    attempt = recipe
+    while True:
         with (
             rare_collections(),
             closing(
@@ -97,7 +94,7 @@ def run(
             except RefusedEndError as end:
                 refused.append(end.record)
                 steps.journal.observer.done(end.record)
-                reference = None
+                attempt, reference = _stricter(attempt, end.record), None
                 continue
             except Abort:
                 pass
@@ -105,7 +102,17 @@ def run(
                 steps.expect(attempt.expect)
             found = _result(steps, attempt, tuple(refused), started, strict, cache)
             return replace(found, history=history, made_by=asked)
-    raise AssertionError("each step was verified on the whole model")
+
+
+def _stricter(recipe: Recipe, refused: StepRecord) -> Recipe:
+    """Return a recipe whose verification finds the step that makes the end result wrong."""
+    verify = recipe.verify
+    if refused.name == DEPLOYED:
+        stricter = replace(verify, mode="each", deployment="each")
+    else:
+        stricter = replace(verify, mode="each", compare="whole" if verify.compare == "whole" else "both")
+    assert stricter != verify, "each step was verified in this way"
+    return replace(recipe, verify=stricter)
 
 
 def _result(
@@ -136,6 +143,7 @@ def _result(
         stored=stored,
         strict=strict,
         end=judge.end,
+        deployed=steps.deployed,
         validity=facts.validity,
         unverifiable=unverifiable,
         providers=recipe.verify.providers,

@@ -18,7 +18,7 @@ from surgery.engine.committed import CommittedModel
 from surgery.engine.delta_debugging import MOST_RUNS, Guilts, Search, SearchLimit
 from surgery.engine.expectations import answers, expectations, fits
 from surgery.engine.judging import Judge
-from surgery.engine.records import Expectation, Journal, RefusedSite, StepRecord, StepStatus
+from surgery.engine.records import DEPLOYED, Expectation, Journal, RefusedSite, StepRecord, StepStatus
 from surgery.engine.sensitivity import Sensitivity, SiteChooser, costs_by_label
 from surgery.engine.site_choice import SiteChoice, chosen
 from surgery.engine.step_cache import Judged, StepCache
@@ -28,6 +28,7 @@ from surgery.promises import COMPARING, Parity
 from surgery.recipe.schema import PassStep
 from surgery.storage.summary import operators, opset
 from surgery.verification.comparing.details import Verdict
+from surgery.verification.deployment.check import Deployed
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.why.explain import explained, why_so_few
 
@@ -44,7 +45,7 @@ _MOST_LISTED = 3
 
 
 class RefusedEndError(Exception):
-    """The end result is wrong as a whole, although each step was accepted in the region of its change."""
+    """The end result is wrong as a whole or as deployed, although each step was accepted by itself."""
 
     def __init__(self, record: StepRecord) -> None:
         super().__init__(record.message)
@@ -67,6 +68,35 @@ class Workbench:
     contained: bool
     cache: StepCache
     choice: SiteChoice | None = None
+
+    def check_deployed(self, original: State) -> Deployed | None:
+        """Run the committed model as deployed unless it is the original; return the result, or None.
+
+        Raises `RefusedEndError` if it is wrong.
+        """
+        state, started = self.model.state, time.perf_counter()
+        if "off" in (self.spec.deployment, self.spec.mode) or state.data == original.data:
+            return None
+        known = self.cache.find_whole(DEPLOYED, state)
+        found = Deployed(known) if known is not None else self.judge.deploy(state)
+        self.cache.note_whole(DEPLOYED, state, found.verdict)
+        if found.ok:
+            return found
+        record = StepRecord(
+            DEPLOYED,
+            "rolled_back",
+            state.nodes,
+            state.nodes,
+            verdict=found.verdict,
+            seconds=time.perf_counter() - started,
+            message=f"{found.verdict.message}; so the model was run as deployed after each step",
+            exit_code=1,
+            cached=known is not None,
+        )
+        if self.spec.deployment != "each":
+            raise RefusedEndError(record)
+        self.journal.record(replace(record, status="failed", message=found.verdict.message))
+        return found
 
     def verify_committed(self, name: str) -> None:
         """Verify the committed model as a whole if the judge requires it, and record the result under a name.

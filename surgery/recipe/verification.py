@@ -38,6 +38,7 @@ from surgery.verification.inputs.spec import (
     Better,
     Compare,
     DataSpec,
+    Deployment,
     GeneratorSpec,
     InputsSpec,
     Limit,
@@ -208,6 +209,10 @@ class Verify(Section):
     compare: Annotated[Compare, Word] = key(
         "Compare the changed region after each step and the whole model at the end, or the whole model after each "
         "step, or both: the changed region where the outputs of the whole model prove nothing."
+    )
+    deployment: Annotated[Deployment, Word] = key(
+        "Also run the model as deployed, with the default options of ONNX Runtime and all its optimizations: once at "
+        "the end, after each step, or never."
     )
     unverified: Annotated[Unverified, Word] = key("Whether a step that could not be verified fails.")
     timeout: Annotated[float, Field(gt=0), takes("a number of seconds", int, float)] = key(

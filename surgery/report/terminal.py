@@ -214,6 +214,8 @@ def _proof(committed: Sequence[StepRecord], account: Result) -> str:
         steps = f"{len(compared)} step{'' if len(compared) == 1 else 's'}"
         proof = f"{steps} verified in the region of their change; the whole model could not be compared: "
         proof += account.end.message
+    if account.deployed is not None and account.deployed.executed is not None:
+        proof += f"; as deployed, {account.deployed.executed}"
     if account.providers:
         proof += f", run with {', '.join(account.providers)}"
     return f"{moves}; {proof}" if moves else proof

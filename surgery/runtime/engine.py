@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from surgery.errors import UsageError, WorkerError
+from surgery.runtime.executed import Executed
 from surgery.runtime.metadata import without_metadata
 from surgery.runtime.setup import SessionSetup
 from surgery.workers import OUT_OF_MEMORY, Worker, default_memory, half_of_memory, shorten, tells_of_memory
@@ -52,7 +55,8 @@ class Outcome:
 
     One of: `runs` (for each input set, either outputs by name or the error message of the runtime); `unsupported` (the
     runtime does not support the model); `invalid` (the runtime considers the model invalid); `crash` (how the process
-    died). `narrow` has the operators that ran in float32 although float64 was requested.
+    died). `narrow` has the operators that ran in float32 although float64 was requested, `executed` the nodes that the
+    first run of a deployed model executed.
     """
 
     runs: list[Outputs | str] = field(default_factory=list)
@@ -61,6 +65,7 @@ class Outcome:
     invalid: str | None = None
     crash: WorkerError | None = None
     narrow: tuple[str, ...] = ()
+    executed: Executed | None = None
 
     @property
     def failure(self) -> str | None:
@@ -89,7 +94,7 @@ def most_to_measure(memory: int | None) -> int:
 class Engine:
     """One worker that runs models in ONNX Runtime, in the reference evaluator of onnx, or in float64 with either.
 
-    `setup` is the setup of ONNX Runtime sessions. `optimized` lets ONNX Runtime apply its default optimizations.
+    `setup` is the setup of ONNX Runtime sessions. With `deployed`, ONNX Runtime has its default options.
     """
 
     def __init__(
@@ -100,10 +105,10 @@ class Engine:
         weights: int,
         setup: SessionSetup | None = None,
         *,
-        optimized: bool = False,
+        deployed: bool = False,
     ) -> None:
         self.name: EngineName = name
-        self._optimized = optimized
+        self._deployed = deployed
         self._setup = setup or SessionSetup()
         self._libraries = {str(path.absolute()): str(path) for path in self._setup.libraries}
         # Mapped weights count towards the limit, because ONNX Runtime maps them copy-on-write.
@@ -132,10 +137,14 @@ class Engine:
         """
         arguments = self._arguments(feeds, keep)
         self._worker.timeout = self._timeout
-        try:
-            answer = self._worker.call(_FUNCTIONS[self.name], skeleton=without_metadata(skeleton), **arguments)
-        except WorkerError as error:
-            return Outcome(crash=error)
+        with tempfile.TemporaryDirectory() if self._deployed else nullcontext() as folder:
+            try:
+                profile = {"profile": folder} if folder is not None else {}
+                answer = self._worker.call(
+                    _FUNCTIONS[self.name], skeleton=without_metadata(skeleton), **arguments, **profile
+                )
+            except WorkerError as error:
+                return Outcome(crash=error)
         return self._outcome(answer)
 
     def run_each(self, skeletons: Sequence[bytes], feeds: Sequence[Mapping[str, Any]]) -> list[Outcome]:
@@ -160,7 +169,7 @@ class Engine:
             arguments |= {"limit": self._output_limit, "libraries": list(self._libraries)}
         if self.name == "onnxruntime":
             arguments["providers"] = list(self._setup.providers)
-            arguments |= {"keep": keep, "late": self._late, "optimized": self._optimized}
+            arguments |= {"keep": keep, "late": self._late}
         return arguments
 
     def _outcome(self, answer: Mapping[str, Any]) -> Outcome:
@@ -177,6 +186,7 @@ class Engine:
             unsupported=answer.get("unsupported"),
             invalid=shorten_native(answer["invalid"]) if "invalid" in answer else None,
             narrow=tuple(answer.get("narrow", ())),
+            executed=Executed.of(answer["executed"]) if answer.get("executed") is not None else None,
         )
 
     def draw(

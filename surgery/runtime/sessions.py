@@ -2,6 +2,9 @@
 
 Optimizations are off: they change the last bits, and some are wrong. Weights stay file pages: ONNX Runtime maps the
 ranges that the skeleton refers to, and without prepacking it does not copy them.
+
+A run as deployed has the options of a session that its user creates without any, since each of them may decide which
+kernels compute and in which order. On CUDA, for example, only sums that need not be deterministic overflow in float16.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import numpy as np
 
 from surgery.operators.dtypes import ONNX_TYPES, Array, pack_nibbles, spread, type_of_name, unpack_nibbles
 from surgery.operators.subgraphs import nodes
+from surgery.runtime.executed import begin_profile, executed
 from surgery.runtime.ordering import defer, settle_casts
 from surgery.runtime.rounding import hold
 from surgery.runtime.setup import ProviderError, packs_weights, provider_arguments, require_known, require_started
@@ -63,7 +67,7 @@ def run(
     libraries: Sequence[str] = (),
     providers: Sequence[str] = (),
     late: bool = True,
-    optimized: bool = False,
+    profile: str | None = None,
 ) -> dict[str, Any]:
     """Run a model once for each dict of inputs.
 
@@ -73,36 +77,28 @@ def run(
     for a library of custom operators that cannot be loaded, or `{"provider": name, "reason": text}` for an unusable
     execution provider.
 
-    With `keep`, the session is kept for the next call; for `late`, see `prepared`. `optimized` lets ONNX Runtime apply
-    its default optimizations. Raises MemoryError if the outputs of all runs take more than `limit` bytes in total.
+    With `keep`, the session is kept for the next call; for `late`, see `prepared`. With `profile`, a folder, the
+    model runs as deployed, and "executed" lists the nodes of the first run, see `executed`. Raises MemoryError if the
+    outputs of all runs take more than `limit` bytes in total.
     """
     import time
 
     global _cached, _spent
-    # A run that will be compared needs a fresh session, because a seeded random operator depends on earlier runs.
-    if not keep or _cached is None or _cached[0] != skeleton:
-        _cached = _spent = None
-        try:
-            session = _open(skeleton, libraries, providers, late, optimized)
-        except LibraryError as error:
-            return dict(zip(("library", "reason"), error.args))
-        except ProviderError as error:
-            return dict(zip(("provider", "reason"), error.args))
-        except Exception as error:
-            return _refusal(str(error))
-    else:
-        session = _cached[1]
+    session = _session(skeleton, keep, libraries, providers, late, profile)
+    if isinstance(session, dict):
+        return session
     _cached = (skeleton, session) if keep else None
     _spent = None if late else session  # with `late`, it holds many weights
     if _exotic_outputs(session) and any(not _is_numeric(value) for feed in feeds for value in feed.values()):
         return {"unsupported": "ONNX Runtime does not return such element types for string or sequence inputs"}
     results: list[dict[str, Value] | str] = []
     seconds: list[float] = []
+    found: dict[str, Any] = {"runs": results, "seconds": seconds}
     for number, feed in enumerate(feeds, 1):
         stage("run")
         begin = time.process_time()
         try:
-            results.append(run_once(session, feed, _shrinking() if number == len(feeds) else None))
+            results.append(run_once(session, feed, _shrinking() if number == len(feeds) and profile is None else None))
         except MemoryError:
             raise
         except Exception as error:
@@ -110,7 +106,28 @@ def run(
         if _size(results) > limit:
             raise MemoryError(f"the outputs take more than {limit >> 20} MiB")
         seconds.append(time.process_time() - begin)
-    return {"runs": results, "seconds": seconds}
+        if profile is not None and number == 1:
+            found["executed"] = executed(session)
+    return found
+
+
+def _session(
+    skeleton: bytes, keep: bool, libraries: Sequence[str], providers: Sequence[str], late: bool, profile: str | None
+) -> onnxruntime.InferenceSession | dict[str, Any]:
+    """Return the session of a model, or the answer of `run` if there can be none."""
+    global _cached, _spent
+    # A run that will be compared needs a fresh session, because a seeded random operator depends on earlier runs.
+    if keep and _cached is not None and _cached[0] == skeleton:
+        return _cached[1]
+    _cached = _spent = None
+    try:
+        return _open(skeleton, libraries, providers, late, profile)
+    except LibraryError as error:
+        return dict(zip(("library", "reason"), error.args))
+    except ProviderError as error:
+        return dict(zip(("provider", "reason"), error.args))
+    except Exception as error:
+        return _refusal(str(error))
 
 
 def run_each(skeletons: Sequence[bytes], feeds: list[dict[str, Value]], **how: Any) -> list[dict[str, Any]]:
@@ -224,24 +241,22 @@ def _options() -> onnxruntime.SessionOptions:
 
 
 def _open(
-    skeleton: bytes, libraries: Sequence[str], providers: Sequence[str], late: bool, optimized: bool = False
+    skeleton: bytes, libraries: Sequence[str], providers: Sequence[str], late: bool, profile: str | None = None
 ) -> onnxruntime.InferenceSession:
     """Create a session; if the model is newer than the runtime, lower its versions if that changes nothing."""
     import onnxruntime
 
+    onnxruntime.set_default_logger_severity(4)
+    if profile is not None:
+        options = _with_libraries(_deployed_options(skeleton, profile), libraries)
+        stage("session")
+        return make_session(skeleton, options, providers, full_precision=False)
     options = session_options(libraries)
     stage("preparation")
-    if optimized:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-        if packs_weights(skeleton):
-            options.add_session_config_entry("session.disable_prepacking", "0")
-        nodes = 0
-    else:
-        skeleton, nodes = prepared(skeleton, late=late)
+    skeleton, nodes = prepared(skeleton, late=late)
     # The search for a reusable buffer compares all free ones: quadratic in the number of nodes for unknown dims.
     options.enable_mem_reuse = nodes < _MANY_NODES
     stage("session")
-    onnxruntime.set_default_logger_severity(4)
     try:
         return make_session(skeleton, options, providers)
     except Exception as error:
@@ -251,21 +266,46 @@ def _open(
     return make_session(older, options, providers)
 
 
+def _deployed_options(skeleton: bytes, profile: str) -> onnxruntime.SessionOptions:
+    """Return the default options, but for the place of weights, messages, a profile, and what changes no result.
+
+    Without prepacking, weights are not copied, and threads that do not spin leave the processor to other workers.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", "/")
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if not packs_weights(skeleton):
+        options.add_session_config_entry("session.disable_prepacking", "1")
+    begin_profile(options, profile)
+    return options
+
+
 def make_session(
-    source: str | bytes, options: onnxruntime.SessionOptions, providers: Sequence[str] = ()
+    source: str | bytes,
+    options: onnxruntime.SessionOptions,
+    providers: Sequence[str] = (),
+    *,
+    full_precision: bool = True,
 ) -> onnxruntime.InferenceSession:
     """Create a session for a file or a model with these execution providers and the CPU. Raises `ProviderError`."""
     import onnxruntime
 
     require_known(providers)
-    session = onnxruntime.InferenceSession(source, options, providers=provider_arguments(providers))
+    given = provider_arguments(providers, full_precision=full_precision)
+    session = onnxruntime.InferenceSession(source, options, providers=given)
     require_started(providers, session)
     return session
 
 
 def session_options(libraries: Sequence[str]) -> onnxruntime.SessionOptions:
     """Return the options of a session, with custom operators loaded. Raises `LibraryError`."""
-    options = _options()
+    return _with_libraries(_options(), libraries)
+
+
+def _with_libraries(options: onnxruntime.SessionOptions, libraries: Sequence[str]) -> onnxruntime.SessionOptions:
     for library in libraries:
         stage(f"loading {library.rpartition('/')[2]}")
         try:

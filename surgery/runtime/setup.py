@@ -38,9 +38,13 @@ class ProviderError(Exception):
     """An execution provider cannot be used for a session: its name, and the reason."""
 
 
-def provider_arguments(providers: Sequence[str]) -> list[Any]:
-    """Return providers with their options in the form that ONNX Runtime takes, the CPU last."""
-    return [*((name, dict(_OPTIONS.get(name, {}))) for name in providers if name != CPU), CPU]
+def provider_arguments(providers: Sequence[str], *, full_precision: bool = True) -> list[Any]:
+    """Return providers in the form that ONNX Runtime takes, the CPU last.
+
+    They compute float32 in full precision if they can, or else with their default options.
+    """
+    options = _OPTIONS if full_precision else {}
+    return [*((name, dict(options.get(name, {}))) for name in providers if name != CPU), CPU]
 
 
 def require_known(providers: Sequence[str]) -> None:

@@ -34,7 +34,7 @@ def test_matmulnbits_rounds_its_input_as_in_deployment(level: int) -> None:
     )
     feed = {"x": generator.normal(size=(3, ROWS)).astype(np.float32)}
     (deployed,) = _session(model).run(None, feed)
-    with closing(Engine("onnxruntime", 60, None, 0, optimized=True)) as engine:
+    with closing(Engine("onnxruntime", 60, None, 0, deployed=True)) as engine:
         (found,) = engine.run(model.SerializeToString(), [feed]).runs
     assert not isinstance(found, str)
     np.testing.assert_allclose(found["y"], deployed, rtol=1e-5, atol=1e-5)

@@ -246,7 +246,7 @@ class Evaluation:
 
     def _engine(self, optimized: bool) -> Engine:
         if optimized not in self._engines:
-            self._engines[optimized] = self._original.engine_for(self._original.engine, optimized=optimized)
+            self._engines[optimized] = self._original.engine_for(self._original.engine, deployed=optimized)
         return self._engines[optimized]
 
     def judge(self, candidate: bytes) -> Verdict:

@@ -399,11 +399,11 @@ class ReferenceRun:
         """Return the types and shapes inferred for a binding; empty if inference was not run or failed."""
         return self._declared.get(tuple(binding.dims.items()), {})
 
-    def engine_for(self, name: EngineName, *, optimized: bool = False) -> Engine:
+    def engine_for(self, name: EngineName, *, deployed: bool = False) -> Engine:
         """Make a separate worker, see `Engine`."""
         verify = self._verify
         kind = Engine if self.holds(self.weights) else PieceEngine
-        return kind(name, verify.timeout, verify.memory, self.weights, verify.setup, optimized=optimized)
+        return kind(name, verify.timeout, verify.memory, self.weights, verify.setup, deployed=deployed)
 
     def _engine(self) -> Engine:
         if self._abandoned:

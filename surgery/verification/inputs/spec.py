@@ -21,6 +21,9 @@ Mode = Literal["each", "end", "off"]
 Compare = Literal["region", "whole", "both"]
 
 
+Deployment = Literal["end", "each", "off"]
+
+
 Unverified = Literal["refuse", "accept"]
 
 
@@ -175,10 +178,11 @@ class VerifySpec:
 
     `mode`: after each pass, once at the end, or never. `compare`: whether the region of a change decides where it can,
     and the whole model at the end, or the whole model each time, or `both`: the region only where agreeing outputs of
-    the whole model prove nothing. `unverified`: whether a step that could not be verified counts as failed. `timeout`
-    is in seconds for one run of the model, `memory` in bytes for the process that runs it. `custom_op_library`: shared
-    libraries with custom operators for ONNX Runtime, native code that the caller has to ask about first. `providers`:
-    execution providers of ONNX Runtime in order of preference; none means the CPU.
+    the whole model prove nothing. `deployment`: whether the result, or the model after each step, or neither, also runs
+    as deployed, with the default options of ONNX Runtime. `unverified`: whether a step that could not be verified
+    counts as failed. `timeout` is in seconds for one run of the model, `memory` in bytes for the process that runs it.
+    `custom_op_library`: shared libraries with custom operators for ONNX Runtime, native code that the caller has to ask
+    about first. `providers`: execution providers of ONNX Runtime in order of preference; none means the CPU.
     """
 
     rtol: float | None = None
@@ -191,6 +195,7 @@ class VerifySpec:
     custom_op_library: tuple[Path, ...] = ()
     providers: tuple[str, ...] = ()
     compare: Compare = "region"
+    deployment: Deployment = "end"
     accuracy: AccuracySpec = field(default_factory=AccuracySpec)
 
     @property

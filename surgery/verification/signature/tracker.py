@@ -24,6 +24,7 @@ from surgery.proto.signature import Port, Signature, signature
 from surgery.verification.accuracy.evaluation import Loss
 from surgery.verification.comparing.details import Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS
+from surgery.verification.deployment.check import Deployed
 from surgery.verification.inputs.spec import InputsSpec, Limit, VerifySpec
 from surgery.verification.signature import intended as trial
 from surgery.verification.signature.relating import Settled
@@ -164,6 +165,12 @@ class SignatureTracker:
             accurate = self._accurate_terms(model, {}, ())
             return accurate.problem(model) or accurate.verifier.verify(accurate.align(model, data), Parity.LOSSY)
         return verdict
+
+    def deploy(self, model: onnx.ModelProto, data: bytes, renamed: Names, accounts: Accounts = ()) -> Deployed:
+        """Run a changed model as deployed, and compare it with the original."""
+        terms = self._comparable(model, renamed, accounts)
+        problem = terms.problem(model)
+        return Deployed(problem) if problem is not None else terms.verifier.deploy(terms.align(model, data))
 
     def take_whole(self, verdict: Verdict) -> None:
         """Take over a verdict of `verify_whole`, possibly from an earlier run."""

@@ -14,6 +14,7 @@ from surgery.promises import Parity
 from surgery.proto.ports import By, Match, by_name, by_position, mismatch, narrowed, rename
 from surgery.proto.signature import signature
 from surgery.verification.comparing.details import Status
+from surgery.verification.deployment.check import Deployed
 from surgery.verification.inputs.given import with_found_sets
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
 from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker
@@ -36,7 +37,9 @@ class Pair:
 
     `inputs` and `outputs` are the matched names. `accepts` says whether an unverified result is acceptable. `narrowed`
     lists what only the first model accepts, `findings` what the checker finds in the second one alone: with findings,
-    or if the interface is narrowed although it may not be, the models do not agree.
+    or if the interface is narrowed although it may not be, the models do not agree. `deployed` is the result of running
+    the second model with the default options of ONNX Runtime, None if that was not requested or the models differ
+    without them; if that is wrong, so is the verdict.
     """
 
     verdict: Verdict
@@ -49,6 +52,7 @@ class Pair:
     narrowed: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
     interface: Interface = "keep"
+    deployed: Deployed | None = None
 
     @property
     def complaints(self) -> tuple[str, ...]:
@@ -67,6 +71,7 @@ class Pair:
         `ok`: whether the exit code is 0. `verdict`, `reason`, `needed`, `message`, `details`: see `Verdict`. `by`:
         "name" or "position". `inputs`, `outputs`: pairs of names, of A and of B. `signature`: differences of the
         signatures by name, as text. `narrowed`: what only A accepts. `findings`: what the checker finds in B alone.
+        `deployed`: the verdict on B with the default options of ONNX Runtime, and the nodes that are then executed.
         `bindings`: the sets of inputs, each with `dims`, `character` (the kind of data, or the name of a given set),
         `seed` (null for a given set), `refused` (why the original rejects it) and `expected_outputs` ("reproduced", or
         where the original differs from the outputs that came with it).
@@ -80,6 +85,7 @@ class Pair:
             "signature": list(self.signature),
             "narrowed": list(self.narrowed),
             "findings": list(self.findings),
+            "deployed": self.deployed.to_json() if self.deployed is not None else None,
             "bindings": list(self.bindings),
         }
 
@@ -109,6 +115,7 @@ def verify(
     spec = spec or VerifySpec()
     match = by_position(first, second) if by == "position" else by_name(first, second)
     differences = signature(first).differences(signature(second))
+    deployed = None
     with closing(Verifier(_bytes(first), given, spec)) as verifier:
         if given.data:
             # The outputs that came with the sets test the original even if the two models are the same.
@@ -122,6 +129,9 @@ def verify(
             lost = len(match.outputs) < len(first.graph.output)
             if lost and verdict.is_different:
                 verdict = replace(verdict, message=f"{verdict.message}{_hint(first, second, by)}")
+            if spec.deployment != "off" and not verdict.is_different:
+                deployed = verifier.deploy(renamed)
+                verdict = verdict if deployed.ok else deployed.verdict
         findings = _findings(first, second, spec, verifier)
         return Pair(
             verdict,
@@ -134,6 +144,7 @@ def verify(
             tuple(narrowed(first, second, match)),
             tuple(findings),
             interface,
+            deployed,
         )
 
 

@@ -23,15 +23,16 @@ from typing import TYPE_CHECKING, Any
 from surgery.operators.cost import REGION_NODE
 from surgery.promises import Parity
 from surgery.proto.draws import redrawn
-from surgery.proto.signature import signature
 from surgery.runtime.engine import EngineName, Outcome
 from surgery.verification.accuracy.evaluation import Evaluation, Loss
 from surgery.verification.accuracy.samples import CALIBRATION_SEED, Samples, samples
 from surgery.verification.comparing.details import Status, Verdict
+from surgery.verification.comparing.feeding import feeds_for
 from surgery.verification.comparing.moments import Moments
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS, OutputJudge, describe, names
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.vacuity import Run, misdeclared
+from surgery.verification.deployment.check import Deployed, DeploymentCheck
 from surgery.verification.inputs.defaults import overridable, without_defaults
 from surgery.verification.inputs.given import without_given_sets
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
@@ -233,6 +234,16 @@ class Verifier:
             return None
         return _failure(self._run(candidate, original.engine), original.runs)
 
+    def deploy(self, candidate: bytes) -> Deployed:
+        """Run a changed model with the default options of ONNX Runtime, and compare its outputs with the original's."""
+        self.prepare()
+        return self.deployment.check(candidate)
+
+    @cached_property
+    def deployment(self) -> DeploymentCheck:
+        """The check of changed models as deployed."""
+        return DeploymentCheck(self._original, self._judge)
+
     def confirm(self, candidate: bytes, verdict: Verdict, promise: Parity = Parity.CLOSE) -> Verdict:
         """Compare the region of a change, too, given the verdict on the outputs of the whole model.
 
@@ -415,12 +426,7 @@ class Verifier:
 
     def _run(self, skeleton: bytes, name: EngineName) -> Outcome:
         """Run a model on the inputs of the original, except those that it does not have."""
-        import onnx
-
-        original = self._original
-        model = onnx.load_model_from_string(skeleton)
-        known = {port.name for port in signature(model).inputs}
-        feeds = [{key: value for key, value in run.feed.items() if key in known} for run in original.runs]
+        feeds = feeds_for(skeleton, self._original.runs)
         outcome = self._run_in(name, skeleton, feeds)
         if name == "reference" and outcome.unsupported is not None:
             # The original has operators that ONNX Runtime lacks. The changed model may be free of them, and may have

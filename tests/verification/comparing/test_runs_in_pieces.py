@@ -45,7 +45,7 @@ class Counted(Engine):
     """An engine that keeps the models that it ran."""
 
     def __init__(self) -> None:
-        super().__init__("onnxruntime", timeout=60.0, memory=None, weights=0, optimized=True)
+        super().__init__("onnxruntime", timeout=60.0, memory=None, weights=0, deployed=True)
         self.ran: list[onnx.ModelProto] = []
 
     def run(self, skeleton: bytes, feeds: Any, *, keep: bool = False) -> Outcome:
