@@ -278,7 +278,8 @@ class Verifying:
                 if verdict.together:
                     assert later is not None
                     verdict = replace(verdict, message=f"{verdict.message}; {later.remark}")
-                complaint = self.complaint(verdict) or self._complaint_as_deployed(candidate)
+                verdict = self._as_deployed(candidate, verdict)
+                complaint = self.complaint(verdict)
         except (RecipeError, UsageError):
             # The inputs or libraries to verify with are wrong, whatever the pass did.
             raise
@@ -303,18 +304,18 @@ class Verifying:
             return verdict.message or verdict.reason or verdict.status
         return ""
 
-    def _complaint_as_deployed(self, candidate: Candidate) -> str:
-        """Return what is wrong with a candidate as deployed, if each step is run so, or an empty string.
+    def _as_deployed(self, candidate: Candidate, verdict: Verdict) -> Verdict:
+        """Return the verdict on a candidate as deployed if each step is run so and that is wrong, else the given one.
 
         The loss of a LOSSY step is measured as deployed, and a step that changes what is computed has no reference.
         """
-        if self.spec.deployment != "each" or candidate.promise not in COMPARING:
-            return ""
+        if self.spec.deployment != "each" or candidate.promise not in COMPARING or self.complaint(verdict):
+            return verdict
         assert candidate.proto is not None
         self._journal.stage(candidate.step.name, "as deployed")
         names = candidate.renamed, candidate.accounts
         found = self.tracker.deploy(candidate.proto, candidate.data, *names)
-        return "" if found.ok else found.verdict.message
+        return verdict if found.ok else found.verdict
 
     def compares(self, candidate: Candidate) -> bool:
         """Return whether a step is compared by itself; in mode "end", only steps that move the baseline are."""
