@@ -51,7 +51,13 @@ def signed(opset: int, operator: str, perm: str) -> onnx.ModelProto:
 SIGNED = [
     (signed(13, operator, perm), signed(opset, operator, perm))
     for opset in (21, 22, 23, 24)
-    for operator, perm in (("Relu", "0,2,1"), ("Relu", "2,1,0"), ("Sigmoid", "0,2,1"), ("Abs", "1,0,2"))
+    for operator, perm in (
+        ("Relu", "0,2,1"),
+        ("Relu", "2,1,0"),
+        ("Sigmoid", "0,2,1"),
+        ("Abs", "1,0,2"),
+        ("Neg", "2,0,1"),
+    )
 ]
 
 # It merges two adjacent pairs of quantization and dequantization into one, with another scale.
@@ -98,11 +104,9 @@ def with_dead_norm(rank: str, reduced: str) -> onnx.ModelProto:
 
 
 DEAD = [
-    (model(f"g (float[{rank}] x, float c) => (float[{rank}] y) {{ y = Mul(x, c) }}", 19), with_dead_norm(rank, reduced))
-    for rank, reduced in (
-        ("6", "ReduceMean<keepdims=1>(p, axes)"),
-        ("n,6", "ReduceMean<keepdims=1>(p, axes)"),
-        ("n,m,6", "ReduceMean<keepdims=1>(p, axes)"),
+    (
+        model("g (float[6] x, float c) => (float[6] y) { y = Mul(x, c) }", 19),
+        with_dead_norm("6", "ReduceMean<keepdims=1>(p, axes)"),
     )
 ]
 
