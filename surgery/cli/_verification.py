@@ -165,6 +165,11 @@ def add_library_argument(parser: argparse._ActionsContainer) -> None:
         default=[],
         help="load a shared library of custom operators into ONNX Runtime; may be repeated",
     )
+    add_provider_argument(parser)
+
+
+def add_provider_argument(parser: argparse._ActionsContainer) -> None:
+    """Add the argument for execution providers of ONNX Runtime."""
     parser.add_argument(
         "--provider",
         metavar="NAME",

@@ -10,6 +10,9 @@ the Softmax of layer 7, run
     surgery inspect optimized.onnx --from /layer.7/attention/Softmax
 
 With --target, list the nodes that a runtime does not run, grouped by reason, with the step of a recipe that would help.
+
+With --executed, count the nodes that ONNX Runtime executes with its default options, after its own optimizations, by
+execution provider.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dims", metavar="NAME=N", action="append", default=[], help="the size of a dynamic dim; may be repeated"
     )
     parser.add_argument("--top", metavar="N", type=int, default=5, help="list the N largest weights (default: 5)")
+    _verification.add_provider_argument(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--node", metavar="NAME", help="show the lineage of this node, or of the node that produces this value"
@@ -44,14 +48,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="list what this runtime does not run: a name such as ort-cpu or rknn-like, or a profile (.yaml)",
     )
     which.add_argument(
+        "--executed", action="store_true", help="count the nodes that ONNX Runtime executes with its default options"
+    )
+    which.add_argument(
         "--from", metavar="NAME", dest="origin", help="list the nodes that come from this node of the original"
     )
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Inspect a model; return 1 if no node comes from the node of --from, or some do not fit the target."""
+    if arguments.provider and not arguments.executed:
+        raise UsageError("--provider requires --executed", todo="add --executed")
     if arguments.target is not None:
         return _fit(arguments)
+    if arguments.executed:
+        return _executed(arguments)
     if arguments.format not in _output.PLAIN:
         raise UsageError(f"--format {arguments.format} requires --target", todo="pass --target or use --format json")
     if arguments.lineage or arguments.node is not None or arguments.origin is not None:
@@ -104,6 +115,23 @@ def _fit(arguments: argparse.Namespace) -> int:
         shown = report.headline(found) if arguments.quiet else report.fit(found, verbose=arguments.verbose > 0)
         _output.write(shown)
     return 0 if found.fits else 1
+
+
+def _executed(arguments: argparse.Namespace) -> int:
+    from surgery import storage
+    from surgery.inspection.executed_nodes import executed_nodes
+    from surgery.verification.inputs.spec import FrozenDict, InputsSpec, VerifySpec
+
+    stored = storage.load(Path(arguments.model))
+    inputs = InputsSpec(dims=FrozenDict(_verification.dims(arguments)))
+    found = executed_nodes(stored, inputs, VerifySpec(providers=tuple(arguments.provider)))
+    if arguments.format == "json":
+        _output.write_json(found.to_json())
+    else:
+        from surgery.report import executed as report
+
+        _output.write(report.headline(found) if arguments.quiet else report.executed(found))
+    return 0
 
 
 def _lineage(arguments: argparse.Namespace) -> int:

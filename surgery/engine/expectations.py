@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from surgery.errors import SurgeryError
-from surgery.recipe.schema import Expect
+from surgery.recipe.comparison import Comparison
+from surgery.recipe.schema import Expect, Share
 from surgery.registry.catalog import catalog
 
 if TYPE_CHECKING:
     import onnx
 
     from surgery.storage import StoredModel
+    from surgery.verification.deployment.check import Deployed
     from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
 
@@ -57,6 +59,22 @@ def fits(name: str, stored: StoredModel, model: onnx.ModelProto) -> tuple[str, b
 
 
 _MOST_MISFITS = 3
+
+
+def executed(expected: Comparison | Share, found: Deployed) -> tuple[str, bool]:
+    """Return a text on how many nodes ONNX Runtime executes as deployed, and whether that is as expected.
+
+    A share is a multiple of the nodes that it executes of the original.
+    """
+    if found.executed is None:
+        return f"executed: {expected} (not known: {found.verdict.message})", False
+    total = found.executed.total
+    if isinstance(expected, Comparison):
+        return f"executed: {expected} (found {total})", expected.holds(total)
+    if found.original is None:
+        return f"executed: {expected} (found {total}, of the original not known)", False
+    before = found.original.total
+    return f"executed: {expected} (found {total}, of the original {before})", expected.holds(total, before)
 
 
 def answers(

@@ -82,8 +82,8 @@ class Judge(Protocol):
     def conclude_whole(self, verdict: Verdict) -> tuple[Verdict, str] | None:
         """Process the verdict on the whole model; return it and the complaint, or None if nothing is to be recorded."""
 
-    def deploy(self, state: State) -> Deployed:
-        """Run the committed model as deployed, and compare it with the original."""
+    def deploy(self, state: State, *, with_original: bool = False) -> Deployed:
+        """Run the committed model as deployed, and compare it with the original, which runs, too, if requested."""
 
     def adopt(self, candidate: Candidate) -> None:
         """Judge later candidates against one that is committed."""
@@ -148,7 +148,7 @@ class Trusting:
         """Record nothing."""
         return None
 
-    def deploy(self, state: State) -> Deployed:
+    def deploy(self, state: State, *, with_original: bool = False) -> Deployed:
         """Run nothing."""
         return Deployed(Verdict(Status.UNVERIFIED, NOT_RUN))
 
@@ -381,10 +381,10 @@ class Verifying:
         self._journal.stage(name, "parity")
         return self.tracker.verify_whole(state.proto, state.data)
 
-    def deploy(self, state: State) -> Deployed:
-        """Run the committed model as deployed, and compare it with the original."""
+    def deploy(self, state: State, *, with_original: bool = False) -> Deployed:
+        """Run the committed model as deployed, and compare it with the original, which runs, too, if requested."""
         self._journal.stage(END, "as deployed")
-        return self.tracker.deploy(state.proto, state.data, {})
+        return self.tracker.deploy(state.proto, state.data, {}, with_original=with_original)
 
     def conclude_whole(self, verdict: Verdict) -> tuple[Verdict, str] | None:
         """Process the verdict on the whole model; return it and the complaint, or None if only `end` is to be reported.

@@ -16,7 +16,7 @@ from surgery.engine import speculation
 from surgery.engine.candidate import Candidate, State
 from surgery.engine.committed import CommittedModel
 from surgery.engine.delta_debugging import MOST_RUNS, Guilts, Search
-from surgery.engine.expectations import answers, comparisons, expectations, fits, speed
+from surgery.engine.expectations import answers, comparisons, executed, expectations, fits, speed
 from surgery.engine.judging import Judge, Trusting, Verifying
 from surgery.engine.records import END, Expectation, Journal, Observer, Recorder, StepRecord
 from surgery.engine.reference_start import ReferenceStart, begin
@@ -298,7 +298,8 @@ class Pipeline:
         Raises `RefusedEndError` if it is wrong.
         """
         self.bench.verify_committed(END)
-        self.deployed = self.bench.check_deployed(self._original)
+        counts = self._recorder is not None or self._recipe.expect.executed is not None
+        self.deployed = self.bench.check_deployed(self._original, with_original=counts)
 
     def expect(self, expected: Expect, prefix: str = "", before: State | None = None) -> None:
         """Record which expectations the committed model meets; signature and speed are compared with `before`."""
@@ -311,6 +312,9 @@ class Pipeline:
         said = self.journal.observer.said
         asked = answers(expected.predicates, self.model.stored, state.proto, self._recipe.verify, said)
         noted += [Expectation(prefix + what, ok, expected.where(what)) for what, ok in (*found, *asked)]
+        if expected.executed is not None and not self.judge.trusts:
+            what, ok = executed(expected.executed, self.judge.deploy(state, with_original=True))
+            noted.append(Expectation(prefix + what, ok, expected.where(what)))
         if expected.signature is not None:
             same = not signature(before.proto).differences(signature(state.proto))
             noted.append(Expectation(f"{prefix}signature: unchanged", same, expected.where("signature")))

@@ -69,16 +69,19 @@ class Workbench:
     cache: StepCache
     choice: SiteChoice | None = None
 
-    def check_deployed(self, original: State) -> Deployed | None:
+    def check_deployed(self, original: State, *, with_original: bool = False) -> Deployed | None:
         """Run the committed model as deployed unless it is the original; return the result, or None.
 
-        Raises `RefusedEndError` if it is wrong.
+        `with_original` runs the original, too, to count its nodes. Raises `RefusedEndError` if the model is wrong.
         """
         state, started = self.model.state, time.perf_counter()
         if "off" in (self.spec.deployment, self.spec.mode) or state.data == original.data:
             return None
         known = self.cache.find_whole(DEPLOYED, state)
-        found = Deployed(known) if known is not None else self.judge.deploy(state)
+        if known is not None and not with_original:
+            found = Deployed(known)
+        else:
+            found = self.judge.deploy(state, with_original=with_original)
         self.cache.note_whole(DEPLOYED, state, found.verdict)
         if found.ok:
             return found

@@ -24,6 +24,7 @@ from pydantic import (
 
 from surgery.errors import UsageError
 from surgery.recipe import schema, steps
+from surgery.recipe.comparison import Comparison
 from surgery.recipe.draft import Draft, NotedError, PassUse, PredicateUse, TakesError
 from surgery.recipe.fields import (
     Count,
@@ -127,31 +128,6 @@ def _speed(node: Node) -> float:
     return value
 
 
-class Expect(_Expected):
-    """Expectations of the resulting model."""
-
-    signature: _Signature = key(_SIGNATURE)
-    speed: Annotated[
-        float,
-        BeforeValidator(_speed),
-        WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": _AT_LEAST}]}),
-    ] = key(
-        "The minimum speed: the measured time of the original divided by that of the result, with one thread, on "
-        "the sets under `inputs`, else the first sets of evaluation or calibration data, else generated inputs. The "
-        "low end of its 95 % interval counts. Not measured for models whose weights exceed half of the memory limit of "
-        "a run, 4 GiB by default."
-    )
-    target: _Target = key(_FITS)
-
-
-class ExpectStep(_Expected):
-    """Expectations of the model after a step."""
-
-    sites: Count = key("The number of sites that the pass rewrote.")
-    signature: _Signature = key(_SIGNATURE)
-    target: _Target = key(_FITS)
-
-
 _SHARE = r"^\s*(<=|<|>=|>)\s*([0-9]*\.?[0-9]+)\s*x?\s*$"
 
 
@@ -170,6 +146,50 @@ def _share(node: Node, upper: bool) -> schema.Share:
         )
         raise ValueError(f"{quoted(value)}: {what}")
     return schema.Share(cast(schema.Bound, operator), float(factor))
+
+
+def _executed(node: Node, _: Draft) -> Comparison | schema.Share:
+    """Read a count, a comparison, or a multiple of the original's nodes."""
+    value = value_of(node)
+    if isinstance(value, str) and re.fullmatch(_SHARE, value) and value.rstrip().endswith("x"):
+        return _share(node, True)
+    try:
+        return Comparison.parse(value)
+    except ValueError as error:
+        raise ValueError(f"{error}, or a multiple of the original's nodes such as '<= 1x'") from None
+
+
+class Expect(_Expected):
+    """Expectations of the resulting model."""
+
+    signature: _Signature = key(_SIGNATURE)
+    speed: Annotated[
+        float,
+        BeforeValidator(_speed),
+        WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": _AT_LEAST}]}),
+    ] = key(
+        "The minimum speed: the measured time of the original divided by that of the result, with one thread, on "
+        "the sets under `inputs`, else the first sets of evaluation or calibration data, else generated inputs. The "
+        "low end of its 95 % interval counts. Not measured for models whose weights exceed half of the memory limit of "
+        "a run, 4 GiB by default."
+    )
+    executed: Annotated[
+        Any,
+        reads(_executed),
+        WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]}),
+    ] = key(
+        "The number of nodes that ONNX Runtime executes with its default options, after its own optimizations: a "
+        "number or a comparison, such as `<= 400`, or a multiple of those of the original, such as `<= 1x`."
+    )
+    target: _Target = key(_FITS)
+
+
+class ExpectStep(_Expected):
+    """Expectations of the model after a step."""
+
+    sites: Count = key("The number of sites that the pass rewrote.")
+    signature: _Signature = key(_SIGNATURE)
+    target: _Target = key(_FITS)
 
 
 _Share = Annotated[

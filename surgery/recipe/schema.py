@@ -40,30 +40,6 @@ class When:
     predicates: Mapping[str, bool] = field(default_factory=FrozenDict)
 
 
-@dataclass(frozen=True)
-class Expect:
-    """Expectations of the model after a step, or after the recipe.
-
-    `sites` is only for a step; `speed`, the minimum speed relative to the original, is only for a recipe. `target` is a
-    runtime that must run the whole model, in the form of `Recipe.target`.
-    """
-
-    ops: Mapping[str, Comparison] = field(default_factory=FrozenDict)
-    nodes: Comparison | None = None
-    opset: Comparison | None = None
-    predicates: Mapping[str, bool] = field(default_factory=FrozenDict)
-    sites: Comparison | None = None
-    signature: Literal["unchanged"] | None = None
-    speed: float | None = None
-    target: str | None = None
-    places: Mapping[str, str] = field(default_factory=FrozenDict, compare=False)
-    """The position of each key, and of each operator in `ops`, as `path:line:column`, counted from 1."""
-
-    def where(self, what: str) -> str:
-        """Return the position of an expectation, given its text, which begins with its key or operator."""
-        return self.places.get(what.partition(":")[0], "")
-
-
 Bound = Literal["<", "<=", ">", ">="]
 
 
@@ -81,6 +57,32 @@ class Share:
 
     def __str__(self) -> str:
         return f"{self.op} {self.factor:g}x"
+
+
+@dataclass(frozen=True)
+class Expect:
+    """Expectations of the model after a step, or after the recipe.
+
+    `sites` is only for a step. `speed`, the minimum speed relative to the original, and `executed`, the number of nodes
+    that ONNX Runtime executes as deployed, are only for a recipe. `target` is a runtime that must run the whole model,
+    in the form of `Recipe.target`.
+    """
+
+    ops: Mapping[str, Comparison] = field(default_factory=FrozenDict)
+    nodes: Comparison | None = None
+    opset: Comparison | None = None
+    predicates: Mapping[str, bool] = field(default_factory=FrozenDict)
+    sites: Comparison | None = None
+    signature: Literal["unchanged"] | None = None
+    speed: float | None = None
+    executed: Comparison | Share | None = None
+    target: str | None = None
+    places: Mapping[str, str] = field(default_factory=FrozenDict, compare=False)
+    """The position of each key, and of each operator in `ops`, as `path:line:column`, counted from 1."""
+
+    def where(self, what: str) -> str:
+        """Return the position of an expectation, given its text, which begins with its key or operator."""
+        return self.places.get(what.partition(":")[0], "")
 
 
 @dataclass(frozen=True)

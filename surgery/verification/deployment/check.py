@@ -89,6 +89,12 @@ class DeploymentCheck:
         verdict = self._verdict(runs, outcome.runs)
         return Deployed(self._pardoned(verdict, outcome.runs) if verdict.is_different else verdict, outcome.executed)
 
+    @property
+    def original(self) -> Executed | str:
+        """The nodes of the original that ONNX Runtime executes, or why it does not run."""
+        own = self._as_deployed
+        return _problem(own, self._runs) or own.executed or "ONNX Runtime lists none"
+
     def with_original(self, found: Deployed) -> Deployed:
         """Add the nodes of the original that ONNX Runtime executes."""
         return replace(found, original=self._as_deployed.executed)

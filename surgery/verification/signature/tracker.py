@@ -166,11 +166,21 @@ class SignatureTracker:
             return accurate.problem(model) or accurate.verifier.verify(accurate.align(model, data), Parity.LOSSY)
         return verdict
 
-    def deploy(self, model: onnx.ModelProto, data: bytes, renamed: Names, accounts: Accounts = ()) -> Deployed:
-        """Run a changed model as deployed, and compare it with the original."""
+    def deploy(
+        self,
+        model: onnx.ModelProto,
+        data: bytes,
+        renamed: Names,
+        accounts: Accounts = (),
+        *,
+        with_original: bool = False,
+    ) -> Deployed:
+        """Run a changed model as deployed, and compare it with the original, see `Verifier.deploy`."""
         terms = self._comparable(model, renamed, accounts)
         problem = terms.problem(model)
-        return Deployed(problem) if problem is not None else terms.verifier.deploy(terms.align(model, data))
+        if problem is not None:
+            return Deployed(problem)
+        return terms.verifier.deploy(terms.align(model, data), with_original=with_original)
 
     def take_whole(self, verdict: Verdict) -> None:
         """Take over a verdict of `verify_whole`, possibly from an earlier run."""

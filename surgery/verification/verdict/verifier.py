@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from surgery.operators.cost import REGION_NODE
 from surgery.promises import Parity
 from surgery.proto.draws import redrawn
-from surgery.runtime.engine import EngineName, Outcome
+from surgery.runtime.engine import FEW_WEIGHTS, EngineName, Outcome
 from surgery.verification.accuracy.evaluation import Evaluation, Loss
 from surgery.verification.accuracy.samples import CALIBRATION_SEED, Samples, samples
 from surgery.verification.comparing.details import Status, Verdict
@@ -234,10 +234,16 @@ class Verifier:
             return None
         return _failure(self._run(candidate, original.engine), original.runs)
 
-    def deploy(self, candidate: bytes) -> Deployed:
-        """Run a changed model with the default options of ONNX Runtime, and compare its outputs with the original's."""
+    def deploy(self, candidate: bytes, *, with_original: bool = False) -> Deployed:
+        """Run a changed model with the default options of ONNX Runtime, and compare its outputs with the original's.
+
+        The executed nodes of the original are counted only if it has few weights, or `with_original`: running it, too,
+        takes as much time and memory.
+        """
         self.prepare()
-        return self.deployment.check(candidate)
+        found = self.deployment.check(candidate)
+        cheap = self._original.weights <= FEW_WEIGHTS
+        return self.deployment.with_original(found) if with_original or cheap else found
 
     @cached_property
     def deployment(self) -> DeploymentCheck:

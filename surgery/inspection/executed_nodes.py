@@ -1,0 +1,52 @@
+"""The nodes of a model that ONNX Runtime executes with its default options."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from surgery.errors import UsageError
+from surgery.operators.subgraphs import nodes
+from surgery.runtime.executed import Executed
+from surgery.storage import without_alias
+from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+from surgery.verification.verdict.verifier import Verifier
+
+if TYPE_CHECKING:
+    from surgery.storage import StoredModel
+
+
+@dataclass(frozen=True)
+class ExecutedNodes:
+    """The nodes of a model by operator, and those that ONNX Runtime executes in their place."""
+
+    model: Mapping[str, int]
+    executed: Executed
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes in the model."""
+        return sum(self.model.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields of the JSON report."""
+        return {"nodes": self.nodes, "ops": dict(self.model), "executed": self.executed.to_json()}
+
+
+def executed_nodes(
+    stored: StoredModel, inputs: InputsSpec | None = None, verify: VerifySpec | None = None
+) -> ExecutedNodes:
+    """Run a model as deployed, on inputs that are legal for it, and count the executed nodes.
+
+    UsageError if it does not run.
+    """
+    skeleton = without_alias(stored.proto).SerializeToString(deterministic=True)
+    with closing(Verifier(skeleton, inputs, verify)) as verifier:
+        verifier.prepare()
+        found = verifier.problem or verifier.deployment.original
+    if not isinstance(found, Executed):
+        raise UsageError(f"the executed nodes are not known: {found}")
+    return ExecutedNodes(Counter(node.op_type for node in nodes(stored.proto)), found)
