@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from surgery.engine.candidate import Candidate, State
-from surgery.engine.records import END, Journal
+from surgery.engine.records import DEPLOYED, Journal
 from surgery.engine.reference_start import ReferenceStart
 from surgery.errors import RecipeError, UsageError, internal
 from surgery.graph.state import Feed
@@ -383,7 +383,7 @@ class Verifying:
 
     def deploy(self, state: State, *, with_original: bool = False) -> Deployed:
         """Run the committed model as deployed, and compare it with the original, which runs, too, if requested."""
-        self._journal.stage(END, "as deployed")
+        self._journal.stage(DEPLOYED, "parity")
         return self.tracker.deploy(state.proto, state.data, {}, with_original=with_original)
 
     def conclude_whole(self, verdict: Verdict) -> tuple[Verdict, str] | None:

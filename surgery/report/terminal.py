@@ -60,7 +60,7 @@ class _Run:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         account, rows, lines = self.account, None, None
-        end: list[RenderableType] = [*_remarks(account), *_expected(account), conclusion(account)]
+        end: list[RenderableType] = [*_remarks(account), *_expected(account), *_executed(account), conclusion(account)]
         fits = self.height is not None and not self.every
         if self.height is not None and fits:
             room = self.height - _below(console, options, Group(*end))
@@ -103,6 +103,14 @@ def _remarks(account: Result) -> Iterator[RenderableType]:
 def _expected(account: Result) -> Iterator[Text]:
     for item in account.expectations:
         yield Text.assemble(("met     " if item.ok else "not met ", "green" if item.ok else "red"), f" {item.what}")
+
+
+def _executed(account: Result) -> Iterator[Text]:
+    """Yield the number of nodes that ONNX Runtime executes of the result and, if known, of the original."""
+    found = account.deployed
+    if found is not None and found.executed is not None:
+        before = f", of the original {found.original.total}" if found.original is not None else ""
+        yield Text(f"as deployed: {found.executed} by ONNX Runtime{before}", style="dim")
 
 
 def invalid(found: Validity) -> Iterator[RenderableType]:
@@ -214,8 +222,6 @@ def _proof(committed: Sequence[StepRecord], account: Result) -> str:
         steps = f"{len(compared)} step{'' if len(compared) == 1 else 's'}"
         proof = f"{steps} verified in the region of their change; the whole model could not be compared: "
         proof += account.end.message
-    if account.deployed is not None and account.deployed.executed is not None:
-        proof += f"; as deployed, {account.deployed.executed}"
     if account.providers:
         proof += f", run with {', '.join(account.providers)}"
     return f"{moves}; {proof}" if moves else proof

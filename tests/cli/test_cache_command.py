@@ -62,7 +62,7 @@ def test_resume_reports_the_step_it_starts_at(place: Path, capsys: pytest.Captur
     assert "nothing to resume: no step of this run is cached; starting at step 1 of 6" in err
     # As if the run had been killed: the last entries are missing.
     steps = sorted((place / "cache" / "v1" / "runs").glob("*/*"), key=lambda path: path.stat().st_mtime_ns)
-    for path in steps[-4:]:
+    for path in steps[-5:]:
         path.unlink()
     _, _, err = surgery(capsys, *APPLY, "--resume")
     assert "resumed at step 5 of 6" in err
@@ -81,12 +81,12 @@ def test_info_and_prune(place: Path, capsys: pytest.CaptureFixture[str]) -> None
         surgery(capsys, *APPLY, "--cache", "-q")
     code, out, _ = surgery(capsys, "cache", "info")
     rows = dict(line.split(maxsplit=1) for line in out.splitlines())
-    assert code == 0 and rows["folder"] == "cache" and rows["entries"] == "8 of 1 set of runs"
-    # Six steps, the verdict on the whole and what is said of the original were found, and the steps missed once.
-    assert rows["found"] == "8 of 14 (57%)" and rows["size"].endswith("of at most 10.0 GB")
+    assert code == 0 and rows["folder"] == "cache" and rows["entries"] == "9 of 1 set of runs"
+    # Six steps, both verdicts on the whole and what is said of the original were found, and the steps missed once.
+    assert rows["found"] == "9 of 15 (60%)" and rows["size"].endswith("of at most 10.0 GB")
     _, out, _ = surgery(capsys, "cache", "info", "--format", "json")
     data = json.loads(out)
-    assert (data["format_version"], data["entries"], data["tensors"]) == (1, 8, 1)
+    assert (data["format_version"], data["entries"], data["tensors"]) == (1, 9, 1)
     assert data["tensor_bytes"] == 160 * 160 * 4
     _, out, _ = surgery(capsys, "cache", "prune", "--older-than", "1h")
     assert out.startswith("removed 0 files (0 B); ")

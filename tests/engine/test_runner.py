@@ -203,7 +203,19 @@ def test_an_existing_output_is_not_overwritten(model: Path, tmp_path: Path) -> N
 def test_the_report_has_the_documented_fields(model: Path) -> None:
     data = apply(model, "steps: [drop-identity]\nexpect: {signature: unchanged}").to_json()
     assert list(data) == [
-        *("ok", "recipe", "input", "output", "steps", "expectations", "end", "cached", "figures", "bindings"),
+        *(
+            "ok",
+            "recipe",
+            "input",
+            "output",
+            "steps",
+            "expectations",
+            "end",
+            "deployed",
+            "cached",
+            "figures",
+            "bindings",
+        ),
         *("providers", "seconds", "strict", "original", "unverifiable", "refused"),
     ]
     assert set(data["input"]) == set(data["output"]) == {"path", "nodes", "ops", "bytes", "sha256"}

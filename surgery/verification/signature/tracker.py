@@ -22,7 +22,7 @@ from surgery.promises import Change, Parity
 from surgery.proto.ports import by_name
 from surgery.proto.signature import Port, Signature, signature
 from surgery.verification.accuracy.evaluation import Loss
-from surgery.verification.comparing.details import Verdict
+from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS
 from surgery.verification.deployment.check import Deployed
 from surgery.verification.inputs.spec import InputsSpec, Limit, VerifySpec
@@ -180,6 +180,9 @@ class SignatureTracker:
         problem = terms.problem(model)
         if problem is not None:
             return Deployed(problem)
+        if not self._is_right:
+            message = "it is not shown to be right as written"
+            return Deployed(Verdict(Status.UNVERIFIED, NOT_RUN, message=message))
         return terms.verifier.deploy(terms.align(model, data), with_original=with_original)
 
     def take_whole(self, verdict: Verdict) -> None:

@@ -129,7 +129,7 @@ def verify(
             lost = len(match.outputs) < len(first.graph.output)
             if lost and verdict.is_different:
                 verdict = replace(verdict, message=f"{verdict.message}{_hint(first, second, by)}")
-            if spec.deployment != "off" and not verdict.is_different:
+            if spec.deployment != "off" and not verdict.is_different and not verifier.is_original(renamed):
                 deployed = verifier.deploy(renamed)
                 verdict = verdict if deployed.ok else deployed.verdict
         findings = _findings(first, second, spec, verifier)

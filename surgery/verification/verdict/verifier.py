@@ -30,6 +30,7 @@ from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.feeding import feeds_for
 from surgery.verification.comparing.moments import Moments
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS, OutputJudge, describe, names
+from surgery.verification.comparing.pieces import too_much
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.vacuity import Run, misdeclared
 from surgery.verification.deployment.check import Deployed, DeploymentCheck
@@ -234,6 +235,10 @@ class Verifier:
             return None
         return _failure(self._run(candidate, original.engine), original.runs)
 
+    def is_original(self, candidate: bytes) -> bool:
+        """Return whether a model is the original itself."""
+        return candidate == self._original.skeleton
+
     def deploy(self, candidate: bytes, *, with_original: bool = False) -> Deployed:
         """Run a changed model with the default options of ONNX Runtime, and compare its outputs with the original's.
 
@@ -241,8 +246,11 @@ class Verifier:
         takes as much time and memory.
         """
         self.prepare()
+        weights = self._original.weights
+        if not self._original.holds(weights):
+            return Deployed(Verdict(Status.UNVERIFIED, NOT_RUN, message=too_much(weights, self._verify.memory)))
         found = self.deployment.check(candidate)
-        cheap = self._original.weights <= FEW_WEIGHTS
+        cheap = weights <= FEW_WEIGHTS
         return self.deployment.with_original(found) if with_original or cheap else found
 
     @cached_property
