@@ -119,8 +119,8 @@ def _fit(arguments: argparse.Namespace) -> int:
 
 def _executed(arguments: argparse.Namespace) -> int:
     from surgery import storage
-    from surgery.inspection.executed_nodes import executed_nodes
     from surgery.verification.inputs.spec import FrozenDict, InputsSpec, VerifySpec
+    from surgery.verification.verdict.executed_nodes import executed_nodes
 
     stored = storage.load(Path(arguments.model))
     inputs = InputsSpec(dims=FrozenDict(_verification.dims(arguments)))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import onnx
 
     from surgery.storage import StoredModel
-    from surgery.verification.deployment.check import Deployed
+    from surgery.verification.comparing.deployment import Deployed
     from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
 

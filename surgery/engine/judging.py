@@ -20,9 +20,9 @@ from surgery.promises import COMPARING, Parity
 from surgery.runtime.engine import most_weights
 from surgery.storage import weight_bytes
 from surgery.verification.accuracy.evaluation import Loss
+from surgery.verification.comparing.deployment import Deployed
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN
-from surgery.verification.deployment.check import Deployed
 from surgery.verification.inputs.spec import Limit, VerifySpec
 from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker
 from surgery.verification.verdict.validity import Validity, validity

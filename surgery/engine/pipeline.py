@@ -29,7 +29,7 @@ from surgery.proto.fingerprint import same_but_for_names
 from surgery.proto.signature import signature
 from surgery.recipe.schema import Expect, PassStep, Recipe, RepeatStep, Step, UseStep, When
 from surgery.storage.summary import opset
-from surgery.verification.deployment.check import Deployed
+from surgery.verification.comparing.deployment import Deployed
 
 _MOST_ROUNDS = 100
 """Rounds after which `repeat: until-stable` gives up, since its passes keep finding something to change."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from surgery.engine.sensitivity import Sensitivity
     from surgery.provenance.writing import Made, Sidecar
     from surgery.recipe.schema import Recipe
-    from surgery.verification.deployment.check import Deployed
+    from surgery.verification.comparing.deployment import Deployed
     from surgery.verification.verdict.validity import Validity
     from surgery.why.explain import Why
 

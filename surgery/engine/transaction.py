@@ -27,8 +27,8 @@ from surgery.graph.state import Calibration, Defect, Feed
 from surgery.promises import COMPARING, Parity
 from surgery.recipe.schema import PassStep
 from surgery.storage.summary import operators, opset
+from surgery.verification.comparing.deployment import Deployed
 from surgery.verification.comparing.details import Verdict
-from surgery.verification.deployment.check import Deployed
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.why.explain import explained, why_so_few
 

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from surgery.inspection.executed_nodes import ExecutedNodes
+from surgery.verification.verdict.executed_nodes import ExecutedNodes
 
 
 def headline(found: ExecutedNodes) -> str:

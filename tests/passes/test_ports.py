@@ -59,9 +59,9 @@ def test_an_image_model_with_byte_input_and_class_output(monkeypatch: pytest.Mon
     engines: set[str] = set()
     engine_for = ReferenceRun.engine_for
 
-    def told(self: ReferenceRun, name: EngineName) -> Engine:
+    def told(self: ReferenceRun, name: EngineName, **how: bool) -> Engine:
         engines.add(name)
-        return engine_for(self, name)
+        return engine_for(self, name, **how)
 
     monkeypatch.setattr(ReferenceRun, "engine_for", told)
     result = apply(

@@ -22,9 +22,9 @@ from surgery.promises import Change, Parity
 from surgery.proto.ports import by_name
 from surgery.proto.signature import Port, Signature, signature
 from surgery.verification.accuracy.evaluation import Loss
+from surgery.verification.comparing.deployment import Deployed
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS
-from surgery.verification.deployment.check import Deployed
 from surgery.verification.inputs.spec import InputsSpec, Limit, VerifySpec
 from surgery.verification.signature import intended as trial
 from surgery.verification.signature.relating import Settled

@@ -13,8 +13,8 @@ from surgery.errors import UsageError
 from surgery.promises import Parity
 from surgery.proto.ports import By, Match, by_name, by_position, mismatch, narrowed, rename
 from surgery.proto.signature import signature
+from surgery.verification.comparing.deployment import Deployed
 from surgery.verification.comparing.details import Status
-from surgery.verification.deployment.check import Deployed
 from surgery.verification.inputs.given import with_found_sets
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
 from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker

@@ -26,6 +26,7 @@ from surgery.proto.draws import redrawn
 from surgery.runtime.engine import FEW_WEIGHTS, EngineName, Outcome
 from surgery.verification.accuracy.evaluation import Evaluation, Loss
 from surgery.verification.accuracy.samples import CALIBRATION_SEED, Samples, samples
+from surgery.verification.comparing.deployment import Deployed, DeploymentCheck
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.feeding import feeds_for
 from surgery.verification.comparing.moments import Moments
@@ -33,7 +34,6 @@ from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS, Output
 from surgery.verification.comparing.pieces import too_much
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.vacuity import Run, misdeclared
-from surgery.verification.deployment.check import Deployed, DeploymentCheck
 from surgery.verification.inputs.defaults import overridable, without_defaults
 from surgery.verification.inputs.given import without_given_sets
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
