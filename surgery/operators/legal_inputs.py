@@ -261,6 +261,17 @@ def _around_delimiter(use: Use) -> Domain | None:
     return Domain(choices=(f"a{mark}b", f"one{mark}{mark}two{mark}three", f"{mark}x", f"y{mark}", "word", "a b  c", ""))
 
 
+def _number_as_text(use: Use) -> Domain | None:
+    """Return numbers as text, which is all that can be converted from text; None for other inputs."""
+    index, name = use.view.index, use.name
+    while name not in index.element_types and name in index.producers and index.producers[name].op_type != "Cast":
+        name = index.producers[name].input[0]
+    if index.element_types.get(name) != _TEXT:
+        return None
+    whole = use.attr("to", _INT64) not in _FLOATS
+    return Domain(choices=("0", "1", "2", "3") if whole else ("0", "1", "-1.5", "2.25", "1e-3", "300"))
+
+
 def _regions(use: Use) -> Domain | None:
     """Return boxes with ordered corners within the image."""
     data = use.shape(0)
@@ -308,6 +319,8 @@ def _zero_point(use: Use) -> Domain | None:
 
 
 RULES: dict[tuple[str, int], Rule] = {
+    ("Cast", 0): _number_as_text,
+    ("CastLike", 0): _number_as_text,
     ("Gather", 1): _gather,
     ("ai.onnx.ml::ArrayFeatureExtractor", 1): lambda use: _below(shape[-1]) if (shape := use.shape(0)) else None,
     ("GatherElements", 1): _gather,

@@ -140,4 +140,7 @@ class Probing:
         if given.left_out and not found.refused:
             return f"none of the given input sets fits the model: {given.left_out[0][1]}"
         reason = found.refused[0][1] if found.refused else "the search ran out of time"
-        return f"no legal input found: {reason}; give sizes with --dims, or inputs with --inputs"
+        names = ", ".join(found.refused[0][0].dims) if found.refused else ""
+        # What helps comes first, because long messages are cut at the end.
+        advice = f"give {f'the sizes of {names}' if names else 'sizes'} with --dims, or inputs with --inputs"
+        return "; ".join([f"no legal input found: {advice}", *found.demands[:1], f"at first: {reason}"])

@@ -73,6 +73,8 @@ class Cover:
     def _may_be(self, size: Size, broadcast: Sequence[str]) -> bool:
         """Return whether a size is worth trying: a dim that follows from others can only be broadcast to them."""
         name, extent = size
+        if name in self.tied.together:
+            return any(point.get(name) == extent for points in self.tied.joint for point in points)
         return extent == 1 and name in broadcast if self._follows(name) else True
 
     def _follows(self, name: str) -> bool:

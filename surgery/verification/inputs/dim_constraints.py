@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING
 
 from surgery.operators import traits
 from surgery.shapes.declarations import Extent
-from surgery.verification.inputs.admissible import admissible
+from surgery.verification.inputs.admissible import admissible, listed
+from surgery.verification.inputs.aliases import aliases
 from surgery.verification.inputs.contrib_constraints import contrib_pairs
-from surgery.verification.inputs.dims import Implied, Linear
+from surgery.verification.inputs.demands import demands, every_node
+from surgery.verification.inputs.dims import Implied, Joint, Linear, Solved
+from surgery.verification.inputs.joint import joint, renamed
 from surgery.workers import stage
 
 if TYPE_CHECKING:
@@ -51,25 +54,53 @@ def dim_constraints(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Se
     facts = Inference(parsed, arithmetic=True).everything()
     back = {symbol: name for name, symbol in symbols.items()}
     pairs = [pair for node in parsed.graph for pair in _pairs(node, facts)]
+    solution = solve(iter(pairs), list(back))
     ties = {
-        back[symbol]: {back.get(other, ""): times for other, times in form.items()}
-        for symbol, form in solve(iter(pairs), list(back)).items()
+        back[symbol]: {back.get(other, ""): times for other, times in form.items()} for symbol, form in solution.items()
     }
     met = extents(pairs, list(back))
-    admitted = admissible(
-        parsed.graph,
-        back,
-        lambda value: _shape(value, facts),
-        lambda value: _elements(value, facts),
-        lambda node: _pairs(node, facts),
-    )
     strict = {name for node in parsed.graph if not _broadcasts(node) for name in _names(_pairs(node, facts), back)}
     loose = {name for node in parsed.graph if _broadcasts(node) for name in _names(_pairs(node, facts), back)}
     return {
         "ties": ties,
         "sizes": {back[symbol]: found for symbol, found in met.items()},
         "broadcast": sorted(back[symbol] for symbol in loose - strict),
-        "admits": {back[symbol]: found for symbol, found in admitted.items()},
+        **_solved(parsed.graph, facts, back, solution),
+    }
+
+
+def _solved(
+    graph: ir.Graph, facts: Mapping[ir.Value, Fact], names: Mapping[str, str], ties: Mapping[str, Linear]
+) -> Solved:
+    """Solve the demands of a graph for each dim by itself, and for several together.
+
+    `names` are the names of the symbols, `ties` the symbols that follow from others.
+    """
+
+    def shape(value: ir.Value | None) -> list[Extent] | None:
+        return _shape(value, facts)
+
+    def elements(value: ir.Value | None) -> list[Extent] | None:
+        return _elements(value, facts)
+
+    wanted = demands(graph, shape, elements, lambda node: _pairs(node, facts))
+    equal = aliases(every_node(graph), shape, elements)
+    admitted = admissible(names, wanted, equal)
+    loose = [symbol for symbol in names if symbol not in ties]
+    follow: dict[str, Extent] = {symbol: text(form) for symbol, form in ties.items()}
+    groups = joint(loose, wanted, {**equal, **follow}, admitted)
+    return {
+        "admits": {names[symbol]: listed(holds) for symbol, holds in admitted.items()},
+        "joint": [_named(group, names) for group in groups],
+    }
+
+
+def _named(group: Joint, names: Mapping[str, str]) -> Joint:
+    """Return a group of dims with their names in place of symbols."""
+    return {
+        "names": [names[symbol] for symbol in group["names"]],
+        "points": [{names[symbol]: extent for symbol, extent in point.items()} for point in group["points"]],
+        "demands": [renamed(demand, names) for demand in group["demands"]],
     }
 
 

@@ -13,18 +13,32 @@ Linear = dict[str, int]
 """A sum of dims times integers; the constant is under the empty name."""
 
 
-class Implied(TypedDict):
-    """What a graph implies for its dims: the dims that follow from others, the extents of constants that dims meet, the
-    dims that may be 1 nevertheless because they meet others only in a broadcast, and the admitted extents of dims for
-    which the graph does not admit all."""
+class Joint(TypedDict):
+    """Dims that depend on each other, points for them, and the demands that they meet, as text."""
+
+    names: list[str]
+    points: list[dict[str, int]]
+    demands: list[str]
+
+
+class Solved(TypedDict):
+    """The admitted extents of dims for which the graph does not admit all, and groups of dims that it admits only
+    together."""
+
+    admits: dict[str, list[int]]
+    joint: list[Joint]
+
+
+class Implied(Solved):
+    """What a graph implies for its dims: the dims that follow from others, the extents of constants that dims meet, and
+    the dims that may be 1 nevertheless because they meet others only in a broadcast."""
 
     ties: dict[str, Linear]
     sizes: dict[str, list[int]]
     broadcast: list[str]
-    admits: dict[str, list[int]]
 
 
-UNKNOWN = Implied(ties={}, sizes={}, broadcast=[], admits={})
+UNKNOWN = Implied(ties={}, sizes={}, broadcast=[], admits={}, joint=[])
 """Nothing is implied."""
 
 
@@ -59,12 +73,16 @@ STEP = 32
 UNEVEN = 5
 """An odd extent for a dim that starts with an even one, most often the batch; the next dim has 3."""
 
-SIGNAL = 1601
-"""An extent for the samples of a waveform: speech encoders turn a few hundred of them into one position."""
+SIGNALS = (1601, 16001)
+"""Extents for the samples of a waveform: speech encoders turn a few hundred of them into one position, and others need
+a second of speech."""
 
 
 _SINGLE = 4
 """Number of dims that are each tried at 1, with the others unchanged."""
+
+_CHANNELS = 3
+"""Models with more free dims are not tried with the samples of a waveform: batch, channels and samples."""
 
 _SEQUENCES = 3
 """Models with more free dims are not tried with sequences of `LARGER` extents."""
@@ -77,7 +95,8 @@ _WINDOW = 16
 class Dims:
     """The free dims of a model in order of appearance, and the user's extents for them.
 
-    `ties` holds the dims that follow from others, `admits` the extents of dims for which the graph does not admit all.
+    `ties` holds the dims that follow from others, `admits` the extents of dims for which the graph does not admit all,
+    `joint` points for groups of dims that the graph admits only together.
     """
 
     names: tuple[str, ...]
@@ -85,11 +104,25 @@ class Dims:
     spatial: tuple[str, ...] = ()
     ties: Mapping[str, Linear] = field(default_factory=dict)
     admits: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    joint: Sequence[Sequence[Mapping[str, int]]] = ()
 
     def tied(self, ties: Mapping[str, Linear]) -> Dims:
         """Return the dims with some of them following from others, except those that the user sets."""
         kept = {name: form for name, form in ties.items() if name not in self.wishes}
         return replace(self, names=tuple(name for name in self.names if name not in kept), ties=kept)
+
+    def joined(self, groups: Sequence[Joint]) -> Dims:
+        """Return the dims with groups of them that move only together, as far as the user's sizes allow."""
+        allowed = [[point for point in group["points"] if self._grants(point)] for group in groups]
+        return replace(self, joint=tuple(points for points in allowed if points))
+
+    def _grants(self, point: Mapping[str, int]) -> bool:
+        return all(extent in self.wishes.get(name, (extent,)) for name, extent in point.items())
+
+    @property
+    def together(self) -> frozenset[str]:
+        """The dims that move only together with others."""
+        return frozenset(name for points in self.joint for name in points[0])
 
     def complete(self, point: Mapping[str, int]) -> dict[str, int]:
         """Add the dims that follow from others to a point."""
@@ -106,11 +139,11 @@ class Dims:
             return
         points = [self.point(0), self._small(0), self.point(1), *self.multiples(), self._all(4), self._all(1)]
         points += [{**self.point(0), name: 1} for name in self.names[:_SINGLE] if name not in self.wishes]
-        points += [self._leading(2, extent) for extent in LARGE]
+        points += [self._leading(2, extent) for extent in LARGE[:2]]
+        points += self._signals()
+        points += [self._leading(2, extent) for extent in LARGE[2:]]
         points += [self._leading(1, extent) for extent in LARGE[1:3]]
         points += [self._all(extent) for extent in LARGE]
-        if len(self.names) <= 2:
-            points.append(self._leading(2, SIGNAL) if len(self.names) == 2 else self._all(SIGNAL))
         if len(self.names) <= _SEQUENCES and not self.spatial:
             points += [self._leading(first, extent) for extent in LARGER for first in (2, 1)]
         seen: list[dict[str, int]] = []
@@ -119,10 +152,28 @@ class Dims:
                 seen.append(point)
                 yield point
 
+    def _signals(self) -> list[dict[str, int]]:
+        """Return points at which the last dim, else the first, has the samples of a waveform."""
+        if self.spatial or len(self.names) > _CHANNELS:
+            return []
+        ends = dict.fromkeys((self.names[-1], self.names[0]))
+        return [{**self._small(0), name: self._wish(name, 0, extent)} for name in ends for extent in SIGNALS]
+
     def starts(self) -> list[dict[str, int]]:
         """Return the points to try first after a small one was rejected."""
         narrow = [self._admitted(self._start(which), {}, times) for times in (2, 1) for which in (0, 1)]
-        return [self.point(0), self.point(1), *(narrow if self.admits else []), *self.multiples()]
+        points = [self.point(0), self.point(1), *(narrow if self.admits else []), *self.multiples()]
+        further = [
+            self._together(self._small(which % 2), which) for which in range(max(map(len, self.joint), default=0))
+        ]
+        return [*points[:2], *further, *points[2:]]
+
+    def _together(self, point: Mapping[str, int], which: int) -> dict[str, int]:
+        """Return a point with other extents for the dims that move only together."""
+        found = dict(point)
+        for points in self.joint:
+            found.update((name, extent) for name, extent in points[which % len(points)].items() if name in point)
+        return found
 
     def multiples(self) -> list[dict[str, int]]:
         """Return points with image sizes that several layers can halve."""
@@ -130,7 +181,8 @@ class Dims:
 
     def point(self, which: int) -> dict[str, int]:
         """Return one of the two starting points: the user's extents, else small ones, larger for images."""
-        return self._admitted(self._start(which), self.point(0) if which and self.admits else {})
+        point = self._admitted(self._start(which), self.point(0) if which and self.admits else {})
+        return self._together(point, which)
 
     def _start(self, which: int) -> dict[str, int]:
         return self._imaged(self._small(which), which, SPATIAL[which])
@@ -138,7 +190,7 @@ class Dims:
     def long(self) -> dict[str, int]:
         """Return a point with larger extents, except for the first dim, most often the batch."""
         point = {name: self._wish(name, 0, _nth(LONG, index)) for index, name in enumerate(self.names)}
-        return self._admitted(self._imaged(point, 0, WIDE), {})
+        return self._together(self._admitted(self._imaged(point, 0, WIDE), {}), 2)
 
     def _imaged(self, point: Mapping[str, int], which: int, extents: Sequence[int]) -> dict[str, int]:
         """Return a point with other extents for the dims of images."""
@@ -171,6 +223,8 @@ class Dims:
         wishes = self.wishes.get(name)
         if wishes:
             return [other for other in wishes if other != extent]
+        if name in self.together:
+            return self._moves(name, extent)
         index = self.names.index(name)
         found = [self.point(1)[name], _nth(SMALL[1], index), _nth(SMALL[0], index), extent + 1, extent * 2, 1]
         if extent % STEP == 0:
@@ -179,6 +233,12 @@ class Dims:
         if admits:
             found = [other for other in (self.point(0)[name], *found, *admits[:1]) if other in admits]
         return [other for other in dict.fromkeys(found) if other != extent and other > 0]
+
+    def _moves(self, name: str, extent: int) -> list[int]:
+        """Return the extents of a dim that moves only together with others, with which these need not move."""
+        points = [point for group in self.joint for point in group if name in point]
+        rest = [{**point, name: 0} for point in points if point[name] == extent]
+        return [point[name] for point in points if point[name] != extent and {**point, name: 0} in rest]
 
     def uneven(self, name: str) -> int:
         """Return an odd size for a dim: the one that it starts with, if that is odd."""

@@ -33,10 +33,14 @@ PATIENCE = 900.0
 
 @dataclass
 class Found:
-    """Bindings that the original accepts, and those that it rejected, with the reason."""
+    """Bindings that the original accepts, and those that it rejected, with the reason.
+
+    `demands` says in words what the graph requires of several dims together.
+    """
 
     accepted: list[Binding] = field(default_factory=list)
     refused: list[tuple[Binding, str]] = field(default_factory=list)
+    demands: list[str] = field(default_factory=list)
 
 
 _MOST_ELEMENTS = 1 << 27
@@ -92,7 +96,8 @@ class _Search:
             self._vary_from_one(base.dims)
             self._vary_with_simpler_integers(base.dims)
             if self.cost(base) <= TRIVIAL:
-                ones = {name: 1 for name in self.dims.names[1:] if name not in self.dims.spatial}
+                fixed = {*self.dims.spatial, *self.dims.together}
+                ones = {name: 1 for name in self.dims.names[1:] if name not in fixed}
                 self._add({**base.dims, **ones}, TRIVIAL)
         if self.free.names and covers:
             self._cover(base)
@@ -169,9 +174,10 @@ class _Search:
     def _implied(self) -> Dims:
         if self.tied is None:
             self.known = self.implied() if self.free.names else UNKNOWN
+            self.found.demands += [demand for group in self.known["joint"] for demand in group["demands"]]
             self.tied = self.free.tied(self.known["ties"]) if self.known["ties"] else self.free
-            if self.known["admits"]:
-                self.tied = replace(self.tied, admits=self.known["admits"])
+            if self.known["admits"] or self.known["joint"]:
+                self.tied = replace(self.tied, admits=self.known["admits"]).joined(self.known["joint"])
         return self.tied
 
     def _vary(self, base: Mapping[str, int]) -> None:
@@ -223,10 +229,11 @@ class _Search:
     def _vary_from_one(self, base: Mapping[str, int]) -> None:
         """Move dims that only move if another one is 1, like a batch of sequences that get one more position each."""
         points = [binding.dims for binding in self.found.accepted]
-        stuck = [name for name in self.dims.names if len({point[name] for point in points}) == 1]
+        loose = [name for name in self.dims.names if name not in self.dims.together]
+        stuck = [name for name in loose if len({point[name] for point in points}) == 1]
         for name in stuck[:3]:
             extent = next(iter(self.dims.alternatives(name, base[name])), None)
-            for other in self.dims.names:
+            for other in loose:
                 wished = extent is None or other == name or base[other] == 1 or self._is_wished([name, other])
                 if not wished and not self._late() and self._accept({**base, name: extent or 1, other: 1}):
                     break
