@@ -77,7 +77,7 @@ COMPILE := --quiet --upgrade --universal --python-version 3.11 --generate-hashes
 # Writes both locks anew, with the newest releases that fit together on each Python from 3.11 on. The second has all
 # that the first has, in the same versions.
 lock: $(VENV)/tested
-	$(BIN)/uv pip compile $(COMPILE) --group build --output-file requirements.lock pyproject.toml
+	$(BIN)/uv pip compile $(COMPILE) --group build --extra cpu --output-file requirements.lock pyproject.toml
 	$(BIN)/uv pip compile $(COMPILE) --group build --group lock --extra test --constraint requirements.lock \
 		--output-file requirements-test.lock pyproject.toml
 

@@ -23,6 +23,8 @@ from typing import Any, Literal
 
 from surgery import workers
 from surgery.errors import SurgeryError, WorkerError, internal
+from surgery.provenance.packages import BUILDS, builds
+from surgery.workers.installed import INSTALL
 
 Level = Literal["ok", "note", "broken"]
 
@@ -37,10 +39,7 @@ _TOOLS = ("onnxsim", "onnxoptimizer", "onnx_graphsurgeon", "onnx_shape_inference
 """Modules used by steps of recipes; the last two are optional."""
 
 CONFLICTS = (
-    (
-        ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-directml", "ort-nightly"),
-        "all of them install the module onnxruntime, and their files are mixed",
-    ),
+    (BUILDS, "all of them install the module onnxruntime, and their files are mixed"),
     (("onnx", "onnx-weekly"), "both install the module onnx"),
     (("onnx-simplifier", "onnxsim"), "both install the module onnxsim"),
     (("onnx-graphsurgeon", "nvidia-onnx-graphsurgeon"), "both install the module onnx_graphsurgeon"),
@@ -118,7 +117,34 @@ def _packages() -> _Found:
                 f"pip install '{name}{wanted}'",
             )
         installed.append(f"{name} {version}")
+    yield from _runtimes()
     yield "ok", ", ".join([f"surgery {importlib.metadata.version(_DISTRIBUTION)}", *installed]), ""
+
+
+def _runtimes() -> _Found:
+    """Compare the installed builds of ONNX Runtime with the oldest release that surgery supports."""
+    found = builds()
+    wanted = _runtime_requirement()
+    if not found:
+        yield "broken", "no build of ONNX Runtime is installed", INSTALL
+    for name, version in found.items():
+        if _is_met(wanted, version):
+            yield "ok", f"{name} {version}", ""
+        else:
+            yield (
+                "broken",
+                f"{name} {version} is installed, but surgery needs {wanted}",
+                f"pip install '{name}{wanted}'",
+            )
+
+
+def _runtime_requirement() -> str:
+    """Return the releases of ONNX Runtime that the extra `cpu` allows."""
+    for text in importlib.metadata.requires(_DISTRIBUTION) or []:
+        found = re.match(r"onnxruntime\s*([^;]*);.*extra == ['\"]cpu['\"]", text)
+        if found:
+            return found[1].strip()
+    return ""
 
 
 def _is_met(wanted: str, version: str) -> bool:

@@ -207,7 +207,7 @@ jobs:
         with: {{python-version: "3.13"}}
       # surgery is not on a package index yet: set the variable SURGERY of the repository to where pip finds it, such as
       # git+https://github.com/OWNER/surgery@TAG
-      - run: pip install "onnx-surgery @ ${{{{ vars.SURGERY }}}}" pytest
+      - run: pip install "onnx-surgery[cpu] @ ${{{{ vars.SURGERY }}}}" pytest
       - run: surgery recipe check {recipe} --format github
       - run: surgery apply {recipe} --strict --format github
       - run: pytest {test}

@@ -26,6 +26,19 @@ PACKAGES: Final = (
 )
 """The distributions that compute, rewrite or serialize the content of a model."""
 
+BUILDS: Final = (
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "onnxruntime-openvino",
+    "onnxruntime-qnn",
+    "onnxruntime-migraphx",
+    "onnxruntime-rocm",
+    "onnxruntime-training",
+    "ort-nightly",
+    "ort-nightly-gpu",
+)
+"""The builds of ONNX Runtime: distributions that all install the module onnxruntime."""
+
 MISSING: Final = "not installed"
 
 # CPU features that determine the kernels, as named in /proc/cpuinfo. The last bits of a folded constant may depend on
@@ -41,11 +54,29 @@ _LISTED: Final = re.compile(r"^(?:flags|Features)\s*:\s*(.+)$", re.MULTILINE)
 
 
 def version_of(distribution: str) -> str:
-    """Return the version of an installed distribution, or "not installed"."""
+    """Return the version of an installed distribution, or "not installed".
+
+    For "onnxruntime", any build of ONNX Runtime counts; one with another name is named after its version.
+    """
+    if distribution == BUILDS[0]:
+        found = next(iter(builds().items()), None)
+        if found is None:
+            return MISSING
+        return found[1] if found[0] == distribution else f"{found[1]} ({found[0]})"
+    return _version(distribution) or MISSING
+
+
+def builds() -> Mapping[str, str]:
+    """Return the versions of the installed builds of ONNX Runtime by distribution; usually there is one."""
+    found = {name: _version(name) for name in BUILDS}
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def _version(distribution: str) -> str | None:
     try:
         return version(distribution)
     except PackageNotFoundError:
-        return MISSING
+        return None
 
 
 def packages(more: Iterable[str] = ()) -> Mapping[str, str]:

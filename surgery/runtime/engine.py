@@ -15,6 +15,7 @@ from surgery.runtime.executed import Executed
 from surgery.runtime.metadata import without_metadata
 from surgery.runtime.setup import SessionSetup
 from surgery.workers import OUT_OF_MEMORY, Worker, default_memory, half_of_memory, shorten, tells_of_memory
+from surgery.workers.installed import require_runtime
 
 EngineName = Literal["onnxruntime", "reference", "float64"]
 Outputs = Mapping[str, Any]
@@ -107,6 +108,7 @@ class Engine:
         *,
         deployed: bool = False,
     ) -> None:
+        require_runtime()
         self.name: EngineName = name
         self._deployed = deployed
         self._setup = setup or SessionSetup()

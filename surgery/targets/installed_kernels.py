@@ -9,6 +9,7 @@ from functools import cache
 
 from surgery.targets.support import ONNX, Support
 from surgery.workers import Worker
+from surgery.workers.installed import require_runtime
 
 
 @cache
@@ -17,6 +18,7 @@ def kernels(provider: str) -> Mapping[tuple[str, str], tuple[Support, ...]]:
 
     They are listed in a worker; raises `SurgeryError` if that fails.
     """
+    require_runtime()
     with Worker(timeout=60) as worker:
         listed = worker.call("surgery.operators.kernels:registered", provider=provider)
     found: dict[tuple[str, str], list[Support]] = defaultdict(list)
