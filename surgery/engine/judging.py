@@ -183,15 +183,19 @@ class Verifying:
     """A judge that compares candidates with the original, after the signature and the checker.
 
     `spec.mode` says when outputs are compared: after each step, once at the end, or never. `end` is the verdict on the
-    whole model, if steps were verified in the region of their change.
+    whole model, if steps were verified in the region of their change. `provider` is the execution provider that the
+    models are made for.
     """
 
-    def __init__(self, reference: ReferenceStart, spec: VerifySpec, journal: Journal, first: State) -> None:
+    def __init__(
+        self, reference: ReferenceStart, spec: VerifySpec, journal: Journal, first: State, provider: str = ""
+    ) -> None:
         self.spec = spec
         self.original, self.tracker = reference.skeleton, reference.tracker
         self.checker = Checker(timeout=min(spec.timeout, CHECK_TIMEOUT), memory=spec.memory)
         self.end: Verdict | None = None
         self._journal = journal
+        self.tracker.deploys_on = provider
         self._first = self.tracker.verifier
         self._findings: list[str] | None = None
         self._base = first.data

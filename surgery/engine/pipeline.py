@@ -98,7 +98,9 @@ class Pipeline:
             recorder.begin(stored, self._original.proto)
         self.judge: Judge = Trusting(lambda: begin(stored, recipe.inputs, recipe.verify))
         if reference is not None:
-            judge = self.judge = Verifying(reference, recipe.verify, self.journal, self.model.state)
+            judge = self.judge = Verifying(
+                reference, recipe.verify, self.journal, self.model.state, self.model.target.provider
+            )
             self._speculation = Speculation(judge) if speculation.pays(stored, judge) else None
         self.bench = Workbench(
             self.model, recipe.verify, self.judge, self.journal, Guilts(), contained, self._cache, choice

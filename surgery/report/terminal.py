@@ -111,6 +111,8 @@ def _executed(account: Result) -> Iterator[Text]:
     if found is not None and found.executed is not None:
         before = f", of the original {found.original.total}" if found.original is not None else ""
         yield Text(f"as deployed: {found.executed} by ONNX Runtime{before}", style="dim")
+        if found.note:
+            yield Text(f"not run on the target: {found.note}", style="yellow")
 
 
 def invalid(found: Validity) -> Iterator[RenderableType]:

@@ -16,12 +16,13 @@ are beyond the tolerance, the original runs with the default options, too, and t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from surgery.errors import UsageError
 from surgery.promises import Parity
 from surgery.runtime.engine import Outcome
 from surgery.runtime.executed import Executed
@@ -49,12 +50,14 @@ class Deployed:
     """The result of running a changed model as deployed.
 
     `verdict` compares its outputs with the original's. `executed` are the nodes that ONNX Runtime executed, None if the
-    model did not run; `original` those of the original, None if it was not run.
+    model did not run; `original` those of the original, None if it was not run. `note` says why it did not run on the
+    execution provider of the target.
     """
 
     verdict: Verdict
     executed: Executed | None = None
     original: Executed | None = None
+    note: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of the JSON report."""
@@ -65,6 +68,7 @@ class Deployed:
             "message": verdict.message,
             "executed": self.executed.to_json() if self.executed is not None else None,
             "original": self.original.to_json() if self.original is not None else None,
+            "note": self.note or None,
         }
 
     @property
@@ -74,20 +78,26 @@ class Deployed:
 
 
 class DeploymentCheck:
-    """Runs changed models as deployed, and compares them with one original; `judge` compares all of its runs."""
+    """Runs changed models as deployed, and compares them with one original; `judge` compares all of its runs.
 
-    def __init__(self, original: ReferenceRun, judge: OutputJudge) -> None:
+    They run on the execution provider `target` where it starts, else on those of the verification.
+    """
+
+    def __init__(self, original: ReferenceRun, judge: OutputJudge, target: str = "") -> None:
         self._original = original
         self._all = judge
+        self._target = target
+        self._note = ""
 
     def check(self, candidate: bytes) -> Deployed:
         """Return whether a changed model is right as deployed. The original must have been prepared."""
         outcome, runs = self._run(candidate), self._runs
         problem = _problem(outcome, runs)
         if problem:
-            return Deployed(self._failed(problem))
+            return Deployed(self._failed(problem), note=self._note)
         verdict = self._verdict(runs, outcome.runs)
-        return Deployed(self._pardoned(verdict, outcome.runs) if verdict.is_different else verdict, outcome.executed)
+        verdict = self._pardoned(verdict, outcome.runs) if verdict.is_different else verdict
+        return Deployed(verdict, outcome.executed, note=self._note)
 
     @property
     def original(self) -> Executed | str:
@@ -130,8 +140,17 @@ class DeploymentCheck:
         return self._original.computed_elsewhere(dict(zip(self._numbers, outputs)), self._original.nondeterministic)
 
     def _run(self, model: bytes) -> Outcome:
-        with closing(self._original.engine_for("onnxruntime", deployed=True)) as engine:
-            return engine.run(model, feeds_for(model, self._runs))
+        feeds = feeds_for(model, self._runs)
+        if self._target:
+            try:
+                return self._run_on((self._target,), model, feeds)
+            except UsageError as error:
+                self._target, self._note = "", error.what
+        return self._run_on((), model, feeds)
+
+    def _run_on(self, providers: tuple[str, ...], model: bytes, feeds: Sequence[Mapping[str, Any]]) -> Outcome:
+        with closing(self._original.engine_for("onnxruntime", deployed=True, providers=providers)) as engine:
+            return engine.run(model, feeds)
 
     @cached_property
     def _as_deployed(self) -> Outcome:

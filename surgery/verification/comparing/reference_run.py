@@ -399,11 +399,11 @@ class ReferenceRun:
         """Return the types and shapes inferred for a binding; empty if inference was not run or failed."""
         return self._declared.get(tuple(binding.dims.items()), {})
 
-    def engine_for(self, name: EngineName, *, deployed: bool = False) -> Engine:
-        """Make a separate worker, see `Engine`."""
-        verify = self._verify
+    def engine_for(self, name: EngineName, *, deployed: bool = False, providers: tuple[str, ...] = ()) -> Engine:
+        """Make a separate worker, see `Engine`; `providers` take the place of those of the verification."""
+        setup = replace(self._verify.setup, providers=providers or self._verify.providers)
         kind = Engine if self.holds(self.weights) else PieceEngine
-        return kind(name, verify.timeout, verify.memory, self.weights, verify.setup, deployed=deployed)
+        return kind(name, *self.bounds, self.weights, setup, deployed=deployed)
 
     def _engine(self) -> Engine:
         if self._abandoned:

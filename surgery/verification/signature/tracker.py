@@ -70,6 +70,8 @@ class SignatureTracker:
         self._seen: tuple[int, bytes, bytes] | None = None
         self._is_right = True  # whether the committed model holds against the original
         self._accurate: SignatureView | None = None  # the reference of LOSSY steps, once there was one
+        self.deploys_on = ""
+        """The execution provider that models are made for, on which they run as deployed where it starts."""
 
     @property
     def verifier(self) -> Verifier:
@@ -183,7 +185,7 @@ class SignatureTracker:
         if not self._is_right:
             message = "it is not shown to be right as written"
             return Deployed(Verdict(Status.UNVERIFIED, NOT_RUN, message=message))
-        return terms.verifier.deploy(terms.align(model, data), with_original=with_original)
+        return terms.verifier.deploy(terms.align(model, data), target=self.deploys_on, with_original=with_original)
 
     def take_whole(self, verdict: Verdict) -> None:
         """Take over a verdict of `verify_whole`, possibly from an earlier run."""

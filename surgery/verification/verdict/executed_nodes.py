@@ -46,7 +46,7 @@ def executed_nodes(
     skeleton = without_alias(stored.proto).SerializeToString(deterministic=True)
     with closing(Verifier(skeleton, inputs, verify)) as verifier:
         verifier.prepare()
-        found = verifier.problem or verifier.deployment.original
+        found = verifier.problem or verifier.deployment().original
     if not isinstance(found, Executed):
         raise UsageError(f"the executed nodes are not known: {found}")
     return ExecutedNodes(Counter(node.op_type for node in nodes(stored.proto)), found)

@@ -68,6 +68,7 @@ class Verifier:
         self._lock = threading.Lock()
         self._accepted: bytes | None = None
         self._regional: Regional | None = None
+        self._deployments: dict[str, DeploymentCheck] = {}
         self._overridable = overridable(original)
         self._overriding: Verifier | None = None
         self._inputs = inputs or InputsSpec()
@@ -239,8 +240,10 @@ class Verifier:
         """Return whether a model is the original itself."""
         return candidate == self._original.skeleton
 
-    def deploy(self, candidate: bytes, *, with_original: bool = False) -> Deployed:
+    def deploy(self, candidate: bytes, *, target: str = "", with_original: bool = False) -> Deployed:
         """Run a changed model with the default options of ONNX Runtime, and compare its outputs with the original's.
+
+        `target` is the execution provider that the model is made for, on which it runs where that starts.
 
         The executed nodes of the original are counted only if it has few weights, or `with_original`: running it, too,
         takes as much time and memory.
@@ -249,14 +252,15 @@ class Verifier:
         weights = self._original.weights
         if not self._original.holds(weights):
             return Deployed(Verdict(Status.UNVERIFIED, NOT_RUN, message=too_much(weights, self._verify.memory)))
-        found = self.deployment.check(candidate)
-        cheap = weights <= FEW_WEIGHTS
-        return self.deployment.with_original(found) if with_original or cheap else found
+        deployment = self.deployment(target)
+        found = deployment.check(candidate)
+        return deployment.with_original(found) if with_original or weights <= FEW_WEIGHTS else found
 
-    @cached_property
-    def deployment(self) -> DeploymentCheck:
-        """The check of changed models as deployed."""
-        return DeploymentCheck(self._original, self._judge)
+    def deployment(self, target: str = "") -> DeploymentCheck:
+        """Return the check of changed models as deployed, on an execution provider."""
+        if target not in self._deployments:
+            self._deployments[target] = DeploymentCheck(self._original, self._judge, target)
+        return self._deployments[target]
 
     def confirm(self, candidate: bytes, verdict: Verdict, promise: Parity = Parity.CLOSE) -> Verdict:
         """Compare the region of a change, too, given the verdict on the outputs of the whole model.

@@ -244,7 +244,7 @@ def test_executed_nodes_are_those_of_the_optimized_graph() -> None:
         found = verifier.deploy(one.SerializeToString())
         assert found.executed is not None and found.executed.total < 3
         assert "BatchNormalization" not in found.executed.operators
-        assert verifier.deployment.with_original(found).original == found.executed
+        assert verifier.deployment().with_original(found).original == found.executed
 
 
 def test_executed_nodes_are_counted_by_provider() -> None:
@@ -265,3 +265,15 @@ def test_executed_nodes_are_counted_by_provider() -> None:
         },
     }
     assert found.to_json() == expected
+
+
+def test_a_target_whose_provider_does_not_start_is_replaced_and_named() -> None:
+    one = model("g (float[n,8] x) => (float[n,8] y) { i = Identity(x) y = Sqrt(i) }")
+    recipe = Recipe("r", steps=(PassStep("drop-identity"),), target="ort-cuda")
+    if "CUDAExecutionProvider" in ort.get_available_providers():
+        pytest.skip("this build of ONNX Runtime has the provider")
+    found = runner.run(storage.opened(one), recipe).deployed
+    assert found is not None and found.ok and found.note.startswith("no CUDAExecutionProvider")
+    assert found.to_json()["note"] == found.note
+    plain = runner.run(storage.opened(one), replace(recipe, target="standard")).deployed
+    assert plain is not None and plain.note == "" and plain.executed == found.executed
