@@ -15,38 +15,34 @@ from surgery.promises import COMPARING, Parity
 from surgery.proto.randomness import Origins, counts_runs, origins
 from surgery.runtime.contrib_ops import FUNCTIONS
 from surgery.runtime.engine import Engine, EngineName, Outcome, Outputs, most_weights
-from surgery.shapes.declarations import (
-    CONTRIB,
-    Declared,
-    General,
-    declare,
-    declare_by_names,
-    declare_contrib,
-    inline,
-)
+from surgery.shapes.declarations import CONTRIB, Declared, inline
 from surgery.verification.comparing.compare import ComparisonRules
+from surgery.verification.comparing.declaring import Declaring, Dims
 from surgery.verification.comparing.given_outputs import held
+from surgery.verification.comparing.guards import Search as GuardSearch
+from surgery.verification.comparing.guards import Watch
 from surgery.verification.comparing.pieces import PieceEngine, too_much
 from surgery.verification.comparing.precision import of_outputs
 from surgery.verification.comparing.probing import Probing, SearchEnded
 from surgery.verification.comparing.saturation import bounds, unit_ranges
 from surgery.verification.comparing.vacuity import Run, declares_empty, same, tensors, vacuous
 from surgery.verification.inputs.dim_constraints import dim_constraints
-from surgery.verification.inputs.dims import UNKNOWN, Implied, evaluate
+from surgery.verification.inputs.dims import UNKNOWN, Implied
 from surgery.verification.inputs.generator import Generator
 from surgery.verification.inputs.given import Given, GivenBinding
 from surgery.verification.inputs.plan import Binding, Plan, read_defaults, with_all_values
 from surgery.verification.inputs.search import Found
-from surgery.verification.inputs.sets import CHEAP, TRIVIAL, choose, further
+from surgery.verification.inputs.sets import CHEAP, RECORDED, TRIVIAL, choose, further
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
 
 if TYPE_CHECKING:
     import onnx
 
+_TRIES = (48, 16, 3)
+"""Maximum number of sets that are tried for the guards of a model whose run is trivial, cheap or expensive."""
+
 _LONG = 1.0
 """Estimated seconds above which a run is not worth a try."""
-
-_Dims = tuple[tuple[str, int], ...]
 
 
 class ReferenceRun:
@@ -70,17 +66,16 @@ class ReferenceRun:
         self.weights = 0
         self.seed = verify.seed
         self.empty_by_nature: set[str] = set()
+        self.guards: GuardSearch | None = None
         self.precision: Mapping[str, Any] = {}
         self.ranges: Mapping[str, float] = {}
         self._inputs = inputs
         self._verify = verify
-        self._prepared = self._planned = self._blind = self._counts_runs = self._controlled = self.is_postponed = False
+        self._prepared = self._planned = self._counts_runs = self._controlled = self.is_postponed = False
         self._found = Found()
         self._dropped: list[tuple[Binding, str]] = []
         self._probed: list[tuple[Binding, Outputs]] = []
-        self._learned: dict[_Dims, tuple[dict[str, Domain], float]] = {}
-        self._declared: dict[_Dims, Declared] = {}
-        self._general: General | None = None
+        self._learned: dict[Dims, tuple[dict[str, Domain], float]] = {}
         self._given = Given(skeleton, inputs)
         self._generator: Generator | None = None
         self._error: Exception | None = None
@@ -180,6 +175,7 @@ class ReferenceRun:
         try:
             self._inlined = self._inline(model)
             self._plan = Plan(model, self._inputs, onnx.load_model_from_string(self._inlined))
+            self._shaped = Declaring(self._plan, self._inlined)
             self._planned = True
             too_large = None if self.holds(self.weights) else too_much(self.weights, self._verify.memory)
             self.problem = self._plan.problem or too_large
@@ -220,8 +216,7 @@ class ReferenceRun:
                 self._reference([*self._given.accepted, *self.numbered(drawn, 0)], model, found, cost)
         finally:
             self._probed.clear()
-            used = {tuple(run.binding.dims.items()) for run in self.runs}
-            self._declared = {key: found for key, found in self._declared.items() if key in used}
+            self._shaped.keep({tuple(run.binding.dims.items()) for run in self.runs})
             self._worker.close()
             if self._generator is not None:
                 self._generator.close()
@@ -315,7 +310,7 @@ class ReferenceRun:
         """Find what the graph implies for its free dims, in a worker; `UNKNOWN` if that fails."""
         dims = {port.name: list(port.dims) for port in self._plan.ports}
         names = list(self._plan.dims.names)
-        if self._blind:
+        if self._shaped.blind:
             return UNKNOWN
         found = self._worker.analyse(dim_constraints, skeleton=self._inlined, dims=dims, names=names)
         return found or UNKNOWN
@@ -357,37 +352,7 @@ class ReferenceRun:
 
     def _shapes(self, binding: Binding) -> dict[str, list[int]]:
         """Infer the shapes of all values for a binding, in a worker; empty if that fails."""
-        return {name: shape for name, (_, shape) in self._declare(binding).items()}
-
-    def _declare(self, binding: Binding) -> Declared:
-        known = self.inferred(binding)
-        if known or not self._plan.ports or self._blind:
-            return known
-        found: Declared | None = self._by_names(binding.dims)
-        if found is None:
-            dims = self._plan.shapes(binding.dims)
-            has_contrib = any(node.domain == CONTRIB for node, _ in self._plan.index.nodes)
-            inference = declare_contrib if has_contrib else declare
-            found = self._worker.analyse(inference, skeleton=self._inlined, dims=dims)
-        # Inference that ran out of time or memory once will do so again.
-        self._blind = found is None
-        self._declared[tuple(binding.dims.items())] = found or {}
-        return found or {}
-
-    def _by_names(self, point: Mapping[str, int]) -> Declared | None:
-        """Return the shapes that follow from the names of dims alone; None unless those of all values do."""
-        if self._general is None:
-            dims = self._plan.extents()
-            found: General = {}
-            if self._plan.dims.names:
-                found = self._worker.analyse(declare_by_names, skeleton=self._inlined, dims=dims) or {}
-            made = {name for names in self._plan.index.outputs for name in names if name}
-            self._general = found if made <= found.keys() else {}
-        if not self._general:
-            return None
-        extents = {extent for _, shape in self._general.values() for extent in shape}
-        bound = {extent: evaluate(extent, point) for extent in extents}
-        return {name: (dtype, [bound[extent] for extent in shape]) for name, (dtype, shape) in self._general.items()}
+        return {name: shape for name, (_, shape) in self._shaped.declare(binding, self._worker).items()}
 
     @property
     def evaluated(self) -> list[str]:
@@ -397,7 +362,7 @@ class ReferenceRun:
 
     def inferred(self, binding: Binding) -> Declared:
         """Return the types and shapes inferred for a binding; empty if inference was not run or failed."""
-        return self._declared.get(tuple(binding.dims.items()), {})
+        return self._shaped.known(binding) if self._planned else {}
 
     def engine_for(self, name: EngineName, *, deployed: bool = False, providers: tuple[str, ...] = ()) -> Engine:
         """Make a separate worker, see `Engine`; `providers` take the place of those of the verification."""
@@ -414,6 +379,7 @@ class ReferenceRun:
     def _reference(self, bindings: list[Binding], model: onnx.ModelProto, found: Origins, cost: float) -> None:
         """Run the original on all inputs; add runs if an output proves nothing and runs are cheap."""
         tried, limits = cost > CHEAP, bounds(model)
+        bindings = bindings + self.numbered(self._deciding(bindings, cost), len(bindings))
         self.ranges, self.precision = unit_ranges(model), of_outputs(self._inlined, self._worker)
         while True:
             feeds = [self.feed(binding) for binding in bindings]
@@ -440,6 +406,24 @@ class ReferenceRun:
             special = not all(_is_float(self.runs[0].outputs[name]) for name in names)
             bindings += self.numbered(further(drawn, special), len(drawn))
             tried = True
+
+    def _deciding(self, bindings: Sequence[Binding], cost: float) -> list[Binding]:
+        """Return more sets, on which guards of the graph decide as they do on none of `bindings`."""
+        import onnx
+
+        drawn = [binding for binding in bindings if not isinstance(binding, GivenBinding)]
+        if self._generator is not None or not drawn or self._counts_runs:
+            return []
+        watch = Watch(onnx.load_model_from_string(self._inlined), few=cost > CHEAP)
+        self.guards = GuardSearch(watch, self.feed, self._try, _TRIES[(cost > TRIVIAL) + (cost > CHEAP)])
+        # Regions get the integers of these runs alone.
+        base = drawn[0]
+        self.guards.see([binding for binding in drawn if binding.dims == base.dims][: RECORDED if cost <= CHEAP else 1])
+        return self.guards.find(base)
+
+    def _try(self, skeleton: bytes, feeds: Sequence[Mapping[str, Any]]) -> Sequence[Outputs | str]:
+        outcome = self._worker.run(skeleton, feeds)
+        return outcome.runs if outcome.failure is None else [outcome.failure] * len(feeds)
 
     def remember(self, binding: Binding, outputs: Outputs) -> None:
         """Keep the outputs of a search if they are expensive, unless a fresh session would compute other ones."""

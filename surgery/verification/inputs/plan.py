@@ -15,6 +15,7 @@ import numpy as np
 
 from surgery.operators import traits
 from surgery.operators.cost import estimate, opening
+from surgery.operators.deciding import DECIDING, decide
 from surgery.operators.domain import ANY, MASK, Domain, draw, generator
 from surgery.operators.dtypes import Array, dtype_of, is_integer
 from surgery.operators.legal_inputs import SEQUENCE_LENGTH, legal
@@ -44,12 +45,25 @@ UNKNOWN_RANK = (2, 3)
 
 @dataclass(frozen=True)
 class Binding:
-    """One set of inputs."""
+    """One set of inputs.
+
+    `ports` are the inputs that a kind of data made for guards applies to, with None all; the others have normal data.
+    """
 
     dims: Mapping[str, int] = field(default_factory=dict)
     character: str = "normal"
     seed: int = 0
     profile: str = "legal"
+    ports: tuple[str, ...] | None = None
+
+    def decides(self, name: str) -> bool:
+        """Return whether the kind of data is made for guards and applies to an input."""
+        return self.character in DECIDING and (self.ports is None or name in self.ports)
+
+    @property
+    def ordinary(self) -> str:
+        """The kind of data of inputs that the kind made for guards does not apply to."""
+        return "normal" if self.character in DECIDING else self.character
 
     def as_json(self, refused: str | None = None) -> dict[str, Any]:
         """Return the binding for a report."""
@@ -183,9 +197,14 @@ class Plan:
             domain = _simplified(domain, port, binding.profile)
         if port.kind == "optional" and binding.character in _WITHOUT and self._may_be_empty(port):
             return None
-        rng = generator(binding.seed, port.name, binding.character)
+        rng = generator(binding.seed, port.name, binding.ordinary)
         if port.kind == "sequence" or port.inner == "sequence":
             return [self._draw(domain, port, shape, binding, rng) for _ in range(SEQUENCE_LENGTH)]
+        if binding.decides(port.name) and port.dtype is not None and given is None:
+            own = generator(binding.seed, port.name, binding.ordinary)
+            found = decide(binding.character, domain, port.dtype, shape, own, binding.seed)
+            if found is not None:
+                return found
         return self._draw(domain, port, shape, binding, rng)
 
     def _may_be_empty(self, port: InputPort) -> bool:
@@ -196,7 +215,7 @@ class Plan:
 
     def _draw(self, domain: Domain, port: InputPort, shape: Shape, binding: Binding, rng: np.random.Generator) -> Array:
         assert port.dtype is not None
-        return draw(domain, port.dtype, shape, binding.character, rng, binding.seed)
+        return draw(domain, port.dtype, shape, binding.ordinary, rng, binding.seed)
 
     def _fix_dims(self) -> None:
         """Bind the dims that are determined by the shape of a given file."""

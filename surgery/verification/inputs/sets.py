@@ -17,6 +17,9 @@ CHEAP, TRIVIAL = 0.1, 0.006
 SECOND = "edges"
 """The kind of data at the second point; the first has ordinary data."""
 
+RECORDED = 2
+"""Number of sets at a point whose integers regions of the model are given."""
+
 _ROUNDS = 4
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -10,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surgery.operators.domain import Domain, draw, generator
 from surgery.operators.dtypes import is_float
-from surgery.operators.ranges import NOT_NEGATIVE, UNIT
 from surgery.promises import Parity
 from surgery.proto.fingerprint import alike
 from surgery.proto.randomness import origins
@@ -24,15 +21,15 @@ from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, OutputJudge
 from surgery.verification.comparing.precision import mentions_narrower, narrowest
 from surgery.verification.comparing.vacuity import ALWAYS_EMPTY, NEVER_FINITE, Run, same, tensors, vacuous
-from surgery.verification.inputs.plan import Binding, Plan
-from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.inside.budget import Budget
 from surgery.verification.inside.cost import cost, seconds
 from surgery.verification.inside.definitions import Definitions
 from surgery.verification.inside.elsewhere import REASONS, Elsewhere, elsewhere, shown
+from surgery.verification.inside.feeding import Drawn, Feeding
 from surgery.verification.inside.patterns import Pattern, pattern_of
 from surgery.verification.inside.regions import Region, nudged
-from surgery.verification.inside.sets import bindings, by_size, shapes
+from surgery.verification.inside.sets import by_size
 from surgery.verification.inside.sizes import reduced
 from surgery.verification.inside.values import Form, Point, UnknownError, Values
 
@@ -46,9 +43,6 @@ PROVED = "computed by the same operators"
 
 _CLOSE = ComparisonRules(Parity.CLOSE)
 
-_PERIOD = 131_071
-"""Maximum number of elements drawn for one value; a prime."""
-
 
 class Laboratory:
     """Compares regions of changed models, at sizes that the original is known to accept."""
@@ -60,7 +54,7 @@ class Laboratory:
         self._values: Values | None = None
         self._known: dict[tuple[Parity, Pattern], list[Verdict]] = {}
         self._families: set[tuple[Parity, Hashable]] = set()
-        self._drawn: dict[Hashable, Any] = {}
+        self._drawn: Drawn = {}
 
     def close(self) -> None:
         """Stop the process that runs the regions."""
@@ -167,7 +161,7 @@ class Laboratory:
             computing = (node for node in model.graph.node if node.op_type != "Constant")
             names = dict.fromkeys(name for node in computing for name in node.output if name)
             model.graph.output.extend(type(piece.graph.output[0])(name=name) for name in names)
-            feeds = self._feeds(region, points, before, piece, Parity.CLOSE, few=True)
+            feeds = self._feeding(region, points, before, piece).sets(Parity.CLOSE, few=True)
             outcome = self._engine.run(model.SerializeToString(), [feed for _, feed in feeds])
             runs = [run for run in outcome.runs if not isinstance(run, str)]
             if not all(any(sum(part.size for part in tensors(run[name])) for run in runs) for name in names):
@@ -205,7 +199,10 @@ class Laboratory:
                 f"it draws random numbers ({', '.join(sorted(found[0].operators | found[1].operators))})"
             )
         skeletons = [piece.SerializeToString() for piece in pieces]
-        feeds = self._feeds(region, points, before, pieces[0], promise, few=few)
+        feeding = self._feeding(region, points, before, pieces[0])
+        feeds = feeding.sets(promise, few=few)
+        if not few:
+            feeds += feeding.deciding([binding for binding, _ in feeds], self._engine)
         mine, theirs = self._engine.run_each(skeletons, [feed for _, feed in feeds])
         if mine.failure is not None:
             raise UnknownError(f"the region of the original does not run: {mine.failure}")
@@ -221,52 +218,8 @@ class Laboratory:
             return runs, [], Verdict(Status.DIFFERENT, message=f"the changed region does not run: {failure}")
         return runs, [run for run in results if not isinstance(run, str)], None
 
-    def _feeds(
-        self,
-        region: Region,
-        points: Sequence[Point],
-        before: Definitions,
-        piece: onnx.ModelProto,
-        promise: Parity,
-        *,
-        few: bool,
-    ) -> list[tuple[Binding, dict[str, Any]]]:
-        """Generate the sets of values at the boundary."""
-        plan = Plan(piece, InputsSpec())
-        # Integers come from the original, and no shape inside affects which floats are legal.
-        given = shapes(region, points[0])
-        domains = plan.domains(given)
-        chosen = bindings(region, points, promise, plan.cost(given, 0), few=few)
-        places = {tuple(point.dims.items()): point for point in points}
-        result = []
-        for number, binding in enumerate(chosen):
-            point = places[tuple(binding.dims.items())]
-            feed = {}
-            for index, name in enumerate(region.given):
-                form = point.forms[name]
-                if form.is_drawn:
-                    feed[name] = _signed(self._draw(index, form, domains[name], binding), name, before)
-                else:
-                    feed[name] = point.recorded[number % len(point.recorded)][name]
-            result.append((binding, feed))
-        return result
-
-    def _draw(self, index: int, form: Form, domain: Domain, binding: Binding) -> Any:
-        """Draw the elements of a value: different ones for each given value of a region, the same for other regions.
-
-        The elements of a large value repeat with a period that is unrelated to any shape, unless its domain depends on
-        the shape.
-        """
-        is_repeated = domain.draw is None and math.prod(form.shape) > _PERIOD
-        shape = (_PERIOD,) if is_repeated else form.shape
-        key = (index, form.dtype, shape, domain, binding.character, binding.seed)
-        found = self._drawn.get(key)
-        if found is None:
-            rng = generator(binding.seed, f"given {index}", binding.character)
-            found = draw(domain, form.dtype, shape, binding.character, rng, binding.seed)
-            if found.size <= _PERIOD:
-                self._drawn[key] = found
-        return np.resize(found, form.shape) if is_repeated else found
+    def _feeding(self, region: Region, points: Sequence[Point], before: Definitions, piece: Any) -> Feeding:
+        return Feeding(region, points, before, piece, self._drawn)
 
     def moves(self, region: Region, before: Definitions, name: str, budget: Budget) -> bool:
         """Return whether any target of a region moves when a float value inside it is nudged."""
@@ -288,7 +241,7 @@ class Laboratory:
     def _moves(self, region: Region, piece: onnx.ModelProto, before: Definitions, *, few: bool) -> bool:
         assert self._values is not None
         points = reduced(region, self._values.points)
-        feeds = self._feeds(region, points, before, region.before, Parity.CLOSE, few=few)
+        feeds = self._feeding(region, points, before, region.before).sets(Parity.CLOSE, few=few)
         skeletons = [model.SerializeToString() for model in (region.before, piece)]
         sides = self._engine.run_each(skeletons, [feed for _, feed in feeds])
         if any(side.failure is not None for side in sides):
@@ -392,15 +345,6 @@ def _moved(first: Any, second: Any) -> bool:
     return exceeds(np.where(finite, first, 0), np.where(finite, second, 0), _CLOSE)
 
 
-def _signed(drawn: Any, name: str, before: Definitions) -> Any:
-    """Bring drawn elements into the range of the operator that produces the value."""
-    producer = before.flow.producers.get(name)
-    op = before.flow.nodes[producer].op_type if producer is not None else ""
-    if op in UNIT:
-        return _unit(drawn)
-    return np.abs(drawn) if op in NOT_NEGATIVE else drawn
-
-
 def _proved(region: Region) -> dict[str, Verdict]:
     """Return the verdicts on targets that the same operators compute in both models."""
     computing = _computing(region.before), _computing(region.after)
@@ -436,11 +380,6 @@ def _follows(region: Region, verdicts: Mapping[str, Verdict]) -> dict[str, Verdi
 
 def _unverified(region: Region, reason: str) -> dict[str, Verdict]:
     return dict.fromkeys(region.targets, Verdict(Status.UNVERIFIED, NOT_RUN, message=reason))
-
-
-def _unit(drawn: Any) -> Any:
-    size = np.abs(drawn.astype(np.float64))
-    return np.where(size > 1, 1 / np.where(size > 1, size, 1), size).astype(drawn.dtype)
 
 
 def _declared(piece: onnx.ModelProto, region: Region, forms: Mapping[str, Form]) -> onnx.ModelProto:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.operators.cost import INFERRED_NODE, INFERRED_NODE_BY_ONNX
+from surgery.operators.deciding import DECIDING
 from surgery.operators.dtypes import dtype_of, is_float
 from surgery.proto.extract import cut
 from surgery.runtime.engine import Engine
@@ -17,6 +18,7 @@ from surgery.runtime.reference import external_bytes
 from surgery.shapes.declarations import Declared, declare, empty
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.plan import Binding, Plan
+from surgery.verification.inputs.sets import RECORDED
 from surgery.verification.inputs.spec import InputsSpec
 from surgery.verification.inside.budget import Budget
 from surgery.verification.inside.definitions import Definitions
@@ -34,8 +36,8 @@ _CHEAP = 0.05
 _FEW_WEIGHTS = 1 << 24
 """Bytes of weights up to which creating a session takes negligible time."""
 
-_FEEDS = 2
-"""Runs of the original at each point whose integers are used."""
+_DECIDING = 8
+"""Maximum number of runs at each point in which guards decide otherwise, and whose integers are used too."""
 
 
 class UnknownError(Exception):
@@ -60,6 +62,10 @@ class Form:
         return is_float(self.dtype) or self.dtype.kind in "cO"
 
 
+TAKEN = "taken"
+"""The profile of sets whose integers are those of a certain run of the original."""
+
+
 @dataclass
 class Point:
     """One choice of sizes, some runs of the original with it, and the known facts about its values."""
@@ -70,6 +76,22 @@ class Point:
     recorded: list[dict[str, Any]] = field(default_factory=list)
     inferred: dict[int, Declared] = field(default_factory=dict)
     """Results of shape inference, by model."""
+
+    @property
+    def ordinary(self) -> int:
+        """The number of runs with ordinary data, which come first; in the others, guards decide otherwise."""
+        return sum(run.binding.character not in DECIDING for run in self.runs) or len(self.runs)
+
+    def taken_from(self, binding: Binding, number: int) -> int:
+        """Return the index of the run whose integers belong to a set of values, the `number`th of a region."""
+        for index, run in enumerate(self.runs[self.ordinary :], self.ordinary):
+            if binding == self.like(run.binding):
+                return index
+        return number % self.ordinary
+
+    def like(self, binding: Binding) -> Binding:
+        """Return the binding of these sizes with the data of another one, whose integers are taken as they are."""
+        return replace(binding, dims=dict(self.dims), profile=TAKEN)
 
     def lacks(self, names: Collection[str]) -> bool:
         """Take missing forms of values from the inference results; return whether any form is still unknown."""
@@ -266,7 +288,8 @@ def _points(runs: Sequence[Run]) -> list[Point]:
     for run in runs:
         key = tuple(run.binding.dims.items())
         point = found.setdefault(key, Point(run.binding.dims, []))
-        if len(point.runs) < _FEEDS:
+        decides = run.binding.character in DECIDING
+        if len(point.runs) < (RECORDED + _DECIDING if decides else RECORDED):
             point.runs.append(run)
             point.recorded.append({})
     points = list(found.values())
