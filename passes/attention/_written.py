@@ -77,6 +77,9 @@ def read(softmax: Node) -> Written:
     if (steps.lifted is not None) != lowered or (lowered and rank == 4):
         raise Refusal("scores are cut into heads, and the probabilities are not put together again, or the reverse")
     turned = product.op == "MatMul"  # an Einsum reads keys untransposed
+    length = (right.shape or (None,))[-1 if turned else -2]
+    _require_agreement(product, (left.shape or (None,))[-1], (right.shape or (None,))[-2 if turned else -1])
+    _require_agreement(last, length, (values.shape or (None, None))[-2])
     if rank == 4:
         keys = Side(*_turned(right, (0, 1, 3, 2))) if turned else Side(right)
         return Written(Core(left, keys, values, None, scale, context, more=reads), steps, _extents(left.shape))
@@ -91,6 +94,12 @@ def read(softmax: Node) -> Written:
     found = Core(left, keys, values, None, scale, context, more=reads)
     batch, length = _extents(left.shape)[:2]
     return Written(found, steps, (batch, 1, length), is_flat=True)
+
+
+def _require_agreement(product: Node, first: int | str | None, second: int | str | None) -> None:
+    """Refuse an Einsum whose summed axes are not known to have the same extent: it repeats an axis of 1."""
+    if product.op == "Einsum" and (first is None or first != second):
+        raise Refusal("an Einsum sums axes that are not known to have the same extent")
 
 
 def _extents(shape: Dims | None) -> Dims:

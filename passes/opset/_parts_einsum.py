@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from surgery import Refusal, Value
 
 from ._lowering import Call, Lowering, Result, part
 
+Extent = int | str | None
+
 _OPEN = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(frozen=True)
 class Term:
-    """An operand with a label for each axis."""
+    """An operand with a label for each axis, and the extents of the labels, as far as they are known."""
 
     value: Value
     labels: str
+    extents: Mapping[str, Extent]
 
 
 @part("Einsum")
@@ -42,7 +45,8 @@ def _read(equation: str, values: Sequence[Value], place: Lowering) -> tuple[list
     terms = []
     for text, value in zip(texts, values):
         count = _open(text, value, place)
-        terms.append(Term(value, text.replace("...", "".join(free[most - count :]))))
+        labels = text.replace("...", "".join(free[most - count :]))
+        terms.append(Term(value, labels, dict(zip(labels, value.shape or ()))))
     if not arrow:
         once = sorted(label for label in set(left) - set(",.") if left.count(label) == 1)
         result = "..." * bool(most) + "".join(once)
@@ -61,7 +65,7 @@ def _sum(term: Term, needed: set[str], place: Lowering) -> Term:
     if not gone:
         return term
     value = place.node("ReduceSum", term.value, place.integers(gone, "axes"), keepdims=0)
-    return Term(value, "".join(label for label in term.labels if label in needed))
+    return Term(value, "".join(label for label in term.labels if label in needed), term.extents)
 
 
 def _order(term: Term, labels: str, place: Lowering) -> Value:
@@ -82,7 +86,7 @@ def _join(first: Term, second: Term, needed: set[str], place: Lowering) -> Term:
     batch = "".join(label for label in shared if label in needed)
     rows = "".join(label for label in first.labels if label not in shared)
     columns = "".join(label for label in second.labels if label not in shared)
-    if len(summed) == 1 and _dims_agree(first, second, batch, place):
+    if len(summed) == 1 and _dims_agree(first, second, batch):
         if len(columns) <= 1 and (len(rows) <= 1 or not batch):
             return _matmul(first, second, batch, rows, summed[0], columns, place)
         if len(rows) <= 1 and not batch:
@@ -90,16 +94,20 @@ def _join(first: Term, second: Term, needed: set[str], place: Lowering) -> Term:
     return _sum(_product(first, second, place), needed, place)
 
 
-def _dims_agree(first: Term, second: Term, batch: str, place: Lowering) -> bool:
-    """Return whether no summed label has an extent of 1 in one operand and more in the other (broadcasting)."""
-    for label in set(first.labels) & set(second.labels) - set(batch):
-        dims = []
-        for term in (first, second):
-            shape = term.value.shape
-            dims.append(None if shape is None else shape[term.labels.index(label)])
-        if (1 in dims and dims[0] != dims[1]) or label in _OPEN:
-            return False
-    return True
+def _dims_agree(first: Term, second: Term, batch: str) -> bool:
+    """Return whether each summed label is known to have the same extent in both operands: one of 1 is repeated."""
+    shared = set(first.labels) & set(second.labels) - set(batch)
+    known = all(first.extents.get(label) is not None for label in shared)
+    return known and all(label not in _OPEN and first.extents[label] == second.extents.get(label) for label in shared)
+
+
+def _joint(first: Term, second: Term) -> Mapping[str, Extent]:
+    """Return the extents of the product of two terms."""
+    found = {**second.extents, **first.extents}
+    for label in first.extents.keys() & second.extents.keys():
+        one, other = first.extents[label], second.extents[label]
+        found[label] = one if one == other or other == 1 else other if one == 1 else None
+    return found
 
 
 def _matmul(left: Term, right: Term, batch: str, rows: str, summed: str, columns: str, place: Lowering) -> Term:
@@ -116,12 +124,14 @@ def _matmul(left: Term, right: Term, batch: str, rows: str, summed: str, columns
     gone = [width] * (not rows) + [width + 1] * (not columns)
     if gone:
         made = place.node("Squeeze", made, place.integers(gone, "axes"))
-    return Term(made, batch + rows + columns)
+    return Term(made, batch + rows + columns, _joint(left, right))
 
 
 def _product(first: Term, second: Term, place: Lowering) -> Term:
     labels = first.labels + "".join(label for label in second.labels if label not in first.labels)
-    return Term(place.node("Mul", *(_aligned(term, labels, place) for term in (first, second))), labels)
+    return Term(
+        place.node("Mul", *(_aligned(term, labels, place) for term in (first, second))), labels, _joint(first, second)
+    )
 
 
 def _aligned(term: Term, labels: str, place: Lowering) -> Value:

@@ -44,8 +44,8 @@ def replace_einsum(graph: Graph) -> None:
     Right because the equation defines the products and the summed axes: labels in the order of MatMul are a MatMul,
     also after labels of a batch; two matrices in any order are a Gemm; without a sum it is a Mul; for one operand, a
     permutation is a Transpose and missing labels are a ReduceSum. A preceding Transpose without other consumers is
-    merged. The Einsum stays if another Transpose would be needed, or if ONNX Runtime repeats an operand along the
-    summed axis.
+    merged. The Einsum stays if another Transpose would be needed, or if the summed axes are not known to have the same
+    extent: where one of them is 1, Einsum repeats the operand.
 
     Example:
         g (float[B,N,3] x, float[3,2] w) => (float[B,N,2] y) {
@@ -98,7 +98,8 @@ def _two(operands: list[Operand], result: str, new: Builder) -> Value:
     new.require(_type_name(operands[0].value) in TYPES, "MatMul is not computed in this type")
     label = summed.pop()
     extents = [operand.extent(label) for operand in operands]
-    new.require(extents.count(1) != 1 or None in extents, "the summed axis of one operand is repeated")
+    agree = extents[0] is not None and extents[0] == extents[1]
+    new.require(agree, "the summed axis of one operand may be 1, and repeated")
     for first, second in (operands, operands[::-1]):
         for left in filter(None, (first, first.source)):
             for right in filter(None, (second, second.source)):

@@ -99,6 +99,11 @@ class ReferenceRun:
         """The rejected inputs, with the runtime's message for each."""
         return [*self._found.refused, *self._dropped]
 
+    @property
+    def meets(self) -> Sequence[tuple[str, Sequence[str]]]:
+        """The dims that are broadcast to others, with these."""
+        return self._found.meets
+
     def computed_elsewhere(self, outputs: Mapping[int, Outputs], unsteady: frozenset[str]) -> ReferenceRun:
         """Return a copy whose outputs, by index of the run, were computed by something else.
 

@@ -8,6 +8,7 @@ rejected, it is split until each size has been tried by itself, with the other d
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -51,6 +52,11 @@ def sizes(dims: Dims, suggested: Mapping[str, Sequence[int]]) -> list[Size]:
     return wanted
 
 
+def stands_alone(point: Mapping[str, int], name: str, others: Sequence[str]) -> bool:
+    """Return whether a dim is 1 where one of the dims that it meets in a broadcast is larger."""
+    return point.get(name) == 1 and any(point.get(other, 1) > 1 for other in others)
+
+
 class Cover:
     """The search for points that cover sizes. `probe` returns whether the original accepts a point, and keeps it."""
 
@@ -67,6 +73,7 @@ class Cover:
         self.base = self.accepted[0]
         self.tied = tied if tied.complete(self.base) == self.base else free
         self.wanted = [size for size in sizes(free, implied["sizes"]) if self._may_be(size, implied["broadcast"])]
+        self.meets = [(name, others) for name, *others in implied["meets"] if name not in free.wishes]
         self.tried: set[tuple[Size, ...]] = set()
         self._probe = probe
 
@@ -82,12 +89,43 @@ class Cover:
         return bool(set(self.tied.ties.get(name, ())) - {""})
 
     def run(self, pairs: bool) -> None:
-        """Try the sizes of all dims, first of those that others follow from; then, with `pairs`, pairs of sizes."""
+        """Try the sizes of all dims, first of those that others follow from; then, with `pairs`, pairs of sizes.
+
+        Also try each dim at 1 where another one that it is broadcast to is larger.
+        """
         for names in (set(self.tied.names), set(self.free.names)):
             self._sizes(names)
+        self._broadcast()
         loose = {name for name in self.free.names if not self._follows(name)}
         if pairs and 1 < len(loose) <= _PAIRED:
             self._pairs(loose)
+
+    def _broadcast(self) -> None:
+        """Try dims at 1 against larger ones: all that do not meet each other at once, else each by itself."""
+        near: dict[str, set[str]] = defaultdict(set)
+        for name, others in self.meets:
+            near[name].update(others)
+        done: list[tuple[str, list[str]]] = []
+        while left := [item for item in self.meets if item not in done and not self._stands_alone(*item)]:
+            ones: dict[str, int] = {}
+            for name, _ in left:
+                if near[name].isdisjoint(ones):
+                    ones[name] = 1
+            self._exactly(ones)
+            for name, others in left:
+                if name in ones:
+                    done.append((name, others))
+                    # Others may follow from the dim elsewhere, and only those that it meets here stay as they are.
+                    if not self._stands_alone(name, others) and not self._exactly({name: 1}):
+                        self._at(self.base, [(name, 1), *((other, self.base[other]) for other in others)])
+
+    def _stands_alone(self, name: str, others: Sequence[str]) -> bool:
+        """Return whether a dim is 1 at a point where the other extent of a broadcast is larger."""
+        return any(stands_alone(point, name, others) for point in self.accepted)
+
+    def _exactly(self, changes: Mapping[str, int]) -> bool:
+        """Try the base with some dims changed and all others kept, whatever follows from what."""
+        return self._try({**self.base, **changes})
 
     def _sizes(self, names: set[str]) -> None:
         """Try the missing sizes of some dims, all at once as long as that is accepted."""
@@ -120,7 +158,9 @@ class Cover:
     def _at(self, point: Mapping[str, int], group: Sequence[Size]) -> bool:
         """Try a point with some dims changed, and the dims that follow from them."""
         leading = {name: extent for name, extent in {**point, **dict(group)}.items() if name in self.tied.names}
-        moved = {**self.tied.complete(leading), **dict(group)}
+        return self._try({**self.tied.complete(leading), **dict(group)})
+
+    def _try(self, moved: Point) -> bool:
         key = tuple(sorted(moved.items()))
         if key in self.tried or moved in self.accepted:
             return False

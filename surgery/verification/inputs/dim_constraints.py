@@ -17,6 +17,7 @@ from surgery.operators import traits
 from surgery.shapes.declarations import Extent
 from surgery.verification.inputs.admissible import admissible, listed
 from surgery.verification.inputs.aliases import aliases
+from surgery.verification.inputs.broadcasts import ELEMENTWISE, PRODUCTS, broadcasts, einsum_pairs, meeting
 from surgery.verification.inputs.contrib_constraints import contrib_pairs
 from surgery.verification.inputs.demands import demands, every_node
 from surgery.verification.inputs.dims import Implied, Joint, Linear, Solved
@@ -33,10 +34,6 @@ Pair = tuple[Extent, Extent]
 
 MOST_EXTENTS = 4
 """Maximum number of extents of constants that are tried for one dim."""
-
-_BROADCASTS = traits.BROADCASTING | traits.NORMALIZING
-_CONTRIB_BROADCASTS = ("QLinearAdd", "QLinearMul", "QLinearWhere", "SkipGroupNorm", "SkipLayerNormalization")
-_PRODUCTS = ("FusedGemm", "FusedMatMul", "Gemm", "GemmFastGelu", "MatMul")
 
 
 def dim_constraints(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Sequence[str]) -> Implied:
@@ -59,8 +56,8 @@ def dim_constraints(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Se
         back[symbol]: {back.get(other, ""): times for other, times in form.items()} for symbol, form in solution.items()
     }
     met = extents(pairs, list(back))
-    strict = {name for node in parsed.graph if not _broadcasts(node) for name in _names(_pairs(node, facts), back)}
-    loose = {name for node in parsed.graph if _broadcasts(node) for name in _names(_pairs(node, facts), back)}
+    strict = {name for node in parsed.graph if not broadcasts(node) for name in _names(_pairs(node, facts), back)}
+    loose = {name for node in parsed.graph if broadcasts(node) for name in _names(_pairs(node, facts), back)}
     return {
         "ties": ties,
         "sizes": {back[symbol]: found for symbol, found in met.items()},
@@ -90,6 +87,7 @@ def _solved(
     follow: dict[str, Extent] = {symbol: text(form) for symbol, form in ties.items()}
     groups = joint(loose, wanted, {**equal, **follow}, admitted)
     return {
+        "meets": meeting(graph, shape, elements, names, equal),
         "admits": {names[symbol]: listed(holds) for symbol, holds in admitted.items()},
         "joint": [_named(group, names) for group in groups],
     }
@@ -102,10 +100,6 @@ def _named(group: Joint, names: Mapping[str, str]) -> Joint:
         "points": [{names[symbol]: extent for symbol, extent in point.items()} for point in group["points"]],
         "demands": [renamed(demand, names) for demand in group["demands"]],
     }
-
-
-def _broadcasts(node: ir.Node) -> bool:
-    return node.op_type in _BROADCASTS or node.op_type in _CONTRIB_BROADCASTS or node.op_type == "Expand"
 
 
 def _names(pairs: Iterator[Pair], names: Container[str]) -> Iterator[str]:
@@ -153,12 +147,9 @@ def _pairs(node: ir.Node, facts: Mapping[ir.Value, Fact]) -> Iterator[Pair]:
     op = node.op_type
     if node.domain == "com.microsoft":
         yield from contrib_pairs(node, shapes, lambda index: _elements(node.inputs[index], facts))
-    if op in _BROADCASTS:
-        for first, second in pairwise(known):
-            yield from zip(reversed(first), reversed(second))
-    elif op == "Expand" and len(shapes) == 2 and shapes[0] is not None:
-        yield from zip(reversed(shapes[0]), reversed(_elements(node.inputs[1], facts) or ()))
-    elif op in _PRODUCTS and len(known) >= 2 and shapes[0] and shapes[1]:
+    if broadcasts(node):
+        yield from _broadcast(node, shapes, facts)
+    elif op in PRODUCTS and len(known) >= 2 and shapes[0] and shapes[1]:
         yield from _product(node, shapes[0], shapes[1])
     elif op == "Concat" and len({len(shape) for shape in known}) == 1:
         yield from _joined(node, known)
@@ -169,6 +160,16 @@ def _pairs(node: ir.Node, facts: Mapping[ir.Value, Fact]) -> Iterator[Pair]:
         yield from _reshaped(shapes[0], _elements(node.inputs[1], facts))
     elif op in traits.RECURRENT and shapes[0] and len(shapes[0]) == 3:
         yield from _batched(node, shapes)
+
+
+def _broadcast(node: ir.Node, shapes: Sequence[list[Extent] | None], facts: Mapping[ir.Value, Fact]) -> Iterator[Pair]:
+    if node.op_type == "Einsum":
+        yield from einsum_pairs(node, shapes)
+    elif node.op_type == "Expand" and len(shapes) == 2 and shapes[0] is not None:
+        yield from zip(reversed(shapes[0]), reversed(_elements(node.inputs[1], facts) or ()))
+    elif node.op_type in ELEMENTWISE:
+        for first, second in pairwise(shape for shape in shapes if shape is not None):
+            yield from zip(reversed(first), reversed(second))
 
 
 def _joined(node: ir.Node, shapes: Sequence[list[Extent]]) -> Iterator[Pair]:

@@ -22,9 +22,10 @@ class Joint(TypedDict):
 
 
 class Solved(TypedDict):
-    """The admitted extents of dims for which the graph does not admit all, and groups of dims that it admits only
-    together."""
+    """The admitted extents of dims for which the graph does not admit all, groups of dims that it admits only together,
+    and dims that may be 1 where others are larger, each followed by these."""
 
+    meets: list[list[str]]
     admits: dict[str, list[int]]
     joint: list[Joint]
 
@@ -38,7 +39,7 @@ class Implied(Solved):
     broadcast: list[str]
 
 
-UNKNOWN = Implied(ties={}, sizes={}, broadcast=[], admits={}, joint=[])
+UNKNOWN = Implied(ties={}, sizes={}, broadcast=[], meets=[], admits={}, joint=[])
 """Nothing is implied."""
 
 

@@ -35,12 +35,14 @@ PATIENCE = 900.0
 class Found:
     """Bindings that the original accepts, and those that it rejected, with the reason.
 
-    `demands` says in words what the graph requires of several dims together.
+    `demands` says in words what the graph requires of several dims together. `meets` holds dims that are broadcast to
+    others, with these.
     """
 
     accepted: list[Binding] = field(default_factory=list)
     refused: list[tuple[Binding, str]] = field(default_factory=list)
     demands: list[str] = field(default_factory=list)
+    meets: list[tuple[str, list[str]]] = field(default_factory=list)
 
 
 _MOST_ELEMENTS = 1 << 27
@@ -64,7 +66,7 @@ def search(
     _Search(plan, seed, probe, implied, cost, found).run(covers)
 
 
-_BUDGETS = ((64, 12, 1.5), (24, 4, 1.5), (4, 1, 60.0))
+_BUDGETS = ((64, 14, 1.5), (24, 5, 1.5), (4, 1, 60.0))
 """For a model whose run is trivial, cheap or expensive: the number of points tried to cover sizes, the number of them
 that are kept, and the estimated seconds that trying may take."""
 
@@ -127,6 +129,7 @@ class _Search:
         guessed = self.dims is not self.free
         tied = self.dims if guessed else self._implied() if self.found.refused else self.free
         points = [dict(binding.dims) for binding in self.found.accepted]
+        self.found.meets = [(name, others) for name, *others in self.known["meets"]]
         Cover(self.free, tied, self.known, points, probe).run(pairs=cost <= TRIVIAL)
 
     def _first(self) -> Binding | None:

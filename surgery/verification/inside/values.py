@@ -17,6 +17,7 @@ from surgery.runtime.engine import Engine
 from surgery.runtime.reference import external_bytes
 from surgery.shapes.declarations import Declared, declare, empty
 from surgery.verification.comparing.vacuity import Run
+from surgery.verification.inputs.cover import stands_alone
 from surgery.verification.inputs.plan import Binding, Plan
 from surgery.verification.inputs.sets import RECORDED
 from surgery.verification.inputs.spec import InputsSpec
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from surgery.verification.comparing.reference_run import ReferenceRun
 
 MOST_POINTS = 4
-"""How many choices of sizes for the dynamic dims a region is tried with, and how many more with the largest extents."""
+"""How many sizes of the dynamic dims a region is tried with, how many more with the largest extents, and how
+many more in which a dim is 1 where it is broadcast to another one."""
 
 _CHEAP = 0.05
 """Seconds of runs of the whole model up to which no closer estimate is made."""
@@ -132,7 +134,7 @@ class Values:
     def __init__(self, original: ReferenceRun, engine: Engine) -> None:
         self._original = original
         self._engine = engine
-        self.points = _points(original.trials())
+        self.points = _points(original.trials(), original.meets)
         self._empty: tuple[bytes, frozenset[str]] | None = None
         self._followed: set[int] = set()
 
@@ -279,10 +281,11 @@ class Values:
                 values.pop(name, None)
 
 
-def _points(runs: Sequence[Run]) -> list[Point]:
-    """Choose runs with different sizes: some of the first, and those with the largest extent of each dim.
+def _points(runs: Sequence[Run], meets: Sequence[tuple[str, Sequence[str]]]) -> list[Point]:
+    """Choose runs with different sizes: some of the first, those with the largest extent of each dim, and broadcasts.
 
-    The largest may show what small sizes do not: a stride, a position beyond a window.
+    The largest may show what small sizes do not: a stride, a position beyond a window. Where a dim is 1 and another one
+    that it meets is not, a broadcast shows.
     """
     found: dict[tuple[tuple[str, int], ...], Point] = {}
     for run in runs:
@@ -296,4 +299,9 @@ def _points(runs: Sequence[Run]) -> list[Point]:
     names = dict.fromkeys(name for point in points for name in point.dims)
     largest = [max(points, key=lambda point: point.dims.get(name, 0)) for name in names]
     chosen = {id(point): point for point in (*points[:MOST_POINTS], *largest[:MOST_POINTS])}
+    most = len(chosen) + MOST_POINTS
+    for name, others in meets:
+        if len(chosen) < most and not any(stands_alone(point.dims, name, others) for point in chosen.values()):
+            alone = [point for point in points if stands_alone(point.dims, name, others)]
+            chosen.update((id(point), point) for point in alone[:1])
     return list(chosen.values())
