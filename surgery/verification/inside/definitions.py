@@ -7,11 +7,12 @@ values that it is computed from have to be compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING
 
 from surgery.operators import traits
 from surgery.operators.forms import plain_domain
+from surgery.operators.moving import GATHERING
 from surgery.proto.dataflow import Flow, ends_of
 from surgery.proto.extract import called
 from surgery.proto.fingerprint import content, same_bytes
@@ -66,6 +67,11 @@ class Definitions:
         number = self.flow.producers.get(name)
         return number is not None and self.flow.nodes[number].op_type == "Constant"
 
+    def is_gathered(self, name: str) -> bool:
+        """Return whether a node reads few elements of a value, chosen by indices."""
+        readers = [self.flow.nodes[number] for number in self.flow.readers.get(name, ())]
+        return any(node.op_type in GATHERING and node.input[0] == name for node in readers)
+
     def steers(self, name: str, number: int) -> bool:
         """Return whether a node reads a value only at inputs that are integers by schema: axes, a shape, indices."""
         node = self.flow.nodes[number]
@@ -94,6 +100,25 @@ def differing(before: Definitions, after: Definitions) -> set[str]:
         if not same or (functions and functions & _calls(after, node)):
             found.add(name)
     return found | set(_differing_constants(before, after))
+
+
+def is_replaced(name: str, before: Definitions, after: Definitions, differing: Container[str]) -> bool:
+    """Return whether stored numbers of the same name are numbers of their own in each model.
+
+    That is so if no value that both models compute from them is assumed to be equal: a pass that scales a weight may
+    store it under the old name. Such numbers are compared by what is computed from them, unless that is a few of them.
+    """
+    if not (before.is_constant(name) and after.is_constant(name)):
+        return False
+    sides = (before, after), (after, before)
+    if any(name in side.flow.outputs or side.is_gathered(name) for side in (before, after)):
+        return False
+    return not any(
+        made in other.flow and made not in differing
+        for side, other in sides
+        for number in side.flow.readers.get(name, ())
+        for made in side.flow.makes(number)
+    )
 
 
 def _differing_constants(before: Definitions, after: Definitions) -> Iterator[str]:

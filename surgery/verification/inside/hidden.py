@@ -3,12 +3,12 @@
 An ArgMax at the end, a saturated Sigmoid, the noise of a quantized model: outputs agree although a value upstream
 differs. If the region of a change could not be shown to compute the same, agreeing outputs are no proof if that value
 differs in the very runs in which they agree, or if it is computed from stored numbers that differ and that no run has
-read.
+read. Stored numbers whose readers differ too are no values that could agree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import onnx
@@ -17,7 +17,7 @@ from surgery.promises import Parity
 from surgery.proto.extract import cut
 from surgery.verification.comparing.compare import ComparisonRules, Difference, compare
 from surgery.verification.inputs.spec import VerifySpec
-from surgery.verification.inside.definitions import Definitions, differing
+from surgery.verification.inside.definitions import Definitions, differing, is_replaced
 from surgery.verification.inside.inner_values import form
 from surgery.verification.inside.recording import observe
 
@@ -35,10 +35,13 @@ def hidden(
     original: ReferenceRun, before: bytes, after: bytes, names: Sequence[str], promise: Parity, spec: VerifySpec
 ) -> str:
     """Return a message about a value that differs in its region but in no output; an empty string if there is none."""
-    difference = _in_runs(original, before, after, names[:_MOST], ComparisonRules.of(spec, promise))
+    sides = Definitions(before), Definitions(after)
+    changed = differing(*sides)
+    computed = [name for name in names if not is_replaced(name, *sides, changed.union(names))]
+    difference = _in_runs(original, before, after, computed[:_MOST], ComparisonRules.of(spec, promise))
     if difference is not None and (difference.needed > 1.0 or (difference.bits and promise is Parity.EXACT)):
         return f"inside the models {difference.message.replace('output ', '', 1)}, but no output shows it"
-    weights = _weights(Definitions(before), Definitions(after))
+    weights = [name for name in _weights(*sides, changed) if not is_replaced(name, *sides, changed.union(names))]
     if weights and difference is not None:
         more = f" and {len(weights) - 1} more" if len(weights) > 1 else ""
         return f"the stored numbers of '{weights[0]}'{more} differ, but no tried input reads them"
@@ -67,7 +70,6 @@ def _in_runs(
     return total
 
 
-def _weights(before: Definitions, after: Definitions) -> list[str]:
+def _weights(before: Definitions, after: Definitions, changed: Iterable[str]) -> list[str]:
     """Return the initializers with the same name whose contents differ."""
-    found = differing(before, after)
-    return sorted(name for name in found if name in before.initializers and name in after.initializers)
+    return sorted(name for name in changed if name in before.initializers and name in after.initializers)

@@ -110,7 +110,8 @@ class _Change:
             self._grow(2**number)
         if self.failing:
             return self._refusal()
-        lost = [name for name in sorted(self.boundary.doubted) if not self._shows(name)]
+        doubted = (name for name in sorted(self.boundary.doubted) if not self.boundary.is_replaced(name))
+        lost = [name for name in doubted if not self._shows(name)]
         if lost and not self._agree_after_all(lost):
             return _unshown(f"'{lost[0]}' differs in its region, but no later value changes")
         return self._shown()

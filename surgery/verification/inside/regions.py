@@ -16,7 +16,7 @@ from surgery.operators import traits
 from surgery.operators.dtypes import dtype_of, is_float
 from surgery.proto.dataflow import Flow
 from surgery.proto.extract import called
-from surgery.verification.inside.definitions import Definitions, differing
+from surgery.verification.inside.definitions import Definitions, differing, is_replaced
 
 if TYPE_CHECKING:
     import onnx
@@ -92,7 +92,11 @@ class Boundary:
                 found.update(made for made in after.flow.makes(number) if made in before.flow)
             for number in before.flow.readers.get(name, ()):
                 found.update(made for made in before.flow.makes(number) if made in after.flow)
-        return found - self.doubted
+        return {name for name in found - self.doubted if not self.is_replaced(name)}
+
+    def is_replaced(self, name: str) -> bool:
+        """Return whether a value is stored in both models, and nothing that is computed from it is assumed equal."""
+        return is_replaced(name, *self.sides, self._differing | self.doubted)
 
     def stops(self, name: str) -> bool:
         """Return whether a region ends at a value, which is then given from outside."""
