@@ -110,7 +110,8 @@ class Watch:
         piece = cut(own, {}, names)
         renamed = dict(zip(names, (name for n, _ in enumerate(kept) for name in _names(n))))
         _rename(piece.graph, renamed)
-        self.inputs = [value.name for value in piece.graph.input]
+        defaults = {tensor.name for tensor in piece.graph.initializer}
+        self.inputs = [value.name for value in piece.graph.input if value.name not in defaults]
         self.skeleton = piece.SerializeToString()
         named = set[str]().union(*self.sources.values())
         self.direct = {kind: frozenset(_arriving(index, named, kind)) for kind in DIRECT}

@@ -197,6 +197,18 @@ def test_no_set_is_added_where_ordinary_data_reach_all_guards() -> None:
     assert not any(run.binding.character in DECIDING for run in verifier.runs)
 
 
+def test_inputs_with_a_default_stay_at_it() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 17]> g (float[N,4] x, float eps = {1e-6}) => (float[N,4] y)
+           <float least = {1e-9}>
+           { n = ReduceL2<axes = [1]>(x) m = Max(n, least) s = Add(m, eps) y = Div(x, s) }"""
+    )
+    with closing(Verifier(model.SerializeToString())) as verifier:
+        verifier.prepare()
+        assert verifier._original.problem is None
+        assert verifier._original.guards.left == set()
+
+
 def test_guards_that_follow_from_shapes_alone_are_not_watched() -> None:
     model = onnx.parser.parse_model(
         """<ir_version: 10, opset_import: ["": 17]> g (float[N,8] x) => (float[N,8] y) <int64[2] odd = {-1, 8}>
