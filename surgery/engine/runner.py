@@ -180,16 +180,21 @@ def _facts(steps: Pipeline, recipe: Recipe) -> EndFacts:
 def _unverifiable(pipeline: Pipeline, facts: EndFacts) -> str:
     """Return why a model cannot be run if nothing could be verified; empty otherwise, or if that is accepted.
 
-    An invalid model stays invalid, even if a step that changes nothing passes.
+    A model that no step changed has nothing to be verified. An invalid model stays invalid, even if no step changes it,
+    or one passes.
     """
-    judge, found = pipeline.verifying, facts.validity
-    if found is None:
+    judge, found, records = pipeline.verifying, facts.validity, pipeline.journal.records
+    if found is None or judge.spec.unverified == "accept":
         return ""
-    verdicts = [record.verdict for record in pipeline.journal.records if record.verdict is not None]
-    invalid = bool(found.refusal) and not found.gap
-    if judge.spec.unverified == "accept" or (any(verdict.passed for verdict in verdicts) and not invalid):
+    verdicts = [record.verdict for record in records if record.verdict is not None]
+    if found.refusal and not found.gap:
+        return judge.why_unknown()
+    if any(verdict.passed for verdict in verdicts):
         return ""
-    return judge.why_unknown() if found.refusal or any(one.is_unverified for one in verdicts) else ""
+    is_changed = any(record.status == "committed" for record in records)
+    if any(verdict.is_unverified for verdict in verdicts) or (found.refusal and is_changed):
+        return judge.why_unknown()
+    return ""
 
 
 def apply(

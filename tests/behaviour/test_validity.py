@@ -109,3 +109,19 @@ def test_a_model_only_the_reference_evaluator_runs_is_runnable(folder: Path) -> 
     assert found.ok is not bool(found.unverifiable)
     off = runner.apply(model, parse('verify: {mode: "off"}\nsteps: [drop-identity]'))
     assert off.ok and off.validity is None and VerifySpec().mode == "each"
+
+
+@pytest.mark.parametrize("recipe", ["tidy", "default"])
+def test_a_model_with_an_unknown_operator_that_no_step_changes_is_written(
+    folder: Path, capsys: pytest.CaptureFixture[str], recipe: str
+) -> None:
+    model = text.parse("g (float[n] x) => (float[n] y) { i = com.acme.Foo(x) y = Relu(i) }")
+    model.opset_import.add(domain="com.acme", version=1)
+    onnx.save(model, "kept.onnx")
+    code, out, _ = surgery(capsys, "apply", recipe, "kept.onnx", "-o", "out.onnx")
+    assert code == 0 and out.startswith("the input model: cannot be run here: ") and "ok: nothing to change" in out
+    assert [node.op_type for node in onnx.load("out.onnx").graph.node] == ["Foo", "Relu"]
+    # A change that cannot be verified is another matter: the one who asked for it learns what is missing.
+    Path("steps.yaml").write_text("on_failure: rollback\nverify: {compare: whole}\nsteps: [drop-identity]\n")
+    code, out, _ = surgery(capsys, "apply", "steps.yaml", "custom.onnx", "-o", "none.onnx")
+    assert code == 1 and "nothing can be verified: " in out and not Path("none.onnx").exists()
