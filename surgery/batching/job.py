@@ -82,6 +82,7 @@ def _run_on(model: Path, output: Path, recipe: str, job: Mapping[str, Any], stag
         **found,
         "state": "done",
         "stage": "",
+        "reason": _loss(result),
         "output_sha256": digest_of_files(written),
         "output_files": [[path.name, path.stat().st_size] for path in written],
     }
@@ -160,6 +161,12 @@ def _verdict(result: Result) -> Any:
         return result.end
     found = [step.verdict for step in result.steps if step.status == "committed" and step.verdict is not None]
     return max(found, key=lambda verdict: _STRENGTH.index(verdict.status.value), default=None)
+
+
+def _loss(result: Result) -> str:
+    """Return the loss of a lossy result against its budget; empty if no step was lossy."""
+    details = result.loss.details if result.loss is not None else None
+    return workers.shorten(str(details.accuracy.get("summary", ""))) if details is not None and details.accuracy else ""
 
 
 _STRENGTH = ("equal", "close", "lossy", "intended", "unverified", "different")

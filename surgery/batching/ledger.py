@@ -36,13 +36,14 @@ class Row:
     """The entry of one model in the ledger.
 
     `name` identifies it. `kind` is a word for the kind of failure ("verdict", "crash", "time", ...), `reason` a
-    one-line message, `stage` the stage of the run. Sizes are in bytes, and `bytes_after` is that of the files of the
-    result without the statement of provenance; `rtol`, `atol` and `tolerance` (the used
-    fraction of the allowed tolerance) are the values that the verdict needed. `input_files` has path, size and
-    modification time of each file, `output_files` name and size. `output_folder` is the output folder of the batch, "."
-    if it also has the ledger, and empty in ledgers of older releases, which did not record it. `plan_sha256` stands for
-    everything that the result depends on except the model: recipe, settings, inputs, versions. `attempts` counts how
-    often the model was started, more than once if a worker was lost.
+    one-line message, for a lossy result its metrics against the budget, `stage` the stage of the run. Sizes are in
+    bytes, and `bytes_after` is that of the files of the result without the statement of provenance; `rtol`, `atol`
+    and `tolerance` (the used fraction of the allowed tolerance) are the values that the verdict needed.
+    `input_files` has path, size and modification time of each file, `output_files` name and size. `output_folder`
+    is the output folder of the batch, "." if it also has the ledger, and empty in ledgers of older releases, which
+    did not record it. `plan_sha256` stands for everything that the result depends on except the model: recipe,
+    settings, inputs, versions. `attempts` counts how often the model was started, more than once if a worker was
+    lost.
     """
 
     name: str

@@ -361,7 +361,8 @@ class Verifying:
             lossy=candidate.promise is Parity.LOSSY,
         )
         if moves:
-            self._base, self._is_open = candidate.data, self.spec.mode == "end"
+            # The verdict on the whole model before this step says nothing about the result.
+            self._base, self._is_open, self.end = candidate.data, self.spec.mode == "end", None
         elif verdict is not None and verdict.leaves_open:
             self._is_open = True
 

@@ -16,7 +16,7 @@ from surgery.graph.state import Defect, Refused, Site
 from surgery.storage import urls
 from surgery.storage.summary import Summary, summarize
 from surgery.targets import STANDARD
-from surgery.verification.comparing.details import NOTHING_HELPS
+from surgery.verification.comparing.details import NOTHING_HELPS, Status
 from surgery.verification.verdict.verifier import Verdict
 
 if TYPE_CHECKING:
@@ -149,6 +149,12 @@ class StepRecord:
         return {name: value for name, value in found.items() if value is not None}
 
 
+def last_loss(steps: Sequence[StepRecord]) -> Verdict | None:
+    """Return the verdict on the last committed lossy step, which includes the loss of those before it, or None."""
+    found = (one.verdict for one in reversed(steps) if one.status == "committed" and one.verdict is not None)
+    return next((verdict for verdict in found if verdict.status is Status.LOSSY), None)
+
+
 @dataclass(frozen=True)
 class Expectation:
     """One expectation of the recipe, whether it holds, and its place in the recipe: `path:line:column`."""
@@ -192,7 +198,7 @@ class Result:
     strict: bool = False
     """Whether every step must hold, not only the committed ones."""
     end: Verdict | None = None
-    """The verdict on the whole model at the end, if steps were verified in the region of their change."""
+    """The verdict on the whole model at the end, if steps were verified in the region of their change or were lossy."""
     deployed: Deployed | None = None
     """The result of running the whole model as deployed; None if it is unchanged or that is switched off."""
     validity: Validity | None = None
@@ -230,6 +236,12 @@ class Result:
     def defects(self) -> tuple[tuple[str, Defect], ...]:
         """The sites that standard passes lost to exceptions, each once, with the name of the step."""
         return tuple(dict.fromkeys((step.name, defect) for step in self.steps for defect in step.defects))
+
+    @property
+    def loss(self) -> Verdict | None:
+        """The verdict with the loss of the result, if a step was lossy."""
+        is_measured = self.end is not None and self.end.status is Status.LOSSY
+        return self.end if is_measured else last_loss(self.steps)
 
     @property
     def cached(self) -> tuple[int, bool]:
@@ -280,27 +292,35 @@ class Result:
             "refused": [{"pass": step.name, "where": step.where, "why": step.message} for step in self.refused],
         }
 
+    def __str__(self) -> str:
+        """Return the outcome as a line of text, and the numbers."""
+        from surgery.pages import notebook
+
+        return notebook.spoken(self._shown())
+
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows, without reading any file."""
         from surgery.pages import notebook
 
+        return notebook.result(self._shown())
+
+    def _shown(self) -> dict[str, Any]:
+        """Return the part of the JSON report that needs no file."""
         sides = {
             name: {"path": str(side.path) if side.path is not None else None, "nodes": side.nodes, "bytes": side.bytes}
             for name, side in (("input", self.input), ("output", self.output))
         }
-        return notebook.result(
-            {
-                "ok": self.ok,
-                "recipe": self.recipe,
-                **sides,
-                "steps": [step.to_json() for step in self.steps],
-                "expectations": [{"what": item.what, "ok": item.ok} for item in self.expectations],
-                "end": self.end.to_json() if self.end is not None else None,
-                "seconds": self.seconds,
-                "unverifiable": self.unverifiable,
-                "refused": self.refused,
-            }
-        )
+        return {
+            "ok": self.ok,
+            "recipe": self.recipe,
+            **sides,
+            "steps": [step.to_json() for step in self.steps],
+            "expectations": [{"what": item.what, "ok": item.ok} for item in self.expectations],
+            "end": self.end.to_json() if self.end is not None else None,
+            "seconds": self.seconds,
+            "unverifiable": self.unverifiable,
+            "refused": self.refused,
+        }
 
     def save(
         self,

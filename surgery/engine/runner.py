@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from surgery import storage
 from surgery.engine import baseline
 from surgery.engine.pipeline import Abort, Pipeline
-from surgery.engine.records import DEPLOYED, Figures, Observer, Recorder, Result, StepRecord
+from surgery.engine.records import DEPLOYED, Figures, Observer, Recorder, Result, StepRecord, last_loss
 from surgery.engine.step_cache import EndFacts, NoCache, StepCache
 from surgery.engine.transaction import RefusedEndError
 from surgery.recipe.failing import decided
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from surgery.engine.reference_start import ReferenceStart
     from surgery.engine.site_choice import SiteChoice
     from surgery.provenance.writing import Sidecar
+    from surgery.verification.comparing.details import Verdict
 
 
 @contextmanager
@@ -142,13 +143,19 @@ def _result(
         proto=steps.model.proto,
         stored=stored,
         strict=strict,
-        end=judge.end,
+        end=_end(judge.end, steps.journal.records),
         deployed=steps.deployed,
         validity=facts.validity,
         unverifiable=unverifiable,
         providers=recipe.verify.providers,
         figures=_figures(steps),
     )
+
+
+def _end(whole: Verdict | None, records: Sequence[StepRecord]) -> Verdict | None:
+    """Return the verdict on the result: the loss if a step was lossy, even if later steps changed nothing more."""
+    loss = last_loss(records)
+    return replace(loss, cached=False) if loss is not None and (whole is None or whole.passed) else whole
 
 
 def _figures(pipeline: Pipeline) -> Figures:

@@ -45,6 +45,14 @@ def result(run: Mapping[str, Any]) -> str:
     )
 
 
+def spoken(run: Mapping[str, Any]) -> str:
+    """Return a run as plain text: the outcome, its remarks and its numbers."""
+    found = outcome(run)
+    lines = [f"{run['recipe']}: {found.headline}", *(f"  {remark}" for remark in found.remarks)]
+    numbers = ", ".join(f"{fact.name}: {fact.value}{f' ({fact.remark})' if fact.remark else ''}" for fact in facts(run))
+    return "\n".join([*lines, f"  {numbers}"])
+
+
 def _mark(step: Mapping[str, Any]) -> str:
     held = step["status"] == "committed" and step.get("verdict")
     mark = marks.verdict(step["verdict"]) if held else marks.status(step["status"])

@@ -46,10 +46,17 @@ def verdict(run: Mapping[str, Any]) -> Markup:
 
 
 def final(run: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the verdict on the final result: that on the whole model, or else the last one on a committed step."""
-    if run.get("end"):
-        return dict(run["end"])
+    """Return the verdict on the final result: that on the whole model, or else the last one on a committed step.
+
+    The loss of a lossy step is that of the result, even if later steps agree with the model after it.
+    """
     found = [step for step in run["steps"] if step["status"] == "committed" and step.get("verdict")]
+    end = run.get("end")
+    lossy = [step for step in found if step["verdict"] == "lossy"]
+    if lossy and (not end or end["verdict"] in ("equal", "close")):
+        return dict(lossy[-1])
+    if end:
+        return dict(end)
     whole = [step for step in found if step.get("region") is None]
     return next(iter([*reversed(whole), *reversed(found)]), None)
 
@@ -117,10 +124,12 @@ def _agreement(found: Mapping[str, Any] | None) -> Outcome:
     message = found.get("message") or ""
     lead = "The largest error is in " if message.startswith("output ") else ""
     remark = (f"{lead}{message}",) if message else ()
+    summary = ((found.get("details") or {}).get("accuracy") or {}).get("summary")
+    lossy = f"The result is less accurate on purpose, within its budget{f': {summary}' if summary else ''}."
     kinds = {
         "equal": Outcome("ok", "The result is bit-identical to the original."),
         "close": Outcome("ok", "The result agrees with the original.", remark),
-        "lossy": Outcome("info", "The result is less accurate on purpose, within its budget.", remark),
+        "lossy": Outcome("info", lossy, remark),
         "intended": Outcome("info", "The results were changed on purpose.", remark),
         "different": Outcome("bad", "The result differs from the original.", remark),
     }

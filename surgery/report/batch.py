@@ -132,7 +132,8 @@ def _line(row: Row) -> str:
     if row.state == "failed":
         return f"{row.name}: failed at {row.stage or 'the start'}, {row.kind}: {row.reason}"
     nodes = f"{row.nodes_before} -> {row.nodes_after} nodes"
-    return f"{row.name}: {nodes}, {size(row.bytes_before)} -> {size(row.bytes_after)}, {row.verdict or 'unchanged'}"
+    verdict = f"{row.verdict or 'unchanged'}{f' ({row.reason})' if row.reason else ''}"
+    return f"{row.name}: {nodes}, {size(row.bytes_before)} -> {size(row.bytes_after)}, {verdict}"
 
 
 def result(found: BatchResult, *, every: bool = False) -> RenderableType:

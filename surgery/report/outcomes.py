@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.errors import Problem, RecipeError, SurgeryError, internal
-from surgery.report import difference, fit, terminal
+from surgery.report import difference, fit, loss, terminal
 from surgery.report.amounts import needed, size
 from surgery.report.outcome import Check, Level, Outcome, Table, placed
 from surgery.storage.summary import histogram
@@ -55,7 +55,12 @@ def of_result(found: Result, command: str, places: Mapping[str, str], about: Map
         terminal.conclusion(found).plain,
         found.exit_code,
         tuple(checks),
-        (_amounts(found), _changed(found.steps), _operators(histogram(found.input.ops, found.output.ops))),
+        (
+            *_accuracy(found),
+            _amounts(found),
+            _changed(found.steps),
+            _operators(histogram(found.input.ops, found.output.ops)),
+        ),
         found.seconds,
     )
 
@@ -109,11 +114,20 @@ def _of_original(found: Result, model: str) -> Iterator[Check]:
         yield Check("original", "original can be run", "failed", message, model, about=about)
 
 
+def _accuracy(found: Result) -> Iterator[Table]:
+    """Yield the loss of a lossy run against its budget."""
+    if found.loss is not None:
+        title = f"Accuracy, measured on {loss.source(found.loss)}"
+        yield Table(title, ("budget", "worst", "output", "used"), tuple(loss.rows(found.loss)))
+
+
 def _amounts(found: Result) -> Table:
     rows = [("nodes", str(found.input.nodes), str(found.output.nodes), _signed(found.output.nodes - found.input.nodes))]
     if found.input.bytes and found.output.bytes:
         far = f"{(found.output.bytes - found.input.bytes) / found.input.bytes:+.1%}"
         rows.append(("bytes", size(found.input.bytes), size(found.output.bytes), far))
+    if found.figures.speed is not None:
+        rows.append(("speed", "1", f"{found.figures.speed:.2f}", f"{found.figures.speed - 1:+.0%}"))
     return Table("Size", ("", "before", "after", "difference"), tuple(rows))
 
 

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from surgery.report import steps
+from surgery.report import loss, steps
 from surgery.report.amounts import change, needed, size
 from surgery.storage.digests import STATEMENT_KEY
 from surgery.storage.summary import OperatorCount, histogram
@@ -154,11 +154,13 @@ def _conclusion(account: Result) -> Text:
         return Text(f"{_not_kept(account.refused)}; --strict writes no file", style="bold red")
     refused = f"; {_not_kept(account.refused)}" if account.refused else ""
     refused += _defective(len(account.defects))
-    style = "bold yellow" if refused else "bold green"
+    lossy = loss.lead(account)
+    style = "bold yellow" if refused else "bold cyan" if lossy else "bold green"
     if not committed:
         return Text(f"ok: nothing changed{refused}" if refused else "ok: nothing to change", style=style)
     made = f" for {account.target}" if account.is_targeted else ""
-    return Text(f"ok{made}: {change_of_nodes}{sizes}; {_proof(committed, account)}{refused}", style=style)
+    parts = filter(None, (lossy, f"{change_of_nodes}{sizes}", _proof(committed, account)))
+    return Text(f"ok{made}: {'; '.join(parts)}{refused}", style=style)
 
 
 def _not_kept(refused: Sequence[StepRecord]) -> str:
@@ -208,10 +210,13 @@ def _proof(committed: Sequence[StepRecord], account: Result) -> str:
         beyond = ", or as close to float64 as the original is"
     if all(step.verdict.message.startswith("the same bytes") for step in committed if step.verdict is not None):
         return "the same model except for the declared changes; nothing was run"
-    reference = "the original, or the model after the last of these" if moves else "the original"
-    claim = f"{worst} {reference}{beyond}"
+    lossy = Status.LOSSY in verdicts
+    after = "the model after the last lossy step" if lossy else ""
+    after = "the model after the last of these" if moves else after
+    reference = f"the original, or {after}" if after else "the original"
+    claim = f"{'after the other steps, ' if lossy else ''}{worst} {reference}{beyond}"
     # The inputs of the reference are listed, and a model that nothing was compared with has none.
-    claim += f"{',' if moves or beyond else ''} on {runs} input sets" if runs else ""
+    claim += f"{',' if after or beyond else ''} on {runs} input sets" if runs else ""
     proof = f"{claim} after each of {len(compared)} steps"
     regional = sum(1 for step in committed if step.verdict is not None and step.verdict.region is not None)
     together = sum(1 for step in committed if step.verdict is not None and step.verdict.together)
@@ -230,12 +235,9 @@ def _proof(committed: Sequence[StepRecord], account: Result) -> str:
 
 
 def _moves(verdicts: Sequence[Status]) -> str:
-    """Return the numbers of changes that change outputs on purpose."""
-    lossy, intended = (sum(one is status for one in verdicts) for status in (Status.LOSSY, Status.INTENDED))
-    parts = [f"{lossy} lossy change{'' if lossy == 1 else 's'} within the budget"] if lossy else []
-    if intended:
-        parts.append(f"{intended} intended change{'' if intended == 1 else 's'}, checked and run but not compared")
-    return "; ".join(parts)
+    """Return the number of changes that compute something else on purpose."""
+    count = sum(one is Status.INTENDED for one in verdicts)
+    return f"{count} intended change{'' if count == 1 else 's'}, checked and run but not compared" if count else ""
 
 
 def inspection(facts: Inspection) -> RenderableType:

@@ -172,7 +172,9 @@ def test_a_model_that_cannot_be_run(run: Run, tmp_path: Path) -> None:
 def test_a_lossy_run(run: Run) -> None:
     code, page, data = run("steps: [to-float16]\naccuracy: {budget: snr >= 30 dB}\n")
     assert code == 0 and data["steps"][0]["verdict"] == "lossy"
-    assert banner(page) == ("info", "The result is less accurate on purpose, within its budget.")
+    tone, headline = banner(page)
+    assert tone == "info" and headline.startswith("The result is less accurate on purpose, within its budget: SNR 3")
+    assert headline.endswith(" dB of 30 needed, on synthetic inputs only.")
     assert "Metrics" in page.by_id("errors").text and "snr" in page.by_id("errors").text
     assert "Budget" in page.by_id("errors").text and "bit-identical" not in page.by_id("errors").text
     (output,) = data["steps"][0]["details"]["outputs"]

@@ -23,6 +23,14 @@ def describe(limit: Limit) -> str:
     return f"{output}{limit.metric} {metric.sign} {value}"
 
 
+def against(limit: Limit, value: float) -> str:
+    """Return a value against its limit: "SNR 33.2 dB of 20 needed", "largest error 0.04 of the range, 0.1 allowed"."""
+    metric = METRICS[limit.metric]
+    shown, bound = metric.shown.format(value), f"{limit.value * 100:g}" if metric.unit == " %" else f"{limit.value:g}"
+    output = f"'{limit.output}': " if limit.output is not None else ""
+    return f"{output}{shown} of {bound} needed" if metric.sign == ">=" else f"{output}{shown}, {bound} allowed"
+
+
 def use(limit: Limit, value: float) -> float:
     """Return the share of the budget that a value of the metric uses: at most 1 if the limit holds.
 

@@ -22,7 +22,7 @@ from surgery.promises import Parity
 from surgery.proto.randomness import origins
 from surgery.runtime.engine import Engine, Outcome
 from surgery.runtime.setup import packs_weights
-from surgery.verification.accuracy.budget import DEFAULT, describe, missing, use
+from surgery.verification.accuracy.budget import DEFAULT, against, describe, missing, use
 from surgery.verification.accuracy.errors import add_errors
 from surgery.verification.accuracy.layers import worst_layer
 from surgery.verification.accuracy.metrics import METRICS, SAME, Metrics, measure_value, tell
@@ -39,6 +39,9 @@ from surgery.verification.inputs.spec import AccuracySpec, Limit
 _DEVIATIONS = 4.0
 """Margin between the worst use of the budget and the whole budget, in standard deviations of the use between sets of
 inputs: other inputs of the same kind may use more."""
+
+ON_DRAWN = ", on synthetic inputs only"
+"""The restriction of a measurement without data of the user's: nothing is shown for other inputs."""
 
 
 @dataclass(frozen=True)
@@ -274,7 +277,7 @@ class Evaluation:
             return Verdict(Status.DIFFERENT, message=f"the changed model fails: {loss.failure}")
         uses = list(loss.uses(self.limits))
         score = loss.score
-        details = Details(metrics=loss.worst, accuracy=self._account(uses, score), outputs=loss.errors)
+        details = Details(metrics=loss.worst, accuracy=self._account(uses, score, loss.worst), outputs=loss.errors)
         beyond = [self._tell(one) for one in uses if one.guarded > 1.0]
         if score is not None and score.guarded > 1.0:
             near = "" if score.use > 1.0 else "; other inputs may exceed the budget"
@@ -311,8 +314,8 @@ class Evaluation:
         kind = "synthetic " if self.samples.synthetic else ""
         return f"; measured on {count} {kind}{'set' if count == 1 else 'sets'} of inputs"
 
-    def _account(self, uses: Sequence[Use], score: Score | None) -> Mapping[str, Any]:
-        """Return the budget and its use as plain values."""
+    def _account(self, uses: Sequence[Use], score: Score | None, worst: Metrics) -> Mapping[str, Any]:
+        """Return the budget and its use as plain values; `worst` has the worst of each metric."""
         limits = [
             {
                 "limit": describe(one.limit),
@@ -325,8 +328,17 @@ class Evaluation:
             for one in uses
         ]
         metric = score.as_json() if score is not None else None
-        count = len(self.samples.feeds)
-        return {"limits": limits, "metric": metric, "sets": count, "synthetic": self.samples.synthetic}
+        count, summary = len(self.samples.feeds), self._summary(uses, score, worst)
+        synthetic = self.samples.synthetic
+        return {"summary": summary, "limits": limits, "metric": metric, "sets": count, "synthetic": synthetic}
+
+    def _summary(self, uses: Sequence[Use], score: Score | None, worst: Metrics) -> str:
+        """Return the metrics against the budget in one line, for the head of every report."""
+        parts = [against(one.limit, one.value) for one in uses]
+        parts += [f"{score}, {describe_metric(score.spec)}"] if score is not None else []
+        if worst["top1"] < METRICS["top1"].best and all(one.limit.metric != "top1" for one in uses):
+            parts.append(METRICS["top1"].shown.format(worst["top1"]))
+        return f"{', '.join(parts)}{ON_DRAWN if self.samples.synthetic else ''}"
 
     def _fails_elsewhere(self, candidate: bytes) -> str:
         """Return why a changed model does not run on the inputs of verification, which have other sizes and values."""
