@@ -168,7 +168,7 @@ def _bias(layer: Layer, new: Builder) -> Value | None:
     if layer.add is None or layer.bias is None:
         return None
     bias = layer.by_channel(own_constant(layer.bias, "the bias is not constant"))
-    if bias.shape == layer.bias.static_shape:
+    if layer.bias.static_shape == layer.extents:  # a bias of shape [1] is broadcast by Add, never by Conv
         return layer.bias
     return new.constant(np.ascontiguousarray(np.broadcast_to(bias, layer.extents)), layer.bias.name)
 
