@@ -77,6 +77,14 @@ class CommittedModel:
         if live:
             self.graph.settle_order()
 
+    def read_anew(self) -> None:
+        """Have the graph rebuilt from the committed model: its shapes are inferred anew, and passes may find more.
+
+        The facts in the table of a graph hold after each rewrite, but a rewrite far upstream may let more be known.
+        """
+        self._touched = True
+        self._unchanged.clear()
+
     def known(self, step: PassStep, declared: Pass, skip: frozenset[int]) -> Candidate | None:
         """Return the known candidate of a step on this exact model, unchanged or refused, or None."""
         key = _key(step, declared, skip)

@@ -78,6 +78,7 @@ class Pipeline:
         self.deployed: Deployed | None = None
         self._until = until
         self._changes = 0  # committed, and not rolled back
+        self._depth = 0  # of the repetition that is running
         self._speculation: Speculation | None = None
         self._cache = NoCache() if cache is None or trusted else cache
         if not trusted:
@@ -137,14 +138,24 @@ class Pipeline:
                     self.expect(step.recipe.expect, f"{step.recipe.name}: ", before)
 
     def _repeat(self, step: RepeatStep) -> None:
-        """Repeat the steps until a round changes nothing or returns to the model at the start of an earlier round."""
+        """Repeat the steps until a round changes nothing or returns to the model at the start of an earlier round.
+
+        Each further round of the outermost `until-stable` reads the model anew: what passes find in it then is what a
+        second run of the recipe would find.
+        """
         seen: list[State] = []
-        for _ in range(step.times if step.times is not None else _MOST_ROUNDS):
-            before = self._changes
-            seen.append(self.model.state)
-            self.run(step.steps)
-            if self._changes == before or self._is_back(seen):
-                return
+        outermost, self._depth = self._depth == 0, self._depth + 1
+        try:
+            for _ in range(step.times if step.times is not None else _MOST_ROUNDS):
+                before = self._changes
+                if seen and outermost and step.times is None:
+                    self.model.read_anew()
+                seen.append(self.model.state)
+                self.run(step.steps)
+                if self._changes == before or self._is_back(seen):
+                    return
+        finally:
+            self._depth -= 1
         if step.times is None:
             self._endless(step)
 
