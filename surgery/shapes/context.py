@@ -9,7 +9,8 @@ import numpy as np
 import onnx_ir as ir
 from onnx_shape_inference import ShapeInferenceContext
 
-from surgery.shapes.symbols import Element, element, names, normal
+from surgery.shapes.products import names
+from surgery.shapes.symbols import Element, element, normal
 from surgery.storage.constants import constant_tensor
 
 Content = np.ndarray[Any, Any]

@@ -23,9 +23,10 @@ from surgery.shapes import contrib, ml, older
 from surgery.shapes.contents import follow
 from surgery.shapes.context import Context, as_content
 from surgery.shapes.facts import Fact, symbolic
+from surgery.shapes.products import names
 from surgery.shapes.rules import correct
 from surgery.shapes.shapes import tell
-from surgery.shapes.symbols import element, names, normal, number
+from surgery.shapes.symbols import element, normal, number
 from surgery.storage.scopes import scopes, subgraphs, values
 
 

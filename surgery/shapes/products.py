@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 Number = int | str
 
+_NAME = re.compile(r"[A-Za-z_]\w*")
 _PRODUCT = re.compile(r"(?:([1-9]\d*)\*)?([A-Za-z_]\w*(?:\*[A-Za-z_]\w*)*)")
 
 
@@ -25,6 +26,11 @@ class Product(NamedTuple):
             return self.factor
         text = "*".join(self.symbols)
         return text if self.factor == 1 else f"{self.factor}*{text}"
+
+
+def names(text: str) -> list[str]:
+    """Return the names in an expression, including those of functions."""
+    return _NAME.findall(text)
 
 
 def read(number: Number) -> Product | None:

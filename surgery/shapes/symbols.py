@@ -21,7 +21,6 @@ Number = int | str
 Element = int | ir.SymbolicDim
 
 _REMEMBERED = 1 << 14
-_NAME = re.compile(r"[A-Za-z_]\w*")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OPAQUE = re.compile(r"dim_x((?:[0-9a-f]{2})+)(?![A-Za-z0-9_])")
 _POWER = re.compile(r"\*\*\s*(\(?-?\d*\s*\**)")
@@ -51,11 +50,6 @@ def shown(text: str) -> str:
 
 def _name_of(found: re.Match[str]) -> str:
     return bytes.fromhex(found[1]).decode(errors="surrogatepass")
-
-
-def names(text: str) -> list[str]:
-    """Return the names in an expression, including those of functions."""
-    return _NAME.findall(text)
 
 
 @lru_cache(_REMEMBERED)

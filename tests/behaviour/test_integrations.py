@@ -65,7 +65,7 @@ def test_the_hooks_of_pre_commit(folder: Path) -> None:
 def test_the_steps_of_the_action(folder: Path) -> None:
     action = load(ROOT / "action.yml")
     install, apply = (step for step in action["runs"]["steps"] if "run" in step)
-    assert install["run"] == 'python -m pip install --quiet "$ACTION_PATH"'
+    assert install["run"] == 'python -m pip install --quiet "$ACTION_PATH[cpu]"'
     assert all(step["shell"] == "bash" for step in (install, apply))
     # An input in the text of a script would be run; each of them comes by the environment.
     assert "${{" not in install["run"] + apply["run"]

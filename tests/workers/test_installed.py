@@ -13,7 +13,7 @@ import pytest
 from surgery import cli
 from surgery.graph import text
 from surgery.provenance import packages
-from surgery.targets import installed_kernels
+from surgery.targets import installed_kernels, shipped
 
 
 @pytest.fixture
@@ -25,6 +25,7 @@ def without_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(importlib.util, "find_spec", found)
     installed_kernels.kernels.cache_clear()
+    shipped._shipped.cache_clear()
 
 
 @pytest.mark.usefixtures("without_runtime")
