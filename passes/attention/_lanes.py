@@ -14,7 +14,7 @@ import numpy as np
 
 from surgery import Builder, Node, Refusal, Value
 
-ELEMENTWISE = {"Add", "Cast", "Div", "Erf", "Mul", "Neg", "Relu", "Sigmoid", "Sqrt", "Sub", "Tanh"}
+BINARY = ("Add", "Div", "Mul", "Sub")
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def follow(start: Bundle) -> Lanes:
 
 
 def _step(reader: Node, bundle: Bundle, lanes: Lanes) -> Step | None:
-    rule = RULES.get(reader.op)
+    rule = RULES.get(reader.op, _elementwise if reader.is_unary else None)
     if rule is None or reader.scope is not bundle.values[0].scope:
         return None
     nodes = [reader]
@@ -153,7 +153,7 @@ def _same(node: Node) -> Callable[[Builder, list[Value | None]], tuple[Value, ..
 
 def _elementwise(nodes: tuple[Node, ...], bundles: list[Bundle | None]) -> Step | None:
     first = next(bundle for bundle in bundles if bundle is not None)
-    if nodes[0].opset < 7 or not _fit(first, bundles):
+    if (nodes[0].opset < 7 and not nodes[0].is_unary) or not _fit(first, bundles):
         return None
     for value, bundle in zip(nodes[0].inputs, bundles):
         if bundle is None and not _broadcasts_along(value, first):
@@ -291,7 +291,7 @@ def _filled(target: list[int], size: int, node: Node, rank: int) -> list[int] | 
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(ELEMENTWISE, _elementwise),
+    **dict.fromkeys(BINARY, _elementwise),
     "Concat": _along_another_axis,
     "Reshape": _reshape,
     "Slice": _slice,
@@ -299,7 +299,7 @@ RULES: dict[str, Rule] = {
     "Split": _along_another_axis,
     "Transpose": _transpose,
 }
-"""The rule that merges parallel nodes of each operator."""
+"""The rule that merges parallel nodes of each operator; unary ones, ONNX Runtime's too, follow `_elementwise`."""
 
 
 def ranges(count: int) -> Iterator[tuple[int, int]]:

@@ -7,6 +7,7 @@ TO_FLOAT = "com.microsoft::MatMulIntegerToFloat"
 SCALED = (
     "i = MatMulInteger(a, b, a_zero?, b_zero?)\n f = Cast<to = 1>(i)\n s = Mul(first, second)\n r = Mul(f, s)",
     "i = MatMulInteger(a, b, a_zero?, b_zero?)\n f = Cast<to = 1>(i)\n s = Mul(f, first)\n r = Mul(s, second)",
+    "i = MatMulInteger(a, b, a_zero?, b_zero?)\n f = Cast<to = 1>(i)\n r = Mul(f, scale)",
 )
 FUSED_SCALE = (
     "r = com.microsoft::MatMulIntegerToFloat(a, b, first, second, a_zero?, b_zero?)\n y = Add(r, bias)",
@@ -64,8 +65,17 @@ def _columns(m: Match) -> int:
 
 
 def _scales(m: Match, columns: int) -> tuple[Value, Value]:
-    """Return the scale of the data, which is one number, and the scale of the weight."""
-    for one, other in ((m.first, m.second), (m.second, m.first)):
+    """Return the scale of the data, which is one number, and the scale of the weight.
+
+    The product of both may be read by other nodes, as layers of the same data and equal scales share it.
+    """
+    first, second = m.bound("first"), m.bound("second")
+    if first is None or second is None:
+        product = m.scale.producer
+        if product is None or product.op != "Mul":
+            raise Refusal("the factor is not the product of two scales")
+        first, second = product.required_input(0), product.required_input(1)
+    for one, other in ((first, second), (second, first)):
         if _is_one(one) and _is_per_column(other, columns) and other.is_constant:
             return one, other
     raise Refusal("the scales are not one of the data and constant ones for each column")

@@ -1,8 +1,10 @@
 """Mixtures of experts, fused into MoE."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from surgery import Builder, Match, Parity, Refusal, Value, pattern_pass
+from surgery import Builder, Match, Node, Parity, Refusal, Value, pattern_pass
 
 FUSED = "com.microsoft::MoE"
 ROUTER = """
@@ -12,34 +14,48 @@ ROUTER = """
 NORMALIZED = """
     t = ReduceSum(top, last)
     w = Div(top, t)
-    d = Reshape|Unsqueeze(w, shape_of_weights)
 """
-PLAIN = "    d = Reshape|Unsqueeze(top, shape_of_weights)"
-EXPERTS = """
+COPIES = """
     u = Unsqueeze(x, one)
     r = Tile|Expand(u, repeats)
     c = Reshape(r, shape_of_columns)
+"""
+EXPERTS = """
     i = Reshape(index, flat)
     g1 = Gather|GatherND(gate_up, i)
     m1 = MatMul(g1, c)
     q1 = Squeeze(m1, a1)
     gate, up = Split(q1, sizes?)
-    {}
+    {swish}
     v = Mul(h, up)
     e = Unsqueeze(v, a2)
     g2 = Gather|GatherND(down, i)
     m2 = MatMul(g2, e)
     q2 = Squeeze(m2, a3)
-    z = Mul(q2, d)
+    z = Mul(q2, {weights})
     b = Reshape(z, shape_of_rows)
     y = ReduceSum<keepdims = 0>(b, middle)
 """
-SWISHES = ("s = Sigmoid(gate)\n h = Mul(gate, s)", "h = Swish(gate)")
+SWISHES = ("s = Sigmoid(gate)\n h = Mul(gate, s)", "h = Swish(gate)", "h = com.microsoft::QuickGelu(gate)")
+"""The gate's activation as exported, and as `fuse-swish` writes it for ONNX and for this target."""
+
+_QUICK = 1.702
+"""The alpha of QuickGelu without an attribute."""
+
+
+def _patterns() -> Iterator[str]:
+    """Yield the forms of a mixture; of a single expert for each row, `drop-no-op` leaves no copies of rows."""
+    for normalized, top in ((NORMALIZED, "w"), ("", "top")):
+        copied = f"{COPIES}    d = Reshape|Unsqueeze({top}, shape_of_weights)", "d"
+        single = "    c = Reshape|Unsqueeze(x, shape_of_columns)", top
+        for swish in SWISHES:
+            for rows, weights in (copied, single):
+                yield ROUTER + normalized + rows + EXPERTS.format(swish=swish, weights=weights)
 
 
 @pattern_pass(
     "fuse-moe",
-    match=tuple(ROUTER + weights + EXPERTS.format(swish) for weights in (NORMALIZED, PLAIN) for swish in SWISHES),
+    match=tuple(_patterns()),
     parity=Parity.CLOSE,
 )
 def fuse_moe(m: Match, new: Builder) -> Value:
@@ -49,9 +65,9 @@ def fuse_moe(m: Match, new: Builder) -> Value:
     copied for each of its k experts, their weights are gathered, and the results are summed with the weights of the
     router. MoE reads logits, computes the softmax over all experts, takes the k largest, divides them by their sum if
     requested (normalize_routing_weights), and runs each expert once over all rows that chose it, instead of copying its
-    weights for each row. Its activation swiglu is g · sigmoid(alpha · g) · (u + beta), which is SiLU(g) · u for alpha =
-    1, beta = 0 and no limit. The CPU kernel needs the rows of g and u interleaved (swiglu_fusion = 1), so the weights
-    are reordered once.
+    weights for each row. Its activation swiglu is g · sigmoid(alpha · g) · (u + beta), which is Swish(g) · u for beta =
+    0 and no limit, with the alpha of the Swish (SiLU: 1) or QuickGelu. The CPU kernel needs the rows of g and u
+    interleaved (swiglu_fusion = 1), so the weights are reordered once.
 
     Of two experts with the same probability, TopK takes the first and MoE the last. So the order of the experts is
     reversed, in the weights and in the logits: if these are a product with a constant, its columns are reversed.
@@ -96,14 +112,17 @@ def fuse_moe(m: Match, new: Builder) -> Value:
         m.logits.rank == 2 and m.logits.shape[1] == experts, "the router does not choose among exactly these experts"
     )
     m.require(m.bound("w") is None or m.node("t").attr("keepdims"), "the weights are not divided by their sum")
+    m.require(m.bound("r") is not None or k == 1, "the rows and experts have another layout")
     one = (1,) if m.node("g1").op == "GatherND" else ()
-    shapes = {"u": (1, width), "r": (k, width), "c": (width, 1), "q1": (2 * inner,), "e": (inner, 1), "q2": (width,)}
-    more = {"gate": (inner,), "d": (1,), "b": (k, width), "i": one, "m1": (2 * inner, 1), "m2": (width, 1)}
-    for name, dims in {**shapes, **more}.items():
+    shapes = {"c": (width, 1), "q1": (2 * inner,), "gate": (inner,), "e": (inner, 1), "q2": (width,), "b": (k, width)}
+    more = {"i": one, "m1": (2 * inner, 1), "m2": (width, 1)}
+    copies = {"u": (1, width), "r": (k, width), "d": (1,)} if m.bound("r") is not None else {}
+    for name, dims in {**shapes, **more, **copies}.items():
         found = getattr(m, name).shape
         m.require(found is not None and found[1:] == dims, "the rows and experts have another layout")
     rows = m.x.shape
-    m.require(rows is not None and m.r.shape[0] == rows[0], "the rows are copied as a whole")
+    copied = m.bound("r") or m.c
+    m.require(rows is not None and copied.shape[0] == rows[0], "the rows are copied as a whole")
     m.require(m.middle.elements in ((1,), (-2,)), "the results are not summed over the experts of a row")
     gate_up, down = m.gate_up.constant, m.down.constant
     m.require(gate_up is not None and down is not None, "the weights of the experts are not constant")
@@ -114,7 +133,7 @@ def fuse_moe(m: Match, new: Builder) -> Value:
         k=k,
         activation_type="swiglu",
         swiglu_fusion=1,
-        activation_alpha=1.0,
+        activation_alpha=_alpha(m.node("h")),
         activation_beta=0.0,
         normalize_routing_weights=int(m.bound("w") is not None),
     )
@@ -131,6 +150,14 @@ def _sizes(m: Match) -> tuple[int, int, int]:
     if outer != (experts, 2 * hidden, width) or not same:
         raise Refusal("the two layers of an expert do not match")
     return experts, hidden, width
+
+
+def _alpha(swish: Node) -> float:
+    """Return the factor in the sigmoid of x · sigmoid(alpha · x)."""
+    if swish.op == "Mul":
+        return 1.0
+    default = _QUICK if swish.op.startswith("com.microsoft") else 1.0
+    return float(swish.attr("alpha", default))
 
 
 def _reversed(m: Match, experts: int, new: Builder) -> Value:
