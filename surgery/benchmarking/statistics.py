@@ -54,6 +54,10 @@ class Interval:
         """Return whether the ratio is at least `least`, with the confidence of the interval."""
         return self.low >= least
 
+    def reaches(self, least: float) -> bool:
+        """Return whether the ratio may be at least `least`: it is not shown to be lower."""
+        return self.high >= least
+
     def excludes(self, ratio: float) -> bool:
         """Return whether a ratio is outside of the interval."""
         return not self.low <= ratio <= self.high

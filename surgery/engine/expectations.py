@@ -113,9 +113,10 @@ def speed(
 ) -> Speed:
     """Measure the speed of a model relative to the model it was made from.
 
-    The low end of the interval has to be at least `least`. `stored` has the weights of both `models`, which run in turn
-    with one thread, on `typical_inputs`. A speed that cannot be measured does not hold. That of a model with
-    more weights than `most_to_measure` is not measured, and holds.
+    It holds unless the whole interval lies below `least`: a model with the same speed never has an interval above 1.
+    `stored` has the weights of both `models`, which run in turn with one thread, on `typical_inputs`. A speed that
+    cannot be measured does not hold, unless any is enough. That of a model with more weights than `most_to_measure` is
+    not measured, and holds.
     """
     from surgery.benchmarking.bench import bench, typical_inputs
     from surgery.benchmarking.spec import BenchSpec
@@ -141,8 +142,8 @@ def speed(
         inputs = typical_inputs(inputs, verify.accuracy.samples, subjects[0])
         found = bench(*subjects, inputs=inputs, spec=spec, decide=least, memory=False).speed
     except SurgeryError as error:
-        return Speed(f"cannot be measured: {error}", False, None)
+        return Speed(f"cannot be measured: {error}", least <= 0.0, None)
     between = f"between {found.low:.3f} and {found.high:.3f} with a confidence of {spec.level:.0%}"
-    ok = found.holds(least)
+    ok = found.reaches(least)
     remedy = "" if ok else "; 'surgery tune' finds the steps and sites that are faster"
     return Speed(f"found {found.ratio:.3f}, {between}{remedy}", ok, found.ratio)

@@ -37,7 +37,7 @@ def optional_steps(recipe: Recipe, names: Collection[str] = ()) -> tuple[Optiona
     for name in names:
         if name not in known:
             raise UsageError(f"recipe '{recipe.name}' has no step '{name}'{suggestion(name, known)}")
-    found = tuple(OptionalStep(place, step) for place, step in every if step.name in names or _is_lossy(step))
+    found = tuple(OptionalStep(place, step) for place, step in every if step.name in names or is_lossy(step))
     if not found:
         raise UsageError(
             f"recipe '{recipe.name}' has no lossy step, so nothing is optional",
@@ -46,7 +46,8 @@ def optional_steps(recipe: Recipe, names: Collection[str] = ()) -> tuple[Optiona
     return found
 
 
-def _is_lossy(step: PassStep) -> bool:
+def is_lossy(step: PassStep) -> bool:
+    """Return whether a step trades accuracy on purpose."""
     return step.find().promise(step.options) is Parity.LOSSY
 
 

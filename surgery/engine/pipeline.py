@@ -16,9 +16,10 @@ from surgery.engine import speculation
 from surgery.engine.candidate import Candidate, State
 from surgery.engine.committed import CommittedModel
 from surgery.engine.delta_debugging import MOST_RUNS, Guilts, Search
-from surgery.engine.expectations import answers, comparisons, executed, expectations, fits, speed
+from surgery.engine.expectations import Speed, answers, comparisons, executed, expectations, fits, speed
 from surgery.engine.judging import Judge, Trusting, Verifying
-from surgery.engine.records import END, Expectation, Journal, Observer, Recorder, StepRecord
+from surgery.engine.optional_steps import is_lossy
+from surgery.engine.records import END, Expectation, Journal, Observer, Recorder, StepRecord, last_loss
 from surgery.engine.reference_start import ReferenceStart, begin
 from surgery.engine.site_choice import SiteChoice
 from surgery.engine.speculation import Speculation
@@ -27,7 +28,7 @@ from surgery.engine.transaction import Transaction, Workbench, account
 from surgery.errors import PassError
 from surgery.proto.fingerprint import same_but_for_names
 from surgery.proto.signature import signature
-from surgery.recipe.schema import Expect, PassStep, Recipe, RepeatStep, Step, UseStep, When
+from surgery.recipe.schema import Expect, PassStep, Recipe, RepeatStep, Step, UseStep, When, pass_steps
 from surgery.storage.summary import opset
 from surgery.verification.comparing.deployment import Deployed
 
@@ -133,9 +134,9 @@ class Pipeline:
                 case RepeatStep():
                     self._repeat(step)
                 case UseStep():
-                    before = self.model.state
+                    before, earlier = self.model.state, len(self.journal.records)
                     self.run(step.recipe.steps)
-                    self.expect(step.recipe.expect, f"{step.recipe.name}: ", before)
+                    self._expect(step.recipe, f"{step.recipe.name}: ", before, earlier)
 
     def _repeat(self, step: RepeatStep) -> None:
         """Repeat the steps until a round changes nothing or returns to the model at the start of an earlier round.
@@ -314,13 +315,20 @@ class Pipeline:
         counts = self._recorder is not None or self._recipe.expect.executed is not None
         self.deployed = self.bench.check_deployed(self._original, with_original=counts)
 
-    def expect(self, expected: Expect, prefix: str = "", before: State | None = None) -> None:
-        """Record which expectations the committed model meets; signature and speed are compared with `before`."""
+    def expect(self) -> None:
+        """Record which expectations of the recipe the committed model meets."""
+        self._expect(self._recipe, "", self._original, 0)
+
+    def _expect(self, recipe: Recipe, prefix: str, before: State, earlier: int) -> None:
+        """Record which expectations of a recipe hold after its steps, which began with the model `before`.
+
+        Signature and speed are compared with that model. The records of the steps follow the `earlier` ones.
+        """
+        expected = recipe.expect
         if expected == Expect():
             return
         self.settle()
         state, noted = self.model.state, self.journal.expectations
-        before = before or self._original
         found = expectations(expected, state.ops, opset(state.proto))
         said = self.journal.observer.said
         asked = answers(expected.predicates, self.model.stored, state.proto, self._recipe.verify, said)
@@ -335,13 +343,23 @@ class Pipeline:
             what, ok = fits(expected.target, self.model.stored, state.proto)
             noted.append(Expectation(prefix + what, ok, expected.where(what)))
         if expected.speed is not None and not self.judge.trusts:
-            self.journal.stage("(expect)", "speed")
-            inputs, models = self._recipe.inputs, (before.proto, state.proto)
-            found_speed = speed(expected.speed, self.model.stored, models, inputs, self._recipe.verify)
+            found_speed = self._speed(expected.speed, recipe, before, earlier)
             what = f"speed: >= {expected.speed:g} ({found_speed.found})"
             noted.append(Expectation(prefix + what, found_speed.ok, expected.where(what)))
             # Of a recipe that this one uses, the speed is relative to the model before it.
             self.speed = found_speed.ratio if not prefix else self.speed
+
+    def _speed(self, least: float, recipe: Recipe, before: State, earlier: int) -> Speed:
+        """Measure the speed of the committed model relative to the model `before` the steps of a recipe.
+
+        A recipe that trades accuracy for speed has to be as fast as before only if it did.
+        """
+        trades = any(map(is_lossy, pass_steps(recipe.steps)))
+        if least <= 1.0 and trades and last_loss(self.journal.records[earlier:]) is None:
+            return Speed("not measured: no lossy step changed the model", True, None)
+        self.journal.stage("(expect)", "speed")
+        models = before.proto, self.model.state.proto
+        return speed(least, self.model.stored, models, self._recipe.inputs, self._recipe.verify)
 
 
 def _is_among(state: State, others: Sequence[State]) -> bool:

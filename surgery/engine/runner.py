@@ -100,7 +100,7 @@ def run(
             except Abort:
                 pass
             else:
-                steps.expect(attempt.expect)
+                steps.expect()
             found = _result(steps, attempt, tuple(refused), started, strict, cache)
             return replace(found, history=history, made_by=asked)
 

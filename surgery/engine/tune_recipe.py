@@ -136,7 +136,7 @@ def _too_slow(speed: Interval, recipe: Recipe) -> str:
     shown = f"{speed.ratio:.3f} times as fast as the original, between {speed.low:.3f} and {speed.high:.3f}"
     if speed.high < 1.0:
         return f"the resulting recipe makes the model slower: {shown}"
-    if recipe.expect.speed is not None and speed.low < recipe.expect.speed:
+    if recipe.expect.speed is not None and not speed.reaches(recipe.expect.speed):
         return f"the recipe expects a speed of {recipe.expect.speed:g}, and the model is {shown}"
     return ""
 

@@ -103,7 +103,7 @@ def _trusted(
             pipeline.settle()
         except Abort:
             return _Outcome(pipeline.journal.expectations, pipeline.journal.records[-1])
-        pipeline.expect(recipe.expect)
+        pipeline.expect()
     return _Outcome(pipeline.journal.expectations, None)
 
 

@@ -169,8 +169,9 @@ class Expect(_Expected):
         WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": _AT_LEAST}]}),
     ] = key(
         "The minimum speed: the measured time of the original divided by that of the result, with one thread, on "
-        "the sets under `inputs`, else the first sets of evaluation or calibration data, else generated inputs. The "
-        "low end of its 95 % interval counts. Not measured for models whose weights exceed half of the memory limit of "
+        "the sets under `inputs`, else the first sets of evaluation or calibration data, else generated inputs. It "
+        "is missed only where the whole 95 % interval lies below. Not measured if none of the recipe's lossy steps "
+        "changed the model and 1 or less is expected, and for models whose weights exceed half of the memory limit of "
         "a run, 4 GiB by default."
     )
     executed: Annotated[
