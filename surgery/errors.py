@@ -6,6 +6,8 @@ verdict, 2 if the caller must fix something, 3 if something broke.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +53,13 @@ class TransferError(SurgeryError):
     """A connection to a URL broke, or its server failed."""
 
     code = "transfer"
+    exit_code = 3
+
+
+class MachineError(SurgeryError):
+    """The machine has no disk space, memory or processes left. This ends a run, and is held against no pass."""
+
+    code = "machine"
     exit_code = 3
 
 
@@ -168,6 +177,8 @@ class WorkerError(SurgeryError):
 
     code = "worker"
     exit_code = 3
+    START: ClassVar[str] = "start"
+    """The stage of a process that could not be started."""
 
     def __init__(
         self,
@@ -183,6 +194,45 @@ class WorkerError(SurgeryError):
         self.stage = stage
         self.signal = signal
         self.killed = killed
+
+
+_SPACE = "free some space, or name another folder in TMPDIR"
+_MEMORY = "free some memory, or pass smaller sizes with --dims"
+_EXHAUSTED = {
+    errno.ENOSPC: _SPACE,
+    errno.EDQUOT: _SPACE,
+    errno.ENOMEM: _MEMORY,
+    errno.EAGAIN: "end some processes",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "end some processes",
+}
+"""What helps if the operating system refuses something for lack of a resource, by error number."""
+
+
+def machine_failure(error: BaseException | None) -> MachineError | None:
+    """Return the failure of the machine that an exception or one of its causes reports, or None."""
+    while error is not None:
+        if isinstance(error, MachineError):
+            return error
+        if isinstance(error, MemoryError):
+            what = " ".join(str(error).split())
+            return MachineError(f"not enough memory{f': {what}' if what else ''}", todo=_MEMORY)
+        if isinstance(error, OSError) and error.errno in _EXHAUSTED:
+            where = str(error.filename) if error.filename else None
+            return MachineError(os.strerror(error.errno), where=where, todo=_EXHAUSTED[error.errno])
+        if isinstance(error, WorkerError) and error.stage == WorkerError.START:
+            return MachineError(str(error), todo="free some memory, or end some processes")
+        if isinstance(error, WorkerError) and error.killed:
+            return MachineError(f"another process killed '{error.stage}': the machine has no memory left", todo=_MEMORY)
+        error = error.__cause__
+    return None
+
+
+def require_machine(error: BaseException) -> None:
+    """Raise the failure of the machine that an exception reports, if it reports one."""
+    failure = machine_failure(error)
+    if failure is not None:
+        raise failure from error
 
 
 def internal(error: Exception) -> str:
@@ -228,7 +278,7 @@ def unpack_error(data: Mapping[str, Any]) -> SurgeryError:
 _PLAIN: Mapping[str, type[SurgeryError]] = {
     kind.code: kind
     for kind in (
-        *(ModelFileError, OutputError, TransferError, UsageError),
+        *(ModelFileError, OutputError, TransferError, MachineError, UsageError),
         *(ExpectationError, BlockedError, PassError),
     )
 }

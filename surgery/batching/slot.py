@@ -140,7 +140,7 @@ class Slot:
             return self._failed("memory", self.killed)
         if error.signal == TIMEOUT:
             return self._failed("time", f"took more than {self.limits.timeout or 0:g} s")
-        if error.killed or error.stage == "start":
+        if error.killed or error.stage == WorkerError.START:
             raise LostError("its process was killed" if error.killed else str(error)) from error
         return self._failed("memory" if error.signal == OUT_OF_MEMORY else "crash", error.what)
 

@@ -13,7 +13,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from surgery import storage
-from surgery.errors import PassError, RaisedError, SurgeryError, internal, pack_error, raised, unpack_error
+from surgery.errors import (
+    PassError,
+    RaisedError,
+    SurgeryError,
+    internal,
+    pack_error,
+    raised,
+    require_machine,
+    unpack_error,
+)
 from surgery.graph.graph import Graph
 from surgery.graph.signature_mappings import SignatureMapping, pack, unpack
 from surgery.graph.state import Defect, Limits, Refused, Site
@@ -76,7 +85,8 @@ def run_pass(
     except SurgeryError:
         raise
     except Exception as error:
-        if graph.is_lenient and not isinstance(error, MemoryError):
+        require_machine(error)
+        if graph.is_lenient:
             raise RaisedError(internal(error), "" if graph.at is None else Node(graph, graph.at).label) from error
         raise PassError(f"pass '{declared.name}' raised {raised(error, declared.file)}") from error
     return PassResult(

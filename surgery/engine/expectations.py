@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from surgery.errors import SurgeryError
+from surgery.errors import SurgeryError, require_machine
 from surgery.recipe.comparison import Comparison
 from surgery.recipe.schema import Expect, Share
 from surgery.registry.catalog import catalog
@@ -142,6 +142,7 @@ def speed(
         inputs = typical_inputs(inputs, verify.accuracy.samples, subjects[0])
         found = bench(*subjects, inputs=inputs, spec=spec, decide=least, memory=False).speed
     except SurgeryError as error:
+        require_machine(error)
         return Speed(f"cannot be measured: {error}", least <= 0.0, None)
     between = f"between {found.low:.3f} and {found.high:.3f} with a confidence of {spec.level:.0%}"
     ok = found.reaches(least)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from surgery.engine.candidate import Candidate, State
 from surgery.engine.records import DEPLOYED, Journal
 from surgery.engine.reference_start import ReferenceStart
-from surgery.errors import RecipeError, UsageError, internal
+from surgery.errors import RecipeError, UsageError, internal, require_machine
 from surgery.graph.state import Feed
 from surgery.promises import COMPARING, Parity
 from surgery.runtime.engine import most_weights
@@ -255,6 +255,7 @@ class Verifying:
         try:
             return self.checker.check(candidate.data)
         except Exception as error:
+            require_machine(error)
             return [f"checker: {internal(error)}"]
 
     def judge(
@@ -288,6 +289,7 @@ class Verifying:
             # The inputs or libraries to verify with are wrong, whatever the pass did.
             raise
         except Exception as error:
+            require_machine(error)
             return replace(candidate, complaint=internal(error), exit_code=getattr(error, "exit_code", 3))
         return replace(candidate, verdict=verdict, complaint=complaint, exit_code=1 if complaint else 0)
 

@@ -17,6 +17,7 @@ from surgery.engine.pipeline import Abort, Pipeline
 from surgery.engine.records import DEPLOYED, Figures, Observer, Recorder, Result, StepRecord, last_loss
 from surgery.engine.step_cache import EndFacts, NoCache, StepCache
 from surgery.engine.transaction import RefusedEndError
+from surgery.errors import require_machine
 from surgery.recipe.failing import decided
 from surgery.recipe.schema import OnFailure, Recipe
 from surgery.storage import urls
@@ -99,6 +100,9 @@ def run(
                 continue
             except Abort:
                 pass
+            except (OSError, MemoryError) as error:
+                require_machine(error)
+                raise
             else:
                 steps.expect()
             found = _result(steps, attempt, tuple(refused), started, strict, cache)

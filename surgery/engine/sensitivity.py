@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from surgery.engine.candidate import Candidate
-from surgery.errors import SurgeryError
+from surgery.errors import SurgeryError, require_machine
 from surgery.graph.graph import Graph
 from surgery.graph.state import Site
 from surgery.graph.values import Node, Refusal
@@ -260,6 +260,7 @@ class SiteChooser:
         try:
             return self._measure(candidate, **how)
         except SurgeryError as error:
+            require_machine(error)
             return Loss({}, str(error))
 
 

@@ -22,7 +22,7 @@ from surgery.engine.records import DEPLOYED, Expectation, Journal, RefusedSite, 
 from surgery.engine.sensitivity import Sensitivity, SiteChooser, costs_by_label
 from surgery.engine.site_choice import SiteChoice, chosen
 from surgery.engine.step_cache import Judged, StepCache
-from surgery.errors import ExpectationError, RaisedError, SurgeryError, first_few, internal
+from surgery.errors import ExpectationError, RaisedError, SurgeryError, first_few, internal, require_machine
 from surgery.graph.state import Calibration, Defect, Feed
 from surgery.promises import COMPARING, Parity
 from surgery.recipe.schema import PassStep
@@ -173,19 +173,25 @@ class Transaction:
         bench.journal.stage(step.name, "pass")
         try:
             made = self._made(skip)
-        except RaisedError as error:
-            defects = (Defect("", str(error)),)
-            return Candidate(step, complaint=str(error), exit_code=error.exit_code, defects=defects)
-        except SurgeryError as error:
-            refusals = tuple(bench.model.graph.refusals)
-            if error.printed:
-                bench.journal.observer.said(step.name, error.printed)
-            return Candidate(step, refusals=refusals, complaint=str(error), exit_code=error.exit_code)
         except Exception as error:
-            return Candidate(step, complaint=internal(error), exit_code=3)
+            require_machine(error)
+            return self._failed(error)
         if made.printed:
             bench.journal.observer.said(step.name, made.printed)
         return bench.judge.names(bench.model.candidate(step, declared, skip, made), declared)
+
+    def _failed(self, error: Exception) -> Candidate:
+        """Return the candidate of a pass that raised an exception."""
+        step, bench = self.step, self._bench
+        if isinstance(error, RaisedError):
+            defects = (Defect("", str(error)),)
+            return Candidate(step, complaint=str(error), exit_code=error.exit_code, defects=defects)
+        if not isinstance(error, SurgeryError):
+            return Candidate(step, complaint=internal(error), exit_code=3)
+        refusals = tuple(bench.model.graph.refusals)
+        if error.printed:
+            bench.journal.observer.said(step.name, error.printed)
+        return Candidate(step, refusals=refusals, complaint=str(error), exit_code=error.exit_code)
 
     def _made(self, skip: frozenset[int]) -> PassResult:
         """Run the pass, without the nodes at which it raises an exception; raise `RaisedError` if that cannot help."""

@@ -15,7 +15,7 @@ from surgery.benchmarking.spec import BenchSpec
 from surgery.benchmarking.statistics import Interval
 from surgery.engine.optional_steps import OptionalStep, excluding, excluding_option
 from surgery.engine.site_groups import Group, by_name, selectors
-from surgery.errors import SurgeryError
+from surgery.errors import SurgeryError, require_machine
 from surgery.recipe.schema import PassStep
 from surgery.verification.comparing.details import Verdict
 
@@ -205,6 +205,7 @@ class Tuner:
         try:
             speed = self._around.measure(self.best, outcome.model, gain)
         except SurgeryError as error:
+            require_machine(error)
             return None, f"cannot be measured: {error}"
         return speed, _reason(speed, gain)
 

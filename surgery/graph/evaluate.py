@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
-from surgery.errors import SurgeryError, WorkerError
+from surgery.errors import SurgeryError, WorkerError, require_machine
 from surgery.graph.traversal import post_order
 from surgery.storage import Weights, proto_from_ir
 from surgery.storage.constants import constant_of
@@ -189,7 +189,8 @@ class _Group:
                 answer = self.worker.call(function, skeleton=skeleton, feeds=[{}], **limits)
             except WorkerError as error:
                 return None, _ended(error, function), None
-            except SurgeryError:
+            except SurgeryError as error:
+                require_machine(error)
                 return None, FAILS, None
         if "unsupported" in answer or "invalid" in answer:
             message = answer.get("unsupported") or answer["invalid"]
@@ -263,6 +264,8 @@ def _ended(error: WorkerError, function: str) -> str:
     """Return the reason why a run failed; re-raise errors that are our own bugs."""
     from surgery.workers import OUT_OF_MEMORY, TIMEOUT
 
+    if error.stage == WorkerError.START:
+        require_machine(error)
     if error.signal == OUT_OF_MEMORY:
         return TOO_MUCH_MEMORY
     if error.signal == TIMEOUT:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import onnx_ir as ir
 
-from surgery.errors import PassError, SurgeryError, UsageError, internal
+from surgery.errors import PassError, SurgeryError, UsageError, internal, machine_failure
 from surgery.graph import traversal
 from surgery.graph.builder import Builder
 from surgery.graph.commit import Commit, discard
@@ -235,7 +235,7 @@ class Graph(GraphState):
             yield
         except Exception as error:
             other = isinstance(error, SurgeryError) and not isinstance(error, PassError)
-            if other or isinstance(error, Refusal | MemoryError) or not self.is_lenient:
+            if other or isinstance(error, Refusal) or not self.is_lenient or machine_failure(error) is not None:
                 raise
             self.defects.append(Defect(_label(anchor), internal(error)))
             raise Refusal(_RAISED) from error

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from surgery.errors import UsageError, WorkerError
+from surgery.errors import UsageError, WorkerError, require_machine
 from surgery.runtime.executed import Executed
 from surgery.runtime.metadata import without_metadata
 from surgery.runtime.setup import SessionSetup
@@ -74,6 +74,14 @@ class Outcome:
         if self.crash is not None:
             return self.crash.what
         return self.unsupported or self.invalid
+
+    @property
+    def lacks_memory(self) -> bool:
+        """Whether a run ended for lack of memory."""
+        if self.crash is not None:
+            return self.crash.signal == OUT_OF_MEMORY
+        texts = (self.failure, *(run for run in self.runs if isinstance(run, str)))
+        return any(text is not None and tells_of_memory(text) for text in texts)
 
 
 def most_weights(memory: int | None) -> int:
@@ -146,6 +154,7 @@ class Engine:
                     _FUNCTIONS[self.name], skeleton=without_metadata(skeleton), **arguments, **profile
                 )
             except WorkerError as error:
+                require_machine(error)
                 return Outcome(crash=error)
         return self._outcome(answer)
 

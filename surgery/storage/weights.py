@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import math
 import mmap
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from surgery.errors import ModelFileError, OutputError
+from surgery.errors import MachineError, ModelFileError
 from surgery.storage.leftovers import ScratchFolder
 from surgery.storage.tensors import external_reference, is_external
 from surgery.storage.wire import Reference
@@ -182,6 +183,9 @@ class Scratch:
         file.seek(start)
         try:
             _write(file, data)
+            if os.fstat(file.fileno()).st_size < file.tell():
+                # NumPy writes a small array through a buffer, and does not report that emptying it failed.
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except BaseException:
             # Release the space, so that the next attempt starts at the same offset.
             file.seek(start)
@@ -295,7 +299,7 @@ class Weights:
         """Write data to the scratch file and return its location, aligned to 64 bytes.
 
         Arrays are written in little-endian order, with types narrower than a byte packed as in `raw_data`. Raises
-        OutputError if the disk is full.
+        MachineError if the disk is full.
         """
         with _scratch_errors():
             return self.open_scratch().append(data)
@@ -393,11 +397,11 @@ def _raw(array: np.ndarray[Any, Any]) -> memoryview | bytes:
 
 @contextmanager
 def _scratch_errors() -> Iterator[None]:
-    """Convert a failure to write scratch data to an OutputError."""
+    """Convert a failure to write scratch data to a MachineError."""
     try:
         yield
     except OSError as error:
-        raise OutputError(
+        raise MachineError(
             f"new tensor data cannot be written: {error.strerror or error}",
             where=tempfile.gettempdir(),
             todo="free some space there, or name another folder in TMPDIR",

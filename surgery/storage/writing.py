@@ -154,6 +154,8 @@ class Writing:
                     if not calls:
                         _pour(view, self._path, at)
                 except Exception as error:
+                    if isinstance(error, OSError):
+                        error.filename = error.filename or self._path
                     self._error = error
                 with self._changed:
                     self._jobs.popleft()

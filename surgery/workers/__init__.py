@@ -123,6 +123,7 @@ class Worker:
         self._channel: socket.socket | None = None
         self._log: IO[bytes] | None = None
         self._lock = threading.Lock()
+        self._is_ended = False  # by `kill`
 
     def __enter__(self) -> Self:
         return self
@@ -169,6 +170,7 @@ class Worker:
         """Kill the process while another thread waits for its answer; that call then raises `WorkerError`."""
         pid = self.pid
         if pid is not None:
+            self._is_ended = True
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -188,6 +190,7 @@ class Worker:
         return None if self.timeout is None else time.monotonic() + self.timeout
 
     def _start(self) -> socket.socket:
+        self._is_ended = False
         ours, theirs = socket.socketpair()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the worker
         try:
@@ -195,6 +198,8 @@ class Worker:
                 self.pid = forkserver().fork(theirs, self._log, self.memory, self.preload)
         except BaseException:
             ours.close()
+            self._log.close()
+            self._log = None
             raise
         self._channel = ours
         return ours
@@ -213,4 +218,6 @@ class Worker:
     def _died(self, stage: str, expired: bool = False) -> WorkerError:
         """Clean up after the process, and return the error for its end."""
         status, last = self._stop(kill=expired)
-        return died(stage, status, last, self.timeout, expired)
+        error = died(stage, status, last, self.timeout, expired)
+        error.killed = error.killed and not self._is_ended
+        return error

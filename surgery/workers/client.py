@@ -57,7 +57,7 @@ class ForkServer:
         answer = self._ask(request, [channel.fileno(), log.fileno()])
         if "pid" not in answer:
             problem = answer.get("error", "the fork server has ended")
-            raise WorkerError(f"no worker process can be started: {problem}", stage="start")
+            raise WorkerError(f"no worker process can be started: {problem}", stage=WorkerError.START)
         pid = int(answer["pid"])
         self._workers.add(pid)
         return pid

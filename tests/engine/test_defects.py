@@ -20,6 +20,7 @@ from surgery.caching.folder import CacheFolder
 from surgery.caching.steps import Steps
 from surgery.cli import main
 from surgery.engine import transaction
+from surgery.errors import MachineError
 from surgery.graph import text
 from surgery.graph.values import Value
 from surgery.patterns import rewrite_any
@@ -164,13 +165,13 @@ def test_a_pass_is_not_run_again_for_ever(monkeypatch: pytest.MonkeyPatch) -> No
     assert "ZeroDivisionError" in result.steps[0].message
 
 
-def test_a_full_memory_is_no_defect_of_one_site(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_memory_is_no_defect_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: Any, *_: Any) -> None:
         raise MemoryError
 
     monkeypatch.setattr(fold_constants._Folding, "_replace", full)
-    result = surgery.apply(text.parse(MODEL), recipe())
-    assert (result.steps[0].status, result.exit_code, result.defects) == ("failed", 3, ())
+    with pytest.raises(MachineError, match="not enough memory"):
+        surgery.apply(text.parse(MODEL), recipe())
 
 
 def test_a_run_with_a_defect_is_not_cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

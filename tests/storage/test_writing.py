@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from surgery.errors import OutputError, WorkerError
+from surgery.errors import MachineError, WorkerError
 from surgery.storage import writing
 from surgery.storage.spill import spill_tensor
 from surgery.storage.weights import Weights
@@ -162,7 +162,7 @@ def test_a_full_disk_is_reported_to_readers(weights: Weights, tmp_path: Path, mo
     monkeypatch.setattr(Worker, "call", _die)
     monkeypatch.setattr(writing, "_pour", full)
     reference = weights.spill_moved(view.T)
-    with pytest.raises(OutputError, match="No space left"):
+    with pytest.raises(MachineError, match="No space left"):
         weights.view(reference)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
 from surgery.errors import WorkerError
 from surgery.runtime.engine import Engine, Outputs
+from surgery.verification.comparing.sizes_given import require_room
 from surgery.verification.comparing.vacuity import tensors
 from surgery.verification.inputs.dims import Implied
 from surgery.verification.inputs.given import Given
@@ -28,6 +30,11 @@ class Probed(Protocol):
     skeleton: bytes
     seed: int
     empty_by_nature: set[str]
+
+    @property
+    def given_dims(self) -> Mapping[str, Sequence[int]]:
+        """The sizes of dims that the user gave."""
+        ...
 
     @property
     def draws_all(self) -> bool:
@@ -106,6 +113,7 @@ class Probing:
         if is_dear and self.empty_large and not self.content:
             return "an output is empty at other sizes"
         outcome = self.engine.run(self.original.skeleton, [self.original.feed(binding)], keep=True)
+        require_room(outcome, [binding], self.original.given_dims)
         if outcome.crash is not None:
             self.crashes.append(outcome.crash)
             hopeless = outcome.crash.signal == "timeout" or not binding.dims

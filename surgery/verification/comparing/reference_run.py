@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.operators.cost import reading
 from surgery.operators.domain import Domain
-from surgery.operators.dtypes import is_float
 from surgery.promises import COMPARING, Parity
 from surgery.proto.randomness import Origins, counts_runs, origins
 from surgery.runtime.contrib_ops import FUNCTIONS
@@ -25,8 +24,8 @@ from surgery.verification.comparing.pieces import PieceEngine, too_much
 from surgery.verification.comparing.precision import of_outputs
 from surgery.verification.comparing.probing import Probing, SearchEnded
 from surgery.verification.comparing.saturation import bounds, unit_ranges
-from surgery.verification.comparing.vacuity import Run, declares_empty, same, tensors, vacuous
-from surgery.verification.inputs.dim_constraints import dim_constraints
+from surgery.verification.comparing.sizes_given import FEW, require_room
+from surgery.verification.comparing.vacuity import Run, declares_empty, only_floats, same, vacuous
 from surgery.verification.inputs.dims import UNKNOWN, Implied
 from surgery.verification.inputs.generator import Generator
 from surgery.verification.inputs.given import Given, GivenBinding
@@ -273,6 +272,11 @@ class ReferenceRun:
         return self._plan.dims.spatial
 
     @property
+    def given_dims(self) -> Mapping[str, Sequence[int]]:
+        """The sizes of dims that the user gave."""
+        return self._inputs.dims
+
+    @property
     def draws_all(self) -> bool:
         """Whether no user function generates inputs: such a function is called for few sizes only."""
         return self._generator is None
@@ -317,6 +321,8 @@ class ReferenceRun:
         names = list(self._plan.dims.names)
         if self._shaped.blind:
             return UNKNOWN
+        from surgery.verification.inputs.dim_constraints import dim_constraints  # slow to import
+
         found = self._worker.analyse(dim_constraints, skeleton=self._inlined, dims=dims, names=names)
         return found or UNKNOWN
 
@@ -389,6 +395,10 @@ class ReferenceRun:
         while True:
             feeds = [self.feed(binding) for binding in bindings]
             outcome = self._run(bindings, feeds)
+            if len(bindings) > FEW and outcome.lacks_memory:
+                bindings, tried = bindings[:FEW], True
+                continue
+            require_room(outcome, bindings, self.given_dims)
             if outcome.failure is not None:
                 self.problem = f"the original ran once and then failed: {outcome.failure}"
                 return
@@ -408,7 +418,7 @@ class ReferenceRun:
             drawn = [binding for binding in bindings if not isinstance(binding, GivenBinding)]
             if not drawn:
                 return
-            special = not all(_is_float(self.runs[0].outputs[name]) for name in names)
+            special = not all(only_floats(self.runs[0].outputs[name]) for name in names)
             bindings += self.numbered(further(drawn, special), len(drawn))
             tried = True
 
@@ -483,7 +493,3 @@ class ReferenceRun:
         inner.vacuous = {promise: {} for promise in COMPARING}
         inner._controlled = True
         return inner
-
-
-def _is_float(value: Any) -> bool:
-    return all(is_float(tensor.dtype) for tensor in tensors(value))

@@ -151,3 +151,8 @@ def declares_empty(output: onnx.ValueInfoProto) -> bool:
     return kind.HasField("tensor_type") and any(
         dim.WhichOneof("value") == "dim_value" and dim.dim_value == 0 for dim in kind.tensor_type.shape.dim
     )
+
+
+def only_floats(value: Any) -> bool:
+    """Return whether all tensors in a value have elements of a float type."""
+    return all(is_float(tensor.dtype) for tensor in tensors(value))

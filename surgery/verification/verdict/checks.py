@@ -8,7 +8,7 @@ from contextlib import closing
 from copy import deepcopy
 from typing import TYPE_CHECKING
 
-from surgery.errors import WorkerError
+from surgery.errors import WorkerError, require_machine
 from surgery.operators.subgraphs import graphs
 from surgery.workers import Worker, stage
 
@@ -45,6 +45,7 @@ class Checker:
             try:
                 findings += self._worker.call(f"surgery.verification.verdict.checks:{function}", skeleton=skeleton)
             except WorkerError as error:
+                require_machine(error)
                 findings.append(error.what)
         return findings
 

@@ -33,6 +33,7 @@ from surgery.verification.comparing.moments import Moments
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS, OutputJudge, describe, names
 from surgery.verification.comparing.pieces import too_much
 from surgery.verification.comparing.reference_run import ReferenceRun
+from surgery.verification.comparing.sizes_given import require_room
 from surgery.verification.comparing.vacuity import Run, misdeclared
 from surgery.verification.inputs.defaults import overridable, without_defaults
 from surgery.verification.inputs.given import without_given_sets
@@ -361,6 +362,7 @@ class Verifier:
             return not_run
         outcome = self._run(candidate, original.engine)
         runs = original.runs
+        require_room(outcome, [run.binding for run in runs], original.given_dims)
         failure = _failure(outcome, runs)
         if failure is not None:
             original.control()
