@@ -6,6 +6,7 @@ import numpy as np
 
 from surgery import Builder, Value
 
+from ._mask import broadcasts_to, expanded
 from ._operands import Operands
 from ._shared import ints
 from ._steps import Added, Dims, times
@@ -99,7 +100,7 @@ def _extents(value: Value, is_joint: bool, written: Written, new: Builder) -> Di
 def require_fit(extents: Dims, written: Written, new: Builder) -> Dims:
     """Return the dims of a bias or factor; require each dim but the last to be 1 or the dim of the scores."""
     pairs = zip(reversed(extents[:-1]), reversed(written.extents[:3]))
-    fits = len(extents) <= 4 and all(extent == 1 or (extent is not None and extent == want) for extent, want in pairs)
+    fits = len(extents) <= 4 and all(broadcasts_to(extent, want) for extent, want in pairs)
     new.require(fits, "the mask is not known to fit the scores")
     return extents
 
@@ -113,11 +114,14 @@ def _whole(bias: Value, parts: Sequence[Dims], written: Written, read: Operands,
     total = written.keys_dim
     if rows and total is not None and any(part and part[-1] == total for part in parts):
         return bias
-    queries, keys = read.inputs[:2]
-    assert queries is not None and keys is not None
-    axis = 1 if keys.rank == 3 else 2
-    length = new.node("Shape", keys, start=axis, end=axis + 1)
-    if read.past is not None:
-        length = new.node("Add", length, new.node("Shape", read.past[0], start=2, end=3))
-    extents = new.node("Concat", ints(new, 1, 1), new.node("Shape", queries, start=1, end=2), length, axis=0)
-    return new.node("Expand", bias, extents)
+    queries = read.inputs[0]
+    assert queries is not None
+    return expanded(bias, 4, new.node("Shape", queries, start=1, end=2), total_keys(read, new), new)
+
+
+def total_keys(read: Operands, new: Builder) -> Value:
+    """Return the number of keys, those of earlier runs included."""
+    keys = read.inputs[1]
+    assert keys is not None
+    length = new.node("Shape", keys, start=read.keys_axis, end=read.keys_axis + 1)
+    return length if read.past is None else new.node("Add", length, new.node("Shape", read.past[0], start=2, end=3))

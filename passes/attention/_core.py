@@ -10,7 +10,8 @@ class Core:
     """The parts of one attention, each [batch, heads, sequence, size]; `keys` may still need a Transpose.
 
     With a `softcap` c, scaled scores x become c * tanh(x / c) before the mask is added. `more` holds the values that
-    are added to the scores before the mask.
+    are added to the scores before the mask. If `guarded`, a Where replaces the NaN of fully masked rows with zeros.
+    `columns` is the number of keys that the probabilities are known to have.
     """
 
     queries: Value
@@ -21,6 +22,26 @@ class Core:
     context: Value
     softcap: float = 0.0
     more: tuple[Value, ...] = ()
+    guarded: bool = False
+    columns: int | str | None = None
+
+    @property
+    def keys_dim(self) -> int | str | None:
+        """The number of keys; None if unknown."""
+        shape = self.keys.value.shape
+        if shape is None or len(shape) < 3:
+            return None
+        places = self.keys.perm or tuple(range(len(shape)))
+        return shape[places[1 if self.keys.count else -2]]
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether there are known to be as many values as keys, or the probabilities have a column for each key.
+
+        The product with the values requires as many values as columns, although their dims may have different names.
+        """
+        keys, values = self.keys_dim, self.values.shape
+        return keys is not None and (keys == self.columns or (values is not None and keys == values[-2]))
 
 
 @dataclass(frozen=True)
@@ -57,7 +78,10 @@ def core(softmax: Node, *, capped: bool = False, several: bool = False) -> Core 
         raise Refusal("a value inside the attention is read elsewhere too")
     values = reader.required_input(1)
     mask = masks[0] if masks else None
-    return Core(left, keys, values, mask, scale * by_left * by_right, reader.outputs[0], softcap, masks[1:])
+    columns = (probabilities.shape or (None,))[-1]
+    guarded = probabilities != softmax.outputs[0]
+    scale *= by_left * by_right
+    return Core(left, keys, values, mask, scale, reader.outputs[0], softcap, masks[1:], guarded, columns)
 
 
 def only_reader(value: Value) -> Node | None:

@@ -118,7 +118,8 @@ def decoder(found: Core, new: Builder) -> Decoder:
         extents = None if part is None else part.shape
         fits = part is None or (extents is not None and extents[:2] == fresh[:2] and extents[3:] == fresh[3:])
         new.require(fits and (extents is None or extents[2] is not None), "the past is not known to fit")
-    alike = keys.past is None or values.past is None or keys.past.shape == values.past.shape
+    pasts = [part.past for part in (keys, values) if part.past is not None]
+    alike = found.is_paired or len({part.shape for part in pasts}) < 2
     new.require(alike, "keys and values have pasts of different lengths")
     return Decoder(found, keys, values, batch, length, total[2], shared, size)
 

@@ -28,7 +28,8 @@ class State:
 class Operands:
     """The inputs of the operator in order, and the size of the heads of its result.
 
-    `presents` are the values to replace with its further outputs.
+    `presents` are the values to replace with its further outputs. `keys_axis` is the axis of the keys in the
+    second input.
     """
 
     inputs: tuple[Value | None, ...]
@@ -36,6 +37,7 @@ class Operands:
     size: int
     past: tuple[Value, Value] | None
     presents: tuple[Value, Value] | None
+    keys_axis: int = 1
 
 
 def operands(found: Core, dependence: Dependence, opset: int, new: Builder, *, factor: Value | None = None) -> Operands:
@@ -113,7 +115,7 @@ def _cache(
         return None, None
     if not all(_is_past(past, part) for past, part in zip((pasts[0], pasts[1]), parts[1:])):
         return None, None
-    if (pasts[0].shape or ())[2] != (pasts[1].shape or ())[2]:
+    if (pasts[0].shape or ())[2] != (pasts[1].shape or ())[2] and not found.is_paired:
         return None, None
     return (pasts[0], pasts[1]), presents
 
@@ -158,7 +160,8 @@ def _in_heads(found: Core, queries: Columns | None, opset: int, new: Builder, fa
     places = side.perm or (0, 1, 2, 3)
     dims = side.value.shape or ()
     known = extents is not None and len(dims) == len(extents) == 4 and None not in extents
-    same = known and tuple(dims[place] for place in places) == extents
+    turned = tuple(dims[place] for place in places) if known else ()
+    same = known and (*turned[:2], turned[3]) == (*(extents or ())[:2], (extents or ())[3]) and found.is_paired
     new.require(same, "keys and values are not known to be of the same shape")
     assert extents is not None and shape is not None
     alike = (extents[0], extents[1], extents[3]) == (shape[0], shape[1], shape[3])
@@ -168,13 +171,15 @@ def _in_heads(found: Core, queries: Columns | None, opset: int, new: Builder, fa
         scaled = found.queries if factor is None else new.node("Mul", found.queries, factor)
         rows = new.node("Transpose", scaled, perm=[0, 2, 1, 3])
         target = new.constant(np.array([0, 0, shape[1] * shape[3]], np.int64), "flat")
-        return Operands((new.node("Reshape", rows, target), keys, found.values), found.scale, shape[3], None, None)
+        inputs = (new.node("Reshape", rows, target), keys, found.values)
+        return Operands(inputs, found.scale, shape[3], None, None, keys_axis=2)
     sums = biased([queries])
     (flat,) = laid_out(on_products([queries], sums), new, opset)
-    inputs: tuple[Value | None, ...] = (flat, keys, found.values)
+    bias = None
     if sums:
-        inputs += (new.constant(np.concatenate([joint_bias([queries], sums), *[_zeros(queries, sums)] * 2]), "bias"),)
-    return Operands(inputs, found.scale * queries.factor, queries.size, None, None)
+        bias = new.constant(np.concatenate([joint_bias([queries], sums), *[_zeros(queries, sums)] * 2]), "bias")
+    given = (flat, keys, found.values, bias)
+    return Operands(given, found.scale * queries.factor, queries.size, None, None, keys_axis=2)
 
 
 def _zeros(queries: Columns, sums: dict[Value, Biased]) -> Array:

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surgery import Builder, Graph, Node, Parity, Value, graph_pass, is_finite
+from surgery import Builder, Graph, Node, Parity, Value, graph_pass
 
 from ._core import Core, Heads, Repetition, Side, flat_apart, flat_behind, heads, repetition
-from ._mask import clamped, fits, for_all_queries
+from ._mask import clamped, expanded, fits, has_columns, hides_rows
 from ._shared import Masks, hand_on, rewrite_cores
 
 
@@ -19,10 +19,12 @@ def fuse_attention(graph: Graph) -> None:
     with fewer key and value heads than query heads if each serves a group of adjacent queries. If the heads are cut out
     of tensors of rank 3, the operator does that too, and returns the result flat again.
 
-    Cases in which runtimes deviate from the written-out form are refused or avoided. A mask that may contain infinities
-    is refused, because a completely masked row gives NaN when written out and zeros in the operator. The lowest number
-    of the type, which ONNX Runtime treats as minus infinity, is halved in the mask, which still masks. A mask of one
-    row is repeated for all queries, because ONNX Runtime 1.31 does not broadcast it.
+    Cases in which runtimes deviate from the written-out form are refused or avoided. A row that is completely masked by
+    minus infinity gives NaN when written out and zeros in the operator. So a mask may contain minus infinity only if a
+    Where replaces the NaN with zeros, or if the mask is known to be causal, so that each query sees itself. The lowest
+    number of the type, which ONNX Runtime treats as minus infinity, is halved in other masks, which still masks. A mask
+    of one row, or not known to have a column for each key, is expanded, because ONNX Runtime 1.31 does not broadcast
+    it.
 
     Example:
         <ir_version: 11, opset_import: ["" : 23]>
@@ -65,17 +67,17 @@ class Inputs:
 
 def _fuse(softmax: Node, found: Core, masks: Masks, new: Builder) -> Masks:
     _require_softmax(softmax, found, new)
-    batch, count, queries, _ = found.queries.shape or (None,) * 4
+    _, count, queries, _ = found.queries.shape or (None,) * 4
     new.require(isinstance(count, int), "the number of heads is not known")
     assert isinstance(count, int)
     inputs = _inputs(found, count, new)
     ready: Masks = {}
     if found.mask is not None:
-        keys = (inputs.keys.shape or (None,) * 4)[1 if inputs.counts else 2]
-        new.require(fits(found.mask, batch, count, queries, keys), "the mask is not known to fit the scores")
-        new.require(is_finite(found.mask), "the mask may contain infinities")
-        key = found.mask, found.queries if queries is None else queries
-        ready = {key: masks.get(key) or _prepared(found.mask, inputs, new)}
+        new.require(fits(found.mask, found), "the mask is not known to fit the scores")
+        hides = hides_rows(found, found.mask)
+        new.require(hides is not None and (found.guarded or not hides), "the mask may contain infinities")
+        key = found.mask, found.queries if queries is None else queries, bool(hides)
+        ready = {key: masks.get(key) or _prepared(found, inputs, new, keeps_infinity=bool(hides))}
     counts = {} if inputs.counts is None else {"q_num_heads": inputs.counts[0], "kv_num_heads": inputs.counts[1]}
     (mask,) = ready.values() or (None,)
     attributes = {"scale": found.scale, **counts}
@@ -117,9 +119,10 @@ def _agree(q: Heads, k: Heads, v: Heads, count: int, shared: int) -> bool:
     return q.count == count and k.count == v.count == shared and q.size == k.size
 
 
-def _prepared(mask: Value, inputs: Inputs, new: Builder) -> Value:
-    extents = mask.shape
-    ready = clamped(mask, new)
-    if extents is not None and extents[-2] == 1:
-        return for_all_queries(ready, mask, inputs.queries, 1 if inputs.counts else 2, new)
-    return ready
+def _prepared(found: Core, inputs: Inputs, new: Builder, *, keeps_infinity: bool) -> Value:
+    mask, axis = found.mask, 1 if inputs.counts else 2
+    assert mask is not None and mask.shape is not None
+    ready = mask if keeps_infinity else clamped(mask, new)
+    rows = new.node("Shape", inputs.queries, start=axis, end=axis + 1) if mask.shape[-2] == 1 else None
+    columns = None if has_columns(mask, found) else new.node("Shape", inputs.keys, start=axis, end=axis + 1)
+    return expanded(ready, len(mask.shape), rows, columns, new)

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ._causal import Hidden, hidden
 from ._core import core
 from ._decoder import Decoder, decoder, flattened, fresh_columns
 from ._dependence import Dependence
-from ._mask import clamped, fits
+from ._mask import clamped, expanded, fits, has_columns, hides_rows, is_shared, reduced, visible_rows
 from ._shared import hand_on_flat, ints
 from ._written import explain
 
@@ -37,7 +37,8 @@ def fuse_group_query_attention(graph: Graph) -> None:
     Cases in which the kernel deviates from the written-out form are avoided:
 
     - Without keys of earlier runs, or with a single query or batch size 1, `causal` is 0 and the whole mask becomes the
-      bias, whatever it hides. A fully masked row is uniform in both forms; infinities are refused, and the lowest
+      bias, whatever it hides. A fully masked row is uniform in both forms. Minus infinity needs a Where in the graph
+      that replaces the NaN of fully masked rows with zeros; these rows become zeros after the operator. The lowest
       number of the type is halved, as in fuse-attention.
     - A mask that is minus infinity for future keys and adds a bias to the other scores becomes `causal` with that bias:
       each query sees at least itself, so no row is fully masked.
@@ -46,7 +47,8 @@ def fuse_group_query_attention(graph: Graph) -> None:
       graph; if it hides nothing else, there is no bias. A sliding window becomes `local_window_size`.
     - If the mask hides more, a row may be fully masked, as with left padding. All keys then have equal weight in the
       written-out form, but the kernel ignores future keys. Such rows become the mean of all values, by a Where after
-      the operator. The mask must add either 0 or a number so low that it absorbs the scores.
+      the operator; or zeros, where they are zeros in the written-out form. The mask must add either 0 or a number so
+      low that it absorbs the scores.
 
     Empty sequences and batches are an error in the kernel. The head size must be a multiple of 8.
 
@@ -87,12 +89,12 @@ def fuse_group_query_attention(graph: Graph) -> None:
 
 @dataclass(frozen=True)
 class Form:
-    """How the mask is passed to the operator."""
+    """How the mask is passed to the operator, and what fully masked rows become afterwards."""
 
     attributes: dict[str, int]
     bias: Value | None
     needs_lengths: bool
-    restores_rows: bool
+    restores: Literal["", "mean", "zeros"] = ""
 
 
 def _fuse(softmax: Node, ready: Ready, dependence: Dependence, new: Builder) -> None:
@@ -125,13 +127,10 @@ def _fuse(softmax: Node, ready: Ready, dependence: Dependence, new: Builder) -> 
         new.replace(read.keys.whole, results[1])
         new.replace(read.values.whole, results[2])
     result = results[0]
-    if form.restores_rows:
+    if form.restores:
         assert form.bias is not None and found.mask is not None
-        new.require(
-            (found.mask.rank or 0) < 3 or (found.mask.shape or ())[-3] == 1,
-            "the mask differs between heads, and a row may be masked completely",
-        )
-        result = _restored(read, form.bias, results, ready, softmax.opset, new)
+        new.require(is_shared(found.mask), "the mask differs between heads, and a row may be masked completely")
+        result = _restored(read, form, results, ready, softmax.opset, new)
     hand_on_flat(found.context, result, read.count * read.keys.times, read.size, new)
 
 
@@ -139,31 +138,30 @@ def _form(read: Decoder, ready: Ready, dependence: Dependence, opset: int, new: 
     mask = read.core.mask
     if mask is None:
         new.require(read.takes_any_bias, "no mask hides future keys, which a past with several queries needs")
-        return Form({"causal": 0}, None, needs_lengths=False, restores_rows=False)
-    wanted = read.batch, read.count * read.keys.times, read.length, read.total
-    new.require(fits(mask, *wanted), "the mask is not known to fit the scores")
+        return Form({"causal": 0}, None, needs_lengths=False)
+    new.require(fits(mask, read.core), "the mask is not known to fit the scores")
     states = {read.keys.whole, read.values.whole}
     new.require(not dependence.any_on([mask], states), "the mask is computed from keys or values")
-    found = hidden(mask, read.past)
+    found = hidden(mask, read.past) if has_columns(mask, read.core) else None
     if found is not None and found.is_causal and not found.others:
-        return Form(_window(found), *_also(found, read, ready, opset, new), restores_rows=False)
-    new.require(is_finite(mask), "the mask may contain infinities")
+        return Form(_window(found), *_also(found, read, ready, opset, new))
+    hides = hides_rows(read.core, mask)
+    new.require(hides is not None and (read.core.guarded or not hides), "the mask may contain infinities")
     if read.takes_any_bias:
         bias = _bias(mask, read, ready, opset, new)
-        return Form({"causal": 0}, bias, needs_lengths=False, restores_rows=False)
+        return Form({"causal": 0}, bias, needs_lengths=False, restores="zeros" if hides else "")
     new.require(found is not None and found.is_causal, "with a past, the mask is not known to hide future keys")
     assert found is not None
     new.require(_swallows(found, mask), "masked scores still count, and a row may be masked completely")
     bias = _bias(mask, read, ready, opset, new)
-    return Form(_window(found), bias, needs_lengths=True, restores_rows=True)
+    return Form(_window(found), bias, needs_lengths=True, restores="zeros" if hides else "mean")
 
 
 def _also(found: Hidden, read: Decoder, ready: Ready, opset: int, new: Builder) -> tuple[Value | None, bool]:
     """Return the bias of scores that a causal mask or window leaves visible, and whether query lengths are needed."""
     if found.bias is None:
         return None, not read.takes_any_bias
-    wanted = read.batch, read.count * read.keys.times, read.length, read.total
-    new.require(fits(found.bias, *wanted), "the mask is not known to fit the scores")
+    new.require(fits(found.bias, read.core), "the mask is not known to fit the scores")
     new.require(is_finite(found.bias), "the mask may contain infinities")
     return _bias(found.bias, read, ready, opset, new), not read.takes_any_bias
 
@@ -191,11 +189,9 @@ def _bias(mask: Value, read: Decoder, ready: Ready, opset: int, new: Builder) ->
         value = clamped(mask, new)
         missing = list(range(4 - len(extents)))
         value = new.node("Unsqueeze", value, ints(new, *missing)) if missing else value
-        if extents[-2] == 1 and read.length != 1:
-            length = _dim(read.core.queries, 2, opset, new)
-            shape = new.node("Concat", ints(new, 1, 1), length, ints(new, 1), axis=0)
-            value = new.node("Expand", value, shape)
-        ready[key] = value
+        rows = _dim(read.core.queries, 2, opset, new) if extents[-2] == 1 and read.length != 1 else None
+        columns = None if has_columns(mask, read.core) else _total(read, opset, new)
+        ready[key] = expanded(value, 4, rows, columns, new)
     return ready[key]
 
 
@@ -203,13 +199,18 @@ def _lengths(read: Decoder, queries: Value, ready: Ready, opset: int, new: Build
     """Return the index of the last key of each sequence, and the number of keys."""
     key = "lengths", read.batch, read.length, read.total
     if (*key, 0) not in ready:
-        batch, total = (_dim(queries, axis, opset, new) for axis in (0, 1))
-        if read.keys.past is not None:
-            total = new.node("Add", _dim(read.keys.past, 2, opset, new), total)
+        batch, total = _dim(queries, 0, opset, new), _total(read, opset, new, queries)
         ready[*key, 1] = new.node("Cast", total, to=data_type("int32"))
         last = new.node("Sub", ready[*key, 1], new.constant(np.ones(1, np.int32), "one"))
         ready[*key, 0] = new.node("Expand", last, batch)
     return ready[*key, 0], ready[*key, 1]
+
+
+def _total(read: Decoder, opset: int, new: Builder, queries: Value | None = None) -> Value:
+    """Return the number of keys of all runs; this run has as many as `queries`, which may be flat."""
+    length = _dim(read.core.queries, 2, opset, new) if queries is None else _dim(queries, 1, opset, new)
+    past = read.keys.past
+    return length if past is None else new.node("Add", _dim(past, 2, opset, new), length)
 
 
 def _query_lengths(read: Decoder, queries: Value, ready: Ready, opset: int, new: Builder) -> Value:
@@ -228,22 +229,17 @@ def _dim(value: Value, axis: int, opset: int, new: Builder) -> Value:
     return new.node("Gather", new.node("Shape", value), ints(new, axis))
 
 
-def _restored(read: Decoder, bias: Value, results: tuple[Value, ...], ready: Ready, opset: int, new: Builder) -> Value:
-    """Replace rows that a bias of rank 4 masks fully with the mean of all values."""
+def _restored(read: Decoder, form: Form, results: tuple[Value, ...], ready: Ready, opset: int, new: Builder) -> Value:
+    """Replace rows that a bias of rank 4 masks fully with zeros, or with the mean of all values."""
+    bias, dtype = form.bias, read.core.queries.dtype
+    assert bias is not None and dtype is not None
     if ("rows", bias) not in ready:
-        best = new.node("Squeeze", _reduced("ReduceMax", bias, -1, 1, opset, new), ints(new, 1))
-        dtype = read.core.queries.dtype
-        assert dtype is not None
-        floor = np.array(np.finfo(dtype.numpy()).min / 8, dtype.numpy())
-        ready["rows", bias] = new.node("Greater", best, new.constant(floor, "masked"))
-    mean = _reduced("ReduceMean", results[2], 2, 0, opset, new)
+        floor = float(np.finfo(dtype.numpy()).min) / 8
+        ready["rows", bias] = visible_rows(bias, floor, read.core.queries, opset, new)
+    if form.restores == "zeros":
+        return new.node("Where", ready["rows", bias], results[0], new.constant(np.zeros((), dtype.numpy()), "zero"))
+    mean = reduced("ReduceMean", results[2], 2, 0, opset, new)
     groups = new.constant(np.repeat(np.arange(read.count), read.keys.times), "groups")
     each = new.node("Gather", mean, groups, axis=1)
     row = new.node("Reshape", each, ints(new, 0, 1, read.count * read.keys.times * read.size))
     return new.node("Where", ready["rows", bias], results[0], row)
-
-
-def _reduced(op: str, value: Value, axis: int, keepdims: int, opset: int, new: Builder) -> Value:
-    if opset < 18:
-        return new.node(op, value, axes=[axis], keepdims=keepdims)
-    return new.node(op, value, ints(new, axis), keepdims=keepdims)

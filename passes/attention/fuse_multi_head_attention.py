@@ -1,5 +1,6 @@
 """Written-out attention fused into ONNX Runtime's operator."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -8,10 +9,10 @@ import numpy as np
 
 from surgery import Builder, Graph, Node, Parity, Value, graph_pass, is_finite
 
-from ._bias import joined_bias, require_fit
+from ._bias import joined_bias, require_fit, total_keys
 from ._core import Core, core
 from ._dependence import Dependence
-from ._mask import fits
+from ._mask import expanded, fits, has_columns, hides_rows, is_shared, visible_rows
 from ._operands import Operands, flat_operands, operands
 from ._shared import hand_on_flat
 from ._steps import Added, is_attention
@@ -20,7 +21,10 @@ from ._written import Written, read
 OPERATOR = "com.microsoft::MultiHeadAttention"
 
 Ready = dict[tuple[tuple[Value, ...], Any], Value]
-"""Masks in the form that the operator reads, by the values added to the scores and the number of queries."""
+"""Masks in the form that the operator reads, by the values added to the scores and the number of queries.
+
+Rows that a mask does not hide completely have the word "rows" in their key.
+"""
 
 
 @graph_pass("fuse-multi-head-attention", parity=Parity.CLOSE)
@@ -30,7 +34,8 @@ def fuse_multi_head_attention(graph: Graph) -> None:
     Right because the kernel of ONNX Runtime computes softmax(scale * Q K^T + mask) V for each head from queries, keys
     and values of rank 3, and returns the heads side by side. The mask becomes its `attention_bias`, which it adds to
     the scaled scores before the same Softmax as in the written-out form: rows of infinities and rows of the lowest
-    number give the same results. The kernel needs all rows of the mask, so one row for all queries is repeated. If
+    number give the same results. If a Where replaces the NaN of fully masked rows with zeros, one after the operator
+    does. The kernel needs all rows of the mask, so one row for all queries is repeated. If
     several tensors are added, such as a position bias and a mask, it gets their sum. The operator also adds the biases
     of the projections, and factors before the heads are multiplied into the scale. Keys and values of earlier runs, and
     their concatenation with those of this run, become its states; the kernel reads the former only if it writes both
@@ -82,10 +87,26 @@ def _fuse(softmax: Node, found: Core, masks: Ready, dependence: Dependence, new:
     new.require(found.queries.rank == 4, "the attention is not of rank 4, or its rank is not known")
     _require(softmax, found, new)
     given = operands(found, dependence, softmax.opset, new)
-    ready = _attention_bias(softmax, found, given, masks, new)
-    (bias,) = ready.values() or (None,)
-    _replace(found, given, bias, new)
+    hides = _hides_rows(found, new)
+    ready = _attention_bias(softmax, found, given, masks, hides, new)
+    bias, rows = (*ready.values(), None, None)[:2]
+    _replace(found, given, bias, new, rows=rows if hides else None)
     return ready
+
+
+def _hides_rows(found: Core, new: Builder) -> bool:
+    """Return whether rows that masks hide completely must become zeros, as a Where replaces their NaN."""
+    if not found.guarded or found.mask is None:
+        return False
+    added = found.mask, *found.more
+    finite = [mask for mask in added if is_finite(mask)]
+    other = [mask for mask in added if mask not in finite]
+    hides = hides_rows(found, other[0]) if other else False
+    known = len(other) < 2 and hides is not None and is_finite(*finite)
+    new.require(known, "rows of NaN would become zeros, and the mask may contain infinities")
+    shared = not hides or all(is_shared(mask) for mask in added)
+    new.require(shared, "the mask differs between heads, and a row may be masked completely")
+    return bool(hides)
 
 
 def _require(softmax: Node, found: Core, new: Builder) -> None:
@@ -94,14 +115,18 @@ def _require(softmax: Node, found: Core, new: Builder) -> None:
     new.require_operator(OPERATOR, found.queries)
 
 
-def _replace(found: Core, given: Operands, bias: Value | None, new: Builder) -> None:
-    """Replace an attention with separate heads with the operator."""
+def _replace(found: Core, given: Operands, bias: Value | None, new: Builder, rows: Value | None = None) -> None:
+    """Replace an attention with separate heads with the operator; where `rows` is given and false, with zeros."""
     count = (found.queries.shape or ())[1]
     assert isinstance(count, int)
     results = _operator(given, count, bias, new)
     for old, result in zip(given.presents or (), results[1:]):
         new.replace(old, result)
-    hand_on_flat(found.context, results[0], count, given.size, new)
+    result = results[0]
+    if rows is not None:
+        assert found.queries.dtype is not None
+        result = new.node("Where", rows, result, new.constant(np.zeros((), found.queries.dtype.numpy()), "zero"))
+    hand_on_flat(found.context, result, count, given.size, new)
 
 
 def _operator(given: Operands, count: int, bias: Value | None, new: Builder) -> tuple[Value, ...]:
@@ -134,40 +159,39 @@ def _require_finite(guarded: bool, added: Iterable[Value], new: Builder) -> None
     new.require(finite, "rows of NaN would become zeros, and the mask may contain infinities")
 
 
-def _attention_bias(softmax: Node, found: Core, given: Operands, masks: Ready, new: Builder) -> Ready:
-    """Return the mask in the form that the operator reads, by its key in `Ready`; empty without a mask."""
+def _attention_bias(softmax: Node, found: Core, given: Operands, masks: Ready, hides: bool, new: Builder) -> Ready:
+    """Return the mask in the form that the operator reads, by its key in `Ready`; empty without a mask.
+
+    If the mask `hides` rows completely, also return which rows it does not.
+    """
     if found.mask is None:
         return {}
     added = found.mask, *found.more
-    batch, count, queries, _ = found.queries.shape or (None,) * 4
-    keys = (found.keys.value.shape or (None,) * 4)[1 if found.keys.perm else 2]
-    assert isinstance(count, int)
-    fitting = all(fits(mask, batch, count, queries, keys) for mask in added)
-    new.require(fitting, "the mask is not known to fit the scores")
-    reader = found.context.producer
-    guarded = reader is not None and reader.input(0) != softmax.outputs[0]
-    _require_finite(guarded, added, new)
+    queries = (found.queries.shape or (None,) * 4)[2]
+    new.require(all(fits(mask, found) for mask in added), "the mask is not known to fit the scores")
     extents = [mask.shape or () for mask in added]
     missing, rows = 4 - max(map(len, extents)), any(one[-2] == queries for one in extents)
-    whole = not missing and rows
+    whole = not missing and rows and any(has_columns(mask, found) for mask in added)
     new.require(softmax.opset >= 15 or whole, "the mask has fewer dims or rows, and the opset is older than 15")
-    length = found.queries if queries is None else queries
-    ready = masks.get((added, length)) or _in_rank_4(added, missing, rows, given, new)
-    return {(added, length): ready}
+    length: Any = found.queries if queries is None else queries
+    ready: Ready = {(added, length): masks.get((added, length)) or _in_rank_4(found, missing, rows, given, new)}
+    if hides:
+        (bias,), key = ready.values(), (added, (length, "rows"))
+        ready[key] = masks.get(key) or visible_rows(bias, -math.inf, found.queries, softmax.opset, new)
+    return ready
 
 
-def _in_rank_4(added: tuple[Value, ...], missing: int, rows: bool, given: Operands, new: Builder) -> Value:
-    ready, flat = added[0], given.inputs[0]
-    assert flat is not None
-    for mask in added[1:]:
+def _in_rank_4(found: Core, missing: int, rows: bool, given: Operands, new: Builder) -> Value:
+    added, flat = [found.mask, *found.more], given.inputs[0]
+    ready = found.mask
+    assert flat is not None and ready is not None
+    for mask in found.more:
         ready = new.node("Add", mask, ready)
     if missing:
         ready = new.node("Unsqueeze", ready, new.constant(np.arange(missing, dtype=np.int64), "axes"))
-    if rows:
-        return ready
-    length = new.node("Shape", _before_projection(flat), start=1, end=2)
-    ones = [new.constant(np.ones(size, np.int64), "ones") for size in (2, 1)]
-    return new.node("Expand", ready, new.node("Concat", ones[0], length, ones[1], axis=0))
+    length = None if rows else new.node("Shape", _before_projection(flat), start=1, end=2)
+    known = any(has_columns(mask, found) for mask in added if mask is not None)
+    return expanded(ready, 4, length, None if known else total_keys(given, new), new)
 
 
 def _before_projection(flat: Value) -> Value:

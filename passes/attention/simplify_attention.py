@@ -145,8 +145,13 @@ def _has_past(node: Node, parts: Parts, dependence: Dependence) -> bool:
 
 
 def _have_one_length(parts: Parts) -> bool:
+    """Return whether the pasts of keys and values are equally long, as those of this run and both together are.
+
+    The operator requires as many values as keys, although the dims of the pasts may have different names.
+    """
     lengths = {part.past_length for part in parts}
-    return len(lengths) == 1 and None not in lengths
+    fresh = [(part.fresh.shape or (None,) * 4)[2] for part in parts if part.past is not None]
+    return None not in lengths and (len(lengths) == 1 or (None not in fresh and len(set(fresh)) == 1))
 
 
 def _without_past(parts: Parts) -> Parts:

@@ -1,0 +1,66 @@
+"""Attentions whose guard turns the NaN of fully masked rows into zeros, before and after fusion.
+
+ONNX Runtime runs both without and with its optimizations, on rows that are masked at each place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from support.case_files import read
+
+from surgery.graph import text
+from surgery.testing.case import Case
+
+GUARDED = [
+    "fuse-attention/fuses_a_guarded_mask_of_minus_infinity",
+    "fuse-group-query-attention/makes_rows_zero_that_a_guard_makes_zero",
+    "fuse-group-query-attention/makes_rows_zero_without_a_past",
+    "fuse-multi-head-attention/makes_rows_zero_that_a_guard_makes_zero",
+    "fuse-multi-head-attention/makes_rows_zero_next_to_a_finite_bias",
+]
+SIZES = {"B": 3, "S": 4, "T": 4, "P": 2}
+LEVELS = onnxruntime.GraphOptimizationLevel
+
+
+def _case(name: str) -> Case:
+    return next(case for case in read() if f"{case.pass_name}/{case.path.stem}" == name)
+
+
+def _inputs(model: onnx.ModelProto, seed: int) -> dict[str, Any]:
+    """Draw inputs; in the first two batch elements, masks hide everything, or all but the last columns."""
+    generator, feeds = np.random.default_rng(seed), {}
+    for one in model.graph.input:
+        shape = [SIZES.get(dim.dim_param, dim.dim_value) for dim in one.type.tensor_type.shape.dim]
+        if one.type.tensor_type.elem_type == onnx.TensorProto.BOOL:
+            mask = generator.random(shape) < 0.7
+            mask[0] = False
+            mask[1:2, ..., :-1] = False
+            feeds[one.name] = mask
+        else:
+            feeds[one.name] = generator.normal(size=shape).astype(np.float32)
+    return feeds
+
+
+def _run(model: onnx.ModelProto, feeds: dict[str, Any], level: Any) -> list[Any]:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = level
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(None, feeds)
+
+
+@pytest.mark.parametrize("name", GUARDED)
+@pytest.mark.parametrize("level", [LEVELS.ORT_DISABLE_ALL, LEVELS.ORT_ENABLE_ALL])
+def test_rows_that_are_masked_completely_are_zero(name: str, level: Any) -> None:
+    case = _case(name)
+    before, after = text.parse(case.before), text.parse(case.after or "")
+    for seed in range(3):
+        feeds = _inputs(before, seed)
+        wanted, found = _run(before, feeds, LEVELS.ORT_DISABLE_ALL), _run(after, feeds, level)
+        assert (wanted[0][0] == 0).all()
+        for one, other in zip(wanted, found):
+            np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
