@@ -70,8 +70,18 @@ def _ends(node: Node, position: int) -> tuple[int, int, int, int] | None:
 
 
 def _lengths(node: Node) -> tuple[int, ...] | None:
-    """Return the lengths of the outputs of a Split if they are given; None if they depend on the axis."""
+    """Return the lengths of the outputs of a Split, as given or, for equal parts, as inferred; None if unknown."""
     if node.opset < 2 or has_parameters(node):
         return None
     lengths = tuple(node.attr("split") or ()) if node.opset < 13 else constant_ints(node.input(1))
+    if lengths == () and node.attr("split") is None and node.input(1) is None:
+        lengths = _inferred_lengths(node)
     return lengths if lengths is not None and len(lengths) == len(node.outputs) else None
+
+
+def _inferred_lengths(node: Node) -> tuple[int, ...]:
+    """Return the lengths of the outputs of a Split as far as they are known."""
+    axis = node.attr("axis", 0)
+    shapes = [value.shape for value in node.outputs]
+    extents = [shape[axis] for shape in shapes if shape is not None and -len(shape) <= axis < len(shape)]
+    return tuple(extent for extent in extents if isinstance(extent, int))

@@ -1,17 +1,21 @@
-"""Sequences that are created by splitting and read element by element."""
+"""Sequences that are created by splitting or from single tensors, and read element by element."""
 
-from surgery import Builder, Graph, Node, Parity, graph_pass
+import numpy as np
 
-from ._shared import constant_ints, new_split
+from surgery import Builder, Graph, Node, Parity, Value, graph_pass
+
+from ._shared import constant_ints, has_parameters, new_split
 
 
 @graph_pass("sequences-to-split", parity=Parity.EXACT)
 def sequences_to_split(graph: Graph) -> None:
-    """Turn a SplitToSequence whose parts are read at constant positions into one Split.
+    """Turn a SplitToSequence whose parts are read at constant positions into one Split, and do without other sequences.
 
     Right because both cut an axis into the same adjacent blocks: parts of equal length except for the last one if a
     single number is given, else parts of the given lengths. The lengths and the extent of the axis must be known, the
-    parts must keep the axis (keepdims), and the sequence must not have other consumers.
+    parts must keep the axis (keepdims), and the sequence must not have other consumers. The elements of a
+    SequenceConstruct are its inputs: what reads it at a constant position reads that input, its length is their number,
+    and to concatenate the sequence is to concatenate them.
 
     Example:
         g (float[N,4] x) => (float[N,2] y) <int64 two = {2}, int64 zero = {0}, int64 one = {1}> {
@@ -24,6 +28,35 @@ def sequences_to_split(graph: Graph) -> None:
     for node in graph.nodes("SplitToSequence"):
         with graph.site(node) as new:
             _split(node, new)
+    for node in graph.nodes("SequenceConstruct"):
+        for reader in node.outputs[0].consumers:
+            if reader.op in _READERS:
+                with graph.site(reader) as new:
+                    new.replace(reader.outputs[0], _READERS[reader.op](node, reader, new))
+
+
+def _element(node: Node, reader: Node, new: Builder) -> Value:
+    """Return the input of a SequenceConstruct that a SequenceAt reads."""
+    index = constant_ints(reader.input(1))
+    new.require(index is not None and len(index) == 1, "the position is not constant")
+    assert index is not None
+    count = len(node.inputs)
+    new.require(-count <= index[0] < count, "there is no such element")
+    return node.required_input(index[0] % count)
+
+
+def _count(node: Node, reader: Node, new: Builder) -> Value:
+    return new.constant(np.array(len(node.inputs), np.int64), "count")
+
+
+def _joined(node: Node, reader: Node, new: Builder) -> Value:
+    new.require(not reader.attr("new_axis", 0), "the elements are stacked along a new axis")
+    new.require("axis" in reader.attributes and not has_parameters(reader), "the axis is not known")
+    return new.node("Concat", *node.inputs, axis=reader.attr("axis"))
+
+
+_READERS = {"ConcatFromSequence": _joined, "SequenceAt": _element, "SequenceLength": _count}
+"""For each operator that reads a sequence of known elements, what its result is."""
 
 
 def _split(node: Node, new: Builder) -> None:

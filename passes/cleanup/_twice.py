@@ -26,8 +26,15 @@ def undone(node: Node) -> Value | None:
     return before.input(0) if before is not None and before.op == node.op else None
 
 
+def wrapped(node: Node) -> Value | None:
+    """Return the input of the Optional whose element is taken."""
+    before = node.required_input(0).producer
+    return before.input(0) if before is not None and before.op == "Optional" else None
+
+
 TWICE: dict[str, Rule] = {
     **dict.fromkeys(("Abs", "Ceil", "Clip", "Floor", "Relu", "Round", "Sign"), same_again),
     **dict.fromkeys(("BitwiseNot", "Neg", "Not"), undone),
+    "OptionalGetElement": wrapped,
 }
 """The rule of each operator that has no effect, or the inverse effect, the second time."""

@@ -21,8 +21,8 @@ def drop_no_op(graph: Graph) -> None:
     all positions in order; Where of other types than floats with a condition that is the same everywhere, or of a value
     and itself; And, Or, Max and Min of a value and itself; And with False and Or with True, which are the result;
     ScatterND and ScatterElements that overwrite all; Einsum "ij->ij"; Relu, Abs, Sign, Clip, Ceil, Floor and Round of
-    values that they do not change; Neg of Neg, Not of Not. Empty inputs of Concat are removed. Overridable
-    initializers do not count as constants.
+    values that they do not change; Neg of Neg, Not of Not; the element of an Optional. Empty inputs of Concat are
+    removed. Overridable initializers do not count as constants.
 
     Adding 0.0 to floats is not among them: it turns -0.0 into 0.0 (adding -0.0, or subtracting 0.0, does not).
     See drop-added-zero.

@@ -1,10 +1,12 @@
-"""Expands that are redundant because readers broadcast, or whose shape is computed."""
+"""Expands and filled tensors that are redundant because readers broadcast, or whose shape is computed."""
+
+from typing import Any
 
 import numpy as np
 
-from surgery import Graph, Parity, graph_pass
+from surgery import Builder, Graph, Node, Parity, Value, graph_pass
 
-from ._broadcasting import declare, shrink
+from ._broadcasting import Dims, declare, shrink
 from ._targets import expand_target
 
 
@@ -14,7 +16,8 @@ def simplify_expands(graph: Graph) -> None:
 
     Right because operators such as Add broadcast their inputs: the other inputs alone must have the extents that the
     result has now, there or downstream through elementwise operators only. An Expand that stays reads 1 for each extent
-    that the input already has, which makes most computed shapes constant.
+    that the input already has, which makes most computed shapes constant. A ConstantOfShape expands one number, which
+    replaces it under the same conditions.
 
     Example:
         g (float[batch,1] mask, float[batch,seq] x) => (float[batch,seq] y)
@@ -31,11 +34,29 @@ def simplify_expands(graph: Graph) -> None:
         with graph.site(node) as new:
             changed = None if data.shape is None else shrink(output, data.shape)
             if changed is not None:
-                declare(new, {value: dims for value, dims in changed.items() if value != output})
-                new.replace(output, data)
+                _replace(output, data, changed, new)
                 continue
             new.require(not shape.is_constant, "the shape is constant, and a reader needs it")
             target = expand_target(node)
             numbers = [item for item in target if isinstance(item, int)]
             new.require(len(numbers) == len(target), "the extents that change are dynamic")
             new.set_input(node, 1, new.constant(np.array(numbers, dtype=np.int64), name="shape"))
+    for node in graph.nodes("ConstantOfShape"):
+        output, number = node.outputs[0], _filled(node)
+        changed = shrink(output, ()) if output.is_used else None
+        if changed is not None and number is not None:
+            with graph.site(node) as new:
+                _replace(output, new.constant(number, "number"), changed, new)
+
+
+def _replace(output: Value, data: Value, changed: dict[Value, Dims], new: Builder) -> None:
+    declare(new, {value: dims for value, dims in changed.items() if value != output})
+    new.replace(output, data)
+
+
+def _filled(node: Node) -> np.ndarray[Any, Any] | None:
+    """Return the number that a ConstantOfShape repeats; None if it is a parameter of the function around the node."""
+    attribute = node.attributes.get("value")
+    if attribute is None:
+        return np.zeros((), np.float32)
+    return None if attribute.is_ref() else np.asarray(attribute.value.numpy()).reshape(())

@@ -27,8 +27,11 @@ _NEWEST = 2**31 - 1
 _USUAL_TYPES = frozenset({"FLOAT", "FLOAT16"})
 """The element types in which runtimes compute an operator, unless known otherwise."""
 
-_TYPES = {"Gemm": frozenset({"FLOAT16", "FLOAT", "DOUBLE", "BFLOAT16"})}
-"""Exceptions by operator. The standard has more types: Gemm of integers, double activations."""
+_TYPES = {
+    "Gemm": frozenset({"FLOAT16", "FLOAT", "DOUBLE", "BFLOAT16"}),
+    "Pad": frozenset({"FLOAT", "DOUBLE", "INT8", "INT32", "INT64", "UINT8", "UINT32", "UINT64"}),
+}
+"""Exceptions by operator. The standard has more types: Gemm of integers, double activations, Pad of float16."""
 
 
 def is_computed(op: str, dtype: ir.DataType | None) -> bool:
