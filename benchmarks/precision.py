@@ -147,15 +147,11 @@ def _calibration(source: Path) -> list[feeds.Feed]:
     return [_drawn(source, seed) for seed in _CALIBRATION_SEEDS]
 
 
-_PREPARED = "{use: default, without: matmul-to-conv, with: {fold-affine-before: {keep_gelu: true}}}"
-"""The steps of `int8` and `int8-dynamic` before the quantizer."""
-
 VARIANTS = (
     Variant("default", "raw", recipe("default")),
-    Variant("prepared", "raw", recipe(f"steps: [{_PREPARED}]")),
-    Variant("quantize-dynamic", "prepared", recipe("steps: [quantize-dynamic]")),
+    Variant("quantize-dynamic", "default", recipe("steps: [quantize-dynamic]")),
     Variant("ort-dynamic", "default", ort_dynamic()),
-    Variant("quantize-static", "prepared", calibrated("steps: [{quantize-static: {method: mse}}]")),
+    Variant("quantize-static", "default", calibrated("steps: [{quantize-static: {method: mse}}]")),
     Variant("ort-static", "default", ort_static),
     Variant("ort-dynamic-raw", "raw", ort_dynamic()),
     Variant("quantize-weights", "default", recipe("steps: [quantize-weights]")),

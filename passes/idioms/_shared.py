@@ -49,20 +49,6 @@ def takes_own(new: Builder, op: str, x: Value) -> bool:
     return x.dtype is not None and new.target.has(op, x.dtype)
 
 
-def gelu(m: Match, new: Builder, own: str) -> str:
-    """Return the operator for a Gelu: the standard one, or before opset 20 `own` if the target runs it.
-
-    Refuse unless one of them is computed in this type, and the formula has only one value and plain numbers.
-    """
-    if m.root.opset < 20 and takes_own(new, own, m.x):
-        require_plain_constants(m, m.x)
-        return own
-    require_operator(m, "Gelu", 20)
-    require_type(m, "Gelu", m.x)
-    require_plain_constants(m, m.x)
-    return "Gelu"
-
-
 def is_plain(constant: Value, x: Value) -> bool:
     """Return whether a constant has one element and keeps the shape of `x`."""
     tensor = constant.tensor

@@ -2,32 +2,10 @@
 
 from surgery import Builder, Match, Parity, Value, pattern_pass
 
-from ._shared import gelu
-
-ARGUMENTS = ("s = Div(x, ~1.4142135623730951)", "s = Mul(x, ~0.7071067811865476)")
-PRODUCTS = (
-    "h = Mul(x, 0.5)\n y = Mul(h, p)",
-    "h = Div(x, 2)\n y = Mul(h, p)",
-    "h = Mul(x, p)\n y = Mul(h, 0.5)",
-    "h = Mul(x, p)\n y = Div(h, 2)",
-    "h = Mul(p, 0.5)\n y = Mul(x, h)",
-)
+from ._gelu import ERF_FORMS, gelu
 
 
-@pattern_pass(
-    "fuse-gelu",
-    match=[
-        f"""
-        {argument}
-        e = Erf(s)
-        p = Add|Sum(e, 1)
-        {product}
-        """
-        for product in PRODUCTS
-        for argument in ARGUMENTS
-    ],
-    parity=Parity.CLOSE,
-)
+@pattern_pass("fuse-gelu", match=list(ERF_FORMS), parity=Parity.CLOSE)
 def fuse_gelu(m: Match, new: Builder) -> Value:
     """Turn x/2 · (1 + erf(x/√2)) into Gelu.
 

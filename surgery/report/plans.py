@@ -45,7 +45,9 @@ def conclusion(planning: Planning) -> Text:
         return Text(f"nothing to do: {made.before.nodes} nodes, {_VERIFIED[made.verified]}")
     ok = "plan" if planning.ok else "failed: an expectation is not met"
     return Text(
-        f"{ok}: {made.sites} sites in {len(made.steps)} steps; {made.before.nodes} -> {made.after.nodes} nodes, "
+        f"{ok}: {made.sites} site{'' if made.sites == 1 else 's'} "
+        f"in {len(made.steps)} step{'' if len(made.steps) == 1 else 's'}; "
+        f"{made.before.nodes} -> {made.after.nodes} nodes, "
         f"{size(made.before.bytes)} -> {size(made.after.bytes)}"
         f"{_operations(made.before.operations, made.after.operations)}; {_VERIFIED[made.verified]}"
     )

@@ -217,18 +217,18 @@ def _proof(committed: Sequence[StepRecord], account: Result) -> str:
     claim = f"{'after the other steps, ' if lossy else ''}{worst} {reference}{beyond}"
     # The inputs of the reference are listed, and a model that nothing was compared with has none.
     claim += f"{',' if after or beyond else ''} on {runs} input sets" if runs else ""
-    proof = f"{claim} after each of {len(compared)} steps"
+    counted = f"{len(compared)} step{'' if len(compared) == 1 else 's'}"
+    proof = f"{claim} after {'the step' if len(compared) == 1 else f'each of {counted}'}"
     regional = sum(1 for step in committed if step.verdict is not None and step.verdict.region is not None)
     together = sum(1 for step in committed if step.verdict is not None and step.verdict.together)
     if regional or together:
         how = ((regional, "verified in the region of their change"), (together, "compared as one with later steps"))
         first, *rest = (f"{count}{{}} {what}" for count, what in how if count)
-        parts = [first.format(f" of {len(compared)} steps"), *(part.format("") for part in rest)]
+        parts = [first.format(f" of {counted}"), *(part.format("") for part in rest)]
         proof = f"{claim}; {', '.join(parts)}"
     if regional and account.end is not None and account.end.is_unverified:
-        steps = f"{len(compared)} step{'' if len(compared) == 1 else 's'}"
-        proof = f"{steps} verified in the region of their change; the whole model could not be compared: "
-        proof += account.end.message
+        proof = f"{counted} verified in the region of their change; "
+        proof += f"the whole model could not be compared: {account.end.message}"
     if account.providers:
         proof += f", run with {', '.join(account.providers)}"
     return f"{moves}; {proof}" if moves else proof

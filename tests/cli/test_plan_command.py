@@ -47,7 +47,7 @@ def test_a_plan_is_shown_without_writing_a_file(folder: Path, capsys: pytest.Cap
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert lines[0].startswith("1 drop-identity -2 nodes, -") and lines[0].endswith("(r.yaml:2)")
     assert lines[1:3] == ["1:1 Identity first -> nothing -1", "1:2 Identity second -> nothing -1"]
-    assert lines[-1].startswith("plan: 2 sites in 1 steps; 3 -> 1 nodes, ") and lines[-1].endswith("; not verified")
+    assert lines[-1].startswith("plan: 2 sites in 1 step; 3 -> 1 nodes, ") and lines[-1].endswith("; not verified")
     assert err.endswith("no plan written; use -o FILE to save it\n")
 
 
