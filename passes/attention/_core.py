@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from surgery import Node, Refusal, Value
 
+from ._sinks import sink
+
 
 @dataclass(frozen=True)
 class Core:
@@ -11,7 +13,8 @@ class Core:
 
     With a `softcap` c, scaled scores x become c * tanh(x / c) before the mask is added. `more` holds the values that
     are added to the scores before the mask. If `guarded`, a Where replaces the NaN of fully masked rows with zeros.
-    `columns` is the number of keys that the probabilities are known to have.
+    `columns` is the number of keys that the probabilities are known to have. `sink` holds logits [1, heads, 1, 1] that
+    take part in the Softmax.
     """
 
     queries: Value
@@ -24,6 +27,7 @@ class Core:
     more: tuple[Value, ...] = ()
     guarded: bool = False
     columns: int | str | None = None
+    sink: Value | None = None
 
     @property
     def keys_dim(self) -> int | str | None:
@@ -56,16 +60,19 @@ class Side:
     count: int = 0
 
 
-def core(softmax: Node, *, capped: bool = False, several: bool = False) -> Core | None:
+def core(softmax: Node, *, capped: bool = False, several: bool = False, sinks: bool = False) -> Core | None:
     """Read the attention around a Softmax; return None if there is none, refuse if its inner values are read elsewhere.
 
-    With `capped`, scores may go through a soft cap; with `several`, more than one mask may be added to them.
+    With `capped`, scores may go through a soft cap; with `several`, more than one mask may be added to them; with
+    `sinks`, a column for a sink may be appended to them.
     """
-    probabilities = behind_guard(softmax.outputs[0])
+    drain = sink(softmax) if sinks else None
+    scores = softmax.required_input(0) if drain is None else drain.scores
+    probabilities = behind_guard(softmax.outputs[0]) if drain is None else drain.probabilities
     reader = only_reader(probabilities)
     if reader is None or reader.op != "MatMul" or reader.input(0) != probabilities:
         return None
-    found = _scores(softmax.required_input(0), capped=capped)
+    found = _scores(scores, capped=capped)
     if found is None or (len(found[3]) > 1 and not several):
         return None
     product, scale, softcap, masks = found
@@ -74,14 +81,14 @@ def core(softmax: Node, *, capped: bool = False, several: bool = False) -> Core 
     keys = _transposed(right)
     if left.is_constant or keys is None:
         return None
-    if only_reader(softmax.required_input(0)) is None or softmax.outputs[0].is_output:
+    if only_reader(scores) is None or softmax.outputs[0].is_output:
         raise Refusal("a value inside the attention is read elsewhere too")
     values = reader.required_input(1)
     mask = masks[0] if masks else None
     columns = (probabilities.shape or (None,))[-1]
-    guarded = probabilities != softmax.outputs[0]
+    guarded, logits = (probabilities != softmax.outputs[0], None) if drain is None else (False, drain.logits)
     scale *= by_left * by_right
-    return Core(left, keys, values, mask, scale, reader.outputs[0], softcap, masks[1:], guarded, columns)
+    return Core(left, keys, values, mask, scale, reader.outputs[0], softcap, masks[1:], guarded, columns, logits)
 
 
 def only_reader(value: Value) -> Node | None:

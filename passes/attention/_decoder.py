@@ -100,7 +100,10 @@ def decoder(found: Core, new: Builder) -> Decoder:
     new.require(not found.keys.perm, "keys are not in heads when they are transposed")
     keys, values = (state(value, found.queries) for value in (found.keys.value, found.values))
     new.require(keys.times == values.times, "keys and values are repeated differently")
-    new.require(keys.times > 1, "keys and values are not shared by groups of queries: use MultiHeadAttention")
+    new.require(
+        keys.times > 1 or found.sink is not None,
+        "keys and values are not shared by groups of queries: use MultiHeadAttention",
+    )
     queries, total = found.queries.shape, keys.total
     known = queries is not None and len(queries) == 4 and total is not None and len(total) == 4
     new.require(known and None not in (queries or ()) and None not in (total or ()), "the dims are not known")

@@ -129,7 +129,7 @@ def broadcasts_to(extent: object, wanted: object) -> bool:
     """
     if extent is None or extent == 1 or extent == wanted:
         return extent is not None
-    if not isinstance(extent, str) or not extent.startswith("Min("):
+    if not isinstance(extent, str) or not extent.startswith("Min(") or extent.find(")") < len(extent) - 1:
         return False
     return str(wanted) in [part.strip() for part in extent[4:-1].split(",")]
 

@@ -8,6 +8,7 @@ from surgery import Builder, Value
 
 from ._columns import Biased, Columns, biased, columns, joint_bias, laid_out, on_products
 from ._core import Core, Side, repetition
+from ._decoder import flattened
 from ._dependence import Dependence
 from ._linear import Array
 
@@ -161,11 +162,13 @@ def _in_heads(found: Core, queries: Columns | None, opset: int, new: Builder, fa
     dims = side.value.shape or ()
     known = extents is not None and len(dims) == len(extents) == 4 and None not in extents
     turned = tuple(dims[place] for place in places) if known else ()
-    same = known and (*turned[:2], turned[3]) == (*(extents or ())[:2], (extents or ())[3]) and found.is_paired
+    same = known and turned[:2] == (extents or ())[:2] and found.is_paired
     new.require(same, "keys and values are not known to be of the same shape")
     assert extents is not None and shape is not None
-    alike = (extents[0], extents[1], extents[3]) == (shape[0], shape[1], shape[3])
+    alike = (turned[0], turned[1], turned[3]) == (shape[0], shape[1], shape[3])
     new.require(alike, "the heads of queries, keys and values do not agree")
+    if turned[3] != extents[3]:
+        return _of_two_sizes(found, new, factor)
     if queries is None or queries.flat.shape is None or queries.flat.shape[0] != shape[0]:
         assert isinstance(shape[1], int) and isinstance(shape[3], int)
         scaled = found.queries if factor is None else new.node("Mul", found.queries, factor)
@@ -180,6 +183,16 @@ def _in_heads(found: Core, queries: Columns | None, opset: int, new: Builder, fa
         bias = new.constant(np.concatenate([joint_bias([queries], sums), *[_zeros(queries, sums)] * 2]), "bias")
     given = (flat, keys, found.values, bias)
     return Operands(given, found.scale * queries.factor, queries.size, None, None, keys_axis=2)
+
+
+def _of_two_sizes(found: Core, new: Builder, factor: Value | None) -> Operands:
+    """Return flat operands for values in heads of another size than keys, which the kernel only reads flat."""
+    size = (found.values.shape or ())[3]
+    plain = isinstance(size, int) and not found.keys.perm and factor is None
+    new.require(plain, "values are in heads of another size than keys")
+    assert isinstance(size, int)
+    inputs = tuple(flattened(value, new) for value in (found.queries, found.keys.value, found.values))
+    return Operands(inputs, found.scale, size, None, None)
 
 
 def _zeros(queries: Columns, sums: dict[Value, Biased]) -> Array:

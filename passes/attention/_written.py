@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from surgery import Node, Refusal, Value
 
 from ._core import Core, Side, behind_guard, unscaled
+from ._sinks import sink
 from ._steps import Added, Chosen, Dims, Steps, is_attention, is_einsum, is_lift, reader, steps_before, times
 
 
@@ -64,6 +65,8 @@ def explain(softmax: Node) -> None:
 
 def read(softmax: Node) -> Written:
     """Read an attention in one of the less common forms; refuse at the first difference from them."""
+    if sink(softmax) is not None:
+        raise Refusal("a sink takes part in the Softmax, which only GroupQueryAttention allows here")
     steps = steps_before(softmax)
     product = steps.product
     assert product is not None

@@ -32,7 +32,9 @@ def fuse_group_query_attention(graph: Graph) -> None:
     length here, so `seqlens_k` is one less than the number of keys for all of them. Padding on either side is hidden
     by the mask, which becomes the `attention_bias`.
 
-    The kernel also applies a soft cap of the scores, c * tanh(x / c), before the mask.
+    The kernel also applies a soft cap of the scores, c * tanh(x / c), before the mask. A sink of each head, a logit
+    that takes part in the Softmax and whose column is dropped afterwards, is an input; with it, fully masked rows are
+    zero in both forms.
 
     Cases in which the kernel deviates from the written-out form are avoided:
 
@@ -98,7 +100,7 @@ class Form:
 
 
 def _fuse(softmax: Node, ready: Ready, dependence: Dependence, new: Builder) -> None:
-    found = core(softmax, capped=True)
+    found = core(softmax, capped=True, sinks=True)
     if found is None:
         explain(softmax)
         return
@@ -111,9 +113,10 @@ def _fuse(softmax: Node, ready: Ready, dependence: Dependence, new: Builder) -> 
     queries = flattened(found.queries, new)
     keys, values = (fresh_columns(part, new) for part in (read.keys, read.values))
     lengths = _lengths(read, queries, ready, softmax.opset, new)
-    inputs = [queries, keys, values, read.keys.past, read.values.past, *lengths, None, None, None, form.bias]
+    sink = None if found.sink is None else new.node("Reshape", found.sink, ints(new, -1))
+    inputs = [queries, keys, values, read.keys.past, read.values.past, *lengths, None, None, None, form.bias, sink]
     if form.needs_lengths:
-        inputs += [*[None] * 5, _query_lengths(read, queries, ready, softmax.opset, new)]
+        inputs += [*[None] * 4, _query_lengths(read, queries, ready, softmax.opset, new)]
     attributes = {
         "num_heads": read.count * read.keys.times,
         "kv_num_heads": read.count,
@@ -146,15 +149,18 @@ def _form(read: Decoder, ready: Ready, dependence: Dependence, opset: int, new: 
     if found is not None and found.is_causal and not found.others:
         return Form(_window(found), *_also(found, read, ready, opset, new))
     hides = hides_rows(read.core, mask)
-    new.require(hides is not None and (read.core.guarded or not hides), "the mask may contain infinities")
+    is_zero = read.core.guarded or read.core.sink is not None
+    new.require(hides is not None and (is_zero or not hides), "the mask may contain infinities")
+    by_kernel = read.core.sink is not None
     if read.takes_any_bias:
         bias = _bias(mask, read, ready, opset, new)
-        return Form({"causal": 0}, bias, needs_lengths=False, restores="zeros" if hides else "")
+        return Form({"causal": 0}, bias, needs_lengths=False, restores="zeros" if hides and not by_kernel else "")
     new.require(found is not None and found.is_causal, "with a past, the mask is not known to hide future keys")
     assert found is not None
     new.require(_swallows(found, mask), "masked scores still count, and a row may be masked completely")
     bias = _bias(mask, read, ready, opset, new)
-    return Form(_window(found), bias, needs_lengths=True, restores="zeros" if hides else "mean")
+    restores: Literal["", "mean", "zeros"] = "" if by_kernel else "zeros" if hides else "mean"
+    return Form(_window(found), bias, needs_lengths=True, restores=restores)
 
 
 def _also(found: Hidden, read: Decoder, ready: Ready, opset: int, new: Builder) -> tuple[Value | None, bool]:
