@@ -1,7 +1,7 @@
-"""Check that models are valid: onnx checker, strict shape inference, and loading in ONNX Runtime.
+"""Check that models are valid: onnx checker, strict shape inference, and a run in ONNX Runtime.
 
-The exit code is 0 if all models are valid, 1 if one is not, 2 if a file cannot be read. To compare two models, use
-`surgery verify`.
+Each model runs once, on inputs that are legal for it. The exit code is 0 if all models are valid, 1 if one is not, or
+fails on every input that was tried, 2 if a file cannot be read. To compare two models, use `surgery verify`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from surgery.cli import _formats, _output, _places, _verification
 from surgery.errors import ModelFileError
 
 if TYPE_CHECKING:
-    from surgery.verification.inputs.spec import VerifySpec
+    from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
 FORMATS = _output.REPORTS
 
@@ -22,6 +22,22 @@ FORMATS = _output.REPORTS
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `check`."""
     parser.add_argument("models", metavar="MODEL", type=_places.model, nargs="+", help="an .onnx file")
+    parser.add_argument(
+        "--inputs",
+        metavar="PATH",
+        type=_places.data,
+        action="append",
+        default=[],
+        help="run on these inputs first: a .npz file, a folder with input_0.pb, or a folder of either; may be repeated",
+    )
+    parser.add_argument(
+        "--dims",
+        metavar="NAME=N[,N]",
+        action="append",
+        default=[],
+        help="use these sizes of a dynamic dim; may be repeated",
+    )
+    parser.add_argument("--no-run", action="store_true", help="only load the models in ONNX Runtime")
     _verification.add_library_argument(parser)
 
 
@@ -31,12 +47,16 @@ _NOT_JSON = ("text", "validity")
 def main(arguments: argparse.Namespace) -> int:
     """Check models one after another."""
     _verification.start()
-    from surgery.verification.inputs.spec import VerifySpec
+    from surgery.verification.inputs.spec import DataSpec, FrozenDict, InputsSpec, VerifySpec
 
+    inputs = None
+    if not arguments.no_run:
+        data = tuple(DataSpec(Path(path)) for path in arguments.inputs)
+        inputs = InputsSpec(dims=FrozenDict(_verification.dims(arguments)), data=data)
     spec = VerifySpec(custom_op_library=_verification.libraries(arguments), providers=tuple(arguments.provider))
     answers, code = [], 0
     for name in arguments.models:
-        answer = _checked(name, spec)
+        answer = _checked(name, inputs, spec)
         code = max(code, ModelFileError.exit_code if answer["problem"] else int(not answer["valid"]))
         answers.append(answer)
         if arguments.format == "text" and not (arguments.quiet and answer["valid"]):
@@ -55,13 +75,14 @@ def main(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _checked(name: str, spec: VerifySpec) -> dict[str, Any]:
+def _checked(name: str, inputs: InputsSpec | None, spec: VerifySpec) -> dict[str, Any]:
     """Return the findings about one model, or the reason why it cannot be read."""
     from surgery import storage
-    from surgery.verification.verdict.validity import validity
+    from surgery.verification.verdict.validity import validity, validity_of_run
 
     try:
-        found = validity(storage.load(Path(name)), spec)
+        stored = storage.load(Path(name))
+        found = validity(stored, spec) if inputs is None else validity_of_run(stored, inputs, spec)
     except ModelFileError as error:
         problem = str(error).removeprefix(f"{name}: ")
         return {
@@ -69,6 +90,7 @@ def _checked(name: str, spec: VerifySpec) -> dict[str, Any]:
             "valid": False,
             "findings": [],
             "runtime": None,
+            "failure": None,
             "problem": problem,
             "text": "",
             "validity": None,

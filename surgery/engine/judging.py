@@ -412,13 +412,16 @@ class Verifying:
     # The original
 
     def validity(self, stored: storage.StoredModel) -> Validity:
-        """Return whether the original is valid, loading it in ONNX Runtime unless it has run."""
+        """Return whether the original is valid, after its run, or by loading it in ONNX Runtime if there was none."""
         if self._findings is None:
             self._findings = self.checker.check(self.original)
         is_too_large = weight_bytes(stored.proto) > most_weights(self.spec.memory)
+        if not is_too_large:
+            self._first.prepare()
         if is_too_large or (self._first.runs and self._first.problem is None):
             return Validity(tuple(self._findings), self._first.gap, bool(self._first.gap))
-        return validity(stored, self.spec, self._findings)
+        found = validity(stored, self.spec, self._findings)
+        return found if found.refusal else found.with_rejection(self._first.rejection)
 
     def why_unknown(self) -> str:
         """Return why the original cannot be run; an empty string if it can."""

@@ -318,6 +318,7 @@ class Result:
             "expectations": [{"what": item.what, "ok": item.ok} for item in self.expectations],
             "end": self.end.to_json() if self.end is not None else None,
             "seconds": self.seconds,
+            "original": self.validity.to_json() if self.validity is not None else None,
             "unverifiable": self.unverifiable,
             "refused": self.refused,
         }

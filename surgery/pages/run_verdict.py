@@ -102,7 +102,10 @@ def _positive(run: Mapping[str, Any]) -> Outcome:
     committed = [step for step in run["steps"] if step["status"] == "committed"]
     changed = [step for step in committed if not step["pass"].startswith("(")]
     refused = run.get("refused") or ()
-    if not changed:
+    never = (run.get("original") or {}).get("failure")
+    if not changed and never:
+        found = Outcome("warn", "No step changed the model, and no input was found on which it runs.", (never,))
+    elif not changed:
         found = Outcome("info", "Nothing to do: no step changed the model.")
     else:
         found = _agreement(final(run))

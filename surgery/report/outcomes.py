@@ -237,7 +237,7 @@ def _where(kind: Any) -> str:
 
 def of_models(answers: Sequence[tuple[str, Validity | str]], exit_code: int) -> Outcome:
     """Return the outcome of `check`: for each path, the validity of the model, or why it cannot be read."""
-    about = "Whether a model is valid and loads in ONNX Runtime."
+    about = "Whether a model is valid, loads in ONNX Runtime and runs there."
     checks = []
     for path, found in answers:
         if isinstance(found, str):

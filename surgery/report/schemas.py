@@ -60,7 +60,7 @@ _RUN = {
 }
 _SINGLE = {**_RUN, "yaml": "string"}
 _FILES = {"files": [{"path": "string", "bytes": "integer"}]}
-_VALIDITY = {"valid": "boolean", "findings": ["string"], "runtime": "string?"}
+_VALIDITY = {"valid": "boolean", "findings": ["string"], "runtime": "string?", "failure": "string?"}
 _PASS = {
     "name": "string",
     "theme": "string",

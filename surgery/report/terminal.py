@@ -157,10 +157,18 @@ def _conclusion(account: Result) -> Text:
     lossy = loss.lead(account)
     style = "bold yellow" if refused else "bold cyan" if lossy else "bold green"
     if not committed:
-        return Text(f"ok: nothing changed{refused}" if refused else "ok: nothing to change", style=style)
+        return _unchanged(account, refused, style)
     made = f" for {account.target}" if account.is_targeted else ""
     parts = filter(None, (lossy, f"{change_of_nodes}{sizes}", _proof(committed, account)))
     return Text(f"ok{made}: {'; '.join(parts)}{refused}", style=style)
+
+
+def _unchanged(account: Result, refused: str, style: str) -> Text:
+    """Return the verdict on a run that changed nothing, which proves nothing about a model that never ran."""
+    words = f"nothing changed{refused}" if refused else "nothing to change"
+    if account.validity is not None and account.validity.failure:
+        return Text(f"{words}, but no input was found on which the model runs, see above", style="bold yellow")
+    return Text(f"ok: {words}", style=style)
 
 
 def _not_kept(refused: Sequence[StepRecord]) -> str:

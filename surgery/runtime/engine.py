@@ -14,8 +14,11 @@ from surgery.errors import UsageError, WorkerError, require_machine
 from surgery.runtime.executed import Executed
 from surgery.runtime.metadata import without_metadata
 from surgery.runtime.setup import SessionSetup
-from surgery.workers import OUT_OF_MEMORY, Worker, default_memory, half_of_memory, shorten, tells_of_memory
+from surgery.workers import OUT_OF_MEMORY, TIMEOUT, Worker, default_memory, half_of_memory, shorten, tells_of_memory
 from surgery.workers.installed import require_runtime
+
+LIMITS = (TIMEOUT, OUT_OF_MEMORY)
+"""The signals of a crash that say nothing of the model: a limit of time or memory ended the run."""
 
 EngineName = Literal["onnxruntime", "reference", "float64"]
 Outputs = Mapping[str, Any]
@@ -42,6 +45,9 @@ _PRELOAD: dict[str, tuple[str, ...]] = {
 
 _SOURCE = re.compile(r"\S+\.(?:cc|h):\d+ [^()]+\([^()]*\)(?: const)? ")
 """A C++ source file, line and function, as the prefix of runtime messages."""
+
+_NODE = re.compile(r"while running (\w+) node\. Name:'([^']+)'")
+"""The operator and the name of the node that failed."""
 
 _FUNCTIONS = {
     "onnxruntime": "surgery.runtime.sessions:run",
@@ -234,8 +240,12 @@ class Engine:
 
 
 def shorten_native(message: str) -> str:
-    """Return the informative part of a native message, without codes, source files and C++ signatures."""
+    """Return the informative part of a native message, without codes, source files and C++ signatures.
+
+    The name of the node that failed comes first.
+    """
     text = shorten(_SOURCE.sub("", message))
+    node = _NODE.search(message)
     for marker in (
         "Status Message: ",
         "This is an invalid model. ",
@@ -247,5 +257,5 @@ def shorten_native(message: str) -> str:
             text = rest
     if text.startswith("[ONNXRuntimeError]"):
         text = text.split(" : ", 3)[-1]
-    text = text.strip()
+    text = f"{node.group(1)} '{node.group(2)}': {text.strip()}" if node is not None else text.strip()
     return f"{OUT_OF_MEMORY}: {text}" if tells_of_memory(text) and OUT_OF_MEMORY not in text else text

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
@@ -125,3 +126,75 @@ def test_a_model_with_an_unknown_operator_that_no_step_changes_is_written(
     Path("steps.yaml").write_text("on_failure: rollback\nverify: {compare: whole}\nsteps: [drop-identity]\n")
     code, out, _ = surgery(capsys, "apply", "steps.yaml", "custom.onnx", "-o", "none.onnx")
     assert code == 1 and "nothing can be verified: " in out and not Path("none.onnx").exists()
+
+
+# The checker and strict shape inference accept each of these; no input runs.
+NEVER = {
+    "bias of a convolution": (
+        "g (float[1,2,4,4] x) => (float[1,2,4,4] y) <float[2,2,1,1] w = {1,2,3,4}, float[3] b = {1,2,3}>"
+        " { y = Conv(x, w, b) }"
+    ),
+    "groups": (
+        "g (float[1,4,1,1] x) => (float[1,2,1,1] y) <float[2,4,1,1] w = {1,2,3,4,5,6,7,8}>"
+        " { y = Conv<group = 2>(x, w) }"
+    ),
+    "bias of Gemm": (
+        "g (float[2,2] x) => (float[2,4] y) <float[2,4] w = {1,2,3,4,5,6,7,8}, float[3] b = {1,2,3}>"
+        " { y = Gemm(x, w, b) }"
+    ),
+    "scale of LayerNormalization": (
+        "g (float[2,4] x) => (float[2,4] y) <float[3] s = {1,2,3}> { y = LayerNormalization(x, s) }"
+    ),
+    "slope of PRelu": "g (float[1,3,2,2] x) => (float[1,3,2,2] y) <float[2,1,1] s = {1,2}> { y = PRelu(x, s) }",
+    "index out of range": "g (float[4,3] x) => (float[2,3] y) <int64[2] i = {1,9}> { y = Gather(x, i) }",
+    "another count": "g (float[2,3] x) => (float[p,q] y) <int64[2] s = {2,4}> { y = Reshape(x, s) }",
+    "weights of a recurrence": (
+        "g (float[2,1,1] x) => (float[2,1,1,1] y) <float[1,4,1] w = {1,2,3,4}, float[1,3,1] r = {1,2,3}>"
+        " { y = LSTM<hidden_size = 1>(x, w, r) }"
+    ),
+    "scale of DequantizeLinear": (
+        "g (float[2,2] x) => (float[2,3] y) <int8[2,3] w = {1,2,3,4,5,6}, float[2] s = {1,2}>"
+        " { d = DequantizeLinear<axis = 1>(w, s) y = MatMul(x, d) }"
+    ),
+    "kernel of a pool": "g (float[1,1,4,4] x) => (float[1,1,p,q] y) { y = MaxPool<kernel_shape = [9,9]>(x) }",
+}
+
+
+@pytest.mark.parametrize("name", NEVER)
+def test_a_model_that_can_never_run_is_not_valid(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = text.parse(NEVER[name])
+    model.graph.node[-1].name = "wrong_one"
+    onnx.save(model, "m.onnx")
+    assert surgery(capsys, "check", "m.onnx", "--no-run") == (0, "m.onnx: valid\n", "")
+    code, out, _ = surgery(capsys, "check", "m.onnx")
+    assert code == 1 and out.startswith("m.onnx: invalid: it fails on every input that was tried: ")
+    if name != "scale of DequantizeLinear":  # there, another node fails
+        assert "'wrong_one'" in out
+    code, out, _ = surgery(capsys, "apply", "tidy", "m.onnx")
+    assert out.startswith("the input model: invalid: ") and "ok: " not in out
+    assert "nothing to change, but no input was found on which the model runs" in out
+    _, out, _ = surgery(capsys, "check", "m.onnx", "--format", "json")
+    assert json.loads(out)["models"][0]["failure"]
+    assert "no input was found on which it runs" in runner.apply("m.onnx", "tidy")._repr_html_()
+
+
+def test_sizes_that_nobody_gave_may_be_why_a_model_does_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    body = (
+        "g (float[a] x) => (float[1] y, float[a] z) <int64[1] k = {5003}, float[2] w = {1,2}>"
+        " { n = Shape(x) j = Sub(n, k) y = Gather(w, j) z = Relu(x) }"
+    )
+    onnx.save(text.parse(body), "m.onnx")
+    code, out, _ = surgery(capsys, "check", "m.onnx")
+    assert code == 1
+    assert out.startswith("m.onnx: not known to run: no legal input found: give the sizes of a with --dims, ")
+    assert surgery(capsys, "check", "m.onnx", "--dims", "a=5004") == (0, "m.onnx: valid\n", "")
+    code, out, _ = surgery(capsys, "check", "m.onnx", "--dims", "a=5009")
+    assert code == 1 and out.startswith("m.onnx: invalid: it fails on every input that was tried: ")
+    np.savez("five.npz", x=np.zeros(5004, np.float32))
+    assert surgery(capsys, "check", "m.onnx", "--inputs", "five.npz")[0] == 0

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from surgery.errors import WorkerError
-from surgery.runtime.engine import Engine, Outputs
+from surgery.runtime.engine import LIMITS, Engine, Outputs
 from surgery.verification.comparing.sizes_given import require_room
 from surgery.verification.comparing.vacuity import tensors
 from surgery.verification.inputs.dims import Implied
@@ -68,25 +68,28 @@ class Probing:
         self.empty = self.empty_large = self.content = False
         self.crashes: list[WorkerError] = []
 
-    def search(self, plan: Plan, given: Given, draws: bool) -> Found:
-        """Try the given inputs; then search, accepting empty outputs only if there are no others."""
+    def search(self, plan: Plan, given: Given, draws: bool, *, once: bool = False) -> Found:
+        """Try the given inputs; then search, accepting empty outputs only if there are no others.
+
+        With `once`, one input is enough.
+        """
         found = Found()
         with suppress(SearchEnded):
             self._try(given)
-            if draws:
-                self._search(plan, found)
+            if draws and not (once and given.accepted):
+                self._search(plan, found, once)
                 if not found.accepted and self.empty:
                     self.content = True
                     found.refused.clear()
-                    self._search(plan, found)
+                    self._search(plan, found, once)
                 if not found.accepted:
                     self._borrow(given, found)
         return found
 
-    def _search(self, plan: Plan, found: Found) -> None:
+    def _search(self, plan: Plan, found: Found, once: bool) -> None:
         original = self.original
-        covers = original.draws_all
-        search(plan, original.seed, self.probe, original.implied, original.cost, found, covers=covers)
+        asked = (plan, original.seed, self.probe, original.implied, original.cost, found)
+        search(*asked, covers=original.draws_all, once=once)
 
     def _try(self, given: Given) -> None:
         """Run the original on the given inputs."""
@@ -139,6 +142,10 @@ class Probing:
         nature = self.original.empty_by_nature
         return any(name not in nature and not any(t.size for t in tensors(value)) for name, value in outputs.items())
 
+    def rejects(self, found: Found) -> bool:
+        """Return whether the model itself failed on every input: no limit of time or memory ended a run."""
+        return bool(found.refused or self.crashes) and not any(crash.signal in LIMITS for crash in self.crashes)
+
     def explain(self, found: Found, given: Given) -> str:
         """Return why nothing was accepted."""
         if self.gap:
@@ -150,5 +157,6 @@ class Probing:
         reason = found.refused[0][1] if found.refused else "the search ran out of time"
         names = ", ".join(found.refused[0][0].dims) if found.refused else ""
         # What helps comes first, because long messages are cut at the end.
-        advice = f"give {f'the sizes of {names}' if names else 'sizes'} with --dims, or inputs with --inputs"
+        sizes = f"the sizes of {names} with --dims, or " if names else "" if found.refused else "sizes with --dims, or "
+        advice = f"give {sizes}inputs with --inputs"
         return "; ".join([f"no legal input found: {advice}", *found.demands[:1], f"at first: {reason}"])

@@ -49,11 +49,13 @@ class ReferenceRun:
 
     After `prepare`, either `problem` says why it cannot be run, or `runs` holds inputs and outputs. `engine` is the
     engine that ran it and `gap` what ONNX Runtime lacked, if anything. `random`, `nondeterministic` and `vacuous` hold
-    names of outputs. `is_postponed`: it is so large that only `run_large` runs it.
+    names of outputs. `is_postponed`: it is so large that only `run_large` runs it. `rejects`: ONNX Runtime loads it,
+    and it failed on every input. With `once`, the preparation ends with the first input that it accepts.
     """
 
-    def __init__(self, skeleton: bytes, inputs: InputsSpec, verify: VerifySpec) -> None:
+    def __init__(self, skeleton: bytes, inputs: InputsSpec, verify: VerifySpec, *, once: bool = False) -> None:
         self.skeleton = skeleton
+        self.rejects = False
         self.problem: str | None = None
         self.engine: EngineName = "onnxruntime"
         self.gap = ""
@@ -70,6 +72,7 @@ class ReferenceRun:
         self.ranges: Mapping[str, float] = {}
         self._inputs = inputs
         self._verify = verify
+        self._once = once
         self._prepared = self._planned = self._counts_runs = self._controlled = self.is_postponed = False
         self._found = Found()
         self._dropped: list[tuple[Binding, str]] = []
@@ -213,7 +216,7 @@ class ReferenceRun:
         try:
             self._generator = Generator.of(self._inputs, self._plan.ports, read_defaults(model), self._verify)
             self._search()
-            if self.problem is None:
+            if self.problem is None and not self._once:
                 accepted = self._found.accepted
                 cost = max(self.cost(binding) for binding in (*accepted[:2], *self._given.accepted))
                 drawn = choose(accepted, cost) if accepted else []
@@ -224,8 +227,8 @@ class ReferenceRun:
             self._worker.close()
             if self._generator is not None:
                 self._generator.close()
-        self._controlled = self.problem is not None
-        if self.problem is None and cost + self._plan.opening <= CHEAP:
+        self._controlled = self.problem is not None or self._once
+        if not self._controlled and cost + self._plan.opening <= CHEAP:
             self.control()
 
     def holds(self, weights: int) -> bool:
@@ -249,15 +252,26 @@ class ReferenceRun:
                 self._worker = self._engine()
             self._probed.clear()
             attempt = Probing(self, self._worker)
-            self._found = attempt.search(self._plan, self._given, draws=self._draws)
+            self._found = attempt.search(self._plan, self._given, draws=self._draws, once=self._once)
             if self._found.accepted or self._given.accepted:
                 self.problem = None
                 return
             # ONNX Runtime's message says more than that of the fallback.
             self.problem = self.problem or attempt.explain(self._found, self._given)
             if not attempt.gap:
+                self.rejects = name == "onnxruntime" and attempt.rejects(self._found)
                 break
             self.gap = attempt.gap
+
+    @property
+    def rejection(self) -> tuple[str, bool] | None:
+        """Why every input failed, and whether other sizes might not: of a free dim for which none is requested."""
+        if not self.rejects or self.problem is None:
+            return None
+        dims = self._plan.dims
+        if any(name not in dims.wishes for name in dims.names) or not self._found.refused:
+            return self.problem, bool(dims.names)
+        return self._found.refused[0][1], False
 
     @property
     def _draws(self) -> bool:

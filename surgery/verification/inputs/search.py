@@ -56,14 +56,22 @@ Cost = Callable[[Binding], float]
 
 
 def search(
-    plan: Plan, seed: int, probe: Probe, implied: Implications, cost: Cost, found: Found, *, covers: bool = True
+    plan: Plan,
+    seed: int,
+    probe: Probe,
+    implied: Implications,
+    cost: Cost,
+    found: Found,
+    *,
+    covers: bool = True,
+    once: bool = False,
 ) -> None:
     """Find at least two points for the free dims, distinct in each dim where the model allows it.
 
-    Then, with `covers`, try each dim at the most informative sizes. Adds to `found` as it goes, so that nothing is lost
-    if `probe` raises.
+    Then, with `covers`, try each dim at the most informative sizes. With `once`, one point is enough. Adds
+    to `found` as it goes, so that nothing is lost if `probe` raises.
     """
-    _Search(plan, seed, probe, implied, cost, found).run(covers)
+    _Search(plan, seed, probe, implied, cost, found).run(covers, once)
 
 
 _BUDGETS = ((64, 14, 1.5), (24, 5, 1.5), (4, 1, 60.0))
@@ -88,11 +96,13 @@ class _Search:
         self.found = found
         self.profile = PROFILES[0]
 
-    def run(self, covers: bool) -> None:
+    def run(self, covers: bool, once: bool) -> None:
         base = self._first()
         if base is None:
             return
         self.found.accepted.append(base)
+        if once:
+            return
         if self.dims.names:
             self._vary(base.dims)
             self._vary_from_one(base.dims)

@@ -1,17 +1,18 @@
-"""Validity of a model: the findings of onnx's checker, and whether ONNX Runtime loads it."""
+"""Validity of a model: the findings of onnx's checker, whether ONNX Runtime loads it, and whether it runs."""
 
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from surgery import storage
 from surgery.runtime.engine import Engine
+from surgery.verification.inputs.given import with_found_sets
 from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker
 
 if TYPE_CHECKING:
-    from surgery import storage
-    from surgery.verification.inputs.spec import VerifySpec
+    from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
 
 @dataclass(frozen=True)
@@ -19,17 +20,25 @@ class Validity:
     """The problems of a model as it is.
 
     `findings` are those of the checker and of strict shape inference. `refusal` says why ONNX Runtime does not load it;
-    this is a `gap` if ONNX Runtime lacks a kernel, library or opset for it, rather than a fault of the model.
+    this is a `gap` if ONNX Runtime lacks a kernel, library or opset for it, rather than a fault of the model. `failure`
+    says why it fails on every input that was tried, and `has_choice` that other sizes of its dynamic dims may be legal.
     """
 
     findings: tuple[str, ...] = ()
     refusal: str = ""
     gap: bool = False
+    failure: str = ""
+    has_choice: bool = False
 
     @property
     def ok(self) -> bool:
         """Whether there are no problems."""
-        return not self.findings and not self.refusal
+        return not self.findings and not self.refusal and not self.failure
+
+    def with_rejection(self, rejection: tuple[str, bool] | None) -> Validity:
+        """Return the same with the reason why the model fails on every input, see `ReferenceRun.rejection`."""
+        failure, has_choice = rejection or ("", False)
+        return replace(self, failure=failure, has_choice=has_choice)
 
     def __str__(self) -> str:
         """Return all problems, in one line."""
@@ -37,19 +46,25 @@ class Validity:
             return "valid"
         if self.gap and not self.findings:
             return f"cannot be run here: {self.refusal}"
+        if self.has_choice and not self.findings:
+            return f"not known to run: {self.failure}"
         how = "cannot run it" if self.gap else "rejects it"
         refusal = [f"ONNX Runtime {how}: {self.refusal}"] if self.refusal else []
-        return f"invalid: {'; '.join([*self.findings, *refusal])}"
+        failure = [f"it fails on every input that was tried: {self.failure}"] if self.failure else []
+        return f"invalid: {'; '.join([*self.findings, *refusal, *failure])}"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return {"valid": self.ok, "findings": list(self.findings), "runtime": self.refusal or None}
+        return {
+            "valid": self.ok,
+            "findings": list(self.findings),
+            "runtime": self.refusal or None,
+            "failure": self.failure or None,
+        }
 
 
 def validity(stored: storage.StoredModel, spec: VerifySpec, findings: list[str] | None = None) -> Validity:
     """Check a model, unless its `findings` are known, and load it in ONNX Runtime; each in a process with limits."""
-    from surgery import storage
-
     skeleton = storage.without_alias(stored.proto).SerializeToString(deterministic=True)
     if findings is None:
         with closing(Checker(timeout=min(spec.timeout, CHECK_TIMEOUT), memory=spec.memory)) as checker:
@@ -58,3 +73,20 @@ def validity(stored: storage.StoredModel, spec: VerifySpec, findings: list[str] 
     with closing(Engine("onnxruntime", spec.timeout, spec.memory, weights, spec.setup)) as engine:
         outcome = engine.run(skeleton, [])
     return Validity(tuple(findings), outcome.failure or "", outcome.unsupported is not None)
+
+
+def validity_of_run(stored: storage.StoredModel, inputs: InputsSpec, spec: VerifySpec) -> Validity:
+    """Check and load a model as `validity` does, and run it once, on inputs that are legal for it.
+
+    The checker and shape inference accept what kernels reject: a bias of another length than the channels, a constant
+    index out of range. A model that is larger than the memory, or takes too long, is not run.
+    """
+    found = validity(stored, spec)
+    if found.refusal:
+        return found
+    from surgery.verification.comparing.reference_run import ReferenceRun
+
+    skeleton = storage.without_alias(stored.proto).SerializeToString(deterministic=True)
+    run = ReferenceRun(skeleton, with_found_sets(inputs, stored.path), spec, once=True)
+    run.prepare()
+    return found.with_rejection(run.rejection)

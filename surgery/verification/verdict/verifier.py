@@ -100,6 +100,11 @@ class Verifier:
         return self._original.problem
 
     @property
+    def rejection(self) -> tuple[str, bool] | None:
+        """Why the original failed on every input; known after the preparation, see `ReferenceRun.rejection`."""
+        return self._original.rejection
+
+    @property
     def spec(self) -> VerifySpec:
         """How strictly it verifies."""
         return self._verify

@@ -278,7 +278,7 @@ def test_an_original_without_legal_inputs_is_not_run():
     verdict = _between(*body, "t = Identity(x) i = Constant<value_ints=[5,6]>() y = Gather(t, i)")
     assert (verdict.status, verdict.reason) == ("unverified", "not-run")
     assert "no legal input found" in verdict.message
-    assert "--dims" in verdict.message
+    assert "give inputs with --inputs" in verdict.message
     assert "--inputs" in verdict.message
 
 
