@@ -82,6 +82,8 @@ def _spread(value: Value | None, integers: Array, given: Parameters) -> Array:
         return array.reshape(())
     if given.block or array.ndim != 1:
         return array
+    if not -integers.ndim <= given.axis < integers.ndim or array.size != integers.shape[given.axis]:
+        raise Refusal("a scale or zero point does not have one number for each position on the axis")
     shape = [1] * integers.ndim
     shape[given.axis] = -1
     return array.reshape(shape)

@@ -11,6 +11,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from surgery import storage
 from surgery.engine.candidate import Candidate, State
 from surgery.engine.records import DEPLOYED, Journal
 from surgery.engine.reference_start import ReferenceStart
@@ -24,13 +25,12 @@ from surgery.verification.comparing.deployment import Deployed
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN
 from surgery.verification.inputs.spec import Limit, VerifySpec
-from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker
+from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker, check
 from surgery.verification.verdict.validity import Validity, validity
 
 if TYPE_CHECKING:
     import onnx
 
-    from surgery import storage
     from surgery.registry.passes import Pass
 
 
@@ -57,6 +57,9 @@ class Judge(Protocol):
 
         It runs without optimizations of the runtime, unless `optimized`, as it is judged.
         """
+
+    def fault(self, stored: storage.StoredModel) -> str:
+        """Return why the original is invalid; empty if it is not, or if nothing is known against it."""
 
     def prepare(self) -> None:
         """Start long-running work, in parallel with the passes."""
@@ -117,6 +120,10 @@ class Trusting:
     def loss(self, candidate: Candidate, *, optimized: bool = False, sets: tuple[int, ...] = ()) -> Loss:
         """Measure nothing."""
         return Loss({})
+
+    def fault(self, stored: storage.StoredModel) -> str:
+        """Return what the checker finds."""
+        return "; ".join(check(storage.without_alias(stored.proto).SerializeToString(deterministic=True)))
 
     def prepare(self) -> None:
         """Do nothing."""
@@ -422,6 +429,17 @@ class Verifying:
             return Validity(tuple(self._findings), self._first.gap, bool(self._first.gap))
         found = validity(stored, self.spec, self._findings)
         return found if found.refusal else found.with_rejection(self._first.rejection)
+
+    def fault(self, stored: storage.StoredModel) -> str:
+        """Return the findings of the checker, or why the runtime rejects it; empty if only the runtime lacks something.
+
+        Without verification, only the checker is asked.
+        """
+        if self.spec.mode == "off":
+            self._findings = self._findings or self.checker.check(self.original)
+            return "; ".join(self._findings)
+        found = self.validity(stored)
+        return "" if found.ok or (found.gap and not found.findings) else str(found).removeprefix("invalid: ")
 
     def why_unknown(self) -> str:
         """Return why the original cannot be run; an empty string if it can."""

@@ -23,7 +23,7 @@ from surgery.engine.sensitivity import Sensitivity, SiteChooser, costs_by_label
 from surgery.engine.site_choice import SiteChoice, chosen
 from surgery.engine.step_cache import Judged, StepCache
 from surgery.errors import ExpectationError, RaisedError, SurgeryError, first_few, internal, require_machine
-from surgery.graph.state import Calibration, Defect, Feed
+from surgery.graph.state import Calibration, Defect, Feed, Refused
 from surgery.promises import COMPARING, Parity
 from surgery.recipe.schema import PassStep
 from surgery.storage.summary import operators, opset
@@ -159,7 +159,20 @@ class Transaction:
     def run(self, skip: frozenset[int] = frozenset()) -> Candidate:
         """Run the pass on the committed model, without the sites to `skip`; return the candidate, not yet judged."""
         choice = self._bench.choice
-        return self._run(skip) if choice is None else chosen(choice, self.step, self._run, skip)
+        return self._excused(self._run(skip) if choice is None else chosen(choice, self.step, self._run, skip))
+
+    def _excused(self, candidate: Candidate) -> Candidate:
+        """Return a candidate whose defects are refusals if the original is invalid: a pass may rely on valid nodes."""
+        bench = self._bench
+        wrong = bench.judge.fault(bench.model.stored) if candidate.defects else ""
+        if not wrong:
+            return candidate
+        reason = f"the input model is invalid: {wrong}"
+        refusals = (*candidate.refusals, *(Refused(defect.anchor, reason) for defect in candidate.defects))
+        if candidate.proto is None:
+            state = bench.model.state
+            return Candidate(self.step, state.proto, state.data, refusals=refusals)
+        return replace(candidate, refusals=refusals, defects=())
 
     def _run(self, skip: frozenset[int]) -> Candidate:
         step, declared, bench = self.step, self.declared, self._bench
