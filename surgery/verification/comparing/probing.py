@@ -10,7 +10,7 @@ from surgery.errors import WorkerError
 from surgery.runtime.engine import LIMITS, Engine, Outputs
 from surgery.verification.comparing.sizes_given import require_room
 from surgery.verification.comparing.vacuity import tensors
-from surgery.verification.inputs.dims import Implied
+from surgery.verification.inputs.dims import Dims, Implied
 from surgery.verification.inputs.given import Given
 from surgery.verification.inputs.plan import Binding, Plan
 from surgery.verification.inputs.search import Found, search
@@ -142,9 +142,16 @@ class Probing:
         nature = self.original.empty_by_nature
         return any(name not in nature and not any(t.size for t in tensors(value)) for name, value in outputs.items())
 
-    def rejects(self, found: Found) -> bool:
-        """Return whether the model itself failed on every input: no limit of time or memory ended a run."""
-        return bool(found.refused or self.crashes) and not any(crash.signal in LIMITS for crash in self.crashes)
+    def rejection(self, found: Found, dims: Dims, problem: str) -> tuple[str, bool] | None:
+        """Return why every input failed, and whether other sizes might not: of a free dim without a requested size.
+
+        None if a limit of time or memory ended a run, which says nothing of the model.
+        """
+        if not (found.refused or self.crashes) or any(crash.signal in LIMITS for crash in self.crashes):
+            return None
+        if any(name not in dims.wishes for name in dims.names) or not found.refused:
+            return problem, bool(dims.names)
+        return found.refused[0][1], False
 
     def explain(self, found: Found, given: Given) -> str:
         """Return why nothing was accepted."""

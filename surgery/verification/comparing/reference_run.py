@@ -49,13 +49,13 @@ class ReferenceRun:
 
     After `prepare`, either `problem` says why it cannot be run, or `runs` holds inputs and outputs. `engine` is the
     engine that ran it and `gap` what ONNX Runtime lacked, if anything. `random`, `nondeterministic` and `vacuous` hold
-    names of outputs. `is_postponed`: it is so large that only `run_large` runs it. `rejects`: ONNX Runtime loads it,
-    and it failed on every input. With `once`, the preparation ends with the first input that it accepts.
+    names of outputs. `is_postponed`: it is so large that only `run_large` runs it. `rejection`: why it failed on every
+    input, see `Probing.rejection`. With `once`, the preparation ends with the first input that it accepts.
     """
 
     def __init__(self, skeleton: bytes, inputs: InputsSpec, verify: VerifySpec, *, once: bool = False) -> None:
         self.skeleton = skeleton
-        self.rejects = False
+        self.rejection: tuple[str, bool] | None = None
         self.problem: str | None = None
         self.engine: EngineName = "onnxruntime"
         self.gap = ""
@@ -259,19 +259,10 @@ class ReferenceRun:
             # ONNX Runtime's message says more than that of the fallback.
             self.problem = self.problem or attempt.explain(self._found, self._given)
             if not attempt.gap:
-                self.rejects = name == "onnxruntime" and attempt.rejects(self._found)
+                if name == "onnxruntime":
+                    self.rejection = attempt.rejection(self._found, self._plan.dims, self.problem)
                 break
             self.gap = attempt.gap
-
-    @property
-    def rejection(self) -> tuple[str, bool] | None:
-        """Why every input failed, and whether other sizes might not: of a free dim for which none is requested."""
-        if not self.rejects or self.problem is None:
-            return None
-        dims = self._plan.dims
-        if any(name not in dims.wishes for name in dims.names) or not self._found.refused:
-            return self.problem, bool(dims.names)
-        return self._found.refused[0][1], False
 
     @property
     def _draws(self) -> bool:

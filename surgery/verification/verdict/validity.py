@@ -36,7 +36,7 @@ class Validity:
         return not self.findings and not self.refusal and not self.failure
 
     def with_rejection(self, rejection: tuple[str, bool] | None) -> Validity:
-        """Return the same with the reason why the model fails on every input, see `ReferenceRun.rejection`."""
+        """Return the same with the reason why the model fails on every input, see `ReferenceRun`."""
         failure, has_choice = rejection or ("", False)
         return replace(self, failure=failure, has_choice=has_choice)
 

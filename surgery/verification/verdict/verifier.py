@@ -73,8 +73,7 @@ class Verifier:
         self._overridable = overridable(original)
         self._overriding: Verifier | None = None
         self._inputs = inputs or InputsSpec()
-        drawn = without_given_sets(self._inputs)
-        if self._overridable and drawn is not None:
+        if self._overridable and (drawn := without_given_sets(self._inputs)) is not None:
             self._overriding = Verifier(without_defaults(original, self._overridable), drawn, verify)
 
     @property
@@ -101,7 +100,7 @@ class Verifier:
 
     @property
     def rejection(self) -> tuple[str, bool] | None:
-        """Why the original failed on every input; known after the preparation, see `ReferenceRun.rejection`."""
+        """Why the original failed on every input, see `ReferenceRun`; known after the preparation."""
         return self._original.rejection
 
     @property
