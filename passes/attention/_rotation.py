@@ -8,6 +8,8 @@ import numpy as np
 from surgery import Builder, Graph, Node, Value
 
 from ._core import only_reader, scalar_factor
+from ._linear import Array
+from ._neighbours import neighbours_repeat, neighbours_turned, single
 from ._shared import split
 
 _STEPS = 8
@@ -22,7 +24,8 @@ class Rotation:
     """A tensor of heads, its factors `cos` and `sin`, the nodes that rotate it, and their result `end`.
 
     If `is_halved`, the factors have half as many columns as are rotated. With a `width`, only the first `width` columns
-    of each head are rotated. With `pieces`, the heads are these two adjacent outputs of a Split of `data`.
+    of each head are rotated. With `pieces`, the heads are these two adjacent outputs of a Split of `data`. If
+    `is_interleaved`, pairs are neighbours instead of columns of the two halves.
     """
 
     data: Value
@@ -33,6 +36,7 @@ class Rotation:
     is_halved: bool = False
     width: int | None = None
     pieces: tuple[Value, Value] | None = None
+    is_interleaved: bool = False
 
     @property
     def shape(self) -> Dims | None:
@@ -67,19 +71,22 @@ def rotations(graph: Graph) -> Iterator[tuple[Node, Rotation]]:
 
 
 def rotation(add: Node) -> Rotation | None:
-    """Read x * cos + rotate_half(x) * sin from its Add."""
+    """Read x * cos + rotate_half(x) * sin from its Add; or with neighbours as the pairs that are rotated."""
     products = [operand.producer for operand in add.inputs if operand is not None]
     if len(products) != 2 or any(product is None or product.op != "Mul" for product in products):
         return None
     for plain, turned in (products, products[::-1]):
         assert plain is not None and turned is not None
         for place in (0, 1):
-            half_turn = _half_turn(turned.required_input(place))
-            if half_turn is not None and half_turn[0] in plain.inputs:
-                data, nodes = half_turn
+            turn = turned.required_input(place)
+            half_turn, pairs = _half_turn(turn), neighbours_turned(turn)
+            found = half_turn or pairs
+            if found is not None and found[0] in plain.inputs:
+                data, nodes = found
                 cos = plain.required_input(0 if plain.input(1) == data else 1)
                 inside = frozenset({add, plain, turned, *nodes})
-                return Rotation(data, cos, turned.required_input(1 - place), inside, add.outputs[0])
+                sin, interleaved = turned.required_input(1 - place), half_turn is None
+                return Rotation(data, cos, sin, inside, add.outputs[0], is_interleaved=interleaved)
     return None
 
 
@@ -231,20 +238,22 @@ def fits(factors: Value, shape: tuple[int | str | None, ...]) -> bool:
     return extents[0] in (1, shape[0]) and extents[1] == 1 and extents[2:] == shape[2:]
 
 
-def repeats(value: Value) -> bool:
-    """Return whether the two halves along the last axis are known to be the same."""
+def repeats(value: Value, *, interleaved: bool = False) -> bool:
+    """Return whether the two halves along the last axis, or all neighbours, are known to be the same."""
     for _ in range(_STEPS):
         if value.is_constant:
             array = value.constant
             assert array is not None
-            low, high = np.split(array, 2, axis=-1)
+            low, high = _parts(array, interleaved=interleaved)
             return bool((low == high).all())
         producer = value.producer
         factor = scalar_factor(producer)
         if producer is None:
             return False
+        if interleaved and producer.op == "Reshape":
+            return neighbours_repeat(producer)
         if producer.op == "Concat":
-            last = producer.attr("axis") in (-1, (value.rank or 0) - 1)
+            last = not interleaved and producer.attr("axis") in (-1, (value.rank or 0) - 1)
             return last and len(producer.inputs) == 2 and producer.input(0) == producer.input(1)
         if factor is not None:
             value = factor[0]
@@ -255,25 +264,39 @@ def repeats(value: Value) -> bool:
     return False
 
 
-def half(value: Value, new: Builder) -> Value:
+def half(value: Value, new: Builder, *, interleaved: bool = False) -> Value:
     """Compute one half of a value that `repeats` from one half of its inputs.
 
     An axis that an Unsqueeze adds before the last axis is left out.
     """
     array, producer = value.constant, value.producer
     if array is not None:
-        return new.constant(np.ascontiguousarray(np.split(array, 2, axis=-1)[0]), "half")
+        return new.constant(np.ascontiguousarray(_parts(array, interleaved=interleaved)[0]), "half")
     assert producer is not None
+    if interleaved and producer.op == "Reshape":
+        return single(producer, new)
     if producer.op == "Concat":
         return producer.required_input(0)
     if producer.op == "Unsqueeze":
-        return half(producer.required_input(0), new)
+        return half(producer.required_input(0), new, interleaved=interleaved)
     factor = scalar_factor(producer)
     if factor is None:
-        inner = half(producer.required_input(0), new)
+        inner = half(producer.required_input(0), new, interleaved=interleaved)
         return new.node(producer.op, inner, attributes=dict(producer.attributes))
-    inputs = [half(operand, new) if operand == factor[0] else operand for operand in producer.inputs if operand]
+    inputs = [
+        half(operand, new, interleaved=interleaved) if operand == factor[0] else operand
+        for operand in producer.inputs
+        if operand
+    ]
     return new.node(producer.op, *inputs)
+
+
+def _parts(array: Array, *, interleaved: bool) -> tuple[Array, Array]:
+    """Return the two halves along the last axis, or the elements at even and at odd places."""
+    if interleaved:
+        return array[..., ::2], array[..., 1::2]
+    low, high = np.split(array, 2, axis=-1)
+    return low, high
 
 
 def widened(found: Rotation) -> Rotation:

@@ -25,7 +25,8 @@ def fuse_contrib_rotary_embedding(graph: Graph) -> None:
     into (x1 cos - x2 sin, x2 cos + x1 sin). This is the written-out sum if the two halves of cos, and of sin, are the
     same: they must come from a Concat of one value with itself, or be constant. The pair may also be written as the
     Concat of a difference and a sum, where cos and sin hold one half only. If only the first columns of a head are
-    rotated and a Concat appends the others, `rotary_embedding_dim` is the number of rotated columns.
+    rotated and a Concat appends the others, `rotary_embedding_dim` is the number of rotated columns. If neighbours are
+    rotated instead of columns of the two halves, and share their cos and sin, the operator is `interleaved`.
 
     The kernel looks up cos and sin by position in a table of limited length. Here the table holds one row for each
     token of this run, and the positions are the row numbers: no position is out of range, not even a negative one, just
@@ -71,13 +72,15 @@ def _fuse(found: Rotation, add: Node, tables: Tables, new: Builder) -> None:
     new.require(isinstance(shape[1], int), "the number of heads is not known")
     for factors in (found.cos, found.sin):
         new.require(fits(factors, found.angles_shape), "cos or sin is not known to fit the heads")
-        same = found.is_halved or repeats(factors)
+        same = found.is_halved or repeats(factors, interleaved=found.is_interleaved)
         new.require(same, "the halves of cos or sin are not known to be the same")
     cos, sin = (_table(factors, found, tables, new) for factors in (found.cos, found.sin))
     positions = _positions(found, tables, new)
     whole = widened(found)
     data, size = gathered(whole, add.opset, new), (whole.shape or ())[-1]
     attributes = {"num_heads": shape[1], "rotary_embedding_dim": whole.width}
+    if found.is_interleaved:
+        attributes["interleaved"] = 1
     assert isinstance(size, int) and isinstance(shape[1], int)
 
     def turned(value: Value) -> Value:
@@ -97,11 +100,12 @@ def _fuse(found: Rotation, add: Node, tables: Tables, new: Builder) -> None:
 def _table(factors: Value, found: Rotation, tables: Tables, new: Builder) -> Value:
     """Return one half of cos or sin with a row for each token."""
     source, size = _source(factors), found.angles_shape[-1]
-    key = source, found.is_halved
+    key = source, found.is_halved, found.is_interleaved
     if key not in tables:
         assert isinstance(size, int)
         width = size if found.is_halved else size // 2
-        tables[key] = new.node("Reshape", source if found.is_halved else half(source, new), ints(new, -1, width))
+        one = source if found.is_halved else half(source, new, interleaved=found.is_interleaved)
+        tables[key] = new.node("Reshape", one, ints(new, -1, width))
     return tables[key]
 
 

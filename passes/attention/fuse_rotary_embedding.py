@@ -17,7 +17,8 @@ def fuse_rotary_embedding(graph: Graph) -> None:
     Right because the operator rotates the pair (x1, x2) of the halves of each head into (x1 cos - x2 sin,
     x2 cos + x1 sin). This is the written-out sum if the two halves of cos, and of sin, are the same: they must come
     from a Concat of one value with itself, or be constant. The pair may also be written as the Concat of a difference
-    and a sum, where cos and sin hold one half only. The operator reads one half of cos and sin for each element of the
+    and a sum, where cos and sin hold one half only. Pairs of neighbours that share their cos and sin are rotated by the
+    `interleaved` form. The operator reads one half of cos and sin for each element of the
     batch. A head that a Reshape and a Transpose cut out of a flat tensor is rotated before it is cut.
 
     Example:
@@ -59,7 +60,7 @@ def _fuse(found: Rotation, add: Node, caches: dict[Value, Value], new: Builder) 
     ready = {}
     for factors in (found.cos, found.sin):
         new.require(fits(factors, found.angles_shape), "cos or sin is not known to fit the heads")
-        same = found.is_halved or repeats(factors)
+        same = found.is_halved or repeats(factors, interleaved=found.is_interleaved)
         new.require(same, "the halves of cos or sin are not known to be the same")
         ready[factors] = caches.get(factors) or _cache(factors, found, new)
     new.replace(found.end, _rotated(found, ready[found.cos], ready[found.sin], new))
@@ -77,7 +78,10 @@ def _cache(factors: Value, found: Rotation, new: Builder) -> Value:
         plain = new.node("Squeeze", factors, ints(new, 1))
     half = plain
     if not found.is_halved:
-        half = new.node("Slice", plain, ints(new, 0), ints(new, shape[-1] // 2), ints(new, 2))
+        size = found.angles_shape[-1]
+        assert isinstance(size, int)
+        end, step = (size, [ints(new, 2)]) if found.is_interleaved else (size // 2, [])
+        half = new.node("Slice", plain, ints(new, 0), ints(new, end), ints(new, 2), *step)
     if extents[0] == shape[0]:
         return half
     cut = heads(Side(data))
@@ -92,7 +96,7 @@ def _axes(unsqueeze: Node) -> tuple[int | str, ...] | None:
 
 def _rotated(found: Rotation, cos: Value, sin: Value, new: Builder) -> Value:
     cut, turn = heads(Side(found.data)), found.data.producer
-    attributes = {"rotary_embedding_dim": found.width}
+    attributes = {"rotary_embedding_dim": found.width, "interleaved": 1 if found.is_interleaved else None}
     is_read = found.data.is_output or not set(found.data.consumers) <= found.nodes
     if cut is None or turn is None or is_read or found.pieces:
         count = (found.shape or ())[1] if found.width is not None else None
