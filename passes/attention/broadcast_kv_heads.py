@@ -4,8 +4,8 @@ import numpy as np
 
 from surgery import Builder, Graph, Node, Parity, Value, graph_pass
 
-from ._core import Core, flat_behind, keeps, repetition
-from ._shared import Masks, rewrite_cores
+from ._core import Core, Repetition, flat_behind, keeps, repetition
+from ._shared import Masks, ints, rewrite_cores
 
 
 @graph_pass("broadcast-kv-heads", parity=Parity.CLOSE)
@@ -53,9 +53,7 @@ def _broadcast(softmax: Node, found: Core, masks: Masks, new: Builder) -> Masks:
     whole = flat is not None and len(flat) == 3 and isinstance(flat[2], int)
     new.require(whole, "the heads are not put side by side after the values")
     assert extents is not None and join is not None and flat is not None
-    sequence = extents[2] if isinstance(extents[2], int) else -1
-    groups = [0, keys.count, keys.times, sequence, extents[3]]
-    queries = new.node("Reshape", found.queries, new.constant(np.array(groups, np.int64), "groups"))
+    queries = _grouped(softmax, found, keys, new)
     scores = new.node("MatMul", queries, new.node("Transpose", keys.apart, perm=[0, 1, 2, 4, 3]))
     if found.scale != 1:
         scores = new.node("Mul", scores, _number(found.scale, found.queries, new))
@@ -68,6 +66,26 @@ def _broadcast(softmax: Node, found: Core, masks: Masks, new: Builder) -> Masks:
     target = new.constant(np.array([0, 0, flat[2]], np.int64), "flat")
     new.replace(join.outputs[0], new.node("Reshape", rows, target))
     return ready
+
+
+def _grouped(softmax: Node, found: Core, keys: Repetition, new: Builder) -> Value:
+    """Return the queries [batch, heads, sequence, size] as [batch, count, times, sequence, size].
+
+    A -1 for the sequence next to an empty batch would be rejected, so it is only used if the batch is not empty, or if
+    the Reshape that repeats the keys has one as well.
+    """
+    queries, extents = found.queries, found.queries.shape
+    assert extents is not None and isinstance(extents[3], int)
+    repeats = found.keys.value.producer
+    given = repeats.required_input(1).elements if repeats is not None and repeats.op == "Reshape" else None
+    is_fixed = isinstance(extents[0], int) or isinstance(extents[2], int)
+    if is_fixed or softmax.opset < 15 or -1 in (given or (-1,)):
+        sequence = extents[2] if isinstance(extents[2], int) else -1
+        return new.node("Reshape", queries, ints(new, 0, keys.count, keys.times, sequence, extents[3]))
+    batch, length = (new.node("Shape", queries, start=axis, end=axis + 1) for axis in (0, 2))
+    heads, size = ints(new, keys.count, keys.times), ints(new, extents[3])
+    groups = new.node("Concat", batch, heads, length, size, axis=0)
+    return new.node("Reshape", queries, groups, allowzero=1)
 
 
 def _number(number: float, like: Value, new: Builder) -> Value:

@@ -11,7 +11,7 @@ from surgery import Builder, Graph, Node, Parity, Value, data_type, graph_pass
 from ._broadcasting import declare, shrink
 from ._coordinates import counts_up, smallest
 from ._places import Block, block, takes_all
-from ._targets import COPY, INFER, reshaped
+from ._targets import MOVED, reshaped, restated
 
 _SWAPPED = {
     "Greater": "Less",
@@ -29,7 +29,8 @@ def simplify_indices(graph: Graph) -> None:
     they count 0, 1, 2 ... up to the size of the gathered axis, each element keeps its position. Constant index tuples
     are compared with all positions. A GatherND of the first positions along some axes becomes a Slice up to the limit
     of the Range, and an Unsqueeze. A position is never negative, so it is at least 0 in every run; the result is
-    written as one element if its consumers broadcast.
+    written as one element if its consumers broadcast. Instead of a Reshape that would reject an empty batch, because it
+    cannot infer a dim there, the result is an Unsqueeze, a Squeeze or a Flatten.
 
     Example:
         g (float[batch,seq] x) => (float[batch,1,seq] y)
@@ -51,12 +52,10 @@ def simplify_indices(graph: Graph) -> None:
     for node in graph.nodes("Gather", "GatherND"):
         if _takes_all(node):
             with graph.site(node) as new:
-                found = _as_reshape(node.required_input(0), node.outputs[0])
-                new.require(found is not None, "more than one dim moves to another position")
+                found = _as_reshape(node.required_input(0), node.outputs[0], node.opset, new)
+                new.require(found is not None, MOVED)
                 if found is not None:
-                    source, target = found
-                    shape = new.constant(np.array(target, dtype=np.int64), name="shape")
-                    new.replace(node.outputs[0], new.node("Reshape", source, shape))
+                    new.replace(node.outputs[0], found)
         elif (taken := _first(node)) is not None:
             with graph.site(node) as new:
                 _slice(node, taken, new)
@@ -118,19 +117,10 @@ def _ints(numbers: Sequence[int], new: Builder) -> Value:
     return new.constant(np.array(numbers, dtype=np.int64), name="ints")
 
 
-def _as_reshape(data: Value, result: Value) -> tuple[Value, list[int]] | None:
-    """Find a tensor with the elements of the data that a Reshape with a constant shape turns into the result."""
-    for source in reshaped(data):
-        shape = source.shape
-        if shape is not None and result.shape is not None and 0 not in shape and 0 not in result.shape:
-            before = [*shape, *[None] * len(result.shape)]
-            target = [
-                extent if isinstance(extent, int) else COPY if extent is not None and extent == dim else INFER
-                for extent, dim in zip(result.shape, before)
-            ]
-            if target.count(INFER) <= 1:
-                return source, target
-    return None
+def _as_reshape(data: Value, result: Value, opset: int, new: Builder) -> Value | None:
+    """Return the elements of the data in the shape of the result, unless that takes a computed shape."""
+    found = (restated(source, result.shape or (None,), opset, new) for source in reshaped(data))
+    return next((value for value in found if value is not None), None)
 
 
 def _answer(node: Node) -> bool | None:

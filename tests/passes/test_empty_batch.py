@@ -1,0 +1,33 @@
+"""Models of the zoo that take an empty batch take it after the default recipe as well."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import surgery
+
+MODELS = Path(__file__).resolve().parents[2] / "models"
+
+
+def shapes(model: onnx.ModelProto, dims: dict[str, int]) -> list[tuple[int, ...]]:
+    """Run a model on ones of these sizes; return the shapes of its outputs."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    feeds = {}
+    for port in model.graph.input:
+        sizes = [dim.dim_value or dims[dim.dim_param] for dim in port.type.tensor_type.shape.dim]
+        feeds[port.name] = np.ones(sizes, onnx.helper.tensor_dtype_to_np_dtype(port.type.tensor_type.elem_type))
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    return [output.shape for output in session.run(None, feeds)]
+
+
+@pytest.mark.parametrize("name", ["bert-tiny", "gpt2-tiny", "llama-tiny.dy"])
+def test_an_empty_batch_is_taken_as_before(tmp_path: Path, name: str) -> None:
+    model = onnx.load(MODELS / f"{name}.onnx")
+    surgery.apply(MODELS / f"{name}.onnx", "default", output=tmp_path / "made.onnx")
+    made = onnx.load(tmp_path / "made.onnx")
+    for dims in ({"batch": 0, "sequence": 5}, {"batch": 3, "sequence": 7}):
+        assert shapes(made, dims) == shapes(model, dims)
