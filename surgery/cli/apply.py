@@ -299,7 +299,7 @@ def report(
     from surgery.report import terminal
 
     if arguments.quiet:
-        _output.write(terminal.conclusion(result))
+        _output.write(terminal.brief(result))
         return
     below = _written(result, output, arguments)
     pages = [f"wrote {arguments.report}"] if arguments.report is not None else []

@@ -341,7 +341,7 @@ class Pipeline:
             noted.append(Expectation(f"{prefix}signature: unchanged", same, expected.where("signature")))
         if expected.target is not None:
             what, ok = fits(expected.target, self.model.stored, state.proto)
-            noted.append(Expectation(prefix + what, ok, expected.where(what)))
+            noted.append(Expectation(prefix + what, ok, expected.where(what), expected.target))
         if expected.speed is not None and not self.judge.trusts:
             found_speed = self._speed(expected.speed, recipe, before, earlier)
             what = f"speed: >= {expected.speed:g} ({found_speed.found})"

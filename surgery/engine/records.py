@@ -157,11 +157,15 @@ def last_loss(steps: Sequence[StepRecord]) -> Verdict | None:
 
 @dataclass(frozen=True)
 class Expectation:
-    """One expectation of the recipe, whether it holds, and its place in the recipe: `path:line:column`."""
+    """One expectation of the recipe, whether it holds, and its place in the recipe: `path:line:column`.
+
+    `target` is the runtime that it expects to run the whole model, if any.
+    """
 
     what: str
     ok: bool
     where: str = field(default="", compare=False)
+    target: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)

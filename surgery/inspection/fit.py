@@ -15,7 +15,7 @@ from surgery.graph.graph import Graph
 from surgery.graph.misfits import Misfit, Reason, misfit, misfits, operand
 from surgery.graph.values import Node, Value
 from surgery.registry.catalog import catalog
-from surgery.targets import Target
+from surgery.targets import Target, shipped
 
 _SIZES = {"batch": 1, "sequence": 128, "seq": 128, "height": 224, "width": 224}
 """Suggested sizes for dims with such names, for the user to change."""
@@ -104,6 +104,11 @@ def fit(stored: storage.StoredModel, target: Target) -> Fit:
     rows = tuple(Row(one, advice.of(one.reason)) for one in found)
     off = sum(one.count for one in found if one.reason.op)
     return Fit(target, rows, len(graph.nodes()), off)
+
+
+def steps_toward(stored: storage.StoredModel, name: str) -> list[str]:
+    """Return the steps that would help a model to fit the target of a name, or the profile at a path."""
+    return fit(stored, shipped.find(name)).steps
 
 
 def _graph(stored: storage.StoredModel, target: Target) -> Graph:

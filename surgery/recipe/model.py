@@ -457,7 +457,7 @@ class Recipe(Section):
     )
     target: _Target = key(
         "The runtime to optimize for: the name of a shipped target or the path of a profile (.yaml). Passes "
-        "produce only nodes that it runs. The default is `standard`."
+        "produce only nodes that it runs. The default is the target of the recipes that it uses, else `standard`."
     )
     steps: Steps = needed("The steps, in order.")
     expect: Expect = key("Expectations of the resulting model.")
@@ -473,6 +473,12 @@ class Recipe(Section):
             given["verify"] = replace(given.get("verify", VerifySpec()), accuracy=accuracy)
         if calibration is not None:
             given["inputs"] = replace(given.get("inputs", InputsSpec()), calibration=calibration)
+        used = schema.used_targets(given.get("steps", ())) if given.get("target") is None else {}
+        if len(used) > 1:
+            named = " and ".join(f"'{target}' ({name})" for target, name in used.items())
+            draft.problem(node, f"it uses recipes for several targets: {named}; write 'target:' with one of them")
+        elif used:
+            given["target"] = next(iter(used))
         return schema.Recipe(**{"name": draft.name, **given})
 
 

@@ -170,9 +170,9 @@ class RepeatStep(_Placed):
 class UseStep(_Placed):
     """Run the steps of another recipe.
 
-    Only `steps` and `expect` of that recipe count, and `on_failure` if no enclosing recipe has one. Its `model`,
-    `inputs`, `verify` and `output` were checked and are ignored: the outer recipe determines what is rewritten and how
-    it is verified.
+    Only `steps` and `expect` of that recipe count, and `on_failure` and `target` if no enclosing recipe has one. Its
+    `model`, `inputs`, `verify` and `output` were checked and are ignored: the outer recipe determines what is rewritten
+    and how it is verified.
 
     `recipe` is already changed: it has no steps of the passes in `without`, and its steps of the passes in `options`
     have those options.
@@ -210,12 +210,28 @@ def with_pass_steps(steps: tuple[Step, ...], change: Callable[[PassStep], PassSt
     return tuple(step for step in found if step is not None)
 
 
+STANDARD = "standard"
+"""The name of the target of a recipe that has none."""
+
+
+def used_targets(steps: tuple[Step, ...]) -> dict[str, str]:
+    """Return the targets of the recipes that steps use, except the standard one, each with the recipe that has it."""
+    found: dict[str, str] = {}
+    for step in steps:
+        if isinstance(step, RepeatStep):
+            found = used_targets(step.steps) | found
+        elif isinstance(step, UseStep) and step.recipe.target != STANDARD:
+            found.setdefault(step.recipe.target, step.recipe.name)
+    return found
+
+
 @dataclass(frozen=True)
 class Recipe:
     """One recipe. Relative paths in it were resolved against its folder; `path` is None if it has no file.
 
     `on_failure` applies to steps without their own; if None, the recipe that uses this one decides. `target` is the
-    name of a shipped target, or the path of a profile. With `provenance`, outputs include a provenance statement.
+    name of a shipped target, or the path of a profile; without one, it is that of the recipes it uses. With
+    `provenance`, outputs include a provenance statement.
     """
 
     name: str
@@ -231,7 +247,7 @@ class Recipe:
     on_failure: OnFailure | None = None
     expect: Expect = field(default_factory=Expect)
     baseline: Baseline | None = None
-    target: str = "standard"
+    target: str = STANDARD
     provenance: bool = True
 
     @property

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.errors import Problem, RecipeError, SurgeryError, internal
-from surgery.report import difference, fit, loss, terminal
+from surgery.report import difference, fit, loss, missed, terminal
 from surgery.report.amounts import needed, size
 from surgery.report.outcome import Check, Level, Outcome, Table, placed
 from surgery.storage.summary import histogram
@@ -46,7 +46,7 @@ def of_result(found: Result, command: str, places: Mapping[str, str], about: Map
         replace(_step(step, found, model), about=about.get(step.name, ""), **_at(places.get(step.where, step.where)))
         for step in found.steps
     ]
-    checks += [_expectation(item) for item in found.expectations]
+    checks += [_expectation(item, found) for item in found.expectations]
     checks += _of_original(found, model)
     named = f"{found.recipe} on {Path(model).name}" if model else found.recipe
     return Outcome(
@@ -93,12 +93,12 @@ def _told(step: StepRecord) -> str:
     return f"{step.nodes_before} -> {step.nodes_after} nodes, {step.sites} sites{verdict}"
 
 
-def _expectation(item: Expectation) -> Check:
+def _expectation(item: Expectation, found: Result) -> Check:
     return Check(
         "expectation",
         f"expect {item.what.partition(' (')[0]}",
         "passed" if item.ok else "failed",
-        f"{'met' if item.ok else 'not met'}: {item.what}",
+        "; ".join([f"{'met' if item.ok else 'not met'}: {item.what}", *missed.advice(found, item)]),
         **_at(item.where),
         about="What the recipe expects of the result.",
     )

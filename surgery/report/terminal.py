@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from surgery.report import loss, steps
+from surgery.report import loss, missed, steps
 from surgery.report.amounts import change, needed, size
 from surgery.storage.digests import STATEMENT_KEY
 from surgery.storage.summary import OperatorCount, histogram
@@ -103,6 +103,7 @@ def _remarks(account: Result) -> Iterator[RenderableType]:
 def _expected(account: Result) -> Iterator[Text]:
     for item in account.expectations:
         yield Text.assemble(("met     " if item.ok else "not met ", "green" if item.ok else "red"), f" {item.what}")
+        yield from (Text(f"         {line}", style="yellow") for line in missed.advice(account, item))
 
 
 def _executed(account: Result) -> Iterator[Text]:
@@ -119,6 +120,15 @@ def invalid(found: Validity) -> Iterator[RenderableType]:
     """Yield the findings on the input model, if it is invalid."""
     if not found.ok:
         yield Text(f"the input model: {found}", style="yellow")
+
+
+def brief(account: Result) -> RenderableType:
+    """Return the verdict on a run, preceded by what makes it negative: a failed step, expectations that are not met."""
+    failed = [] if account.failure is None else [account.failure]
+    failed += [] if account.ok or not account.strict else account.refused
+    said = [text for _, text in steps.messages(failed)]
+    expected = _expected(replace(account, expectations=tuple(one for one in account.expectations if not one.ok)))
+    return Group(*said, *expected, conclusion(account))
 
 
 def conclusion(account: Result) -> Text:

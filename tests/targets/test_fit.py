@@ -214,11 +214,13 @@ def test_an_unknown_target_is_a_mistake_of_the_recipe(tmp_path: Path) -> None:
         recipes.parse("expect: {target: npu}\nsteps: [drop-identity]\n".replace("{target", "{ target"), "r.yaml")
 
 
-def test_the_target_of_a_nested_recipe_is_ignored_like_its_model(swish: Path, tmp_path: Path) -> None:
+def test_the_target_of_a_nested_recipe_counts_unless_the_outer_one_has_its_own(swish: Path, tmp_path: Path) -> None:
     (tmp_path / "inner.yaml").write_text("target: ort-cpu\nsteps: [decompose]\n")
     inner = recipes.load(tmp_path / "inner.yaml")
     outer = recipes.parse("verify: {mode: 'off'}\nsteps: [{use: inner.yaml}]\n", tmp_path / "outer.yaml")
-    assert inner.target == "ort-cpu"
+    assert inner.target == outer.target == "ort-cpu"
+    own = "target: standard\nverify: {mode: 'off'}\nsteps: [{use: inner.yaml}]\n"
+    outer = recipes.parse(own, tmp_path / "outer.yaml")
     assert outer.target == "standard"
     result = surgery.apply(swish, outer)
     assert [step.status for step in result.steps] == ["unchanged"]
