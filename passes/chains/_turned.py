@@ -1,4 +1,4 @@
-"""Regions of elementwise operators that need fewer Transposes around them if their values are transposed."""
+"""Regions of operators that need fewer Transposes around them if their values are transposed."""
 
 from __future__ import annotations
 
@@ -10,26 +10,11 @@ import numpy as np
 from surgery import Builder, Graph, Node, Value
 
 from ._shared import has_parameters
-
-ALONG_AN_AXIS = frozenset({"Concat", "LogSoftmax", "Softmax"})
-"""Operators that work along the axis given by an attribute."""
+from ._turning import Turned, data_of, is_plain, turned
 
 LARGEST = 256
 SMALL = 1 << 12
 """Maximum number of elements of a constant that is transposed directly."""
-
-
-def turns(node: Node) -> bool:
-    """Return whether a node computes the same with its axes in another order."""
-    if has_parameters(node) or node.opset < (13 if node.op in ALONG_AN_AXIS else 7):
-        return False
-    return node.is_unary or node.is_broadcasting or node.op in ALONG_AN_AXIS
-
-
-def operands(node: Node) -> list[Value]:
-    """Return the inputs that are transposed with the node."""
-    found = [value for value in node.inputs if value is not None]
-    return found if node.is_broadcasting or node.op == "Concat" else found[:1]
 
 
 def stays(value: Value, rank: int) -> bool:
@@ -39,10 +24,16 @@ def stays(value: Value, rank: int) -> bool:
 
 @dataclass
 class Region:
-    """Connected nodes, and the permutation that is removed from them."""
+    """Connected nodes, and the permutation that is removed from them.
+
+    `nodes` says how each node computes the same on transposed values. With `convolve`, products may become Convs; with
+    `plain`, only operators count that have no numbers for each axis, as a smaller region may save more.
+    """
 
     perm: list[int]
-    nodes: dict[Node, None] = field(default_factory=dict)
+    convolve: bool = True
+    plain: bool = False
+    nodes: dict[Node, Turned] = field(default_factory=dict)
     made: dict[Value, Value] = field(default_factory=dict)
 
     def grow(self, first: Node) -> bool:
@@ -52,16 +43,33 @@ class Region:
             node = pending.pop()
             if node in self.nodes:
                 continue
-            self.nodes[node] = None
-            if len(self.nodes) > LARGEST or not all(self._fits(value) for value in operands(node)):
+            how = self.turned(node)
+            if how is None or len(self.nodes) >= LARGEST:
                 return False
-            near = [value.producer for value in operands(node) if not stays(value, len(self.perm))]
-            near += node.outputs[0].consumers
-            pending += [n for n in near if n is not None and n.scope is first.scope and self._joins(n)]
+            self.nodes[node] = how
+            near = [value.producer for value in data_of(node, how) if not stays(value, len(self.perm))]
+            near += [reader for value in self._values(node) for reader in value.consumers]
+            pending += [n for n in near if n is not None and n.scope is first.scope and self.turned(n) is not None]
         return True
 
-    def _joins(self, node: Node) -> bool:
-        return turns(node) and node.outputs[0].rank == len(self.perm)
+    def turned(self, node: Node) -> Turned | None:
+        """Return how a node computes the same on transposed values; None if it does not, or has another rank."""
+        known = self.nodes.get(node)
+        if known is not None:
+            return known
+        how = None if self.plain and not is_plain(node) else turned(node, self.perm, convolve=self.convolve)
+        first = None if how is None else next(iter(data_of(node, how)), None)
+        if how is None or first is None:
+            return None
+        rank = node.outputs[0].rank if how.data is None else first.rank
+        known_after = all(value.rank == len(how.perm) for value in node.outputs if value.name)
+        fits = rank == len(self.perm) and known_after and all(self._fits(value) for value in data_of(node, how))
+        return how if fits else None
+
+    def _values(self, node: Node) -> Iterator[Value]:
+        """Yield the outputs of a node of the region that are transposed as the region is."""
+        if self.nodes[node].perm == self.perm:
+            yield from (value for value in node.outputs if value.name)
 
     def _fits(self, value: Value) -> bool:
         return value.rank == len(self.perm) or stays(value, len(self.perm)) or self._is_small(value)
@@ -70,10 +78,19 @@ class Region:
         tensor = value.tensor
         return tensor is not None and tensor.size <= SMALL and len(tensor.shape) <= len(self.perm)
 
+    def _is_inside(self, value: Value) -> bool:
+        """Return whether a value is computed in the region and transposed as it is."""
+        return value.producer in self.nodes and value in self._values(value.producer)
+
     def _inputs(self) -> Iterator[Value]:
         """Yield the values from outside, each once."""
-        values = dict.fromkeys(value for node in self.nodes for value in operands(node))
-        yield from (v for v in values if not stays(v, len(self.perm)) and v.producer not in self.nodes)
+        values = dict.fromkeys(value for node, how in self.nodes.items() for value in data_of(node, how))
+        yield from (v for v in values if not stays(v, len(self.perm)) and not self._is_inside(v))
+
+    def _reads_turned(self, node: Node, value: Value) -> bool:
+        """Return whether a node reads a value as transposed data, and not in another way."""
+        how = self.nodes.get(node)
+        return how is not None and data_of(node, how).count(value) == list(node.inputs).count(value)
 
     def _comes_turned(self, value: Value) -> bool:
         maker = value.producer
@@ -89,7 +106,7 @@ class Region:
 
     def _leaves(self, value: Value) -> bool:
         """Return whether a value of the region is an output, or is read outside by nodes other than Transposes."""
-        outside = [node for node in value.consumers if node not in self.nodes]
+        outside = [node for node in value.consumers if not self._reads_turned(node, value)]
         return value.is_output or any(node.op != "Transpose" or has_parameters(node) for node in outside)
 
     def _cancels(self, node: Node) -> bool:
@@ -100,47 +117,82 @@ class Region:
         total = 0
         for value in self._inputs():
             if self._comes_turned(value):
-                total += not value.is_output and all(node in self.nodes for node in value.consumers)
+                total += not value.is_output and all(self._reads_turned(node, value) for node in value.consumers)
             else:
                 total -= not self._is_small(value)
-        for node in self.nodes:
-            value = node.outputs[0]
-            total -= self._leaves(value)
-            outside = [reader for reader in value.consumers if reader not in self.nodes and reader.op == "Transpose"]
-            total += sum(self._cancels(reader) for reader in outside if not has_parameters(reader))
+        for node, how in self.nodes.items():
+            if how.perm != self.perm:
+                total -= sum(value.is_used for value in node.outputs if value.name and how.perm != sorted(how.perm))
+                continue
+            for value in self._values(node):
+                total -= self._leaves(value)
+                total += sum(self._cancels(reader) for reader in self._transposes(value))
         return total
+
+    def _transposes(self, value: Value) -> list[Node]:
+        """List the Transposes outside of the region that read a value of it."""
+        return [
+            reader
+            for reader in value.consumers
+            if reader not in self.nodes and reader.op == "Transpose" and not has_parameters(reader)
+        ]
 
     def turn(self, new: Builder) -> None:
         """Rebuild all nodes, with Transposes around them where needed."""
-        for node in self.nodes:
-            self._make(node, new)
-        for node in self.nodes:
-            old, value = node.outputs[0], self.made[node.outputs[0]]
-            for reader in old.consumers:
-                if reader in self.nodes or reader.op != "Transpose" or has_parameters(reader):
-                    continue
-                perm = [self.perm[axis] for axis in self._perm(reader)]
-                cancels = perm == sorted(perm)
-                new.replace(reader.outputs[0], value if cancels else new.at(reader).node("Transpose", value, perm=perm))
-            if self._leaves(old):
-                new.replace(old, new.at(node).node("Transpose", value, perm=self.perm))
+        results = {node: self._make(node, new) for node in self.nodes}
+        for node, how in self.nodes.items():
+            if how.perm != self.perm:
+                for old, value in zip(node.outputs, results[node]):
+                    if old.name:
+                        back = how.perm == sorted(how.perm)
+                        new.replace(old, value if back else new.at(node).node("Transpose", value, perm=how.perm))
+                continue
+            for old in self._values(node):
+                self._leave(node, old, new)
 
-    def _make(self, node: Node, new: Builder) -> None:
-        if node.outputs[0] in self.made:
-            return
-        turned = {value: self._turned(value, node, new) for value in operands(node)}
-        attributes = dict(node.attributes)
-        if node.op in ALONG_AN_AXIS:
-            attributes["axis"] = self.perm[node.attr("axis")]
-        inputs = [turned.get(value, value) if value is not None else None for value in node.inputs]
-        self.made[node.outputs[0]] = new.at(node).node(node.op, *inputs, attributes=attributes)
+    def _leave(self, node: Node, old: Value, new: Builder) -> None:
+        """Let the readers outside of the region read a value that is transposed back."""
+        value = self.made[old]
+        for reader in self._transposes(old):
+            perm = [self.perm[axis] for axis in self._perm(reader)]
+            cancels = perm == sorted(perm)
+            new.replace(reader.outputs[0], value if cancels else new.at(reader).node("Transpose", value, perm=perm))
+        if self._leaves(old):
+            new.replace(old, new.at(node).node("Transpose", value, perm=self.perm))
+
+    def _make(self, node: Node, new: Builder) -> tuple[Value, ...]:
+        """Rebuild a node once, after the nodes of the region that it reads."""
+        values = list(self._values(node))
+        if values and values[0] in self.made:
+            return ()
+        how, at = self.nodes[node], new.at(node)
+        data = set(range(len(node.inputs))) if how.data is None else set(how.data)
+        inputs: list[Value | None] = []
+        for position in range(max(len(node.inputs), *(place + 1 for place in how.constants), 0)):
+            value = node.input(position)
+            if position in how.constants:
+                inputs.append(at.constant(how.constants[position], "axes" if value is None else value.name))
+            else:
+                inputs.append(self._turned(value, node, new) if value is not None and position in data else value)
+        attributes = {} if how.op else dict(node.attributes)
+        omitted = [place for place, value in enumerate(node.outputs) if not value.name]
+        made = at.nodes(
+            how.op or node.op,
+            *inputs,
+            outputs=len(node.outputs),
+            omitted=omitted,
+            attributes={**attributes, **how.attributes},
+        )
+        if how.perm == self.perm:
+            self.made.update((old, value) for old, value in zip(node.outputs, made) if old.name)
+        return made
 
     def _turned(self, value: Value, reader: Node, new: Builder) -> Value:
         """Return the value that replaces an operand."""
         maker, rank = value.producer, len(self.perm)
         if stays(value, rank):
             return value
-        if value not in self.made and maker is not None and maker in self.nodes:
+        if value not in self.made and maker is not None and self._is_inside(value):
             self._make(maker, new)
         if value not in self.made and maker is not None and self._comes_turned(value):
             self.made[value] = maker.required_input(0)
@@ -155,26 +207,31 @@ class Region:
         return self.made[value]
 
 
-def push(graph: Graph, transpose: Node, settled: set[Node]) -> None:
+def push(graph: Graph, transpose: Node, settled: set[Node], *, convolve: bool = True) -> None:
     """Transpose the region after a Transpose if that leaves fewer nodes; ignore nodes that are `settled`."""
     if has_parameters(transpose):
         return
     rank = transpose.outputs[0].rank
     perm = transpose.attr("perm") or list(range(rank or 0))[::-1]
+    if rank != len(perm):
+        return
     for reader in transpose.outputs[0].consumers:
-        if reader in settled or reader.scope is not transpose.scope or not turns(reader):
+        if reader in settled or reader.scope is not transpose.scope:
             continue
-        if rank != len(perm) or transpose.outputs[0] not in operands(reader) or reader.outputs[0].rank != rank:
-            continue
-        if turn(graph, Region(perm), reader, settled):
-            return
+        for plain in (False, True):
+            region = Region(perm, convolve, plain)
+            how = region.turned(reader)
+            if how is None or transpose.outputs[0] not in data_of(reader, how):
+                continue
+            if turn(graph, region, reader):
+                settled.update(region.nodes)
+                return
+            settled.update(region.nodes if plain else ())
 
 
-def turn(graph: Graph, region: Region, first: Node, settled: set[Node]) -> bool:
+def turn(graph: Graph, region: Region, first: Node) -> bool:
     """Transpose all nodes connected to a node if that leaves fewer nodes; return whether it was tried."""
-    fits = region.grow(first)
-    settled.update(region.nodes)
-    if not fits or region.saved() <= 0:
+    if not region.grow(first) or region.saved() <= 0:
         return False
     with graph.site(first) as new:
         region.turn(new)

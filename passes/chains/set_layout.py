@@ -7,7 +7,7 @@ from typing import Literal
 from surgery import Builder, Graph, Node, Parity, TensorNames, UsageError, Value, graph_pass
 
 from ._shared import has_parameters
-from ._turned import Region, push, turn, turns
+from ._turned import Region, push, turn
 
 OTHER = {"NHWC": "NCHW", "NCHW": "NHWC", "NDHWC": "NCDHW", "NCDHW": "NDHWC", "NWC": "NCW", "NCW": "NWC"}
 """The layout that a port has before it is changed to this one."""
@@ -100,8 +100,9 @@ def _turn_output(graph: Graph, name: str, perm: list[int], back: list[int]) -> N
         new.add_output(made, name)
         if made != source:
             new.relate_output(name, f"y = Transpose<perm={perm}>(x)", x=port)
-    if maker is not None and not maker.is_removed and turns(maker):
-        turn(graph, Region(back), maker, set())
+    region = Region(back)
+    if maker is not None and not maker.is_removed and region.turned(maker) is not None:
+        turn(graph, region, maker)
 
 
 @contextmanager
