@@ -31,7 +31,7 @@ class Region:
     """
 
     perm: list[int]
-    convolve: bool = True
+    convolve: bool = False
     plain: bool = False
     nodes: dict[Node, Turned] = field(default_factory=dict)
     made: dict[Value, Value] = field(default_factory=dict)
@@ -207,7 +207,7 @@ class Region:
         return self.made[value]
 
 
-def push(graph: Graph, transpose: Node, settled: set[Node], *, convolve: bool = True) -> None:
+def push(graph: Graph, transpose: Node, settled: set[Node], *, convolve: bool = False) -> None:
     """Transpose the region after a Transpose if that leaves fewer nodes; ignore nodes that are `settled`."""
     if has_parameters(transpose):
         return

@@ -46,7 +46,7 @@ def is_plain(node: Node) -> bool:
     return node.is_unary or node.is_broadcasting or node.op in PLAIN
 
 
-def turned(node: Node, perm: list[int], *, convolve: bool = True) -> Turned | None:
+def turned(node: Node, perm: list[int], *, convolve: bool = False) -> Turned | None:
     """Return how a node computes the same on data whose axes are in another order; None if it is not known to.
 
     With `convolve`, a product over the channels may become a Conv.
