@@ -55,6 +55,12 @@ class Rotation:
         return (*outer, turned // 2 if self.is_halved else turned)
 
     @property
+    def heads_axis(self) -> int:
+        """The axis of the heads: 1, or 2 if cos and sin are laid out for [batch, sequence, heads, size]."""
+        shape = self.angles_shape
+        return 2 if not fits(self.cos, shape, 1) and fits(self.cos, shape, 2) else 1
+
+    @property
     def is_alone(self) -> bool:
         """Whether no other node reads an inner value, which is one that nodes of the rotation both produce and read."""
         made = {value for node in self.nodes for value in node.outputs}
@@ -230,12 +236,19 @@ def last_range(part: Value, rank: int, size: int) -> tuple[int, int] | None:
     return start, min(end, size)
 
 
-def fits(factors: Value, shape: tuple[int | str | None, ...]) -> bool:
-    """Return whether cos or sin is [batch or 1, 1, sequence, size]."""
-    extents = factors.shape
-    if extents is None or len(extents) != 4 or None in (*extents, *shape):
+def fits(factors: Value, shape: Dims, axis: int) -> bool:
+    """Return whether cos or sin has the dims of the heads with 1 at their `axis`, and may have 1 for the batch."""
+    extents = full_shape(factors)
+    if len(extents) != 4 or len(shape) != 4 or None in (*extents, *shape):
         return False
-    return extents[0] in (1, shape[0]) and extents[1] == 1 and extents[2:] == shape[2:]
+    wanted = (*shape[:axis], 1, *shape[axis + 1 :])
+    return extents[0] in (1, shape[0]) and extents[1:] == wanted[1:]
+
+
+def full_shape(factors: Value) -> Dims:
+    """Return the dims of cos or sin with 1 in front of them up to rank 4; empty if unknown."""
+    extents = factors.shape
+    return () if extents is None else (*(1,) * (4 - len(extents)), *extents)
 
 
 def repeats(value: Value, *, interleaved: bool = False) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 from surgery import Builder, Graph, Node, Parity, Value, graph_pass
 
 from ._core import Side, heads
-from ._rotation import Rotation, fits, gathered, half, repeats, rotations, widened
+from ._rotation import Rotation, fits, full_shape, gathered, half, repeats, rotations, widened
 from ._shared import ints
 
 OPERATOR = "com.microsoft::RotaryEmbedding"
@@ -32,7 +32,7 @@ def fuse_contrib_rotary_embedding(graph: Graph) -> None:
     token of this run, and the positions are the row numbers: no position is out of range, not even a negative one, just
     as in the nodes that are replaced. If the cosines are the same for the whole batch, the table has one row for each
     place of the sequence, and the position is the number of the first row. Heads cut out of a flat tensor are rotated
-    before they are cut.
+    before they are cut; so are heads after the axis of the sequence, [batch, sequence, heads, size].
 
     Example:
         # target: ort-cpu
@@ -69,28 +69,33 @@ def _fuse(found: Rotation, add: Node, tables: Tables, new: Builder) -> None:
     assert shape is not None
     new.require_operator(OPERATOR, found.data)
     new.require(found.is_alone, "a value inside the rotation is read elsewhere too")
-    new.require(isinstance(shape[1], int), "the number of heads is not known")
+    axis = found.heads_axis
+    count = shape[axis]
+    new.require(isinstance(count, int), "the number of heads is not known")
     for factors in (found.cos, found.sin):
-        new.require(fits(factors, found.angles_shape), "cos or sin is not known to fit the heads")
+        new.require(fits(factors, found.angles_shape, axis), "cos or sin is not known to fit the heads")
         same = found.is_halved or repeats(factors, interleaved=found.is_interleaved)
         new.require(same, "the halves of cos or sin are not known to be the same")
     cos, sin = (_table(factors, found, tables, new) for factors in (found.cos, found.sin))
     positions = _positions(found, tables, new)
     whole = widened(found)
     data, size = gathered(whole, add.opset, new), (whole.shape or ())[-1]
-    attributes = {"num_heads": shape[1], "rotary_embedding_dim": whole.width}
+    attributes = {"num_heads": count, "rotary_embedding_dim": whole.width}
     if found.is_interleaved:
         attributes["interleaved"] = 1
-    assert isinstance(size, int) and isinstance(shape[1], int)
+    assert isinstance(size, int) and isinstance(count, int)
 
     def turned(value: Value) -> Value:
         return new.node(OPERATOR, value, positions, cos, sin, attributes=attributes)
 
     rows = _rows(data, whole.nodes)
-    if rows is not None:
-        again = new.node("Reshape", turned(_flat(rows, new)), ints(new, 0, 0, shape[1], size))
+    if axis == 2:
+        flat = turned(new.node("Reshape", data, ints(new, 0, 0, count * size)))
+        new.replace(whole.end, new.node("Reshape", flat, ints(new, 0, 0, count, size)))
+    elif rows is not None:
+        again = new.node("Reshape", turned(_flat(rows, new)), ints(new, 0, 0, count, size))
         new.replace(whole.end, new.node("Transpose", again, perm=[0, 2, 1, 3]))
-    elif shape[1] == 1 and data.producer is not None and data.producer.op == "Reshape":
+    elif count == 1 and data.producer is not None and data.producer.op == "Reshape":
         flat = turned(new.node("Reshape", data, ints(new, 0, -1, size)))  # a single head needs no Transpose
         new.replace(whole.end, new.node("Reshape", flat, ints(new, 0, 1, -1, size)))
     else:
@@ -99,7 +104,7 @@ def _fuse(found: Rotation, add: Node, tables: Tables, new: Builder) -> None:
 
 def _table(factors: Value, found: Rotation, tables: Tables, new: Builder) -> Value:
     """Return one half of cos or sin with a row for each token."""
-    source, size = _source(factors), found.angles_shape[-1]
+    source, size = _source(factors, found.heads_axis), found.angles_shape[-1]
     key = source, found.is_halved, found.is_interleaved
     if key not in tables:
         assert isinstance(size, int)
@@ -109,24 +114,25 @@ def _table(factors: Value, found: Rotation, tables: Tables, new: Builder) -> Val
     return tables[key]
 
 
-def _source(factors: Value) -> Value:
+def _source(factors: Value, axis: int) -> Value:
     """Return cos or sin without the axis for the heads, [batch, sequence, size], if an Unsqueeze adds that axis."""
     lift = factors.producer
     lifted = None if lift is None or lift.op != "Unsqueeze" else lift.required_input(0)
     shape = factors.shape or ()
-    return lifted if lifted is not None and lifted.shape == (shape[0], *shape[2:]) else factors
+    return lifted if lifted is not None and lifted.shape == (*shape[:axis], *shape[axis + 1 :]) else factors
 
 
 def _positions(found: Rotation, tables: Tables, new: Builder) -> Value:
     """Return the row numbers of the tables, [batch, sequence], or the first one if the whole batch shares the rows."""
-    extents = [factors.shape or () for factors in (found.cos, found.sin)]
+    extents, axis = [full_shape(factors) for factors in (found.cos, found.sin)], found.heads_axis
     new.require(extents[0][0] == extents[1][0], "one of cos and sin is the same for the whole batch")
     if extents[0][0] == 1:
         return new.constant(np.zeros(1, np.int64), "first_position")
-    key = ("positions", extents[0][0], extents[0][2])
+    key = ("positions", extents[0][0], extents[0][3 - axis])
     if key not in tables:
-        source = _source(found.cos)
-        dims = new.node("Gather", new.node("Shape", source), ints(new, 0, (source.rank or 0) - 2))
+        source = _source(found.cos, axis)
+        place = 3 - axis if source.rank == 4 else 1
+        dims = new.node("Gather", new.node("Shape", source), ints(new, 0, place))
         count = new.node("ReduceProd", dims, keepdims=0)
         zero, one = (new.constant(np.array(number, np.int64), "number") for number in (0, 1))
         tables[key] = new.node("Reshape", new.node("Range", zero, count, one), dims)

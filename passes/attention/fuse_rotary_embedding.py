@@ -57,9 +57,10 @@ def _fuse(found: Rotation, add: Node, caches: dict[Value, Value], new: Builder) 
     assert shape is not None
     new.require(new.target.computes("RotaryEmbedding", dtype, add.opset), "no runtime has the operator for this type")
     new.require(found.is_alone, "a value inside the rotation is read elsewhere too")
-    ready = {}
+    axis, ready = found.heads_axis, {}
+    new.require(isinstance(shape[axis], int) or axis == 1, "the number of heads is not known")
     for factors in (found.cos, found.sin):
-        new.require(fits(factors, found.angles_shape), "cos or sin is not known to fit the heads")
+        new.require(fits(factors, found.angles_shape, axis), "cos or sin is not known to fit the heads")
         same = found.is_halved or repeats(factors, interleaved=found.is_interleaved)
         new.require(same, "the halves of cos or sin are not known to be the same")
         ready[factors] = caches.get(factors) or _cache(factors, found, new)
@@ -72,21 +73,32 @@ def _cache(factors: Value, found: Rotation, new: Builder) -> Value:
     data, extents, shape = found.data, factors.shape, found.shape
     assert extents is not None and shape is not None and isinstance(shape[-1], int)
     unsqueeze = factors.producer
-    is_lifted = unsqueeze is not None and unsqueeze.op == "Unsqueeze" and _axes(unsqueeze) == (1,)
+    is_lifted = unsqueeze is not None and unsqueeze.op == "Unsqueeze" and _axes(unsqueeze) == (found.heads_axis,)
     plain = unsqueeze.required_input(0) if unsqueeze is not None and is_lifted else None
-    if plain is None:
-        plain = new.node("Squeeze", factors, ints(new, 1))
+    if plain is None and len(extents) < 4:
+        plain = factors if len(extents) == 3 else new.node("Unsqueeze", factors, ints(new, 0))
+    elif plain is None:
+        plain = new.node("Squeeze", factors, ints(new, found.heads_axis))
     half = plain
     if not found.is_halved:
         size = found.angles_shape[-1]
         assert isinstance(size, int)
         end, step = (size, [ints(new, 2)]) if found.is_interleaved else (size // 2, [])
         half = new.node("Slice", plain, ints(new, 0), ints(new, end), ints(new, 2), *step)
-    if extents[0] == shape[0]:
+    if extents[0] == shape[0] and len(extents) == 4:
         return half
     cut = heads(Side(data))
     batch = new.node("Shape", data if cut is None else cut.flat, start=0, end=1)
     return new.node("Expand", half, new.node("Concat", batch, ints(new, 1, 1), axis=0))
+
+
+def _of_sequence(found: Rotation, cos: Value, sin: Value, attributes: dict[str, int | None], new: Builder) -> Value:
+    """Rotate heads after the axis of the sequence, [batch, sequence, heads, size], as one flat tensor."""
+    *_, count, size = found.shape or ()
+    assert isinstance(count, int) and isinstance(size, int)
+    rows = new.node("Reshape", gathered(found, 23, new), ints(new, 0, 0, count * size))
+    flat = new.node("RotaryEmbedding", rows, cos, sin, attributes={**attributes, "num_heads": count})
+    return new.node("Reshape", flat, ints(new, 0, 0, count, size))
 
 
 def _axes(unsqueeze: Node) -> tuple[int | str, ...] | None:
@@ -98,6 +110,8 @@ def _rotated(found: Rotation, cos: Value, sin: Value, new: Builder) -> Value:
     cut, turn = heads(Side(found.data)), found.data.producer
     attributes = {"rotary_embedding_dim": found.width, "interleaved": 1 if found.is_interleaved else None}
     is_read = found.data.is_output or not set(found.data.consumers) <= found.nodes
+    if found.heads_axis == 2:
+        return _of_sequence(found, cos, sin, attributes, new)
     if cut is None or turn is None or is_read or found.pieces:
         count = (found.shape or ())[1] if found.width is not None else None
         data = gathered(found, 23, new)
