@@ -31,6 +31,7 @@ from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.feeding import feeds_for
 from surgery.verification.comparing.output_judge import NOT_RUN, OutputJudge, describe
 from surgery.verification.comparing.reference_run import ReferenceRun
+from surgery.verification.comparing.ties import settled
 from surgery.verification.comparing.vacuity import Run
 
 _SECONDS = 0.25
@@ -97,6 +98,7 @@ class DeploymentCheck:
             return Deployed(self._failed(problem), note=self._note)
         verdict = self._verdict(runs, outcome.runs)
         verdict = self._pardoned(verdict, outcome.runs) if verdict.is_different else verdict
+        verdict = settled(self._original, candidate, verdict, self._run_of)
         return Deployed(verdict, outcome.executed, note=self._note)
 
     @property
@@ -140,7 +142,10 @@ class DeploymentCheck:
         return self._original.computed_elsewhere(dict(zip(self._numbers, outputs)), self._original.nondeterministic)
 
     def _run(self, model: bytes) -> Outcome:
-        feeds = feeds_for(model, self._runs)
+        return self._run_of(model, self._runs)
+
+    def _run_of(self, model: bytes, runs: Sequence[Run]) -> Outcome:
+        feeds = feeds_for(model, runs)
         if self._target:
             try:
                 return self._run_on((self._target,), model, feeds)

@@ -23,22 +23,24 @@ from typing import TYPE_CHECKING, Any
 from surgery.operators.cost import REGION_NODE
 from surgery.promises import Parity
 from surgery.proto.draws import redrawn
-from surgery.runtime.engine import FEW_WEIGHTS, EngineName, Outcome
+from surgery.runtime.engine import FEW_WEIGHTS, EngineName, Outcome, Outputs
 from surgery.verification.accuracy.evaluation import Evaluation, Loss
 from surgery.verification.accuracy.samples import CALIBRATION_SEED, Samples, samples
 from surgery.verification.comparing.deployment import Deployed, DeploymentCheck
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.feeding import feeds_for
 from surgery.verification.comparing.moments import Moments
-from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS, OutputJudge, describe, names
+from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS, OutputJudge, names
 from surgery.verification.comparing.pieces import too_much
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.sizes_given import require_room
+from surgery.verification.comparing.ties import settled
 from surgery.verification.comparing.vacuity import Run, misdeclared
 from surgery.verification.inputs.defaults import overridable, without_defaults
 from surgery.verification.inputs.given import without_given_sets
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
 from surgery.verification.inside.budget import COSTLY
+from surgery.verification.verdict.failing import failure_of
 
 if TYPE_CHECKING:
     from surgery.verification.inside.intermediate import Shown
@@ -239,7 +241,7 @@ class Verifier:
         original = self._original
         if not found.changed_opsets or not original.runs:
             return None
-        return _failure(self._run(candidate, original.engine), original.runs)
+        return failure_of(self._run(candidate, original.engine), original.runs)
 
     def is_original(self, candidate: bytes) -> bool:
         """Return whether a model is the original itself."""
@@ -367,7 +369,7 @@ class Verifier:
         outcome = self._run(candidate, original.engine)
         runs = original.runs
         require_room(outcome, [run.binding for run in runs], original.given_dims)
-        failure = _failure(outcome, runs)
+        failure = failure_of(outcome, runs)
         if failure is not None:
             original.control()
             return self._not_run() or failure
@@ -376,8 +378,8 @@ class Verifier:
             return Verdict(Status.DIFFERENT, message=other)
         results = [run for run in outcome.runs if not isinstance(run, str)]
         if promise is not Parity.EXACT or self._accepted is None:
-            return self._judge.judge(runs, results, promise, self._inside(candidate, runs, promise))
-        verdict = self._judge.judge(runs, results, Parity.CLOSE, self._inside(candidate, runs, Parity.CLOSE))
+            return self._judged(candidate, results, promise)
+        verdict = self._judged(candidate, results, Parity.CLOSE)
         if not verdict.passed:
             return verdict
         changed = self._judge.changed_since(self._outputs_of(self._accepted), runs, results)
@@ -388,6 +390,12 @@ class Verifier:
         empty = original.vacuous[Parity.EXACT]
         shown = self._examine(self._accepted, candidate, runs, empty, Parity.EXACT) if empty else None
         return verdict if shown is None or shown.agrees else shown.amend(verdict)
+
+    def _judged(self, candidate: bytes, results: Sequence[Outputs], promise: Parity) -> Verdict:
+        """Judge the outputs of a changed model; other choices among nearly equal values are no difference."""
+        runs = self._original.runs
+        verdict = self._judge.judge(runs, results, promise, self._inside(candidate, runs, promise))
+        return verdict if promise is Parity.EXACT else settled(self._original, candidate, verdict)
 
     def _outputs_of(self, accepted: bytes) -> Sequence[Any]:
         """Return the outputs of the model that was accepted last, which runs when they are first needed."""
@@ -479,22 +487,3 @@ def _other_draws(original: ReferenceRun, candidate: bytes) -> str:
     if not original.random:
         return ""
     return redrawn(*(onnx.load_model_from_string(skeleton) for skeleton in (original.skeleton, candidate)))
-
-
-def _failure(outcome: Outcome, runs: Sequence[Run]) -> Verdict | None:
-    """Return the verdict on a changed model that fails where the original runs; None if it does not fail."""
-    if outcome.crash is not None:
-        return Verdict(
-            Status.DIFFERENT, message=f"the changed model fails where the original runs: {outcome.crash.what}"
-        )
-    if outcome.unsupported is not None:
-        # The reference evaluator could decide, but the original runs in ONNX Runtime, and its users run it there.
-        return Verdict(Status.UNVERIFIED, NOT_RUN, message=outcome.unsupported)
-    if outcome.invalid is not None:
-        return Verdict(Status.DIFFERENT, message=f"the runtime rejects the changed model: {outcome.invalid}")
-    for run, result in zip(runs, outcome.runs):
-        if isinstance(result, str):
-            return Verdict(
-                Status.DIFFERENT, message=f"the changed model fails where the original runs: {result}{describe(run)}"
-            )
-    return None
