@@ -24,7 +24,8 @@ def concat_to_pad(graph: Graph) -> None:
     Right because a Pad of mode "constant" adds elements of one value before and after those of its input, along any
     axis; the other dims are the same for all inputs of a Concat. The added tensors are constants, or are filled by
     ConstantOfShape or an Expand of one element, and have a known extent along the axis. All must have the same element;
-    0.0 and -0.0 differ. It saves the constants, the nodes that fill them, and the computation of their shape.
+    0.0 and -0.0 differ. It saves the constants, the nodes that fill them, and the computation of their shape. Vectors
+    of integers stay: they are shapes, which passes and runtimes read.
 
     Example:
         g (float[N,2,4] x) => (float[N,5,4] y) <float[1,3,4] zeros = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}> {
@@ -69,6 +70,7 @@ def _pad(node: Node, place: int, elements: list[Array], new: Builder) -> None:
     shapes = [value.shape for value in node.inputs if value is not None and value != data]
     new.require(all(shape is not None for shape in shapes), "the added tensors have no known rank")
     rank = max(len(shape) for shape in shapes if shape is not None)
+    new.require(rank > 1 or data.dtype is None or data.dtype.is_floating_point(), "a vector of integers may be a shape")
     axis = node.attr("axis") % rank
     extents = [shape[axis] for shape in shapes if shape is not None]
     known = [extent for extent in extents if isinstance(extent, int)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -88,3 +89,15 @@ def test_a_second_run_of_a_recipe_changes_nothing(
     assert operators(first) == expected
     second = run(tmp_path / "first.onnx", recipe)
     assert [step.name for step in second.steps if step.status != "unchanged"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "npu", "t5", "vision", "vit", "whisper"])
+def test_a_shipped_recipe_finds_nothing_in_the_result_for_its_model(name: str, tmp_path: Path) -> None:
+    shipped = recipes.load(name)
+    recipe = replace(shipped, verify=replace(shipped.verify, mode="off", deployment="off"))
+    assert recipe.model is not None  # each of these has one
+    first, second = tmp_path / "first.onnx", tmp_path / "second.onnx"
+    run(Path(recipe.model), recipe, first)
+    again = run(first, recipe, second)
+    assert [step.name for step in again.steps if step.status == "committed"] == []
