@@ -14,7 +14,8 @@ class Core:
     With a `softcap` c, scaled scores x become c * tanh(x / c) before the mask is added. `more` holds the values that
     are added to the scores before the mask. If `guarded`, a Where replaces the NaN of fully masked rows with zeros.
     `columns` is the number of keys that the probabilities are known to have. `sink` holds logits [1, heads, 1, 1] that
-    take part in the Softmax.
+    take part in the Softmax. Scores are multiplied by a `factor` with one number for each head or row, if any, before
+    the mask is added.
     """
 
     queries: Value
@@ -28,6 +29,7 @@ class Core:
     guarded: bool = False
     columns: int | str | None = None
     sink: Value | None = None
+    factor: Value | None = None
 
     @property
     def keys_dim(self) -> int | str | None:

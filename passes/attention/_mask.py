@@ -106,6 +106,12 @@ def fits(mask: Value, found: Core) -> bool:
     return has_columns(mask, found) or found.is_paired
 
 
+def fits_rows(factor: Value, found: Core) -> bool:
+    """Return whether a factor of the scores can be applied to the queries: it has a number for each row of scores."""
+    extents = factor.shape or ()
+    return extents[-1:] == (1,) and len(extents) <= 4 and _broadcasts(extents[:-1], _wanted(found))
+
+
 def has_columns(mask: Value, found: Core) -> bool:
     """Return whether a mask is known to have a column for each key.
 

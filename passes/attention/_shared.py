@@ -9,7 +9,7 @@ import numpy as np
 from surgery import Builder, Graph, Node, Value
 
 from ._core import Core, core, flat_behind, keeps
-from ._written import explain
+from ._written import explain, with_factor
 
 Masks = dict[Any, Value]
 """Replacements of masks, by the mask, or by the mask and the number of queries if they depend on that number."""
@@ -27,7 +27,7 @@ def rewrite_cores(
     for node in graph.nodes("Softmax"):
         masks, ready = prepared[node.scope], Masks()
         with graph.site(node) as new:
-            found = core(node)
+            found = core(node) or (with_factor(node) if explained else None)
             if found is not None:
                 new.require(node.opset >= since, "the opset is older than that of the operator")
                 ready = rewrite(node, found, masks, new)

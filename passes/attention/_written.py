@@ -1,6 +1,6 @@
 """Attentions written out in forms that `_core` does not read: in rank 3, masked by Where, with a factor per head."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from surgery import Node, Refusal, Value
 
@@ -61,6 +61,20 @@ def explain(softmax: Node) -> None:
     if written.is_einsum:
         raise Refusal("queries and keys are multiplied by Einsum, which only MultiHeadAttention allows here")
     raise Refusal("the queries are not multiplied by a transposed tensor, scaled by at most one number")
+
+
+def with_factor(softmax: Node) -> Core | None:
+    """Read an attention whose scores have a separate factor for each head or row; None in other forms."""
+    if not is_attention(softmax):
+        return None
+    written = read(softmax)
+    added = [
+        step.value for step in written.steps.added if isinstance(step, Added) and step.factor == 1 and not step.windows
+    ]
+    plain = not written.is_flat and written.joint_from is None and not written.is_einsum
+    if written.steps.factor is None or not plain or len(added) != len(written.steps.added) or len(added) > 1:
+        return None
+    return replace(written.core, mask=added[0] if added else None, more=(), factor=written.steps.factor)
 
 
 def read(softmax: Node) -> Written:

@@ -7,7 +7,7 @@ import numpy as np
 from surgery import Builder, Graph, Node, Parity, Value, graph_pass
 
 from ._core import Core, Heads, Repetition, Side, flat_apart, flat_behind, heads, repetition
-from ._mask import clamped, expanded, fits, has_columns, hides_rows
+from ._mask import clamped, expanded, fits, fits_rows, has_columns, hides_rows
 from ._shared import Masks, hand_on, rewrite_cores
 
 
@@ -25,6 +25,8 @@ def fuse_attention(graph: Graph) -> None:
     number of the type, which ONNX Runtime treats as minus infinity, is halved in other masks, which still masks. A mask
     of one row, or not known to have a column for each key, is expanded, because ONNX Runtime 1.31 does not broadcast
     it.
+
+    A factor of the scores for each head or row is applied to the queries.
 
     Example:
         <ir_version: 11, opset_import: ["" : 23]>
@@ -87,6 +89,8 @@ def _fuse(softmax: Node, found: Core, masks: Masks, new: Builder) -> Masks:
 
 
 def _inputs(found: Core, count: int, new: Builder) -> Inputs:
+    if found.factor is not None:
+        return _scaled(found, count, new)
     again = [None if found.keys.perm else repetition(found.keys.value), repetition(found.values)]
     k_times, v_times = (1 if part is None else part.times for part in again)
     new.require(k_times == v_times, "keys and values are repeated differently")
@@ -102,6 +106,15 @@ def _inputs(found: Core, count: int, new: Builder) -> Inputs:
     extents = found.values.shape
     new.require(extents is not None and len(extents) == 4 and extents[1] == count, "the number of heads is not known")
     return Inputs(found.queries, keys, values, None)
+
+
+def _scaled(found: Core, count: int, new: Builder) -> Inputs:
+    """Return heads whose queries are multiplied by the factor of the scores."""
+    assert found.factor is not None
+    shared = (found.values.shape or ())[1:2] == (count,)
+    new.require(shared and fits_rows(found.factor, found), "the factor of the scores is not known to fit the heads")
+    queries = new.node("Mul", found.queries, found.factor)
+    return Inputs(queries, _once(found.keys, None, new), found.values, None)
 
 
 def _once(side: Side, repeated: Repetition | None, new: Builder) -> Value:
