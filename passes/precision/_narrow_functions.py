@@ -41,6 +41,7 @@ class _Operands:
     """Operands recorded at the calls of a function, for the calibration of its body."""
 
     given: Sequence[dict[str, Any]]
+    is_drawn: bool
 
     def feeds(self) -> Sequence[dict[str, Any]]:
         return self.given
@@ -117,7 +118,7 @@ class Functions:
             if len(complete) == len(operands):
                 varied = [(name, value) for name, value in operands.items() if name not in fixed]
                 feeds += [fixed | {name: recorded[value][n] for name, value in varied} for n in range(sets)]
-        return _Operands(feeds) if feeds else None
+        return _Operands(feeds, self.graph.is_calibration_drawn) if feeds else None
 
     def _open_input(self, body: Graph, port: Value, casts: Casts) -> bool:
         if not is_float(port) or casts.is_read_wide(port) or not casts.is_read_narrow(port):

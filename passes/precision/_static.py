@@ -43,6 +43,7 @@ class Scheme:
     method: Method = "mse"
     percentile: float = 99.999
     correct_bias: bool = True
+    margin: float = 1.0
 
 
 class Quantizer:
@@ -106,6 +107,7 @@ class Quantizer:
             low, high = choose_range(
                 found, scheme.method, scheme.activations, percentile=scheme.percentile, symmetric=scheme.symmetric
             )
+            low, high = low * scheme.margin, high * scheme.margin
             self._affine[value] = affine(low, high, scheme.activations, symmetric=scheme.symmetric)
         return self._affine[value]
 

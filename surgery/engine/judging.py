@@ -49,6 +49,10 @@ class Judge(Protocol):
         """Return the inputs to calibrate passes with."""
 
     @property
+    def is_drawn(self) -> bool:
+        """Whether these inputs are drawn."""
+
+    @property
     def limits(self) -> Sequence[Limit]:
         """The budget of LOSSY steps."""
 
@@ -103,14 +107,23 @@ class Trusting:
 
     def __init__(self, begin: Callable[[], ReferenceStart]) -> None:
         self._begin = begin
-        self._feeds: Sequence[Feed] | None = None
+        self._found: tuple[Sequence[Feed], bool] | None = None
 
     def feeds(self) -> Sequence[Feed]:
         """Return the inputs of the original."""
-        if self._feeds is None:
+        return self._calibration[0]
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether these inputs are drawn."""
+        return self._calibration[1]
+
+    @property
+    def _calibration(self) -> tuple[Sequence[Feed], bool]:
+        if self._found is None:
             with closing(self._begin().tracker) as tracker:
-                self._feeds = tracker.calibration()
-        return self._feeds
+                self._found = tracker.calibration(), tracker.draws_calibration
+        return self._found
 
     @property
     def limits(self) -> Sequence[Limit]:
@@ -220,6 +233,11 @@ class Verifying:
     def feeds(self) -> Sequence[Feed]:
         """Return the inputs under the names of the committed model."""
         return self.tracker.calibration()
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether these inputs are drawn."""
+        return self.tracker.draws_calibration
 
     @property
     def limits(self) -> Sequence[Limit]:

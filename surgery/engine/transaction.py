@@ -137,6 +137,7 @@ class _Fixed:
     """Calibration inputs that already exist."""
 
     found: Sequence[Feed]
+    is_drawn: bool
 
     def feeds(self) -> Sequence[Feed]:
         return self.found
@@ -230,7 +231,7 @@ class Transaction:
         """Return the judge, or the inputs themselves for a pass that runs in a fork, without the judge's threads."""
         judge = self._bench.judge
         lossy = self.declared.promise(self.step.options) is Parity.LOSSY
-        return _Fixed(judge.feeds()) if lossy and not self.declared.is_standard else judge
+        return _Fixed(judge.feeds(), judge.is_drawn) if lossy and not self.declared.is_standard else judge
 
     def avoid_guilty_sites(self, candidate: Candidate) -> Candidate:
         """With `on_failure: bisect`, run the pass again without the sites that were guilty in an earlier round."""

@@ -199,6 +199,11 @@ class Graph(GraphState):
         """
         return record(self, values, self.calibration)
 
+    @property
+    def is_calibration_drawn(self) -> bool:
+        """Whether the calibration inputs are drawn: inputs of use may exceed the ranges that are measured on them."""
+        return self.calibration is not None and self.calibration.is_drawn
+
     def body_ranges(self, values: Sequence[Value]) -> dict[Value, tuple[float, float]]:
         """Return the largest magnitude of the elements of float32 values in bodies, and the smallest nonzero one.
 

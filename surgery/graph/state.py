@@ -70,6 +70,10 @@ class Calibration(Protocol):
     def feeds(self) -> Sequence[Feed]:
         """Return the input sets, as arrays by name; raise `UsageError` if there are none."""
 
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the inputs are drawn, because the user gave none."""
+
 
 class GraphState:
     """A model while passes work on it: the main graph, its subgraphs and the bodies of functions.

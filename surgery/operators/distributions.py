@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from surgery.operators.dtypes import Array, greatest, limits
+from surgery.operators.scenes import SCENES, within
 
 ORDINARY = ("normal", "edges", "wide", "image", "coarse", "small", "near")
 """Kinds of data. "normal" is Gaussian; "edges" mixes in zeros of both signs, ±1, ±6, tiny and large values, and the
@@ -38,6 +39,8 @@ def floats(
     character: str, rng: np.random.Generator, shape: tuple[int, ...], marks: Marks, sizes: Marks, seed: int
 ) -> Array:
     """Draw reals without bounds. `marks` are values that the graph compares with, `sizes` the magnitudes of "small"."""
+    if character in SCENES:
+        return SCENES[character](rng, shape)
     values = rng.standard_normal(shape)
     match character:
         case "image":
@@ -112,6 +115,8 @@ def bounded(
     marks: Marks,
 ) -> Array:
     """Draw reals between two bounds, both included."""
+    if character in SCENES:
+        return within(character, rng, shape, ends)
     low, high = ends
     shares = rng.random(shape)
     match character:

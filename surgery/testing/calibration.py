@@ -20,6 +20,7 @@ class GivenInputs:
 
     model: onnx.ModelProto
     given: Mapping[str, Any]
+    is_drawn: bool = False
 
     def feeds(self) -> Sequence[Mapping[str, Any]]:
         """Return the input set as arrays by name."""

@@ -150,7 +150,7 @@ def test_calibration_is_reused_when_other_sites_are_skipped(short_models: Path) 
     stored, declared = storage.from_proto(model), catalog.find("quantize-static")
 
     class Once:
-        asked = 0
+        asked, is_drawn = 0, False
 
         def feeds(self) -> Feeds:
             self.asked += 1

@@ -26,6 +26,7 @@ class Given:
     """Inputs to calibrate with."""
 
     sets: Feeds
+    is_drawn: bool = False
 
     def feeds(self) -> Feeds:
         return self.sets

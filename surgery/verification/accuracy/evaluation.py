@@ -60,8 +60,9 @@ class Use:
 class Loss:
     """The loss of a changed model's outputs: their metrics on each set of inputs, by name.
 
-    `failure` says why there are none; `unsupported` whether that is a gap of the runtime rather than a wrong model.
-    `score` is the user's metric over all sets, if there is one, `errors` the distribution of errors, if requested.
+    `kinds` are the kinds of data of the sets. `failure` says why there are none; `unsupported` whether that is a
+    gap of the runtime rather than a wrong model. `score` is the user's metric over all sets, if there is one,
+    `errors` the distribution of errors, if requested.
     """
 
     outputs: Mapping[str, Sequence[Metrics]]
@@ -69,6 +70,7 @@ class Loss:
     unsupported: bool = False
     score: Score | None = None
     errors: tuple[OutputErrors, ...] = ()
+    kinds: tuple[str, ...] = ()
 
     def uses(self, limits: Sequence[Limit]) -> Iterator[Use]:
         """Yield for each limit its use by the output to which it applies and that uses most."""
@@ -82,8 +84,7 @@ class Loss:
         values = [metrics[limit.metric] for metrics in self.outputs[output]]
         shares = [use(limit, value) for value in values]
         sample = max(range(len(shares)), key=shares.__getitem__)
-        worst = shares[sample]
-        return Use(limit, output, sample, values[sample], worst, worst + _DEVIATIONS * _deviation(shares))
+        return Use(limit, output, sample, values[sample], shares[sample], _guarded(shares, self.kinds))
 
     def use(self, limits: Sequence[Limit]) -> float:
         """Return the used share of the budget, with a margin for other inputs; infinite for a model that fails."""
@@ -111,12 +112,24 @@ class Loss:
         return found
 
 
-def _deviation(shares: Sequence[float]) -> float:
-    """Return the standard deviation; 0 if it is not known."""
-    if len(shares) < 2 or not all(map(math.isfinite, shares)):
-        return 0.0
-    mean = sum(shares) / len(shares)
-    return math.sqrt(sum((share - mean) ** 2 for share in shares) / (len(shares) - 1))
+def _guarded(shares: Sequence[float], kinds: Sequence[str]) -> float:
+    """Return the largest share, with a margin for other inputs of the same kind.
+
+    Few sets of a kind show little of its deviation, so that of all sets from the means of their kinds counts.
+    """
+    if not all(map(math.isfinite, shares)):
+        return max(shares)
+    groups: dict[str, list[float]] = {}
+    for share, kind in zip(shares, kinds or [""] * len(shares), strict=True):
+        groups.setdefault(kind, []).append(share)
+    return max(shares) + _DEVIATIONS * _deviation(list(groups.values()))
+
+
+def _deviation(groups: Sequence[Sequence[float]]) -> float:
+    """Return the standard deviation of numbers from the mean of their group; 0 if it is not known."""
+    free = sum(len(group) - 1 for group in groups)
+    squares = sum((one - sum(group) / len(group)) ** 2 for group in groups for one in group)
+    return math.sqrt(squares / free) if free else 0.0
 
 
 class Evaluation:
@@ -217,7 +230,8 @@ class Evaluation:
             for name, found in outputs.items():
                 found.append(measure_value(before[name], after[name]))
         errors = self._errors(list(outputs), numbers, expected, changed) if spread else ()
-        return Loss(outputs, score=self._score(expected, changed), errors=errors)
+        kinds = tuple(self.samples.kind(number) for number in numbers)
+        return Loss(outputs, score=self._score(expected, changed), errors=errors, kinds=kinds)
 
     def _errors(
         self,
@@ -292,6 +306,7 @@ class Evaluation:
         where = f", worst in output '{worst.output}'{self._on(worst)}" if worst is not None else ""
         scored = f"; {score}" if score is not None else ""
         message = f"{tell(loss.worst)}{where}{scored}; budget {', '.join(self.budget)}{self._note()}"
+        message += "; other inputs are not covered: give yours with --evaluation" if self.samples.synthetic else ""
         return Verdict(Status.LOSSY, message=message, details=details)
 
     def _tell(self, one: Use) -> str:

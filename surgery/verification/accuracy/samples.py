@@ -7,11 +7,13 @@ only the former.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from surgery.errors import UsageError
+from surgery.operators.dtypes import is_float
+from surgery.operators.scenes import LEAST_EXTENT, SCENES
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.inputs.given import Given, GivenBinding
 from surgery.verification.inputs.plan import Binding
@@ -21,8 +23,8 @@ from surgery.verification.inputs.spec import InputsSpec, SampleSpec
 CALIBRATION_SEED, EVALUATION_SEED = 10_000, 20_000
 """The first seed of either kind, relative to the seed of the recipe; verification uses the first few seeds."""
 
-_CHARACTERS = ("normal", "image")
-"""Kinds of data that resemble real inputs: centered, and between 0 and 1."""
+_PLAIN = ("normal", "image")
+"""Kinds of data without places that resemble real inputs: centered, and between 0 and 1."""
 
 
 _SETS = ((TRIVIAL, 64), (CHEAP, 32), (math.inf, 12))
@@ -41,6 +43,11 @@ class Samples:
     feeds: Sequence[Mapping[str, Any]]
     bindings: Sequence[Binding]
     synthetic: bool
+
+    def kind(self, number: int) -> str:
+        """Return the kind of data of a set; given sets are of one kind."""
+        binding = self.bindings[number]
+        return "given" if isinstance(binding, GivenBinding) else binding.character
 
     @property
     def labelled(self) -> list[dict[str, Any]]:
@@ -80,11 +87,23 @@ def _drawn(reference: ReferenceRun, spec: SampleSpec, seed: int) -> list[Binding
     bases += _larger(reference, bases[0])
     count = len(bases)
     sets = spec.sets if spec.sets is not None else _worthwhile(max(reference.cost(one) for one in bases))
-    drawn = [
-        replace(bases[n % count], character=_CHARACTERS[n // count % len(_CHARACTERS)], seed=seed + n)
-        for n in range(sets)
-    ]
+    kinds = [_kinds(reference.feed(base).values()) for base in bases]
+    drawn = [_nth(bases[n % count], kinds[n % count], n // count + 2 * (n % count), seed + n) for n in range(sets)]
     return reference.numbered(drawn, seed - reference.seed)
+
+
+def _nth(base: Binding, kinds: Sequence[str], number: int, seed: int) -> Binding:
+    """Return a set at a size, with the kinds of data in turn."""
+    return replace(base, character=kinds[number % len(kinds)], seed=seed)
+
+
+def _kinds(arrays: Iterable[Any]) -> tuple[str, ...]:
+    """Return the kinds of data for inputs of these shapes: scenes are for images, signals and sequences.
+
+    In a few places, or in a vector of features, there is no region to be of one value.
+    """
+    found = [one for one in arrays if getattr(one, "ndim", 0) > 2 and is_float(one.dtype)]
+    return (*_PLAIN, *SCENES) if any(max(one.shape[1:]) > LEAST_EXTENT for one in found) else _PLAIN
 
 
 def _larger(reference: ReferenceRun, base: Binding) -> list[Binding]:

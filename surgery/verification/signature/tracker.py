@@ -220,6 +220,11 @@ class SignatureTracker:
         found = terms.verifier.calibration.feeds
         return [{names.get(name, name): array for name, array in feed.items()} for feed in found]
 
+    @property
+    def draws_calibration(self) -> bool:
+        """Whether the calibration inputs are drawn."""
+        return (self._accurate or self._terms).verifier.calibration.synthetic
+
     def _accurate_terms(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> SignatureView:
         """Return the terms for comparing a changed model with the model before the first LOSSY step."""
         if self._accurate is None:

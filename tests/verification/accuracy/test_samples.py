@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
+from surgery.verification.accuracy.evaluation import Loss
+from surgery.verification.accuracy.metrics import SAME
 from surgery.verification.accuracy.samples import Samples
-from surgery.verification.inputs.spec import InputsSpec, SampleSpec, VerifySpec
+from surgery.verification.inputs.spec import DataSpec, InputsSpec, Limit, SampleSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier
 
 
@@ -62,3 +65,53 @@ def test_calibration_and_evaluation_share_no_inputs() -> None:
 def test_as_many_sets_as_asked_for() -> None:
     calibration, evaluation = _drawn("N, 8", sets=3)
     assert (len(calibration.feeds), len(evaluation.feeds)) == (3, 64)
+
+
+@pytest.mark.parametrize("shape", ["N, 3, 12, 12", "batch, 20, sequence", "batch, sequence, 16", "2, 30, 4"])
+def test_each_kind_of_data_is_drawn_at_each_size(shape: str) -> None:
+    """Calibration and evaluation both have what resembles images, of which noise has nothing."""
+    for samples in _drawn(shape):
+        found = {(tuple(one.dims.items()), one.character) for one in samples.bindings}
+        sizes = {dims for dims, _ in found}
+        kinds = {kind for _, kind in found}
+        assert kinds == {"normal", "image", "flat", "smooth", "saturated", "sparse"}
+        assert len(found) == len(sizes) * len(kinds)
+
+
+@pytest.mark.parametrize("shape", ["N, 24", "N, 3, 4, 8", "40"])
+def test_vectors_and_few_places_have_no_regions(shape: str) -> None:
+    for samples in _drawn(shape):
+        assert {one.character for one in samples.bindings} == {"normal", "image"}
+
+
+@pytest.mark.parametrize("shape", ["2, 30, 4", "N, 3, 12, 12", "batch, 20, sequence"])
+def test_few_sets_are_of_different_kinds(shape: str) -> None:
+    calibration, _ = _drawn(shape, sets=12)
+    assert len({one.character for one in calibration.bindings}) == 6
+
+
+def test_the_margin_of_a_loss_is_that_of_sets_of_the_same_kind() -> None:
+    """Two kinds with hardly any spread each, far from each other, need hardly any margin."""
+    limit = Limit("snr", 20.0)
+    outputs = {"y": [dict(SAME, snr=snr) for snr in (23.0, 23.01, 40.0, 40.01)]}
+    (one,) = Loss(outputs, kinds=("flat", "flat", "normal", "normal")).uses([limit])
+    (mixed,) = Loss(outputs).uses([limit])
+    assert one.share == mixed.share == pytest.approx(10**-0.3)
+    assert one.share < one.guarded < 0.52 and mixed.guarded > 1.0
+
+
+def test_few_sets_of_a_kind_get_the_margin_of_the_others() -> None:
+    outputs = {"y": [dict(SAME, snr=snr) for snr in (24.0, 27.0, 25.0, 22.5)]}
+    (one,) = Loss(outputs, kinds=("normal", "normal", "normal", "flat")).uses([Limit("snr", 20.0)])
+    assert one.sample == 3 and one.guarded > 10**-0.25 + 0.3
+
+
+def test_given_sets_are_one_kind(tmp_path: Path) -> None:
+    for name in "ab":
+        np.savez(tmp_path / f"{name}.npz", x=np.ones((2, 8), np.float32))
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> g (float[N, 8] x) => (float[N, 8] y) { y = Tanh(x) }'
+    )
+    spec = InputsSpec(calibration=SampleSpec(data=(DataSpec(tmp_path),)))
+    with closing(Verifier(model.SerializeToString(), spec, VerifySpec())) as verifier:
+        assert {verifier.calibration.kind(number) for number in range(2)} == {"given"}
