@@ -11,6 +11,7 @@ from surgery import Builder, Graph, Node, UsageError, Value, data_type, narrowin
 
 from ._narrow_boundaries import Boundaries, running_sums
 from ._narrow_casts import Casts
+from ._narrow_divisors import divisor_of, divisors, fragile
 from ._narrow_format import Format
 from ._narrow_functions import Functions
 from ._narrow_nodes import (
@@ -41,10 +42,6 @@ _ANGLES = frozenset({"Cos", "Sin", "Tan"})
 _LARGEST_ERROR = 2.0**-6
 """The rounding error of an angle, in radians, above which not even three digits of its sine are right; and that of a
 sum over iterations, relative to the sum, if each iteration rounds it."""
-
-_DIVIDING = {"Div": 1, "Log": 0, "Reciprocal": 0}
-"""Operators with an input that must not become 0, and the position of that input."""
-
 
 KEPT = "it is excluded and stays in float32"
 
@@ -88,6 +85,7 @@ class Narrowing:
         self.outputs = [] if wishes.keep_io_types else [value.name for value in graph.outputs() if is_float(value)]
         self.candidates = list(self._candidates())
         self.ranges = self._measured()
+        self.fragile = fragile(graph, self.ranges, self.format)
 
     def _candidates(self) -> Iterator[_Candidate]:
         for node in self.graph.nodes():
@@ -103,6 +101,7 @@ class Narrowing:
 
     def _measured(self) -> Ranges:
         wanted = [*self.inputs, *(value for value in self.graph.outputs() if value.name in self.outputs)]
+        wanted += divisors(self.graph)
         for candidate in self.candidates:
             if not isinstance(candidate.found, str):
                 wanted += [value for value in _narrowed(candidate) if not value.is_constant]
@@ -157,6 +156,8 @@ class Narrowing:
             new.require(not port.is_overridable, f"{port.name} has a default value")
             new.require(not port.is_output, f"{port.name} is an input and an output")
             self._check_range(new, port, self.ranges.get(port.name))
+            small = f"numbers that are 0 or denormal in {self.format.name}"
+            new.require(port not in self.fragile, f"a division or a logarithm depends on {port.name}, {small}")
             new.replace(port, new.node("Cast", port, to=_FLOAT))
             new.set_port(port, self.format.dtype)
             to = int(self.format.dtype)
@@ -229,10 +230,10 @@ class Narrowing:
         node, ranges, limit = candidate.node, candidate.ranges, self.limit
         if not is_default(node):
             return
-        divisor = node.input(_DIVIDING[node.op]) if node.op in _DIVIDING else None
-        known = ranges.get(divisor) if divisor is not None else None
-        tiny = known is not None and known.smallest < self.format.smallest
-        new.require(not tiny, f"it divides by, or takes the logarithm of, numbers that are 0 in {self.format.name}")
+        small = f"numbers that are 0 or denormal in {self.format.name}"
+        new.require(divisor_of(node) not in self.fragile, f"it divides by, or takes the logarithm of, {small}")
+        made = any(value in self.fragile for value in node.outputs)
+        new.require(not made, f"a division or a logarithm depends on its results, {small}")
         first, last = ranges.get(node.required_input(0)), ranges.get(node.outputs[0])
         if node.op in _ANGLES and first is not None:
             error = first.largest * 2.0**-self.format.digits

@@ -24,9 +24,11 @@ def to_float16(
     float32 for most operators, so there it saves space only.
 
     A node stays in float32 if its schema or the runtime does not support float16, if a weight overflows or is lost in
-    denormals, if a value exceeds 65,504 on calibration data or a divisor falls below the smallest float16 number, or if
-    it computes with integers (positions, lengths, masks), which float16 represents exactly only up to 2,048. Operators
-    that only move elements take the type of their neighbors, so that each value is cast at most once in each direction.
+    denormals, if a value exceeds 65,504 on calibration data, or if it computes with integers (positions, lengths,
+    masks), which float16 represents exactly only up to 2,048. So do a Div, a Log, a Reciprocal and a Pow with a
+    negative exponent whose divisor falls below the smallest normal float16 number, and what computes such a divisor.
+    Operators that only move elements take the type of their neighbors, so that each value is cast at most once in each
+    direction.
 
     Nodes in bodies of If, Loop and Scan are converted too. Values that enter or leave a body take the narrower type if
     this changes no element; a sum over many iterations stays in float32. Calls of a function with the same types share
