@@ -124,7 +124,7 @@ class Engine:
     ) -> None:
         require_runtime()
         self.name: EngineName = name
-        self._deployed = deployed
+        self._deployed = deployed and name == "onnxruntime"
         self._setup = setup or SessionSetup()
         self._libraries = {str(path.absolute()): str(path) for path in self._setup.libraries}
         # Mapped weights count towards the limit, because ONNX Runtime maps them copy-on-write.
