@@ -108,6 +108,8 @@ def _tensors(
 ) -> tuple[Any, ...]:
     array = weight.constant
     assert array is not None
+    # A weight that is stored in a narrower type is cast before use.
+    array = array.astype(np.float32, copy=False)
     affine = fit(array, kind, axes, symmetric=symmetric)
     integers = affine.quantize(array)
     directions = (len(array), *affine.scale.shape[1:]) if layout == "gates" else affine.scale.shape

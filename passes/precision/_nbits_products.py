@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from surgery import Node, Refusal, Value, is_computed
 
 from ._nbits_blocks import Array
+from ._stored_weights import stored
 
 PRODUCTS = ("MatMul", "Gemm")
 
@@ -17,11 +19,13 @@ PRODUCTS = ("MatMul", "Gemm")
 class Weight:
     """A constant matrix [K, N] of a product; with `turned` it is stored as [N, K].
 
-    For a table, the columns are the rows that are gathered.
+    `kind` is the element type in which the product reads it; it may be stored in a narrower one. For a table, the
+    columns are the rows that are gathered.
     """
 
     value: Value
     turned: bool
+    kind: Any
 
     @property
     def rows(self) -> int:
@@ -41,7 +45,7 @@ class Weight:
     @property
     def dtype(self) -> str:
         """The NumPy name of the element type."""
-        return str(self.value.dtype.numpy().name) if self.value.dtype is not None else ""
+        return str(self.kind.numpy().name) if self.kind is not None else ""
 
     @property
     def _stored(self) -> tuple[int, ...]:
@@ -51,6 +55,8 @@ class Weight:
         """Return the elements [K, N], as a view of the file if they are large."""
         array = self.value.constant
         assert array is not None
+        if self.value.dtype != self.kind:
+            array = array.astype(self.dtype)
         return array.T if self.turned else array
 
 
@@ -94,7 +100,7 @@ def read_product(node: Node) -> Product:
     if node.op == "MatMul":
         return Product(node, data, weight)
     if node.attr("transB"):
-        weight = Weight(weight.value, not weight.turned)
+        weight = replace(weight, turned=not weight.turned)
     alpha, beta = float(node.attr("alpha", 1.0)), float(node.attr("beta", 1.0))
     addend = node.input(2) if beta else None
     return Product(node, data, weight, bool(node.attr("transA")), alpha, beta, addend)
@@ -107,22 +113,18 @@ def read_table(node: Node) -> Weight:
         raise Refusal("the gathered tensor is not constant")
     if table.rank != 2 or node.attr("axis") not in (0, -2):
         raise Refusal("the gathered values are not rows of a matrix")
-    weight = Weight(table, turned=True)
+    weight = Weight(table, turned=True, kind=table.dtype)
     _require_type(node, weight)
     return weight
 
 
 def _weight(factor: Value) -> Weight | None:
-    """Return a constant factor, transposed or not; a constant that has other readers stays in the graph."""
-    if factor.tensor is not None:
-        return Weight(factor, turned=False)
-    node = factor.producer
-    if node is None or node.op != "Transpose" or node.attr("perm", [1, 0]) != [1, 0]:
-        return None
-    value = node.required_input(0)
-    return Weight(value, turned=True) if value.tensor is not None and value.rank == 2 else None
+    """Return a constant factor, transposed or cast or as it is; a constant with other readers stays in the graph."""
+    value, turned = stored(factor)
+    is_matrix = value.tensor is not None and (value is factor or value.rank == 2)
+    return Weight(value, turned, factor.dtype) if is_matrix else None
 
 
 def _require_type(node: Node, weight: Weight) -> None:
-    if not is_computed("MatMul", weight.value.dtype):
+    if not is_computed("MatMul", weight.kind):
         raise Refusal("the weight is neither float32 nor float16")

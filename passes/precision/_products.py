@@ -8,6 +8,8 @@ import numpy as np
 
 from surgery import Builder, Node, Value
 
+from ._stored_weights import stored
+
 DEEPEST = (2**31 - 1) // (255 * 255)
 """The longest sum of products of 8-bit numbers that always fits into the int32 of MatMulInteger."""
 
@@ -62,33 +64,22 @@ class Product:
         return new.node("Transpose", value, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
-def product_of(node: Node, new: Builder, *, through_transpose: bool = False) -> Product:
+def product_of(node: Node, new: Builder, *, is_stored: bool = False) -> Product:
     """Read a product with one constant factor; refuse any other node.
 
-    With `through_transpose`, the factor may also be a Transpose of a constant, as the head of a language model is that
-    shares its weight with the embedding; `weight` is then that constant.
+    With `is_stored`, the factor may also be a Transpose of a constant, as the head of a language model is that shares
+    its weight with the embedding, or a Cast of one that is stored in float16; `weight` is then that constant.
     """
     factors = node.required_input(0), node.required_input(1)
-    stored = [_matrix_before(factor) if through_transpose else None for factor in factors]
-    first, second = (made or factor for made, factor in zip(stored, factors))
+    found = [stored(factor) if is_stored else (factor, False) for factor in factors]
+    first, second = (value for value, _ in found)
     new.require(first.is_constant or second.is_constant, "no factor is a constant weight")
     new.require(not (first.is_constant and second.is_constant), "both factors are constant; fold them first")
     is_left = first.is_constant
     data, weight = (second, first) if is_left else (first, second)
     product = _product(node, data, weight, is_left, new)
-    turned = stored[0 if is_left else 1] is not None
+    turned = found[0 if is_left else 1][1]
     return replace(product, transposes_weight=product.transposes_weight != turned)
-
-
-def _matrix_before(factor: Value) -> Value | None:
-    """Return the constant whose last two axes a Transpose swaps to compute a factor; None for other factors."""
-    node = None if factor.is_constant else factor.producer
-    if node is None or node.op != "Transpose":
-        return None
-    value = node.required_input(0)
-    rank = value.rank or 0
-    swapped = rank >= 2 and node.attr("perm", [*range(rank)][::-1]) == [*range(rank - 2), rank - 1, rank - 2]
-    return value if value.is_constant and swapped else None
 
 
 def _product(node: Node, data: Value, weight: Value, is_left: bool, new: Builder) -> Product:

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+import numpy as np
+
 from surgery import Builder, Graph, Node, NodeSelector, Parity, Size, Value, data_type, graph_pass
 
 from ._dynamic import Dynamic, Scheme
@@ -42,7 +44,8 @@ def quantize_dynamic(
 
     Batched, transposed and left-hand weights are supported, alpha is folded into the scales, and products that read the
     same value share one DynamicQuantizeLinear. A weight with other readers, such as the embedding that the head of a
-    language model reads too, also stays in float32 for them.
+    language model reads too, also stays in float32 for them. A weight that is stored in float16 and cast to float32 is
+    quantized like one in float32.
 
     Options:
         ops: The operators. PointwiseConv is a Conv that multiplies the channels of each place by a matrix. It becomes a
@@ -58,7 +61,7 @@ def quantize_dynamic(
             saturate at 16 bits. By default the installed ONNX Runtime is tested, and if it saturates, scales are as
             large as neighboring weights need: this loses less, but the result suits such CPUs only if it is created on
             one.
-        min_size: The bytes of the smallest weight to quantize.
+        min_size: The bytes of the smallest weight to quantize, in float32.
 
     Example:
         # options: {min_size: 0, reduce_range: true}
@@ -80,24 +83,25 @@ def _quantize(node: Node, dynamic: Dynamic, min_size: int, new: Builder) -> None
         position, make = LAYERS[node.op]
         weight = node.required_input(position)
         new.require(weight.is_constant, "the weight is not constant")
-        _require_worth(weight, min_size, new)
+        _require_worth(weight, weight, min_size, new)
         made = make(node, dynamic, new)
         for old, result in zip(node.outputs, made if isinstance(made, tuple) else (made,)):
             new.replace(old, result)
         return
-    product = product_of(node, new, through_transpose=True)
-    _require_worth(product.weight, min_size, new)
+    product = product_of(node, new, is_stored=True)
+    _require_worth(product.weight, node.required_input(0 if product.is_left else 1), min_size, new)
     if product.depth <= DEEPEST:
         made = _multiply(product, dynamic, new)
         new.replace(node.outputs[0], made)
         new.changes(made)
 
 
-def _require_worth(weight: Value, min_size: int, new: Builder) -> None:
+def _require_worth(weight: Value, used: Value, min_size: int, new: Builder) -> None:
+    """Refuse a weight that is too small, or that is not `used` in float32; it may be stored in a narrower type."""
     tensor = weight.tensor
-    new.require(tensor is not None and weight.dtype == data_type("float"), "the weight is not float32")
+    new.require(tensor is not None and used.dtype == data_type("float"), "the weight is not float32")
     new.require(weight.size, "the weight is empty")
-    new.require(tensor is not None and tensor.nbytes >= min_size, "the weight is smaller than min_size")
+    new.require((weight.size or 0) * np.dtype(np.float32).itemsize >= min_size, "the weight is smaller than min_size")
 
 
 def _multiply(product: Product, dynamic: Dynamic, new: Builder) -> Value:
