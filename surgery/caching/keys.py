@@ -66,6 +66,7 @@ def run_key(run: RunStart, original: str, folder: CacheFolder) -> str:
         # Input sets next to the model are found by its path.
         "sets": _found_sets(run),
         "target": _plain(run.target),
+        "empty": run.recipe.expect.empty,
         "engine": _engine(folder),
         "packages": dict(packages.packages()),
         "python": platform.python_version(),

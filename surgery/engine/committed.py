@@ -28,8 +28,9 @@ class CommittedModel:
     Raises `ModelFileError` if the graph has a cycle.
     """
 
-    def __init__(self, stored: storage.StoredModel, target: Target = STANDARD) -> None:
+    def __init__(self, stored: storage.StoredModel, target: Target = STANDARD, *, keeps_empty: bool = False) -> None:
         self.stored = stored
+        self._keeps_empty = keeps_empty
         self.target = target
         self._names: frozenset[str] = frozenset()
         # Standard passes that changed nothing; they change nothing when they run again on the same model.
@@ -55,6 +56,7 @@ class CommittedModel:
         """Build the live graph, and list nodes that form a ring. `_touched` is set once a pass has worked on it."""
         model = storage.ir_from_proto(proto, self.stored.weights)
         self.graph = Graph(model, weights=self.stored.weights, reserved=self._names, target=self.target)
+        self.graph.keeps_empty = self._keeps_empty
         ring = self.graph.sort()
         self.graph.settle_order()
         self._touched = False

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from surgery.errors import SurgeryError, require_machine
+from surgery.operators.empties import refusing_more
 from surgery.recipe.comparison import Comparison
 from surgery.recipe.schema import Expect, Share
 from surgery.registry.catalog import catalog
@@ -59,6 +60,12 @@ def fits(name: str, stored: StoredModel, model: onnx.ModelProto) -> tuple[str, b
 
 
 _MOST_MISFITS = 3
+
+
+def empty(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[str, bool]:
+    """Return a text on whether no operator was added that takes no empty batch, and whether that is so."""
+    found = refusing_more(before, after)
+    return f"empty: allowed ({', '.join(found)} added)" if found else "empty: allowed", not found
 
 
 def executed(expected: Comparison | Share, found: Deployed) -> tuple[str, bool]:

@@ -45,6 +45,10 @@ class Judge(Protocol):
     def can_run(self) -> bool:
         """Whether the original can be run."""
 
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether the reference evaluator runs the original, which ONNX Runtime rejects; known after its run."""
+
     def feeds(self) -> Sequence[Feed]:
         """Return the inputs to calibrate passes with."""
 
@@ -104,6 +108,7 @@ class Trusting:
 
     trusts = True
     can_run = False
+    is_evaluated = False
 
     def __init__(self, begin: Callable[[], ReferenceStart]) -> None:
         self._begin = begin
@@ -272,6 +277,12 @@ class Verifying:
     def can_run(self) -> bool:
         """Whether the original can be run, as far as known."""
         return self.tracker.verifier.problem is None
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether the reference evaluator runs the original, as far as known."""
+        first = self._first
+        return first.engine == "reference" and bool(first.runs) and first.problem is None
 
     # One candidate
 
@@ -444,7 +455,8 @@ class Verifying:
         if not is_too_large:
             self._first.prepare()
         if is_too_large or (self._first.runs and self._first.problem is None):
-            return Validity(tuple(self._findings), self._first.gap, bool(self._first.gap))
+            found = Validity(tuple(self._findings), self._first.gap, bool(self._first.gap))
+            return replace(found, is_evaluated=self.is_evaluated)
         found = validity(stored, self.spec, self._findings)
         return found if found.refusal else found.with_rejection(self._first.rejection)
 

@@ -16,7 +16,7 @@ from surgery.engine import speculation
 from surgery.engine.candidate import Candidate, State
 from surgery.engine.committed import CommittedModel
 from surgery.engine.delta_debugging import MOST_RUNS, Guilts, Search
-from surgery.engine.expectations import Speed, answers, comparisons, executed, expectations, fits, speed
+from surgery.engine.expectations import Speed, answers, comparisons, empty, executed, expectations, fits, speed
 from surgery.engine.judging import Judge, Trusting, Verifying
 from surgery.engine.optional_steps import is_lossy
 from surgery.engine.records import END, Expectation, Journal, Observer, Recorder, StepRecord, last_loss
@@ -86,7 +86,8 @@ class Pipeline:
             early = not self._cache.expects(stored)
             reference = reference or begin(stored, recipe.inputs, recipe.verify, early=early)
         try:
-            self.model = CommittedModel(stored, recipe.profile)
+            keeps_empty = recipe.expect.empty is not None
+            self.model = CommittedModel(stored, recipe.profile, keeps_empty=keeps_empty)
             target = self.model.target
             self._cache.begin(RunStart(stored, self.model.state, recipe, target, contained, choice is not None))
         except BaseException:
@@ -336,6 +337,9 @@ class Pipeline:
         if expected.executed is not None and not self.judge.trusts:
             what, ok = executed(expected.executed, self.judge.deploy(state, with_original=True))
             noted.append(Expectation(prefix + what, ok, expected.where(what)))
+        if expected.empty is not None:
+            what, ok = empty(before.ops, state.ops)
+            noted.append(Expectation(prefix + what, ok, expected.where("empty")))
         if expected.signature is not None:
             same = not signature(before.proto).differences(signature(state.proto))
             noted.append(Expectation(f"{prefix}signature: unchanged", same, expected.where("signature")))

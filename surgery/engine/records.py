@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from surgery import storage
 from surgery.errors import PassError
 from surgery.graph.state import Defect, Refused, Site
+from surgery.operators.empties import REFUSING_EMPTY, refusing_more
 from surgery.storage import urls
 from surgery.storage.summary import Summary, summarize
 from surgery.targets import STANDARD
@@ -246,6 +247,14 @@ class Result:
         """The verdict with the loss of the result, if a step was lossy."""
         is_measured = self.end is not None and self.end.status is Status.LOSSY
         return self.end if is_measured else last_loss(self.steps)
+
+    @property
+    def lost_empty(self) -> str:
+        """What is lost if the result has operators that take no empty batch, which the original had not."""
+        found = refusing_more(self.input.ops, self.output.ops)
+        what = ", ".join(f"{name} {REFUSING_EMPTY[name]}" for name in found)
+        advice = "'expect: {empty: allowed}' avoids that"
+        return f"an empty batch or sequence is no longer taken: {what}; {advice}" if found else ""
 
     @property
     def cached(self) -> tuple[int, bool]:

@@ -35,6 +35,9 @@ from surgery.why.explain import explained, why_so_few
 _RUNS_UNVERIFIED = 16
 """Maximum number of runs in a search for the sites that cannot be verified: most often none of them can."""
 
+_RUNS_EVALUATED = 8
+"""Maximum number of runs of a search if the slow reference evaluator runs the model."""
+
 _RUNS_BY_REGIONS = 8
 """The same if the whole model cannot be run, so that only sites verified in their region can be kept."""
 
@@ -338,7 +341,7 @@ class Transaction:
     def _spare(self, failed: Candidate) -> Judged:
         """Leave out the sites that make a step fail; return the remaining candidate, with the refused sites."""
         unverified = _RUNS_UNVERIFIED if self._bench.judge.can_run else _RUNS_BY_REGIONS
-        most = unverified if failed.is_unverified else MOST_RUNS
+        most = unverified if failed.is_unverified else _RUNS_EVALUATED if self._bench.judge.is_evaluated else MOST_RUNS
         search = self.search(failed, most, self._bench.spec.timeout)
         left_out: tuple[RefusedSite, ...] = ()
         try:

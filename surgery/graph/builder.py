@@ -15,6 +15,7 @@ from surgery.graph.edits import FIRST_WITH_FUNCTIONS, Edits, ModelField, NewNode
 from surgery.graph.function_bodies import function_of_model
 from surgery.graph.signature_mappings import End, Pieces, Relation
 from surgery.graph.values import Node, Refusal, Value
+from surgery.operators.empties import REFUSING_EMPTY
 from surgery.shapes.facts import Dim
 from surgery.targets import STANDARD, Target
 
@@ -116,6 +117,8 @@ class Builder:
         """Refuse a node that the target does not run; `standard` leaves it to the passes."""
         if self.target is not STANDARD and op != "Constant":
             self.require(self.target.has(op), f"the target does not run {op}")
+        if self.graph.keeps_empty:
+            self.require(op not in REFUSING_EMPTY, f"{op} takes no empty batch, which the recipe expects to be allowed")
 
     def inline(
         self,

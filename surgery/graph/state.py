@@ -109,6 +109,7 @@ class GraphState:
         self.memory: dict[Hashable, Any] = {}
         self.is_lenient = False
         self.spared: frozenset[str] = frozenset()
+        self.keeps_empty = False  # whether nodes that take no empty batch are refused
         self.facts = ShapeTable(model)
         self.begin(pass_name, skip)
         self.refresh()

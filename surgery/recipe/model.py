@@ -184,6 +184,8 @@ class Expect(_Expected):
     )
     target: _Target = key(_FITS)
 
+    empty: Annotated[Literal["allowed"], Word] = key("No step adds Attention and others that take no empty batch.")
+
 
 class ExpectStep(_Expected):
     """Expectations of the model after a step."""

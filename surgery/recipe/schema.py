@@ -65,7 +65,7 @@ class Expect:
 
     `sites` is only for a step. `speed`, the minimum speed relative to the original, and `executed`, the number of nodes
     that ONNX Runtime executes as deployed, are only for a recipe. `target` is a runtime that must run the whole model,
-    in the form of `Recipe.target`.
+    in the form of `Recipe.target`. With `empty`, the recipe adds no operator that takes no empty batch.
     """
 
     ops: Mapping[str, Comparison] = field(default_factory=FrozenDict)
@@ -74,6 +74,7 @@ class Expect:
     predicates: Mapping[str, bool] = field(default_factory=FrozenDict)
     sites: Comparison | None = None
     signature: Literal["unchanged"] | None = None
+    empty: Literal["allowed"] | None = None
     speed: float | None = None
     executed: Comparison | Share | None = None
     target: str | None = None

@@ -48,6 +48,7 @@ def of_result(found: Result, command: str, places: Mapping[str, str], about: Map
     ]
     checks += [_expectation(item, found) for item in found.expectations]
     checks += _of_original(found, model)
+    checks += _of_empty(found, model)
     named = f"{found.recipe} on {Path(model).name}" if model else found.recipe
     return Outcome(
         command,
@@ -119,6 +120,13 @@ def _accuracy(found: Result) -> Iterator[Table]:
     if found.loss is not None:
         title = f"Accuracy, measured on {loss.source(found.loss)}"
         yield Table(title, ("budget", "worst", "output", "used"), tuple(loss.rows(found.loss)))
+
+
+def _of_empty(found: Result, model: str) -> Iterator[Check]:
+    """Yield a remark on a result that takes no empty batch where the original may."""
+    if found.lost_empty:
+        about = "Whether the result takes an empty batch or sequence as far as the original does."
+        yield Check("empty", "empty batch", "remark", found.lost_empty, model, about=about)
 
 
 def _amounts(found: Result) -> Table:

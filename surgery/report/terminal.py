@@ -60,7 +60,13 @@ class _Run:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         account, rows, lines = self.account, None, None
-        end: list[RenderableType] = [*_remarks(account), *_expected(account), *_executed(account), conclusion(account)]
+        end: list[RenderableType] = [
+            *_remarks(account),
+            *_expected(account),
+            *_executed(account),
+            *([Text(lost, style="yellow")] if (lost := account.lost_empty) else []),
+            conclusion(account),
+        ]
         fits = self.height is not None and not self.every
         if self.height is not None and fits:
             room = self.height - _below(console, options, Group(*end))
@@ -247,6 +253,8 @@ def _proof(committed: Sequence[StepRecord], account: Result) -> str:
     if regional and account.end is not None and account.end.is_unverified:
         proof = f"{counted} verified in the region of their change; "
         proof += f"the whole model could not be compared: {account.end.message}"
+    if account.validity is not None and account.validity.is_evaluated:
+        proof += ", run by the reference evaluator of onnx"
     if account.providers:
         proof += f", run with {', '.join(account.providers)}"
     return f"{moves}; {proof}" if moves else proof

@@ -252,7 +252,8 @@ def test_options_next_to_the_name_are_checked_too() -> None:
         ("expect: [a]", "1:9: 'expect' takes a mapping such as {ops: {Dropout: 0}, nodes: \"<= 500\"}, not a list"),
         (
             "expect: {sites: 1}",
-            "1:10: no key 'sites'; known here: ops, nodes, opset, predicates, signature, speed, executed, target",
+            "1:10: no key 'sites'; known here: "
+            "ops, nodes, opset, predicates, signature, speed, executed, target, empty",
         ),
         ("expect: {signature: same}", "1:21: 'signature' takes unchanged, not 'same'"),
         ("expect: {ops: [Dropout]}", "1:15: 'ops' takes a mapping such as {Dropout: 0}, not a list"),

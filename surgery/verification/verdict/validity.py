@@ -22,6 +22,7 @@ class Validity:
     `findings` are those of the checker and of strict shape inference. `refusal` says why ONNX Runtime does not load it;
     this is a `gap` if ONNX Runtime lacks a kernel, library or opset for it, rather than a fault of the model. `failure`
     says why it fails on every input that was tried, and `has_choice` that other sizes of its dynamic dims may be legal.
+    `is_evaluated`: the reference evaluator of onnx runs it in place of ONNX Runtime.
     """
 
     findings: tuple[str, ...] = ()
@@ -29,6 +30,7 @@ class Validity:
     gap: bool = False
     failure: str = ""
     has_choice: bool = False
+    is_evaluated: bool = False
 
     @property
     def ok(self) -> bool:
@@ -44,6 +46,8 @@ class Validity:
         """Return all problems, in one line."""
         if self.ok:
             return "valid"
+        if self.is_evaluated and not self.findings:
+            return f"ONNX Runtime rejects it, so the slow reference evaluator of onnx runs it: {self.refusal}"
         if self.gap and not self.findings:
             return f"cannot be run here: {self.refusal}"
         if self.has_choice and not self.findings:

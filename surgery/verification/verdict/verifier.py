@@ -377,6 +377,8 @@ class Verifier:
         if other:
             return Verdict(Status.DIFFERENT, message=other)
         results = [run for run in outcome.runs if not isinstance(run, str)]
+        if original.engine == "reference" and promise is Parity.EXACT:
+            promise = Parity.CLOSE  # NumPy sums in the order of the memory layout: the last bit depends on a Transpose
         if promise is not Parity.EXACT or self._accepted is None:
             return self._judged(candidate, results, promise)
         verdict = self._judged(candidate, results, Parity.CLOSE)
