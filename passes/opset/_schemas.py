@@ -85,6 +85,14 @@ def change(op: str, old: int, new: int) -> Change:
 
 
 @cache
+def newest_opset() -> int:
+    """Return the newest opset of the installed onnx."""
+    import onnx.defs
+
+    return onnx.defs.onnx_opset_version()
+
+
+@cache
 def ir_version_for(opset: int) -> int:
     """Return the IR version of the first ONNX release that had an opset."""
     import onnx.helper

@@ -4,6 +4,7 @@ from surgery import Builder, Graph, Parity, UsageError, graph_pass
 
 from . import _adapters_inputs, _adapters_legacy, _adapters_meaning
 from ._blockers import refuse
+from ._schemas import newest_opset
 from ._shared import upgrade
 
 NEWEST = 28
@@ -41,6 +42,8 @@ def upgrade_opset(graph: Graph, *, to: int = 21) -> None:
     """
     if to > NEWEST:
         raise UsageError(f"opset {to} is not known here", todo=f"opset {NEWEST} is the newest")
+    if to > newest_opset():
+        raise UsageError(f"the installed onnx has no opset {to}", todo=f"opset {newest_opset()} is its newest")
     newest = max(graph.opset, *(function.opset_imports.get("", 0) for function in graph.functions.values()), 0)
     with graph.site() as new:
         new.require(newest <= to, "the model has a newer opset, but this pass does not downgrade")
