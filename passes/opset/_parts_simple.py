@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -77,6 +79,26 @@ def _cast_like(call: Call, place: Lowering) -> Result:
     if place.kind(call.input(0)) == wanted:
         return place.node("Identity", call.input(0))
     return place.cast(call.input(0), wanted)
+
+
+@part("Flatten", plain=True)
+def _flatten(call: Call, place: Lowering) -> Result:
+    """Reshape to the products of the dims before the axis and from it on. One is known, so the other is open."""
+    place.require(place.target >= 5, "before opset 5 Reshape takes its shape as an attribute")
+    data = call.input(0)
+    place.require(data.shape is not None, "the rank is not known")
+    dims = data.shape or ()
+    axis = call.attr("axis") + (len(dims) if call.attr("axis") < 0 else 0)
+    before, after = _product(dims[:axis]), _product(dims[axis:])
+    place.require(before or after, "neither the dims before the axis nor those from it on are known")
+    # A copied dim, unlike an open one, also says that no dim changes.
+    shape = [before or (0 if axis == 1 else -1), after or -1]
+    return place.node("Reshape", data, place.integers(shape, "flat"))
+
+
+def _product(dims: Sequence[int | str | None]) -> int:
+    """Return the product of dims, or 0 if it is not known or empty."""
+    return math.prod(dim if isinstance(dim, int) else 0 for dim in dims)
 
 
 @part("GatherND", plain=True)

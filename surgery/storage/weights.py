@@ -183,7 +183,7 @@ class Scratch:
         file.seek(start)
         try:
             _write(file, data)
-            if os.fstat(file.fileno()).st_size < file.tell():
+            if file.tell() > start and os.fstat(file.fileno()).st_size < file.tell():
                 # NumPy writes a small array through a buffer, and does not report that emptying it failed.
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except BaseException:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from support.opset_tools import Refused, surgery
+from surgery.passes.opset import upgrade_opset
 
 from surgery.graph import text
-from surgery.passes.opset import upgrade_opset
 
 MODEL = '<ir_version: 8, opset_import: ["" : 17]> g (float[n] x) => (float[n] y) { y = Relu(x) }'
 

@@ -155,8 +155,14 @@ def typical(errors: Array, magnitudes: Array) -> Array:
     It is a power of the magnitude, with an exponent from 0 (the same everywhere) to 1 (the same share of each), times a
     factor for each binary exponent of the magnitude and for each slice along each axis. The factors are geometric
     means, so that one large error among small ones, or a small one among large ones, counts little: a noisy row makes
-    the size of its elements large, but not that of the columns that it crosses. Errors of 0 are ignored.
+    the size of its elements large, but not that of the columns that it crosses. Errors of 0 are ignored. Repeated
+    slices, such as those of equal tokens, have one error in each place, not many: they count once.
     """
+    for axis in range(errors.ndim):
+        first, places = _distinct(errors, magnitudes, axis)
+        if first.size < errors.shape[axis]:
+            once = typical(np.take(errors, first, axis), np.take(magnitudes, first, axis))
+            return np.take(once, places, axis)
     known = errors > 0
     if not known.any():
         return np.zeros(errors.shape)
@@ -172,6 +178,14 @@ def typical(errors: Array, magnitudes: Array) -> Array:
             rest = np.where(known, logarithms - size, 0.0).sum(axis=others, keepdims=True)
             size = size + rest / (known.sum(axis=others, keepdims=True) + _INERTIA)
     return np.asarray(np.exp(size))
+
+
+def _distinct(errors: Array, magnitudes: Array, axis: int) -> tuple[Array, Array]:
+    """Return the first of each group of equal slices along an axis, and the group of each slice, told by their sums."""
+    others = tuple(other for other in range(errors.ndim) if other != axis)
+    sums = np.stack([errors.sum(axis=others), magnitudes.sum(axis=others)], axis=-1)
+    _, first, places = np.unique(sums, axis=0, return_index=True, return_inverse=True)
+    return first, places.reshape(-1)
 
 
 def _power(logarithms: Array, magnitudes: Array, known: Array) -> Array:

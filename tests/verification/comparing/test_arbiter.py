@@ -12,7 +12,7 @@ from surgery.runtime.engine import Engine
 from surgery.verification.comparing import reference_run as original_module
 from surgery.verification.comparing.arbiter import Float64Arbiter
 from surgery.verification.comparing.compare import ComparisonRules, Pair
-from surgery.verification.comparing.distances import Case, Output
+from surgery.verification.comparing.distances import Case, Output, typical
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.plan import Binding
 from surgery.verification.inputs.spec import VerifySpec
@@ -35,6 +35,16 @@ def _between(
         onnx.parser.parse_model(f"{header}\ng {io} {{ {body} }}").SerializeToString() for body in (before, after)
     )
     return Verifier(one, None, spec).verify(other, promise)
+
+
+def test_errors_that_are_repeated_count_once() -> None:
+    """A row that stands there many times, as of equal tokens, has one error in each column, which says little."""
+    row = np.abs(RNG.normal(size=(1, 300)))
+    magnitudes = np.abs(RNG.normal(size=(1, 300)))
+    once = typical(row, magnitudes)
+    for copies in ((64, 1), (1, 64)):
+        many = typical(np.tile(row, copies), np.tile(magnitudes, copies))
+        np.testing.assert_allclose(many, np.tile(once, copies), rtol=1e-9)
 
 
 # What the original rounds away, a rewrite that does not is no worse for it.
