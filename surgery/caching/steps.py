@@ -23,6 +23,7 @@ from surgery.caching.tensors import MissingTensorError, TensorNames, digest
 from surgery.engine.candidate import Candidate, State
 from surgery.engine.step_cache import EndFacts, Judged, RunStart
 from surgery.errors import PassError, SurgeryError
+from surgery.verification.comparing.deployment import Deployed
 from surgery.verification.comparing.details import Verdict
 
 if TYPE_CHECKING:
@@ -110,6 +111,16 @@ class Steps:
         """Record the verdict on a committed model as a whole, if it accepts the model."""
         if verdict.status.accepted:
             self._note_value(f"whole {name}", state, verdict)
+
+    def find_deployed(self, state: State) -> Deployed | None:
+        """Return the result of running a committed model as deployed, if known."""
+        deployed: Deployed | None = self._find_value("deployed", state, Deployed)
+        return deployed
+
+    def note_deployed(self, state: State, deployed: Deployed) -> None:
+        """Record the result of running a committed model as deployed, if it accepts the model."""
+        if deployed.verdict.status.accepted:
+            self._note_value("deployed", state, deployed)
 
     def find_end(self, state: State) -> EndFacts | None:
         """Return the facts about the original for the report, if known."""

@@ -16,6 +16,7 @@ from surgery.engine.step_cache import EndFacts
 from surgery.graph.signature_mappings import Pieces, Relation
 from surgery.graph.state import Refused, Site
 from surgery.verification.comparing import details
+from surgery.verification.comparing.deployment import Deployed, Executed
 from surgery.verification.verdict.validity import Validity
 
 _TAG: Final = "~"
@@ -24,6 +25,7 @@ _CLASSES: Final[dict[str, Callable[..., Any]]] = {
     for one in (
         *(details.Verdict, details.Details, details.Element, details.Places, details.Arbitration),
         *(details.OutputErrors, Site, Refused, RefusedSite, Sensitivity, Relation, Pieces, EndFacts, Validity),
+        *(Deployed, Executed),
     )
 }
 

@@ -21,6 +21,7 @@ from surgery.verification.verdict.validity import Validity
 
 if TYPE_CHECKING:
     from surgery import storage
+    from surgery.verification.comparing.deployment import Deployed
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,12 @@ class StepCache(Protocol):
     def note_whole(self, name: str, state: State, verdict: Verdict) -> None:
         """Store the verdict on a committed model as a whole."""
 
+    def find_deployed(self, state: State) -> Deployed | None:
+        """Return the result of running a committed model as deployed; None if it is not known."""
+
+    def note_deployed(self, state: State, deployed: Deployed) -> None:
+        """Store the result of running a committed model as deployed."""
+
     def find_end(self, state: State) -> EndFacts | None:
         """Return the facts about the original for the report; None if they are not known."""
 
@@ -124,6 +131,13 @@ class NoCache:
         return None
 
     def note_whole(self, name: str, state: State, verdict: Verdict) -> None:
+        """Do nothing."""
+
+    def find_deployed(self, state: State) -> Deployed | None:
+        """Return None."""
+        return None
+
+    def note_deployed(self, state: State, deployed: Deployed) -> None:
         """Do nothing."""
 
     def find_end(self, state: State) -> EndFacts | None:

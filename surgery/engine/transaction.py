@@ -80,12 +80,12 @@ class Workbench:
         state, started = self.model.state, time.perf_counter()
         if "off" in (self.spec.deployment, self.spec.mode) or state.data == original.data:
             return None
-        known = self.cache.find_whole(DEPLOYED, state)
-        if known is not None and not with_original:
-            found = Deployed(known)
-        else:
-            found = self.judge.deploy(state, with_original=with_original)
-        self.cache.note_whole(DEPLOYED, state, found.verdict)
+        known = self.cache.find_deployed(state)
+        if known is not None and with_original and known.original is None:
+            known = None
+        found = known or self.judge.deploy(state, with_original=with_original)
+        if known is None:
+            self.cache.note_deployed(state, found)
         if found.ok:
             return found
         record = StepRecord(

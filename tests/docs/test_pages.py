@@ -31,7 +31,7 @@ PAGES = [
     *("how-to/deploy-to-a-runtime", "how-to/split-a-model", "how-to/see-what-was-done", "how-to/tune-a-recipe"),
     *("how-to/plan-a-run", "how-to/compare-with-the-last-release", "how-to/configure", "how-to/first-day"),
     *("how-to/prove-what-was-done", "how-to/run-again", "how-to/use-in-ci", "how-to/verify-two-models"),
-    *("how-to/many-models", "how-to/models-elsewhere", "how-to/import-weights"),
+    *("how-to/many-models", "how-to/models-elsewhere", "how-to/import-weights", "how-to/use-another-runtime-build"),
 ]
 COVERED_ELSEWHERE = {"write-a-pass", "write-a-recipe", "write-a-rule", "edit-a-model"}
 

@@ -25,7 +25,7 @@ from typing import Any
 from surgery.errors import UsageError
 from surgery.promises import Parity
 from surgery.runtime.engine import Outcome
-from surgery.runtime.executed import Executed
+from surgery.runtime.executed import Executed as Executed
 from surgery.verification.comparing.compare import Difference, compare
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.feeding import feeds_for
