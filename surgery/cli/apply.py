@@ -49,6 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="skip a site of a plan, given by the numbers of the step and the site; may be repeated",
     )
+    parser.add_argument(
+        "--freeze-weights",
+        action="store_true",
+        help="first make constants of initializers that are also listed as inputs, as old exporters list all weights",
+    )
     parser.add_argument("--no-baseline", action="store_true", help="do not compare with the baseline of the recipe")
     add_output_arguments(parser)
 
@@ -128,7 +133,21 @@ def main(arguments: argparse.Namespace) -> int:
 def _subject(arguments: argparse.Namespace, on_read: Callable[[Recipe], object] | None = None) -> tuple[Recipe, Path]:
     """Return the recipe, without its baseline if --no-baseline is given, and the model."""
     recipe, model = recipe_and_model(arguments, "apply", on_read)
+    if arguments.freeze_weights:
+        recipe = _freezing(recipe)
     return (replace(recipe, baseline=None) if arguments.no_baseline else recipe), model
+
+
+def _freezing(recipe: Recipe) -> Recipe:
+    """Return a recipe that first makes constants of the initializers that are also inputs.
+
+    These inputs go, so the recipe cannot expect an unchanged signature; recipes that it uses can, of what they get.
+    """
+    from surgery.recipe.schema import PassStep
+    from surgery.verification.verdict.validity import FREEZING
+
+    expect = replace(recipe.expect, signature=None)
+    return replace(recipe, steps=(PassStep(FREEZING), *recipe.steps), expect=expect)
 
 
 def _apply_plan(arguments: argparse.Namespace) -> int:

@@ -91,6 +91,7 @@ def _checked(name: str, inputs: InputsSpec | None, spec: VerifySpec) -> dict[str
             "findings": [],
             "runtime": None,
             "failure": None,
+            "overridable": 0,
             "problem": problem,
             "text": "",
             "validity": None,

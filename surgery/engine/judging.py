@@ -24,6 +24,7 @@ from surgery.verification.accuracy.evaluation import Loss
 from surgery.verification.comparing.deployment import Deployed
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN
+from surgery.verification.inputs.defaults import listed_weights
 from surgery.verification.inputs.spec import Limit, VerifySpec
 from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker, check
 from surgery.verification.verdict.validity import Validity, validity
@@ -456,7 +457,7 @@ class Verifying:
             self._first.prepare()
         if is_too_large or (self._first.runs and self._first.problem is None):
             found = Validity(tuple(self._findings), self._first.gap, bool(self._first.gap))
-            return replace(found, is_evaluated=self.is_evaluated)
+            return replace(found, is_evaluated=self.is_evaluated, overridable=listed_weights(stored.proto))
         found = validity(stored, self.spec, self._findings)
         return found if found.refusal else found.with_rejection(self._first.rejection)
 

@@ -227,6 +227,13 @@ class Result:
         return self.target != STANDARD.name
 
     @property
+    def has_frozen_weights(self) -> bool:
+        """Whether a step made constants of weights that were also inputs."""
+        from surgery.verification.verdict.validity import FREEZING
+
+        return any(step.name == FREEZING and step.status == "committed" for step in self.steps)
+
+    @property
     def failure(self) -> StepRecord | None:
         """The step that ended the run, if one did."""
         return next((step for step in self.steps if step.status == "failed"), None)

@@ -60,7 +60,13 @@ _RUN = {
 }
 _SINGLE = {**_RUN, "yaml": "string"}
 _FILES = {"files": [{"path": "string", "bytes": "integer"}]}
-_VALIDITY = {"valid": "boolean", "findings": ["string"], "runtime": "string?", "failure": "string?"}
+_VALIDITY = {
+    "valid": "boolean",
+    "findings": ["string"],
+    "runtime": "string?",
+    "failure": "string?",
+    "overridable": "integer",
+}
 _PASS = {
     "name": "string",
     "theme": "string",

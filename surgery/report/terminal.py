@@ -76,7 +76,7 @@ class _Run:
             rows = room = self.height - _below(console, options, Group(*said, *end)) - 1
             while rows > 0 and _below(console, options, steps.steps_shown(account.steps, rows)) > room:
                 rows -= 1  # lines were wrapped
-        yield from invalid(account.validity) if account.validity is not None else ()
+        yield from _of_original(account)
         counts = histogram(account.input.ops, account.output.ops)
         if any(count.difference for count in counts):
             yield histogram_table(counts, every=self.every)
@@ -123,9 +123,18 @@ def _executed(account: Result) -> Iterator[Text]:
 
 
 def invalid(found: Validity) -> Iterator[RenderableType]:
-    """Yield the findings on the input model, if it is invalid."""
+    """Yield the findings on the input model, if it is invalid, and what keeps passes from its weights."""
     if not found.ok:
         yield Text(f"the input model: {found}", style="yellow")
+    if found.remark:
+        yield Text(f"the input model: {found.remark}", style="yellow")
+
+
+def _of_original(account: Result) -> Iterator[RenderableType]:
+    """Yield what is to be said of the input model before the steps, unless a step has dealt with it."""
+    found = account.validity
+    if found is not None:
+        yield from invalid(replace(found, overridable=0) if account.has_frozen_weights else found)
 
 
 def brief(account: Result) -> RenderableType:

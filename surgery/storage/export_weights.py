@@ -40,12 +40,13 @@ def export_weights(
 ) -> Exported:
     """Write the initializers of a model, including subgraphs, under their names; `names` are globs that select some.
 
+    Sparse initializers are written as dense tensors.
     The suffix of `path` determines the format, .safetensors or .npz; with `shard_size` (bytes), .safetensors is split
     into files with an index. Raises UsageError for a type that the format does not support, a name that two
     initializers have, and a glob without matches.
     """
     stored = storage.opened(model)
-    tensors = _picked(list(_initializers(stored.proto.graph)), names)
+    tensors = _picked(list(_initializers(stored)), names)
     found: dict[str, Named] = {}
     for tensor in tensors:
         if tensor.name in found:
@@ -60,10 +61,17 @@ def export_weights(
     return Exported(tuple(files), len(found), sum(tensor.length for tensor in found.values()))
 
 
-def _initializers(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Yield the dense initializers of a graph and of its subgraphs."""
-    for scope in graphs(graph):
+def _initializers(stored: storage.StoredModel) -> Iterator[onnx.TensorProto]:
+    """Yield the initializers of a model and of its subgraphs, sparse ones as dense tensors."""
+    from onnx import numpy_helper
+
+    from surgery.storage.mapped import dense
+
+    for scope in graphs(stored.proto.graph):
         yield from (tensor for tensor in scope.initializer if tensor.name)
+        for sparse in scope.sparse_initializer:
+            if sparse.values.name:
+                yield numpy_helper.from_array(dense(sparse, stored.weights), sparse.values.name)
 
 
 def _picked(tensors: list[onnx.TensorProto], names: Sequence[str]) -> list[onnx.TensorProto]:

@@ -102,22 +102,22 @@ class SparseTensor(ir.LazyTensor):
         self.proto = proto
         dtype = ir.DataType(proto.values.data_type)
         super().__init__(
-            lambda: ir.Tensor(_dense(proto, weights or Weights()), dtype=dtype),
+            lambda: ir.Tensor(dense(proto, weights or Weights()), dtype=dtype),
             dtype,
             ir.Shape(proto.dims, frozen=True),
             name=proto.values.name,
         )
 
 
-def _dense(proto: onnx.SparseTensorProto, weights: Weights) -> np.ndarray[Any, Any]:
-    """Return the dense array. Indices are flat, [count], or one row per value, [count, rank]."""
+def dense(proto: onnx.SparseTensorProto, weights: Weights) -> np.ndarray[Any, Any]:
+    """Return the dense array of a sparse tensor. Indices are flat, [count], or one row per value, [count, rank]."""
     values, indices = weights.read(proto.values), weights.read(proto.indices)
-    dense = np.zeros(tuple(proto.dims), values.dtype)
+    made = np.zeros(tuple(proto.dims), values.dtype)
     if indices.ndim == 1:
-        dense.reshape(-1)[indices] = values
+        made.reshape(-1)[indices] = values
     else:
-        dense[tuple(indices.T)] = values
-    return dense
+        made[tuple(indices.T)] = values
+    return made
 
 
 def tensor_reference(tensor: ir.ExternalTensor) -> Reference:

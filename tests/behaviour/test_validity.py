@@ -198,3 +198,60 @@ def test_sizes_that_nobody_gave_may_be_why_a_model_does_not_run(
     assert code == 1 and out.startswith("m.onnx: invalid: it fails on every input that was tried: ")
     np.savez("five.npz", x=np.zeros(5004, np.float32))
     assert surgery(capsys, "check", "m.onnx", "--inputs", "five.npz")[0] == 0
+
+
+def test_weights_that_are_inputs_are_named_with_the_step_that_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = (
+        "g (float[1,2,2,2] x, float[2,2,1,1] w, float[2] s) => (float[1,2,2,2] y)"
+        " <float[2,2,1,1] w = {1,2,3,4}, float[2] s = {2,3}, float[2] o = {0,0}, float[2] v = {1,1}>"
+        " { c = Conv(x, w) y = BatchNormalization(c, s, o, o, v) }"
+    )
+    onnx.save(text.parse(source), "m.onnx")
+    words = "2 initializers are also listed as inputs, which callers may override"
+    code, out, _ = surgery(capsys, "check", "m.onnx")
+    assert code == 0 and out.startswith(f"m.onnx: valid; {words}") and "initializers-from-inputs" in out
+    for command in (["apply", "default"], ["inspect"], ["inspect", "-q"]):
+        _, out, _ = surgery(capsys, *command, "m.onnx")
+        first = " ".join(out.split())[:400]
+        assert first.startswith(f"the input model: {words}") and "--freeze-weights" in first
+    _, out, _ = surgery(capsys, "check", "m.onnx", "--format", "json")
+    assert json.loads(out)["models"][0]["overridable"] == 2
+    code, out, _ = surgery(capsys, "apply", "default", "m.onnx", "--freeze-weights", "-o", "out.onnx")
+    assert code == 0 and "also listed as inputs" not in out
+    made = onnx.load("out.onnx").graph
+    assert [node.op_type for node in made.node] == ["Conv"] and [port.name for port in made.input] == ["x"]
+    # Before IR version 4, every weight had to be listed, and none can be overridden.
+    old = text.parse(source)
+    old.ir_version = 3
+    old.graph.input.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("o", "v"))
+    onnx.save(old, "old.onnx")
+    assert "also listed" not in surgery(capsys, "check", "old.onnx")[1]
+
+
+def test_a_model_with_sparse_weights_is_valid_and_optimized(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = text.parse(
+        "g (float[2,3] x) => (float[2,2] y) { i = Identity(x) r = MatMul(i, w) a = Relu(r) y = Identity(a) }"
+    )
+    values = helper.make_tensor("w", TensorProto.FLOAT, [3], [1.0, 2.0, 3.0])
+    indices = helper.make_tensor("", TensorProto.INT64, [3], [0, 3, 5])
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [3, 2]))
+    onnx.save(model, "m.onnx")
+    assert surgery(capsys, "check", "m.onnx") == (0, "m.onnx: valid\n", "")
+    code, out, _ = surgery(capsys, "apply", "default", "m.onnx", "-o", "out.onnx")
+    assert code == 0 and "refused" not in out
+    assert [node.op_type for node in onnx.load("out.onnx").graph.node] == ["MatMul", "Relu"]
+    code, _, _ = surgery(capsys, "extract", "m.onnx", "-o", "part.onnx", "--inputs", "i", "--outputs", "r")
+    assert code == 0 and len(onnx.load("part.onnx").graph.sparse_initializer) == 1
+    code, _, _ = surgery(capsys, "export-weights", "m.onnx", "-o", "w.npz")
+    assert code == 0 and np.load("w.npz")["w"].tolist() == [[1, 0], [0, 2], [0, 3]]
+    # A wrong use of the tensor is still found.
+    wrong = onnx.load("m.onnx")
+    wrong.graph.sparse_initializer[0].dims[:] = [4, 2]
+    onnx.save(wrong, "wrong.onnx")
+    assert surgery(capsys, "check", "wrong.onnx")[0] == 1

@@ -39,6 +39,12 @@ def overridable(skeleton: bytes) -> frozenset[str]:
     return frozenset(found)
 
 
+def listed_weights(model: onnx.ModelProto) -> int:
+    """Count the initializers of a skeleton that are also inputs, of any size."""
+    inputs = {port.name for port in model.graph.input}
+    return sum(tensor.name in inputs for tensor in model.graph.initializer) if model.ir_version >= 4 else 0
+
+
 def without_defaults(skeleton: bytes, names: frozenset[str]) -> bytes:
     """Copy a model without the initializers of these names, so that a caller must provide them."""
     import onnx

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from surgery import storage
 from surgery.runtime.engine import Engine
+from surgery.verification.inputs.defaults import listed_weights
 from surgery.verification.inputs.given import with_found_sets
 from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker
 
 if TYPE_CHECKING:
     from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+
+FREEZING = "initializers-from-inputs"
+"""The pass that makes constants of initializers that are also inputs."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,7 @@ class Validity:
     this is a `gap` if ONNX Runtime lacks a kernel, library or opset for it, rather than a fault of the model. `failure`
     says why it fails on every input that was tried, and `has_choice` that other sizes of its dynamic dims may be legal.
     `is_evaluated`: the reference evaluator of onnx runs it in place of ONNX Runtime.
+    `overridable` is the number of initializers that are also inputs, which is no problem, but keeps passes from them.
     """
 
     findings: tuple[str, ...] = ()
@@ -31,11 +36,23 @@ class Validity:
     failure: str = ""
     has_choice: bool = False
     is_evaluated: bool = False
+    overridable: int = 0
 
     @property
     def ok(self) -> bool:
         """Whether there are no problems."""
         return not self.findings and not self.refusal and not self.failure
+
+    @property
+    def remark(self) -> str:
+        """What keeps passes from the weights of the model, and the step that helps; empty if nothing does."""
+        if not self.overridable:
+            return ""
+        count = f"{self.overridable} initializer{' is' if self.overridable == 1 else 's are'}"
+        return (
+            f"{count} also listed as inputs, which callers may override, so no pass folds or fuses them; the step "
+            f"{FREEZING} makes them constants, as does 'surgery apply --freeze-weights'"
+        )
 
     def with_rejection(self, rejection: tuple[str, bool] | None) -> Validity:
         """Return the same with the reason why the model fails on every input, see `ReferenceRun`."""
@@ -45,7 +62,7 @@ class Validity:
     def __str__(self) -> str:
         """Return all problems, in one line."""
         if self.ok:
-            return "valid"
+            return f"valid; {self.remark}" if self.remark else "valid"
         if self.is_evaluated and not self.findings:
             return f"ONNX Runtime rejects it, so the slow reference evaluator of onnx runs it: {self.refusal}"
         if self.gap and not self.findings:
@@ -64,6 +81,7 @@ class Validity:
             "findings": list(self.findings),
             "runtime": self.refusal or None,
             "failure": self.failure or None,
+            "overridable": self.overridable,
         }
 
 
@@ -76,7 +94,8 @@ def validity(stored: storage.StoredModel, spec: VerifySpec, findings: list[str] 
     weights = storage.weight_bytes(stored.proto)
     with closing(Engine("onnxruntime", spec.timeout, spec.memory, weights, spec.setup)) as engine:
         outcome = engine.run(skeleton, [])
-    return Validity(tuple(findings), outcome.failure or "", outcome.unsupported is not None)
+    gap = outcome.unsupported is not None
+    return Validity(tuple(findings), outcome.failure or "", gap, overridable=listed_weights(stored.proto))
 
 
 def validity_of_run(stored: storage.StoredModel, inputs: InputsSpec, spec: VerifySpec) -> Validity:
