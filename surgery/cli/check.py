@@ -92,6 +92,7 @@ def _checked(name: str, inputs: InputsSpec | None, spec: VerifySpec) -> dict[str
             "runtime": None,
             "failure": None,
             "overridable": 0,
+            "repaired": None,
             "problem": problem,
             "text": "",
             "validity": None,

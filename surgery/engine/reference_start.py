@@ -6,10 +6,11 @@ is loaded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from surgery import storage
+from surgery.proto import repair
 from surgery.verification.inputs.given import with_found_sets
 from surgery.verification.signature.tracker import SignatureTracker
 
@@ -19,11 +20,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReferenceStart:
-    """A loaded model, its skeleton as bytes, and the tracker that its changed versions are compared with."""
+    """A loaded model, its skeleton as bytes, and the tracker that its changed versions are compared with.
+
+    `fault` is what was repaired in the model, see `surgery.proto.repair`.
+    """
 
     stored: storage.StoredModel
     skeleton: bytes
     tracker: SignatureTracker
+    fault: str = ""
+
+
+def repaired(stored: storage.StoredModel) -> storage.StoredModel:
+    """Return a model whose nodes runtimes accept, see `surgery.proto.repair`; the same one if nothing is wrong."""
+    return replace(stored, proto=repair.repaired(stored.proto)) if repair.faults(stored.proto) else stored
 
 
 def begin(stored: storage.StoredModel, inputs: InputsSpec, verify: VerifySpec, *, early: bool = True) -> ReferenceStart:
@@ -31,8 +41,10 @@ def begin(stored: storage.StoredModel, inputs: InputsSpec, verify: VerifySpec, *
 
     Unless `early`, the model runs only when its outputs are needed.
     """
+    fault = repair.faults(stored.proto)
+    stored = repaired(stored)
     skeleton = storage.without_alias(stored.proto).SerializeToString(deterministic=True)
     tracker = SignatureTracker(skeleton, with_found_sets(inputs, stored.path), verify)
     if early and verify.mode != "off":
         tracker.verifier.begin()
-    return ReferenceStart(stored, skeleton, tracker)
+    return ReferenceStart(stored, skeleton, tracker, fault)

@@ -15,13 +15,16 @@ from surgery import storage
 from surgery.engine import baseline
 from surgery.engine.pipeline import Abort, Pipeline
 from surgery.engine.records import DEPLOYED, Figures, Observer, Recorder, Result, StepRecord, last_loss
+from surgery.engine.reference_start import repaired
 from surgery.engine.step_cache import EndFacts, NoCache, StepCache
 from surgery.engine.transaction import RefusedEndError
 from surgery.errors import require_machine
+from surgery.proto.repair import faults
 from surgery.recipe.failing import decided
 from surgery.recipe.schema import OnFailure, Recipe
 from surgery.storage import urls
 from surgery.storage.summary import data_files, summarize
+from surgery.verification.verdict.validity import Validity
 
 if TYPE_CHECKING:
     import onnx
@@ -68,6 +71,8 @@ def run(
     """
     cache = cache or NoCache()
     started = time.perf_counter()
+    fault = faults(stored.proto) or (reference.fault if reference is not None else "")
+    stored = repaired(stored)
     asked = replace(recipe, on_failure=on_failure or recipe.on_failure)
     recipe = decided(recipe, on_failure)
     refused: list[StepRecord] = []
@@ -106,7 +111,9 @@ def run(
             else:
                 steps.expect()
             found = _result(steps, attempt, tuple(refused), started, strict, cache)
-            return replace(found, history=history, made_by=asked)
+            known = found.validity or Validity()
+            validity = replace(known, repaired=fault) if fault else found.validity
+            return replace(found, history=history, made_by=asked, validity=validity)
 
 
 def _stricter(recipe: Recipe, refused: StepRecord) -> Recipe:

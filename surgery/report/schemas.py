@@ -66,6 +66,7 @@ _VALIDITY = {
     "runtime": "string?",
     "failure": "string?",
     "overridable": "integer",
+    "repaired": "string?",
 }
 _PASS = {
     "name": "string",

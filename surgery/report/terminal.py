@@ -126,6 +126,8 @@ def invalid(found: Validity) -> Iterator[RenderableType]:
     """Yield the findings on the input model, if it is invalid, and what keeps passes from its weights."""
     if not found.ok:
         yield Text(f"the input model: {found}", style="yellow")
+    if found.repaired:
+        yield Text(f"the input model: {found.repaired}; repaired", style="yellow")
     if found.remark:
         yield Text(f"the input model: {found.remark}", style="yellow")
 
@@ -193,6 +195,8 @@ def _unchanged(account: Result, refused: str, style: str) -> Text:
     words = f"nothing changed{refused}" if refused else "nothing to change"
     if account.validity is not None and account.validity.failure:
         return Text(f"{words}, but no input was found on which the model runs, see above", style="bold yellow")
+    if account.validity is not None and account.validity.repaired:
+        words = f"no step changed anything{refused}; nodes of the input model were repaired, see above"
     return Text(f"ok: {words}", style=style)
 
 

@@ -255,3 +255,49 @@ def test_a_model_with_sparse_weights_is_valid_and_optimized(
     wrong.graph.sparse_initializer[0].dims[:] = [4, 2]
     onnx.save(wrong, "wrong.onnx")
     assert surgery(capsys, "check", "wrong.onnx")[0] == 1
+
+
+@pytest.mark.parametrize("fault", ["names", "order", "order in a branch"])
+def test_names_and_order_of_nodes_are_repaired(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = text.parse(
+        "g (bool c, float[2] x) => (float[2] y) { t = Relu(x) u = Exp(t)"
+        " y = If<then_branch = t () => (float[2] a) { i = Abs(u) a = Exp(i) },"
+        " else_branch = e () => (float[2] b) { b = Exp(u) }>(c) }"
+    )
+    graph = model.graph
+    if fault == "names":
+        for node in graph.node:
+            node.name = "same"
+    else:
+        scope = graph if fault == "order" else next(a.g for a in graph.node[-1].attribute if a.name == "then_branch")
+        nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in reversed(scope.node)]
+        del scope.node[:]
+        scope.node.extend(nodes)
+    onnx.save(model, "m.onnx")
+    words = "1 node name is used twice, such as 'same'" if fault == "names" else "nodes come before what they read"
+    code, out, _ = surgery(capsys, "check", "m.onnx")
+    assert code == 1 and out.startswith(f"m.onnx: invalid: {words}: 'surgery apply tidy MODEL -o OUT' repairs that; ")
+    code, out, _ = surgery(capsys, "apply", "tidy", "m.onnx", "-o", "out.onnx")
+    assert code == 0 and out.startswith(f"the input model: {words}; repaired")
+    assert "ok: no step changed anything; nodes of the input model were repaired, see above" in out
+    assert surgery(capsys, "check", "out.onnx") == (0, "out.onnx: valid\n", "")
+    made = onnx.load("out.onnx").graph
+    assert sorted(node.op_type for node in made.node) == ["Exp", "If", "Relu"]
+    if fault == "names":
+        assert [node.name for node in made.node] == ["same", "same_2", "same_3"]
+    code, out, _ = surgery(capsys, "apply", "default", "m.onnx", "-o", "out.onnx", "--force")
+    assert code == 0 and out.startswith(f"the input model: {words}; repaired")
+
+
+def test_a_cycle_is_not_repaired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = text.parse("g (float[2] x) => (float[2] y) { t = Add(x, x) y = Add(t, x) }")
+    model.graph.node[0].input[1] = "y"
+    onnx.save(model, "m.onnx")
+    assert surgery(capsys, "check", "m.onnx")[0] == 1
+    assert surgery(capsys, "apply", "tidy", "m.onnx", "-o", "out.onnx")[0] != 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from surgery import storage
+from surgery.proto.repair import faults
 from surgery.runtime.engine import Engine
 from surgery.verification.inputs.defaults import listed_weights
 from surgery.verification.inputs.given import with_found_sets
@@ -28,6 +29,7 @@ class Validity:
     says why it fails on every input that was tried, and `has_choice` that other sizes of its dynamic dims may be legal.
     `is_evaluated`: the reference evaluator of onnx runs it in place of ONNX Runtime.
     `overridable` is the number of initializers that are also inputs, which is no problem, but keeps passes from them.
+    `repairable` is what a run of any recipe repairs in names and order of nodes, and `repaired` what this run did.
     """
 
     findings: tuple[str, ...] = ()
@@ -37,6 +39,8 @@ class Validity:
     has_choice: bool = False
     is_evaluated: bool = False
     overridable: int = 0
+    repaired: str = ""
+    repairable: str = ""
 
     @property
     def ok(self) -> bool:
@@ -72,7 +76,8 @@ class Validity:
         how = "cannot run it" if self.gap else "rejects it"
         refusal = [f"ONNX Runtime {how}: {self.refusal}"] if self.refusal else []
         failure = [f"it fails on every input that was tried: {self.failure}"] if self.failure else []
-        return f"invalid: {'; '.join([*self.findings, *refusal, *failure])}"
+        repair = [f"{self.repairable}: 'surgery apply tidy MODEL -o OUT' repairs that"] if self.repairable else []
+        return f"invalid: {'; '.join([*repair, *self.findings, *refusal, *failure])}"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -82,6 +87,7 @@ class Validity:
             "runtime": self.refusal or None,
             "failure": self.failure or None,
             "overridable": self.overridable,
+            "repaired": self.repaired or None,
         }
 
 
@@ -95,7 +101,13 @@ def validity(stored: storage.StoredModel, spec: VerifySpec, findings: list[str] 
     with closing(Engine("onnxruntime", spec.timeout, spec.memory, weights, spec.setup)) as engine:
         outcome = engine.run(skeleton, [])
     gap = outcome.unsupported is not None
-    return Validity(tuple(findings), outcome.failure or "", gap, overridable=listed_weights(stored.proto))
+    return Validity(
+        tuple(findings),
+        outcome.failure or "",
+        gap,
+        overridable=listed_weights(stored.proto),
+        repairable=faults(stored.proto),
+    )
 
 
 def validity_of_run(stored: storage.StoredModel, inputs: InputsSpec, spec: VerifySpec) -> Validity:
