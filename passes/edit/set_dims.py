@@ -29,7 +29,8 @@ def set_dims(
     `rebatch` is for a batch of independent samples: the model is then also compared at another batch size, with the
     original run on each part of the batch.
 
-    The dims of an output follow from the inputs: they can be named or fixed if they have a name or are unknown.
+    The dims of an output follow from the inputs: they can be named or fixed if they have a name or are unknown. Names
+    that only outputs have become the numbers that follow, once all inputs are fixed.
 
     Options:
         dims: the size or the new name of each dim, by its name; by a number, of the first dim of each input that has
@@ -59,3 +60,20 @@ def set_dims(
         pieces = freed.pieces(graph.outputs()) if rebatch is not None else None
         if pieces is not None:
             new.relate_pieces(*pieces)
+    _number_outputs(graph)
+
+
+def _number_outputs(graph: Graph) -> None:
+    """Give outputs the numbers that follow from the inputs, if all dims of these are numbers."""
+    if not all(isinstance(dim, int) for value in graph.inputs() for dim in value.declared_shape or ()):
+        return
+    for value in graph.outputs():
+        declared, known = value.declared_shape, value.shape
+        if declared is None or known is None or len(declared) != len(known):
+            continue
+        dims = [
+            dim if isinstance(dim, int) or not isinstance(other, int) else other for dim, other in zip(declared, known)
+        ]
+        if dims != list(declared):
+            with asked(graph) as new:
+                new.set_port(value, dims=dims)
