@@ -1,5 +1,7 @@
 """Sizes of inputs and outputs: fixed, freed, named."""
 
+from typing import Any
+
 from surgery import Graph, Parity, graph_pass
 
 from ._asked import asked
@@ -71,9 +73,15 @@ def _number_outputs(graph: Graph) -> None:
         declared, known = value.declared_shape, value.shape
         if declared is None or known is None or len(declared) != len(known):
             continue
+        given = _plain(declared)
         dims = [
-            dim if isinstance(dim, int) or not isinstance(other, int) else other for dim, other in zip(declared, known)
+            extent if isinstance(extent, int) and not isinstance(dim, int) else dim for dim, extent in zip(given, known)
         ]
-        if dims != list(declared):
+        if dims != given:
             with asked(graph) as new:
                 new.set_port(value, dims=dims)
+
+
+def _plain(shape: Any) -> list[int | str | None]:
+    """Return declared dims as numbers, names and None."""
+    return [dim if isinstance(dim, int) else dim.value for dim in shape]

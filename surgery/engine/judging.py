@@ -24,6 +24,7 @@ from surgery.verification.accuracy.evaluation import Loss
 from surgery.verification.comparing.deployment import Deployed
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN
+from surgery.verification.comparing.probing import SearchEnded
 from surgery.verification.inputs.defaults import listed_weights
 from surgery.verification.inputs.spec import Limit, VerifySpec
 from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker, check
@@ -454,7 +455,9 @@ class Verifying:
             self._findings = self.checker.check(self.original)
         is_too_large = weight_bytes(stored.proto) > most_weights(self.spec.memory)
         if not is_too_large:
-            self._first.prepare()
+            # The run was abandoned if a step changed the reference before it ended.
+            with suppress(SearchEnded):
+                self._first.prepare()
         if is_too_large or (self._first.runs and self._first.problem is None):
             found = Validity(tuple(self._findings), self._first.gap, bool(self._first.gap))
             return replace(found, is_evaluated=self.is_evaluated, overridable=listed_weights(stored.proto))
@@ -474,5 +477,6 @@ class Verifying:
 
     def why_unknown(self) -> str:
         """Return why the original cannot be run; an empty string if it can."""
-        self._first.prepare()
+        with suppress(SearchEnded):
+            self._first.prepare()
         return self._first.problem or ""
