@@ -84,10 +84,8 @@ def _cast_like(call: Call, place: Lowering) -> Result:
 @part("Flatten", plain=True)
 def _flatten(call: Call, place: Lowering) -> Result:
     """Reshape to the products of the dims before the axis and from it on. One is known, so the other is open."""
-    place.require(place.target >= 5, "before opset 5 Reshape takes its shape as an attribute")
     data = call.input(0)
-    place.require(data.shape is not None, "the rank is not known")
-    dims = data.shape or ()
+    dims = data.shape or (None,) * place.rank(data)
     axis = call.attr("axis") + (len(dims) if call.attr("axis") < 0 else 0)
     before, after = _product(dims[:axis]), _product(dims[axis:])
     place.require(before or after, "neither the dims before the axis nor those from it on are known")

@@ -61,22 +61,22 @@ def decompose(graph: Graph, *, ops: Sequence[str] = ()) -> None:
 
     Options:
         ops: the operators, by name; by default those that the target does not run. Supported are: Attention,
-            BitwiseNot, CastLike, Celu, CenterCropPad, Clip, DequantizeLinear, Einsum, GatherND, Gelu, GreaterOrEqual,
-            GroupNormalization, HammingWindow, HannWindow, HardSigmoid, HardSwish, InstanceNormalization, IsNaN,
-            LayerNormalization, LessOrEqual, LogSoftmax, Max, Mean, MeanVarianceNormalization, Min, Mish, Neg,
-            NegativeLogLikelihoodLoss, Not, Or, PRelu, QuantizeLinear, RMSNormalization, Reciprocal, ReduceL1, ReduceL2,
-            ReduceLogSum, ReduceLogSumExp, ReduceSumSquare, Relu, RotaryEmbedding, Shrink, SimplifiedLayerNormalization,
-            SoftmaxCrossEntropyLoss, Softplus, Sum, SwiGLU, Swish, ThresholdedRelu, Trilu, Xor; of com.microsoft, as
-            `com.microsoft::Gelu`, or without the domain if ONNX has no operator of that name: Attention, BiasAdd,
-            BiasGelu, BiasSoftmax, BiasSplitGelu, BranchwiseRMSNorm, DecoderMaskedMultiHeadAttention, DequantizeLinear,
-            DynamicQuantizeMatMul, EmbedLayerNormalization, ExpandDims, FastGelu, FusedConv, FusedGemm, FusedMatMul,
-            FusedMatMulActivation, GatedRelativePositionBias, GatherND, Gelu, GemmFastGelu, GroupNorm,
-            GroupQueryAttention, MatMulIntegerToFloat, MatMulNBits, MultiHeadAttention, NhwcConv, NhwcFusedConv,
-            NhwcMaxPool, Pad, QAttention, QLinearAdd, QLinearAveragePool, QLinearConcat, QLinearGlobalAveragePool,
-            QLinearLeakyRelu, QLinearMul, QLinearSigmoid, QLinearSoftmax, QLinearWhere, QuantizeLinear, QuickGelu,
-            Range, RemovePadding, RestorePadding, RotaryEmbedding, SkipGroupNorm, SkipLayerNormalization,
-            SkipSimplifiedLayerNormalization, TransposeMatMul, Trilu. `com.microsoft::*` are all of these, and
-            SimplifiedLayerNormalization.
+            BitwiseNot, CastLike, Celu, CenterCropPad, Clip, DequantizeLinear, Einsum, Flatten, GatherND, Gelu,
+            GreaterOrEqual, GroupNormalization, HammingWindow, HannWindow, HardSigmoid, HardSwish,
+            InstanceNormalization, IsNaN, LayerNormalization, LessOrEqual, LogSoftmax, Max, Mean,
+            MeanVarianceNormalization, Min, Mish, Neg, NegativeLogLikelihoodLoss, Not, Or, PRelu, QuantizeLinear,
+            RMSNormalization, Reciprocal, ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp, ReduceSumSquare, Relu,
+            RotaryEmbedding, Shrink, SimplifiedLayerNormalization, SoftmaxCrossEntropyLoss, Softplus, Sum, SwiGLU,
+            Swish, ThresholdedRelu, Trilu, Xor; of com.microsoft, as `com.microsoft::Gelu`, or without the domain if
+            ONNX has no operator of that name: Attention, BiasAdd, BiasGelu, BiasSoftmax, BiasSplitGelu,
+            BranchwiseRMSNorm, DecoderMaskedMultiHeadAttention, DequantizeLinear, DynamicQuantizeMatMul,
+            EmbedLayerNormalization, ExpandDims, FastGelu, FusedConv, FusedGemm, FusedMatMul, FusedMatMulActivation,
+            GatedRelativePositionBias, GatherND, Gelu, GemmFastGelu, GroupNorm, GroupQueryAttention,
+            MatMulIntegerToFloat, MatMulNBits, MultiHeadAttention, NhwcConv, NhwcFusedConv, NhwcMaxPool, Pad,
+            QAttention, QLinearAdd, QLinearAveragePool, QLinearConcat, QLinearGlobalAveragePool, QLinearLeakyRelu,
+            QLinearMul, QLinearSigmoid, QLinearSoftmax, QLinearWhere, QuantizeLinear, QuickGelu, Range, RemovePadding,
+            RestorePadding, RotaryEmbedding, SkipGroupNorm, SkipLayerNormalization, SkipSimplifiedLayerNormalization,
+            TransposeMatMul, Trilu. `com.microsoft::*` are all of these, and SimplifiedLayerNormalization.
     """
     wanted = [name for op in ops for name in _named(op)]
     known = Known()

@@ -30,6 +30,8 @@ CALLS = {
     "Einsum, ellipsis": "(float[2,A,3] a, float[2,3,B] b) => (float[2,A,B] y) "
     '{ y = Einsum<equation = "...ij,...jk->...ik">(a, b) }',
     "Einsum, outer": '(float[A] a, float[B] b) => (float[A,B] y) { y = Einsum<equation = "i,j->ij">(a, b) }',
+    "Flatten": "(float[N,2,3] x) => (float[N,6] y) { y = Flatten(x) }",
+    "Flatten, before": "(float[2,3,N] x) => (float[6,N] y) { y = Flatten<axis = -1>(x) }",
     "GatherND": "(float[2,3,4] x) => (float[2,1,4] y) <int64[2,1,2] i = {1, -1, -2, 0}> { y = GatherND(x, i) }",
     "GatherND, computed": "(float[2,3,4] x, float[N] z) => (float[M,4] y) <int64 one = {1}> "
     "{ o = NonZero(z)  n = Sub(o, o)  t = Transpose(n)  m = Sub(t, one)  i = Concat<axis = -1>(t, m) "
