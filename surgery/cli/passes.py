@@ -1,6 +1,7 @@
 """List the passes, or describe one with its options, an example, and the reasons why it refuses a match.
 
-Any other word lists the passes that have it in their name or summary.
+Any other word lists the passes that have it in their name or summary, or that do what people call so: fp16, nms, cse,
+kv-cache.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _chosen(theme: str | None, word: str | None) -> list[Pass]:
-    """List the passes of a theme, those with a word in their name or summary, or all; grouped by theme."""
+    """List the passes of a theme, those with a word in their name or summary or for it, or all; grouped by theme."""
     from surgery.registry.catalog import catalog
+    from surgery.registry.everyday_words import passes_for
     from surgery.registry.passes import suggestion
 
     known = sorted(catalog.passes().values(), key=lambda one: (not one.is_standard, one.theme, one.name))
@@ -58,7 +60,10 @@ def _chosen(theme: str | None, word: str | None) -> list[Pass]:
         hint = suggestion(theme, themes)
         raise UsageError(f"no theme '{theme}'{hint}", todo=f"there are {', '.join(themes)}")
     found = [one for one in known if theme in (None, one.theme)]
-    return [one for one in found if word is None or word.lower() in f"{one.name} {one.summary}".lower()]
+    if word is None:
+        return found
+    meant = passes_for(word)
+    return [one for one in found if one.name in meant or word.lower() in f"{one.name} {one.summary}".lower()]
 
 
 def _facts(declared: Pass) -> dict[str, Any]:
