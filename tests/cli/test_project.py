@@ -49,7 +49,7 @@ def test_generated_files_run(folder: Path, capsys: pytest.CaptureFixture[str]) -
     # The workflow as GitHub Actions runs it, but for what it installs.
     workflow = YAML(typ="safe").load(Path(".github/workflows/my net's.yml"))
     script = [step["run"] for step in workflow["jobs"]["model"]["steps"] if "run" in step]
-    assert script[0] == 'pip install "onnx-surgery @ ${{ vars.SURGERY }}" pytest'
+    assert script[0] == 'pip install "onnx-surgery[cpu] @ ${{ vars.SURGERY }}" pytest'
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "CI": "true"}
     for line in script[1:]:
         ran = subprocess.run(

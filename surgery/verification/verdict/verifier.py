@@ -397,7 +397,11 @@ class Verifier:
         """Judge the outputs of a changed model; other choices among nearly equal values are no difference."""
         runs = self._original.runs
         verdict = self._judge.judge(runs, results, promise, self._inside(candidate, runs, promise))
-        return verdict if promise is Parity.EXACT else settled(self._original, candidate, verdict)
+        if promise is Parity.EXACT or not verdict.is_different:
+            return verdict
+        # Values inside that differ are no choice: only outputs are excused.
+        outputs = self._judge.judge(runs, results, promise)
+        return settled(self._original, candidate, verdict) if outputs.is_different else verdict
 
     def _outputs_of(self, accepted: bytes) -> Sequence[Any]:
         """Return the outputs of the model that was accepted last, which runs when they are first needed."""
