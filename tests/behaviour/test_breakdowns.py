@@ -117,14 +117,16 @@ def test_a_sparse_output_cannot_be_compared() -> None:
         spread(output)
 
 
-def test_steps_at_a_sparse_initializer_are_refused_with_a_reason() -> None:
+def test_steps_at_a_sparse_initializer_are_verified() -> None:
     nodes = [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Add", ["x", "d"], ["y"])]
     proto = model(nodes, [info("x", shape=(4,))], [info("y", shape=(4,))])
     proto.graph.sparse_initializer.append(sparse("c"))
     result = surgery.apply(proto, "tidy")
     assert result.ok and result.failure is None
-    assert [step.status for step in result.steps[:2]] == ["rolled_back", "unchanged"]
-    assert "unsupported type: sparse_tensor" in result.steps[0].message
+    assert [step.status for step in result.steps[:2]] == ["committed", "unchanged"]
+    assert [node.op_type for node in result.proto.graph.node] == ["Add"]
+    assert [tensor.values.name for tensor in result.proto.graph.sparse_initializer] == ["c"]
+    assert result.end is not None and result.end.status == "equal"
 
 
 def test_an_if_without_a_branch_is_kept() -> None:
