@@ -39,7 +39,8 @@ def arrange_gelu(m: Match, new: Builder) -> Value:
     m.require(m.root.opset < GELU_SINCE, "the opset has Gelu")
     x = m.x
     m.require(x.dtype is not None and x.dtype.name in FUSED, "ONNX Runtime fuses no Gelu in this type")
-    own = "com.microsoft::FastGelu" if _is_by_tanh(m) else "com.microsoft::Gelu"
+    is_by_tanh = any(node.op == "Tanh" for node in m.nodes)
+    own = "com.microsoft::FastGelu" if is_by_tanh else "com.microsoft::Gelu"
     m.require(not takes_own(new, own, x), "the target has an operator for it")
     require_plain_constants(m, x)
 
@@ -47,13 +48,9 @@ def arrange_gelu(m: Match, new: Builder) -> Value:
         return new.constant(np.array(value, x.dtype.numpy()), name)
 
     half, one = number(0.5, "half"), number(1, "one")
-    if not _is_by_tanh(m):
+    if not is_by_tanh:
         bracket = new.node("Add", new.node("Erf", new.node("Div", x, number(math.sqrt(2), "root"))), one)
         return new.node("Mul", new.node("Mul", x, bracket), half)
     cube = new.node("Mul", new.node("Pow", x, number(3, "three")), number(0.044715, "factor"))
     argument = new.node("Mul", new.node("Add", x, cube), number(math.sqrt(2 / math.pi), "root"))
     return new.node("Mul", new.node("Mul", x, half), new.node("Add", new.node("Tanh", argument), one))
-
-
-def _is_by_tanh(m: Match) -> bool:
-    return any(node.op == "Tanh" for node in m.nodes)

@@ -181,7 +181,7 @@ def typical(errors: Array, magnitudes: Array) -> Array:
 
 
 def _distinct(errors: Array, magnitudes: Array, axis: int) -> tuple[Array, Array]:
-    """Return the first of each group of equal slices along an axis, and the group of each slice, told by their sums."""
+    """Return the first of each group of slices along an axis that have equal sums, and the group of each slice."""
     others = tuple(other for other in range(errors.ndim) if other != axis)
     sums = np.stack([errors.sum(axis=others), magnitudes.sum(axis=others)], axis=-1)
     _, first, places = np.unique(sums, axis=0, return_index=True, return_inverse=True)
