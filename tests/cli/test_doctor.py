@@ -42,10 +42,12 @@ def test_a_package_that_is_missing_or_old(monkeypatch: pytest.MonkeyPatch) -> No
             raise importlib.metadata.PackageNotFoundError(name)
         return "1.0" if name == "onnx" else "99.0"
 
+    required = importlib.metadata.requires("onnx-surgery") or ()
+    (bound,) = (one[len("onnx") :] for one in required if one.startswith("onnx>") and "extra" not in one)
     monkeypatch.setattr(importlib.metadata, "version", version)
     found = texts("packages", "broken")
     assert "rich is not installed; pip install 'rich>=14'" in found
-    assert "onnx 1.0 is installed, but surgery needs >=1.23; pip install 'onnx>=1.23'" in found
+    assert f"onnx 1.0 is installed, but surgery needs {bound}; pip install 'onnx{bound}'" in found
     assert "numpy 99.0" not in found
 
 

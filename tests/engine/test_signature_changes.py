@@ -11,12 +11,15 @@ from surgery import Graph, Value, storage
 from surgery import recipe as recipes
 from surgery.bisection.bisect import bisect
 from surgery.engine import runner
-from surgery.errors import UsageError
+from surgery.errors import UsageError, WorkerError
 from surgery.graph import text
 from surgery.promises import Parity
 from surgery.proto.ports import retype
 from surgery.registry.catalog import catalog
-from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+from surgery.runtime.engine import Engine, Outcome
+from surgery.verification.comparing.probing import SearchEnded
+from surgery.verification.comparing.reference_run import ReferenceRun
+from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
 from surgery.verification.signature.tracker import SignatureTracker
 
 PLUGIN = SUPPORT / "plugin_signature.py"
@@ -262,6 +265,21 @@ def test_input_sets_are_used_with_the_new_signature(tmp_path: Path) -> None:
     )
     assert [step.status for step in result.steps] == ["committed"] * 3
     assert result.bindings[0]["character"] == "set.npz"
+
+
+def test_an_abandoned_run_blames_no_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step with a new signature kills the run of the original, which then looks as if it lacked memory."""
+    np.savez(tmp_path / "set.npz", x=np.ones(4, np.float32))
+    skeleton = text.parse("g (float[n] x) => (float[n] y) { y = Neg(x) }").SerializeToString()
+    original = ReferenceRun(skeleton, InputsSpec(data=(DataSpec(tmp_path / "set.npz"),)), VerifySpec())
+
+    def killed(*_: object, **__: object) -> Outcome:
+        original._abandoned = True
+        return Outcome(crash=WorkerError("session ran out of memory", stage="session", signal="SIGKILL"))
+
+    monkeypatch.setattr(Engine, "run", killed)
+    with pytest.raises(SearchEnded):
+        original.prepare()
 
 
 def test_a_generator_may_still_give_removed_inputs(tmp_path: Path) -> None:

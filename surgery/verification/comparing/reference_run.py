@@ -165,7 +165,7 @@ class ReferenceRun:
         try:
             self._prepare()
         except Exception as error:
-            self._error = error
+            self._error = SearchEnded() if self._abandoned else error  # a run that was killed blames its inputs
 
     def _prepare(self) -> None:
         import onnx
