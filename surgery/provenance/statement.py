@@ -136,6 +136,21 @@ def carried(model: onnx.ModelProto) -> str | None:
     return next((entry.value for entry in model.metadata_props if entry.key == STATEMENT_KEY), None)
 
 
+def repeats(text: str, statement: Mapping[str, Any]) -> bool:
+    """Return whether a carried statement is intact, about the same model, and of the same build but for its input."""
+    try:
+        found = json.loads(text)
+        return text == text_of(sealed(found)) and _build(found) == _build(statement)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return False
+
+
+def _build(statement: Mapping[str, Any]) -> tuple[Any, ...]:
+    definition = statement["predicate"]["buildDefinition"]
+    others = [one for one in definition["resolvedDependencies"] if one.get("name") != INPUT]
+    return statement["subject"], {**definition, "resolvedDependencies": others}
+
+
 def text_of(statement: Mapping[str, Any]) -> str:
     """Return a statement as JSON in a canonical form."""
     return json.dumps(statement, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
