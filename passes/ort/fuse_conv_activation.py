@@ -55,6 +55,8 @@ def fuse_conv_activation(m: Match, new: Builder, *, sums: Literal["fast", "all",
     """
     conv, last = m.node("c"), m.root
     new.require_operator(FUSED, m.w)
+    separate = new.target.prefers.get("conv_activation") == "separate"
+    m.require(not separate, "the target prefers separate nodes for the Conv and the activation")
     m.require(last.opset >= 7, "before opset 7 activations and Add have other attributes")
     m.require(conv.op == "Conv" or conv.attr("activation") is None, "the FusedConv has an activation")
     if last.op == "Add":

@@ -26,18 +26,11 @@ from ._narrow_nodes import (
     very_large,
 )
 from ._narrow_ranges import Range, Ranges, measured
+from ._narrow_sums import sum_inside
 
 Runtime = Literal["cpu", "any"]
 
 _FLOAT = data_type("float")
-_SUMMING = frozenset({"AveragePool", "GlobalAveragePool", "ReduceMean"})
-"""Operators that divide a sum, which is larger than their measured results."""
-
-_SQUARING = frozenset(
-    {"GlobalLpPool", "InstanceNormalization", "LpNormalization", "MeanVarianceNormalization", "ReduceL2"}
-)
-"""Operators that add up squares of their first input internally."""
-
 _ANGLES = frozenset({"Cos", "Sin", "Tan"})
 _LARGEST_ERROR = 2.0**-6
 """The rounding error of an angle, in radians, above which not even three digits of its sine are right; and that of a
@@ -227,26 +220,22 @@ class Narrowing:
 
     def _check_inside(self, new: Builder, candidate: _Candidate) -> None:
         """Refuse if an intermediate result or a divisor of the operator is out of range."""
-        node, ranges, limit = candidate.node, candidate.ranges, self.limit
+        node, ranges = candidate.node, candidate.ranges
+        inside = sum_inside(node, {value.name: found for value, found in ranges.items()})
+        new.require(inside <= self.limit, f"a sum inside reaches {inside:.3g}, too large for {self.format.name}")
         if not is_default(node):
             return
         small = f"numbers that are 0 or denormal in {self.format.name}"
         new.require(divisor_of(node) not in self.fragile, f"it divides by, or takes the logarithm of, {small}")
         made = any(value in self.fragile for value in node.outputs)
         new.require(not made, f"a division or a logarithm depends on its results, {small}")
-        first, last = ranges.get(node.required_input(0)), ranges.get(node.outputs[0])
-        if node.op in _ANGLES and first is not None:
+        first = ranges.get(node.required_input(0)) if node.op in _ANGLES else None
+        if first is not None:
             error = first.largest * 2.0**-self.format.digits
             angle = (
                 f"the angle reaches {first.largest:.3g}, which {self.format.name} holds with an error of {error:.3g}"
             )
             new.require(error <= _LARGEST_ERROR, angle)
-        inside = 0.0
-        if node.op in _SUMMING and last is not None:
-            inside = last.largest * _summands(node)
-        elif node.op in _SQUARING and first is not None:
-            inside = first.largest**2
-        new.require(inside <= limit, f"a sum inside reaches {inside:.3g}, too large for {self.format.name}")
 
     # The conversion
 
@@ -260,11 +249,3 @@ def _narrowed(candidate: _Candidate) -> list[Value]:
     inputs = [value for place, value in enumerate(candidate.node.inputs) if place in candidate.found.inputs]
     outputs = [value for place, value in enumerate(candidate.node.outputs) if place in candidate.found.outputs]
     return [value for value in (*inputs, *outputs) if value is not None and value.name]
-
-
-def _summands(node: Node) -> float:
-    """Return the number of elements that a mean is taken over; 1 if it is not known."""
-    before, after = node.required_input(0).size, node.outputs[0].size
-    if node.op == "AveragePool":
-        return float(math.prod(node.attr("kernel_shape") or [1]))
-    return before / after if before and after else 1.0

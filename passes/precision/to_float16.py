@@ -23,7 +23,8 @@ def to_float16(
     Weights take half the bytes, and hardware with float16 units computes faster. ONNX Runtime on the CPU casts to
     float32 for most operators, so there it saves space only.
 
-    A node stays in float32 if its schema or the runtime does not support float16, if a weight overflows or is lost in
+    A node stays in float32 if its schema or the runtime does not support float16, if the target has it in float32 only,
+    if a sum that a kernel of the target rounds on the way to its result overflows, if a weight overflows or is lost in
     denormals, if a value exceeds 65,504 on calibration data, or if it computes with integers (positions, lengths,
     masks), which float16 represents exactly only up to 2,048. So do a Div, a Log, a Reciprocal and a Pow with a
     negative exponent whose divisor falls below the smallest normal float16 number, and what computes such a divisor.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -125,10 +125,26 @@ def misfit(graph: Graph, node: Node, target: Target | None = None) -> Reason | N
     domain, op = plain_domain(node.ir.domain), node.ir.op_type
     if node.identifier in graph.ir.functions or (op == "Constant" and not domain):
         return None  # constants become initializers before the run, and function bodies are checked separately
-    return _operator(node, domain, op, target) or _operands(graph, node, target)
+    return _operator(node, domain, op, target, Kinds.of(node)) or _operands(graph, node, target)
 
 
-def _operator(node: Node, domain: str, op: str, target: Target) -> Reason | None:
+def misfit_narrowed(
+    node: Node, target: Target, dtype: str, inputs: Collection[int], outputs: Collection[int]
+) -> Reason | None:
+    """Return why a target that runs a node would not run it with these inputs and outputs in another element type.
+
+    None if it would, or if it does not run the node as it is either.
+    """
+    domain, op = plain_domain(node.ir.domain), node.ir.op_type
+    if _operator(node, domain, op, target, Kinds.of(node)) is not None:
+        return None
+    if target.types and dtype not in target.types:
+        name = key_of(domain, op)
+        return Reason("type", name, f"{name} is not run in {dtype}", dtype)
+    return _operator(node, domain, op, target, Kinds.of(node, dtype, inputs, outputs))
+
+
+def _operator(node: Node, domain: str, op: str, target: Target, kinds: Kinds) -> Reason | None:
     """Return the problem with the operator of a node, its version, types, operands, attributes or subgraphs."""
     name = key_of(domain, op)
     if (domain, op) in target.excluded:
@@ -142,21 +158,21 @@ def _operator(node: Node, domain: str, op: str, target: Target) -> Reason | None
     rows = target.operators.get((domain, op), ())
     version = version_of(domain, op, node.opset)
     of_version = [row for row in rows if row.has_version(version)]
-    is_expanded = target.expands and not any(_takes_types(row, node, target) for row in of_version)
+    is_expanded = target.expands and not any(_takes_types(row, kinds, target) for row in of_version)
     if is_expanded and has_body(domain, op, node.opset):
         return None
     if not rows:
         return Reason("operator", name, f"{name} is not run")
     if not of_version:
         return Reason("version", name, f"{name} is not run in version {version}", str(version))
-    return _restricted(node, name, of_version, target)
+    return _restricted(node, name, of_version, target, kinds)
 
 
-def _restricted(node: Node, name: str, rows: list[Support], target: Target) -> Reason | None:
+def _restricted(node: Node, name: str, rows: list[Support], target: Target, kinds: Kinds) -> Reason | None:
     """Return a restriction of the rows for its version that a node violates; None if a row accepts it."""
-    typed = [row for row in rows if _takes_types(row, node, target)]
+    typed = [row for row in rows if _takes_types(row, kinds, target)]
     if not typed:
-        listed = ", ".join(sorted({kind for kind in _types(node).values() if kind}))
+        listed = ", ".join(sorted({kind for kind in kinds.variables.values() if kind}))
         return Reason("type", name, f"{name} is not run in {listed or 'this type'}", listed)
     found = [_broken(node, name, row) for row in typed]
     return None if None in found else found[-1]
@@ -256,16 +272,37 @@ def _symbols(dim: str) -> frozenset[str]:
 # Types
 
 
-def _takes_types(row: Support, node: Node, target: Target) -> bool:
+@dataclass(frozen=True)
+class Kinds:
+    """The element types of a node: of its first operand, and per type variable of its operator; empty if unknown."""
+
+    first: str
+    variables: Mapping[str, str]
+
+    @classmethod
+    def of(cls, node: Node, dtype: str = "", inputs: Collection[int] = (), outputs: Collection[int] = ()) -> Kinds:
+        """Return the types of a node, with `dtype` for the inputs and outputs at the given positions."""
+        first, variables = "", dict[str, str]()
+        for side, changed in (("inputs", inputs), ("outputs", outputs)):
+            for index, value in enumerate(getattr(node, side)):
+                if value is None:
+                    continue
+                kind = dtype if index in changed else _dtype(value)
+                first = first or kind
+                parameter = _parameter(node, side, index)
+                if parameter is not None:
+                    variables.setdefault(parameter.variable, kind)
+        return cls(first, variables)
+
+
+def _takes_types(row: Support, kinds: Kinds, target: Target) -> bool:
     """Return whether a row accepts the types of a node, as far as these are known."""
     if FIRST in row.types:
-        first = next((_dtype(value) for value in (*node.inputs, *node.outputs) if value is not None), "")
-        return not first or _takes(first, row.types[FIRST], target)
-    types = _types(node)
+        return not kinds.first or _takes(kinds.first, row.types[FIRST], target)
     return all(
-        not types[variable] or _takes(types[variable], allowed, target)
+        not kinds.variables[variable] or _takes(kinds.variables[variable], allowed, target)
         for variable, allowed in row.types.items()
-        if variable in types
+        if variable in kinds.variables
     )
 
 
@@ -273,23 +310,21 @@ def _takes(actual: str, allowed: Iterable[str], target: Target) -> bool:
     return actual in allowed or target.widens.get(actual, "") in allowed
 
 
-def _types(node: Node) -> dict[str, str]:
-    """Return the element type per type variable of the operator of a node; empty if unknown."""
-    found: dict[str, str] = {}
-    for side in ("inputs", "outputs"):
-        for parameter, value in _pairs(node, side):
-            found.setdefault(parameter.variable, _dtype(value))
-    return found
-
-
 def _pairs(node: Node, side: str) -> Iterator[tuple[Parameter, Value]]:
     """Yield the parameters of the operator of a node with the values given for them."""
+    for index, value in enumerate(getattr(node, side)):
+        parameter = _parameter(node, side, index)
+        if value is not None and parameter is not None:
+            yield parameter, value
+
+
+def _parameter(node: Node, side: str, index: int) -> Parameter | None:
+    """Return the parameter of the operator of a node at a position; None if it is not known."""
     form = form_of(plain_domain(node.ir.domain), node.ir.op_type, node.opset)
     parameters: tuple[Parameter, ...] = () if form is None else getattr(form, side)
-    for index, value in enumerate(node.inputs if side == "inputs" else node.outputs):
-        if value is None or not parameters or (index >= len(parameters) and not parameters[-1].variadic):
-            continue
-        yield parameters[min(index, len(parameters) - 1)], value
+    if not parameters or (index >= len(parameters) and not parameters[-1].variadic):
+        return None
+    return parameters[min(index, len(parameters) - 1)]
 
 
 def _dtype(value: Value) -> str:

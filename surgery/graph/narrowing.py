@@ -7,6 +7,7 @@ from functools import cache
 import onnx_ir as ir
 
 from surgery.errors import SurgeryError
+from surgery.graph.misfits import misfit_narrowed
 from surgery.graph.values import Node, Value
 from surgery.operators.narrowing import Narrowing, Runtime, Tables, failing_attribute
 from surgery.operators.narrowing import narrowing as of_operator
@@ -17,7 +18,7 @@ def narrowing(node: Node, to: ir.DataType, runtime: Runtime = "cpu") -> Narrowin
     """Return which float32 inputs and outputs of a node may be `to` instead, or the reason why none may.
 
     They must all change together. `runtime` is "cpu" if ONNX Runtime must have a CPU kernel for the changed node, and
-    "any" if only the schema decides.
+    "any" if only the schema decides. A node that the target runs in float32 must run there in the narrower type too.
     """
     attribute = failing_attribute(node.domain, node.ir.op_type) if runtime == "cpu" else None
     if attribute is not None and node.attr(attribute, "none") != "none":
@@ -27,7 +28,13 @@ def narrowing(node: Node, to: ir.DataType, runtime: Runtime = "cpu") -> Narrowin
         return f"the type of {unknown.name} is not known"
     inputs = tuple("" if value is None else _text(value) for value in node.inputs)
     outputs = tuple(_text(value) for value in node.outputs)
-    return of_operator(node.domain, node.ir.op_type, node.opset, inputs, outputs, to.name.lower(), _tables(), runtime)
+    name, target = to.name.lower(), node.graph.target
+    ways = of_operator(node.domain, node.ir.op_type, node.opset, inputs, outputs, name, _tables(), runtime)
+    if isinstance(ways, str):
+        return ways
+    reasons = [misfit_narrowed(node, target, name, way.inputs, way.outputs) for way in ways]
+    chosen = next((way for way, reason in zip(ways, reasons) if reason is None), None)
+    return chosen or f"the target runs {node.op} in float32 only, not in {name}"
 
 
 def _text(value: Value) -> str:

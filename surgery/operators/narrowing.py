@@ -61,8 +61,10 @@ def narrowing(
     name: str,
     tables: Tables,
     runtime: Runtime,
-) -> Narrowing | str:
+) -> tuple[Narrowing, ...] | str:
     """Return the inputs and outputs that may have the element type `name` instead of float32, or why none may.
+
+    There may be two ways, the preferred one first: without and with the parameters of a separate type variable.
 
     `inputs` and `outputs` are types in the notation of ONNX Runtime, "tensor(float)"; empty if omitted or unknown.
     """
@@ -82,13 +84,13 @@ def narrowing(
     if not narrow or (made and not made & narrow):
         return f"{key} of opset {form.since} does not take {name}"
     helpers = {p.variable for p in form.inputs if p.name in _AUXILIARY.get(key, ())} - made
-    for chosen in (narrow - helpers, narrow & made or narrow):
-        if runtime == "any" or _runs(form, tables, actual, chosen, name):
-            return Narrowing(
-                _positions(form.inputs, inputs, chosen),
-                _positions(form.outputs, outputs, chosen),
-            )
-    return f"ONNX Runtime has no kernel for {key} of opset {form.since} in {name} on the CPU"
+    choices = (narrow - helpers, narrow & made or narrow, narrow)
+    ways = tuple(
+        Narrowing(_positions(form.inputs, inputs, chosen), _positions(form.outputs, outputs, chosen))
+        for chosen in choices
+        if runtime == "any" or _runs(form, tables, actual, chosen, name)
+    )
+    return ways or f"ONNX Runtime has no kernel for {key} of opset {form.since} in {name} on the CPU"
 
 
 def failing_attribute(domain: str, op: str) -> str | None:

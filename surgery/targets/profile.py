@@ -97,6 +97,7 @@ class Preferred(_Section):
     """The preferred form, if several can be run. Passes query it."""
 
     skip_normalization: Literal["fused", "separate", ""] = Field("", description="A sum and the norm over it.")
+    conv_activation: Literal["fused", "separate", ""] = Field("", description="A Conv and the activation after it.")
 
 
 def _rows(given: Any) -> Any:
@@ -138,6 +139,12 @@ class Profile(_Section):
     )
     widens: dict[str, str] = Field({}, description="Element types that are computed in a wider type, such as float16.")
     prefers: Preferred = Field(Preferred.model_validate({}), description="The preferred form, if several can be run.")
+    rounded_sums: dict[str, Literal["elements", "squares", "mean-square"]] | None = Field(
+        None,
+        description="Operators whose kernels round a sum to the element type on the way to their result, so that it "
+        "overflows in float16: the sum of the elements, of their squares, or the mean of the squares along the last "
+        "axis. Without this key, every mean and norm is taken to do so.",
+    )
 
     def made(self) -> Target:
         """Return the target."""
@@ -154,6 +161,7 @@ class Profile(_Section):
             expands=self.expands,
             widens=self.widens,
             prefers=prefers,
+            rounded_sums=self.rounded_sums,
         )
 
 

@@ -40,7 +40,9 @@ class Target:
     `domains` are the domains whose operators may be produced. `listed` has the supported part of operators by domain
     and name; if it is empty, all standard operators are supported. `types` are the element types of computed values;
     empty means all. `expands` says whether the runtime runs an operator through its function body in the standard, and
-    `widens` maps types to the wider types in which they are computed.
+    `widens` maps types to the wider types in which they are computed. `rounded_sums` maps operators ("ReduceMean",
+    "com.microsoft::SkipLayerNormalization") whose kernels round a sum to the element type on the way to the result to
+    what they sum up; None if that is not known.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Target:
     expands: bool = False
     widens: Mapping[str, str] = field(default_factory=dict)
     prefers: Mapping[str, str] = field(default_factory=dict)
+    rounded_sums: Mapping[str, str] | None = None
 
     @cached_property
     def operators(self) -> Mapping[Key, tuple[Support, ...]]:
