@@ -32,6 +32,8 @@ ROUNDING = {2: 2e-3, 4: 3e-7, 8: 1e-15}
 """What noise is, relative to a number, by the bytes of a float."""
 LIMITS = {2: 1e-2, 4: 1e-4, 8: 1e-9}
 """The largest error that is rounding without a further look, as a share of the output's largest magnitude."""
+LEAST_SNR = 20.0
+"""Decibels that a lossy result keeps on inputs that surgery did not draw; its budgets ask for more on those it drew."""
 MOST_BINDINGS = 9
 
 _OF_SEQUENCES = ("SequenceConstruct", "SequenceErase", "SequenceInsert", "SplitToSequence")
@@ -75,7 +77,7 @@ def judge(made: Made, recipe: str, seed: int = 0, *, verified: bool = True) -> d
         if not path.exists():
             return record | {"status": "nothing", "exit": result.exit_code}
         record["nodes_after"] = result.output.nodes
-        return record | compare(made, path, seed)
+        return record | compare(made, path, seed, lossy=result.loss is not None)
 
 
 def _told(step: Any) -> dict[str, str]:
@@ -83,18 +85,23 @@ def _told(step: Any) -> dict[str, str]:
     return {"pass": step.name, "status": step.status, "verdict": status, "message": step.message}
 
 
-def session(model: onnx.ModelProto | Path) -> ort.InferenceSession:
+def session(model: onnx.ModelProto | Path, *, optimized: bool = False) -> ort.InferenceSession:
     loaded = str(model) if isinstance(model, Path) else model.SerializeToString()
-    return ort.InferenceSession(loaded, options(), providers=["CPUExecutionProvider"])
+    chosen = options()
+    if optimized:
+        chosen.graph_optimization_level = ort.SessionOptions().graph_optimization_level
+    return ort.InferenceSession(loaded, chosen, providers=["CPUExecutionProvider"])
 
 
-def compare(made: Made, path: Path, seed: int) -> dict[str, Any]:
+def compare(made: Made, path: Path, seed: int, *, lossy: bool = False) -> dict[str, Any]:
     """Compare the original with what was written, on all that `feeds` draws."""
     original = session(made.model)
     try:
         result = session(path)
     except Exception as problem:
         return {"status": "wrong", "what": f"the result does not load: {problem}"}
+    if (problem := _as_deployed(path)) and not _as_deployed(made.model):
+        return {"status": "wrong", "what": f"the result does not load with the runtime's defaults: {problem}"}
     rng = np.random.default_rng([23, seed])
     worst, runs, special, unrounded = 0.0, 0, [], 0
     for label, fed in feeds(made, rng):
@@ -104,7 +111,7 @@ def compare(made: Made, path: Path, seed: int) -> dict[str, Any]:
         runs += 1
         taken = {i.name for i in (*result.get_inputs(), *result.get_overridable_initializers())}
         found = _try(result, {name: value for name, value in fed.items() if name in taken})
-        error, what = difference(made, expected, found)
+        error, what = difference(made, expected, found, lossy=lossy)
         worst = max(worst, error)
         if not what:
             continue
@@ -116,6 +123,15 @@ def compare(made: Made, path: Path, seed: int) -> dict[str, Any]:
             return {"status": "wrong", "what": what, "at": label, "runs": runs, "needed": worst}
     status = "not run" if not runs else "equal" if worst == 0 and not special else "close"
     return {"status": status, "needed": worst, "runs": runs, "special": special[:2], "unrounded": unrounded}
+
+
+def _as_deployed(model: onnx.ModelProto | Path) -> str:
+    """Return why a model does not load with the default optimizations of the runtime, or ""."""
+    try:
+        session(model, optimized=True)
+    except Exception as problem:
+        return str(problem)
+    return ""
 
 
 def bindings(made: Made) -> list[dict[str, int]]:
@@ -157,8 +173,11 @@ def _try(ready: ort.InferenceSession, fed: Arrays) -> Arrays | str:
         return f"does not run: {problem}"
 
 
-def difference(made: Made, expected: Arrays, found: Arrays | str) -> tuple[float, str]:
-    """Return the largest error, as a share of the range, and what is wrong."""
+def difference(made: Made, expected: Arrays, found: Arrays | str, *, lossy: bool = False) -> tuple[float, str]:
+    """Return the largest error, as a share of the range, and what is wrong.
+
+    A lossy result keeps `LEAST_SNR`, and what is finite; integers may follow the loss.
+    """
     if isinstance(found, str):
         return np.inf, found
     if list(expected) != list(found):
@@ -173,7 +192,10 @@ def difference(made: Made, expected: Arrays, found: Arrays | str) -> tuple[float
             continue
         error = distance(value, other)
         worst = max(worst, error)
-        if error > (LIMITS[min(width, value.dtype.itemsize)] if value.dtype in FLOATS else 0):
+        if lossy:
+            if value.dtype in FLOATS and (snr := _snr(value, other)) < LEAST_SNR:
+                return worst, f"{name}: {snr:.1f} dB, off by {error:.1e}"
+        elif error > (LIMITS[min(width, value.dtype.itemsize)] if value.dtype in FLOATS else 0):
             return worst, f"{name}: off by {error:.1e}"
     return worst, ""
 
@@ -189,6 +211,17 @@ def distance(value: Any, other: Any) -> float:
     with np.errstate(all="ignore"):
         scale = np.abs(left[finite]).max(initial=0.0) or 1.0
         return float((np.abs(left[finite] / scale - right[finite] / scale)).max(initial=0.0))
+
+
+def _snr(value: Any, other: Any) -> float:
+    """Return the signal-to-noise ratio in decibels; minus infinity when NaN or infinity sit elsewhere."""
+    left, right = value.astype(np.float64), other.astype(np.float64)
+    finite = np.isfinite(left)
+    if not np.array_equal(left[~finite], right[~finite], equal_nan=True) or not np.isfinite(right[finite]).all():
+        return float(-np.inf)
+    noise = np.square(left[finite] - right[finite]).sum()
+    with np.errstate(all="ignore"):
+        return float(10 * np.log10(np.square(left[finite]).sum() / noise)) if noise else float(np.inf)
 
 
 def _narrowest(model: onnx.ModelProto) -> int:

@@ -1,10 +1,10 @@
 """Run recipes over random graphs, and count what becomes of them.
 
-    python tests/random_graphs/measure.py [--count 2000] [--seed 0] [--output FILE] [--batch 25] [--modern-every 4]
+    python tests/random_graphs/measure.py [--count 2000] [--seed 0] [--output FILE] [--batch 25] [--recipe NAME]
 
 A process for each batch of seeds writes a line of JSON for each; what takes it down, or hangs, costs its own seed
 only. Run again with the same output, it continues where it was. Each graph gets `default`, every fourth one `modern`
-instead. Exit code 1 when a result is wrong, or a model gets none.
+instead, unless a recipe is named. Exit code 1 when a result is wrong, or a model gets none.
 
 A graph counts as unverified when a step of it, or a site of one, was refused because nothing could be shown. What was
 refused because the runtime has no kernel for what the step made is counted apart, and so are graphs of which the end
@@ -36,11 +36,11 @@ def show(line: str = "") -> None:
     sys.stdout.flush()
 
 
-def recipe_of(seed: int, modern_every: int) -> str:
-    return "modern" if modern_every and seed % modern_every == modern_every - 1 else "default"
+def recipe_of(seed: int) -> str:
+    return "modern" if seed % 4 == 3 else "default"
 
 
-def batch(seeds: list[int], modern_every: int, verified: bool) -> None:
+def batch(seeds: list[int], recipe: str | None, verified: bool) -> None:
     """Judge seeds, here; a line before each and one after."""
     warnings.simplefilter("ignore")
     from random_graphs.generate import generate
@@ -50,18 +50,16 @@ def batch(seeds: list[int], modern_every: int, verified: bool) -> None:
         show(json.dumps({"begin": seed}))
         made = generate(seed)
         record: dict[str, Any] = (
-            {"status": "dropped"}
-            if made is None
-            else judge(made, recipe_of(seed, modern_every), seed, verified=verified)
+            {"status": "dropped"} if made is None else judge(made, recipe or recipe_of(seed), seed, verified=verified)
         )
         show(json.dumps({"seed": seed} | record))
 
 
-def run_batch(seeds: list[int], modern_every: int, verified: bool) -> Iterator[dict[str, Any]]:
+def run_batch(seeds: list[int], recipe: str | None, verified: bool) -> Iterator[dict[str, Any]]:
     """Judge seeds in a process; what it dies of is a record too."""
     left = list(seeds)
     while left:
-        command = [sys.executable, __file__, "--modern-every", str(modern_every)]
+        command = [sys.executable, __file__, *(["--recipe", recipe] if recipe else [])]
         command += [*([] if verified else ["--unverified"]), "--these", *map(str, left)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         lines: queue.Queue[str | None] = queue.Queue()
@@ -120,12 +118,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--output", type=Path, default=Path("random-graphs.jsonl"), help="records, one on a line")
     parser.add_argument("--batch", type=int, default=25, help="seeds to a process")
-    parser.add_argument("--modern-every", type=int, default=4, help="every N-th gets `modern`; 0: none")
+    parser.add_argument("--recipe", help="for all graphs (default: `default`, and `modern` for every fourth)")
     parser.add_argument("--unverified", action="store_true", help="run the passes without surgery's own verification")
     parser.add_argument("--these", type=int, nargs="+", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.these:
-        batch(arguments.these, arguments.modern_every, not arguments.unverified)
+        batch(arguments.these, arguments.recipe, not arguments.unverified)
         return 0
     known = {}
     if arguments.output.exists():
@@ -135,7 +133,7 @@ def main() -> int:
     for start in range(0, len(missing), arguments.batch):
         with arguments.output.open("a") as file:
             seeds = missing[start : start + arguments.batch]
-            for record in run_batch(seeds, arguments.modern_every, not arguments.unverified):
+            for record in run_batch(seeds, arguments.recipe, not arguments.unverified):
                 file.write(json.dumps(record) + "\n")
                 file.flush()
                 known[record["seed"]] = record
