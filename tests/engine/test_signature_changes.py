@@ -1,5 +1,6 @@
 """Passes that change the inputs and outputs of a model by declaration, and what later steps are held to."""
 
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from surgery.bisection.bisect import bisect
 from surgery.engine import runner
 from surgery.errors import UsageError, WorkerError
 from surgery.graph import text
+from surgery.graph.signature_mappings import Relation
 from surgery.promises import Parity
 from surgery.proto.ports import retype
 from surgery.registry.catalog import catalog
@@ -165,6 +167,20 @@ def test_a_new_output_that_the_original_does_not_have_is_not_compared() -> None:
     contract.close()
     assert (verdict.status, verdict.reason) == ("unverified", "not-run")
     assert verdict.message.startswith("the original has no outputs to compare")
+
+
+def test_relations_in_turn_are_each_judged_by_their_own_terms() -> None:
+    # Each relation is freed after its verdict; the next one may be stored at the same address.
+    original = text.parse("g (float[4] x) => (float[4] y) { y = Neg(x) }")
+    changed = text.parse("g (float[4] x) => (float[4] y) { t = Neg(x) y = Add(t, t) }")
+    with closing(SignatureTracker(original.SerializeToString(), InputsSpec(), VerifySpec())) as tracker:
+
+        def judge(factor: float) -> bool:
+            relation = Relation("output", "y", f"f = Constant<value_float={factor}>() r = Mul(y, f)")
+            return tracker.verify(changed, changed.SerializeToString(), Parity.CLOSE, {}, (relation,)).passed
+
+        found = [judge(factor) for factor in (2.0, 3.0, 2.0, 4.0, 5.0, 2.0, 6.0, 7.0)]
+    assert found == [True, False, True, False, False, True, False, False]
 
 
 def test_an_output_that_cannot_be_compared_is_named() -> None:

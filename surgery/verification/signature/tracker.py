@@ -380,7 +380,19 @@ class SignatureTracker:
 def _key(model: onnx.ModelProto, renamed: Names, accounts: Accounts) -> object:
     """Return a key of a changed model, made of everything that affects the terms."""
     opsets = [(item.domain, item.version) for item in model.opset_import]
-    return signature(model), opsets, renamed, [id(account) for account in accounts]
+    return signature(model), opsets, renamed, [_Itself(account) for account in accounts]
+
+
+@dataclass(frozen=True, eq=False)
+class _Itself:
+    """An account compared by identity, as its arrays have no equality; held, as the id of a freed one is given anew."""
+
+    account: SignatureMapping
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and self.account is other.account
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def _some(changes: list[str]) -> list[str]:
