@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -141,10 +142,15 @@ def rename(model: onnx.ModelProto, match: Match) -> onnx.ModelProto:
     names = set(names_of(copy.graph))
     new: dict[str, str] = {theirs: mine for mine, theirs in (*match.inputs, *match.inner)}
     # A value may be an output twice, or both input and output: additional names need a node.
+    places: dict[str, list[int]] = {}
+    for index, output in enumerate(copy.graph.output):
+        places.setdefault(output.name, []).append(index)
     again: list[tuple[str, str, int]] = []
-    for index, (mine, theirs) in enumerate(match.outputs):
-        if new.setdefault(theirs, mine) != mine or theirs in {b for _, b in match.outputs[:index]}:
-            again.append((mine, theirs, index))
+    met = Counter[str]()
+    for mine, theirs in match.outputs:
+        if new.setdefault(theirs, mine) != mine or met[theirs]:
+            again.append((mine, theirs, places[theirs][min(met[theirs], len(places[theirs]) - 1)]))
+        met[theirs] += 1
     taken = {*new.values(), *(mine for mine, _, _ in again)}
     fresh = (name for number in count() if (name := f"value_{number}") not in names | taken)
     new |= {name: next(fresh) for name in sorted(names & taken) if name not in new}

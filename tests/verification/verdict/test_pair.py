@@ -16,7 +16,7 @@ import surgery
 from surgery.errors import ModelFileError, UsageError
 from surgery.graph import text
 from surgery.promises import Parity
-from surgery.proto.ports import by_position, rename
+from surgery.proto.ports import Match, by_position, rename
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
 # The names of `model` in other places, so that renaming must avoid each of them.
@@ -178,6 +178,14 @@ def test_a_renamed_model_is_valid_and_computes_the_same(case: str) -> None:
     expected = before.run(None, {other.graph.input[0].name: data})
     for mine, theirs in zip(expected, after.run(None, {"x": data})):
         np.testing.assert_array_equal(mine, theirs)
+
+
+def test_a_passed_through_input_is_renamed_at_its_own_output() -> None:
+    # The matched outputs are not the first ones of the model: another one stands before them.
+    other = text.parse("g (float[n] a) => (float[n] extra, float[n] a, float[n] b) { extra = Neg(a) b = Relu(a) }")
+    renamed = rename(other, Match((("x", "a"),), (("y", "a"), ("z", "b"))))
+    onnx.checker.check_model(renamed)
+    assert [value.name for value in renamed.graph.output] == ["extra", "y", "z"]
 
 
 # Inputs
