@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from surgery.graph.merge import Other as Other
     from surgery.graph.misfits import misfit as misfit
     from surgery.graph.narrowing import narrowing as narrowing
+    from surgery.graph.stripping import strip_descriptions as strip_descriptions
     from surgery.graph.values import Node as Node
     from surgery.graph.values import Refusal as Refusal
     from surgery.graph.values import Value as Value
@@ -122,6 +123,7 @@ _HOMES = {
     "predicate": "registry.declare",
     "require_form": "graph.attributes",
     "saturates": "runtime.integer_products",
+    "strip_descriptions": "graph.stripping",
     "sum_of_dims": "graph.extents",
     "typed_attribute": "graph.attributes",
     "unpacked_codes": "graph.literals",

@@ -13,6 +13,7 @@ from surgery import storage
 from surgery.graph.entries import function_name
 from surgery.operators.subgraphs import nodes, reads, subgraphs
 from surgery.storage.collection import collection_paused
+from surgery.storage.descriptions import DescriptionBytes, description_bytes
 from surgery.storage.summary import data_files, operators
 
 if TYPE_CHECKING:
@@ -39,7 +40,11 @@ class Port:
 
 @dataclass(frozen=True)
 class Inspection:
-    """The result of `surgery inspect`. `bytes` is the size of the files, `weight_bytes` that of constant tensors."""
+    """The result of `surgery inspect`.
+
+    `bytes` is the size of the files, `weight_bytes` that of constant tensors, and `metadata_bytes` that of metadata and
+    doc strings of all parts of the model. `metadata` has the entries of the model itself.
+    """
 
     path: Path | None
     ir_version: int
@@ -58,6 +63,7 @@ class Inspection:
     weight_bytes: int
     bytes: int | None
     metadata: dict[str, str] = field(default_factory=dict)
+    metadata_bytes: DescriptionBytes = field(default_factory=DescriptionBytes)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -79,6 +85,7 @@ class Inspection:
             "weight_bytes": self.weight_bytes,
             "bytes": self.bytes,
             "metadata": self.metadata,
+            "metadata_bytes": self.metadata_bytes.to_json(),
         }
 
     def _repr_html_(self) -> str:
@@ -126,6 +133,7 @@ def inspect_stored(stored: storage.StoredModel) -> Inspection:
         weight_bytes=storage.weight_bytes(proto),
         bytes=sum(path.stat().st_size for path in data_files(stored)) if stored.path else None,
         metadata={entry.key: entry.value for entry in proto.metadata_props},
+        metadata_bytes=description_bytes(proto),
     )
 
 

@@ -115,6 +115,7 @@ SHAPES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
             "weight_bytes": "integer",
             "bytes": "integer",
             "metadata": "object",
+            "metadata_bytes": "object",
             "analysis": "object",
             "validity": _VALIDITY,
         },

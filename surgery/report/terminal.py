@@ -20,11 +20,13 @@ from surgery.verification.comparing.details import REPRODUCED, Status
 if TYPE_CHECKING:
     from surgery.engine.records import Result, StepRecord
     from surgery.inspection.inspect import Inspection, Port
+    from surgery.storage.descriptions import DescriptionBytes
     from surgery.storage.summary import Summary
     from surgery.verification.verdict.pair import Pair
     from surgery.verification.verdict.validity import Validity
 
 _MOST_DIMS = 4
+_MOST_KEYS = 4
 
 
 def histogram_table(counts: Sequence[OperatorCount], *, every: bool = False) -> Table:
@@ -294,7 +296,9 @@ def inspection(facts: Inspection) -> RenderableType:
     head.add_row("nodes", f"{facts.nodes}, depth {facts.depth}")
     kinds = ", ".join(f"{count} {name}" for name, count in facts.parameters_by_type.items())
     head.add_row("parameters", f"{facts.parameters:,}{f' ({kinds})' if kinds else ''}")
-    head.add_row("weights", f"{size(facts.weight_bytes)} of {size(facts.bytes)}")
+    head.add_row("weights", _of(facts.weight_bytes, facts.bytes))
+    if facts.metadata_bytes.entries or facts.metadata_bytes.doc_strings:
+        head.add_row("metadata", f"{_of(facts.metadata_bytes.total, facts.bytes)}: {_keys(facts.metadata_bytes)}")
     head.add_row("domains", ", ".join(f"{domain} {count}" for domain, count in facts.domains.items()))
     for name, count in facts.functions.items():
         head.add_row("function", f"{name}, {count} nodes")
@@ -309,6 +313,18 @@ def inspection(facts: Inspection) -> RenderableType:
     for op, count in facts.ops.items():
         table.add_row(op, str(count))
     return Group(head, Text(""), table)
+
+
+def _of(part: int, whole: int | None) -> str:
+    return size(part) if whole is None else f"{size(part)} of {size(whole)}"
+
+
+def _keys(found: DescriptionBytes) -> str:
+    """List the keys of metadata that take the most bytes, and doc strings."""
+    parts = [*found.entries.items(), *([("doc strings", found.doc_strings)] if found.doc_strings else [])]
+    parts.sort(key=lambda item: -item[1])
+    told = [f"{name} {size(taken)}" for name, taken in parts[:_MOST_KEYS]]
+    return ", ".join([*told, f"{len(parts) - _MOST_KEYS} more"] if len(parts) > _MOST_KEYS else told)
 
 
 def _port(port: Port) -> str:

@@ -18,6 +18,7 @@ ASKED = [
     *("flash", "flash-attention", "sdpa", "kv-cache", "KV cache", "gqa", "rope", "rmsnorm", "layernorm", "batchnorm"),
     *("relu6", "silu", "gelu", "moe", "lora", "batch-size", "dynamic shape", "opset", "rename", "merge", "extract"),
     *("subgraph", "debug", "dropout", "einsum", "unroll", "metadata"),
+    *("privacy", "stack trace", "doc strings", "producer", "strip", "anonymize", "file paths", "scrub"),
 ]
 
 

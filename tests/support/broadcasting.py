@@ -28,7 +28,10 @@ from surgery.registry.catalog import catalog
 from surgery.registry.passes import Pass
 
 THEMES = ("attention", "chains", "cleanup", "constants", "idioms", "linear", "shapes", "structure", "weights")
-LEFT_OUT = ("canonical-order", "drop-unused-inputs", "infer-shapes", "set-layout", "strip-lineage", "unroll-loop")
+LEFT_OUT = (
+    *("canonical-order", "drop-unused-inputs", "infer-shapes", "set-layout", "strip-lineage", "strip-metadata"),
+    "unroll-loop",
+)
 """Passes of these themes that change no value, or the signature, or that take options."""
 
 NEEDS_ELEMENTS = ("fuse-attention", "fuse-pad")
