@@ -13,7 +13,7 @@ from surgery.registry.catalog import catalog
 from surgery.registry.passes import Pass
 
 CASES = case_files.read()
-# ONNX text has no metadata: tests/graph/test_lineage.py, tests/graph/test_stripping.py
+# ONNX text has no metadata of nodes: tests/graph/test_lineage.py, tests/graph/test_stripping.py
 WITHOUT_TEXT = {"strip-lineage", "strip-metadata"}
 # Other tests register passes of their own.
 STANDARD = {name: p for name, p in catalog.passes().items() if p.is_standard and name not in WITHOUT_TEXT}
