@@ -42,6 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="keep",
         help="whether B may accept less than A: fewer inputs, fixed or tied dims (default: keep)",
     )
+    parser.add_argument(
+        "--target",
+        metavar="TARGET",
+        help="the runtime that B is made for: it also runs there if that is installed, a name such as openvino, or a "
+        "profile (.yaml)",
+    )
     _verification.add_arguments(parser)
 
 
@@ -66,6 +72,7 @@ def main(arguments: argparse.Namespace) -> int:
     """Verify one model against another."""
     _verification.start()
     from surgery import Parity
+    from surgery.targets import shipped
     from surgery.verification.verdict.pair import verify
 
     inputs, spec = _specs(arguments)
@@ -77,6 +84,7 @@ def main(arguments: argparse.Namespace) -> int:
         spec=spec,
         promise=Parity.EXACT if arguments.exact else Parity.CLOSE,
         interface=arguments.interface,
+        deploys_on=shipped.find(arguments.target).deploys_on if arguments.target is not None else "",
     )
     if arguments.format == "json":
         _output.write_json(found.to_json())

@@ -215,14 +215,14 @@ class Verifying:
     """
 
     def __init__(
-        self, reference: ReferenceStart, spec: VerifySpec, journal: Journal, first: State, provider: str = ""
+        self, reference: ReferenceStart, spec: VerifySpec, journal: Journal, first: State, deploys_on: str = ""
     ) -> None:
         self.spec = spec
         self.original, self.tracker = reference.skeleton, reference.tracker
         self.checker = Checker(timeout=min(spec.timeout, CHECK_TIMEOUT), memory=spec.memory)
         self.end: Verdict | None = None
         self._journal = journal
-        self.tracker.deploys_on = provider
+        self.tracker.deploys_on = deploys_on
         self._first = self.tracker.verifier
         self._findings: list[str] | None = None
         self._base = first.data

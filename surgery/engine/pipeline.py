@@ -102,7 +102,7 @@ class Pipeline:
         self.judge: Judge = Trusting(lambda: begin(stored, recipe.inputs, recipe.verify))
         if reference is not None:
             judge = self.judge = Verifying(
-                reference, recipe.verify, self.journal, self.model.state, self.model.target.provider
+                reference, recipe.verify, self.journal, self.model.state, self.model.target.deploys_on
             )
             self._speculation = Speculation(judge) if speculation.pays(stored, judge) else None
         self.bench = Workbench(

@@ -21,7 +21,7 @@ from surgery.engine.judging import Judge
 from surgery.engine.records import DEPLOYED, Expectation, Journal, RefusedSite, StepRecord, StepStatus
 from surgery.engine.sensitivity import Sensitivity, SiteChooser, costs_by_label
 from surgery.engine.site_choice import SiteChoice, chosen
-from surgery.engine.step_cache import Judged, StepCache
+from surgery.engine.step_cache import Judged, NoCache, StepCache
 from surgery.errors import ExpectationError, RaisedError, SurgeryError, first_few, internal, require_machine
 from surgery.graph.state import Calibration, Defect, Feed, Refused
 from surgery.promises import COMPARING, Parity
@@ -80,12 +80,14 @@ class Workbench:
         state, started = self.model.state, time.perf_counter()
         if "off" in (self.spec.deployment, self.spec.mode) or state.data == original.data:
             return None
-        known = self.cache.find_deployed(state)
+        # Whether another runtime is installed, and which release, is not part of the keys of a cache.
+        cache = NoCache() if self.model.target.runtime else self.cache
+        known = cache.find_deployed(state)
         if known is not None and with_original and known.original is None:
             known = None
         found = known or self.judge.deploy(state, with_original=with_original)
         if known is None:
-            self.cache.note_deployed(state, found)
+            cache.note_deployed(state, found)
         if found.ok:
             return found
         record = StepRecord(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from surgery.inspection.inspect import Inspection, Port
     from surgery.storage.descriptions import DescriptionBytes
     from surgery.storage.summary import Summary
+    from surgery.verification.comparing.deployment import Deployed
     from surgery.verification.verdict.pair import Pair
     from surgery.verification.verdict.validity import Validity
 
@@ -65,7 +66,7 @@ class _Run:
         end: list[RenderableType] = [
             *_remarks(account),
             *_expected(account),
-            *_executed(account),
+            *_executed(account.deployed),
             *([Text(lost, style="yellow")] if (lost := account.lost_empty) else []),
             conclusion(account),
         ]
@@ -114,14 +115,19 @@ def _expected(account: Result) -> Iterator[Text]:
         yield from (Text(f"         {line}", style="yellow") for line in missed.advice(account, item))
 
 
-def _executed(account: Result) -> Iterator[Text]:
-    """Yield the number of nodes that ONNX Runtime executes of the result and, if known, of the original."""
-    found = account.deployed
-    if found is not None and found.executed is not None:
+def _executed(found: Deployed | None) -> Iterator[Text]:
+    """Yield the number of nodes that the runtime executes of the result and, if known, of the original."""
+    if found is None:
+        return
+    if found.executed is not None:
         before = f", of the original {found.original.total}" if found.original is not None else ""
-        yield Text(f"as deployed: {found.executed} by ONNX Runtime{before}", style="dim")
-        if found.note:
-            yield Text(f"not run on the target: {found.note}", style="yellow")
+        yield Text(f"as deployed: {found.executed} by {found.runtime}{before}", style="dim")
+    elif found.is_elsewhere and found.verdict.status.accepted:
+        yield Text(f"as deployed: right in {found.runtime}", style="dim")
+    if found.is_elsewhere and found.verdict.is_unverified:
+        yield Text(f"as deployed: {found.verdict.message}", style="yellow")
+    if found.note:
+        yield Text(f"not run on the target: {found.note}", style="yellow")
 
 
 def invalid(found: Validity) -> Iterator[RenderableType]:
@@ -344,6 +350,8 @@ def pair(found: Pair) -> RenderableType:
         parts += [
             Text(f"  {kind} '{mine}' paired with '{theirs}'", style="dim") for mine, theirs in pairs if mine != theirs
         ]
+    if found.deployed is not None and (found.deployed.is_elsewhere or found.deployed.note):
+        parts += list(_executed(found.deployed))
     parts += [Text(f"  {line}", style="yellow") for line in remarks(found.bindings)]
     parts += [Text(f"  {line}", style="dim") for line in refused_sizes(found.bindings)]
     return Group(*parts)

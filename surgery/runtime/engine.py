@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from surgery.errors import UsageError, WorkerError, require_machine
 from surgery.runtime.executed import Executed
@@ -20,11 +20,20 @@ from surgery.workers.installed import require_runtime
 LIMITS = (TIMEOUT, OUT_OF_MEMORY)
 """The signals of a crash that say nothing of the model: a limit of time or memory ended the run."""
 
-EngineName = Literal["onnxruntime", "reference", "float64"]
+Elsewhere = Literal["openvino"]
+ELSEWHERE: tuple[Elsewhere, ...] = get_args(Elsewhere)
+"""Runtimes other than ONNX Runtime in which models run as deployed."""
+
+EngineName = Literal["onnxruntime", "reference", "float64"] | Elsewhere
 Outputs = Mapping[str, Any]
 T = TypeVar("T")
 
-TITLES = {"onnxruntime": "ONNX Runtime", "reference": "the reference evaluator", "float64": "float64"}
+TITLES = {
+    "onnxruntime": "ONNX Runtime",
+    "reference": "the reference evaluator",
+    "float64": "float64",
+    "openvino": "OpenVINO",
+}
 
 ANALYSIS_TIMEOUT = 30.0
 """Time limit in seconds for shape inference or inlining; if it is exceeded, inputs are found by trial."""
@@ -41,6 +50,7 @@ _PRELOAD: dict[str, tuple[str, ...]] = {
         "onnx.reference.ops.aionnxml._op_list",
     ),
     "float64": ("surgery.runtime.float64",),
+    "openvino": ("surgery.runtime.openvino_runs",),
 }
 
 _SOURCE = re.compile(r"\S+\.(?:cc|h):\d+ [^()]+\([^()]*\)(?: const)? ")
@@ -53,6 +63,7 @@ _FUNCTIONS = {
     "onnxruntime": "surgery.runtime.sessions:run",
     "reference": "surgery.runtime.reference:run",
     "float64": "surgery.runtime.float64:run",
+    "openvino": "surgery.runtime.openvino_runs:run",
 }
 
 
@@ -63,7 +74,7 @@ class Outcome:
     One of: `runs` (for each input set, either outputs by name or the error message of the runtime); `unsupported` (the
     runtime does not support the model); `invalid` (the runtime considers the model invalid); `crash` (how the process
     died). `narrow` has the operators that ran in float32 although float64 was requested, `executed` the nodes that the
-    first run of a deployed model executed.
+    first run of a deployed model executed. `title` is the name and release of a runtime other than ONNX Runtime.
     """
 
     runs: list[Outputs | str] = field(default_factory=list)
@@ -73,6 +84,7 @@ class Outcome:
     crash: WorkerError | None = None
     narrow: tuple[str, ...] = ()
     executed: Executed | None = None
+    title: str = ""
 
     @property
     def failure(self) -> str | None:
@@ -107,7 +119,8 @@ def most_to_measure(memory: int | None) -> int:
 
 
 class Engine:
-    """One worker that runs models in ONNX Runtime, in the reference evaluator of onnx, or in float64 with either.
+    """One worker that runs models in ONNX Runtime, in the reference evaluator of onnx, in float64 with either, or in
+    another runtime as deployed.
 
     `setup` is the setup of ONNX Runtime sessions. With `deployed`, ONNX Runtime has its default options.
     """
@@ -149,7 +162,8 @@ class Engine:
     def run(self, skeleton: bytes, feeds: Sequence[Mapping[str, Any]], *, keep: bool = False) -> Outcome:
         """Run a model once for each dict of inputs; with `keep`, the session is kept for the next call.
 
-        Raises UsageError if a library of custom operators cannot be loaded, or an execution provider is unavailable.
+        Raises UsageError if a library of custom operators cannot be loaded, or an execution provider or another runtime
+        is unavailable.
         """
         arguments = self._arguments(feeds, keep)
         self._worker.timeout = self._timeout
@@ -183,7 +197,9 @@ class Engine:
     def _arguments(self, feeds: Sequence[Mapping[str, Any]], keep: bool) -> dict[str, object]:
         arguments: dict[str, object] = {"feeds": [dict(feed) for feed in feeds]}
         if self.name != "reference":
-            arguments |= {"limit": self._output_limit, "libraries": list(self._libraries)}
+            arguments["limit"] = self._output_limit
+        if self.name in ("onnxruntime", "float64"):
+            arguments["libraries"] = list(self._libraries)
         if self.name == "onnxruntime":
             arguments["providers"] = list(self._setup.providers)
             arguments |= {"keep": keep, "late": self._late}
@@ -195,6 +211,8 @@ class Engine:
             reason = shorten_native(answer["reason"]).rpartition("with error: ")[2].removeprefix(f"{path}: ")
             what = f"not a library of custom operators that ONNX Runtime can load: {reason}"
             raise UsageError(what, where=self._libraries[path])
+        if "missing" in answer:
+            raise UsageError(answer["missing"], todo=answer["todo"])
         if "provider" in answer:
             raise UsageError(f"no {answer['provider']}: {answer['reason']}", todo="install a build with this provider")
         return Outcome(
@@ -204,6 +222,7 @@ class Engine:
             invalid=shorten_native(answer["invalid"]) if "invalid" in answer else None,
             narrow=tuple(answer.get("narrow", ())),
             executed=Executed.of(answer["executed"]) if answer.get("executed") is not None else None,
+            title=answer.get("title", ""),
         )
 
     def draw(

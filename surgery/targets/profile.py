@@ -123,6 +123,9 @@ class Profile(_Section):
         description="The execution provider of ONNX Runtime. Where the installed ONNX Runtime has it, its kernels "
         "are used, and `operators` is ignored.",
     )
+    runtime: Literal["", "openvino"] = Field(
+        "", description="Another runtime than ONNX Runtime, in which results run as deployed if it is installed."
+    )
     domains: Texts = Field((ONNX,), description="The domains of operators that are run.")
     opset: Range = Field(ANY_VERSION, description="The first and the last opset of the default domain.")
     ir_version: Range = Field(ANY_VERSION, description="The first and the last IR version.")
@@ -162,6 +165,7 @@ class Profile(_Section):
             widens=self.widens,
             prefers=prefers,
             rounded_sums=self.rounded_sums,
+            runtime=self.runtime,
         )
 
 

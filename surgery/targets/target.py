@@ -37,6 +37,7 @@ class Target:
     """A runtime as described by its profile.
 
     `provider` is an execution provider of ONNX Runtime; its kernels are used if the installed ONNX Runtime has it.
+    `runtime` is another runtime, in which models run as deployed if it is installed, see `runtime.engine.ELSEWHERE`.
     `domains` are the domains whose operators may be produced. `listed` has the supported part of operators by domain
     and name; if it is empty, all standard operators are supported. `types` are the element types of computed values;
     empty means all. `expands` says whether the runtime runs an operator through its function body in the standard, and
@@ -60,6 +61,12 @@ class Target:
     widens: Mapping[str, str] = field(default_factory=dict)
     prefers: Mapping[str, str] = field(default_factory=dict)
     rounded_sums: Mapping[str, str] | None = None
+    runtime: str = ""
+
+    @property
+    def deploys_on(self) -> str:
+        """The runtime or the execution provider on which models run as deployed; "" for those of the verification."""
+        return self.runtime or self.provider
 
     @cached_property
     def operators(self) -> Mapping[Key, tuple[Support, ...]]:

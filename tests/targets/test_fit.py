@@ -13,6 +13,7 @@ from surgery import recipe as recipes
 from surgery.errors import RecipeError
 from surgery.graph import text
 from surgery.inspection.fit import Fit, fit
+from surgery.recipe import PassStep, Recipe
 from surgery.targets.profile import read
 
 HEAD = "target: mine\noperators: {Add: , Relu: , Reshape: , Resize: , Conv: , Concat: , Shape: , MaxPool: }\n"
@@ -234,3 +235,15 @@ def test_why_explains_a_pass_for_a_target(tmp_path: Path, capsys: pytest.Capture
     assert "the target does not run Gelu" in capsys.readouterr().out
     assert cli.main(["why", "fuse-gelu", str(tmp_path / "gelu.onnx")]) == 0
     assert "the target does not run Gelu" not in capsys.readouterr().out
+
+
+def test_a_number_is_compared_with_itself_where_the_target_does_not_know_nan(tmp_path: Path) -> None:
+    (tmp_path / "plain.yaml").write_text("target: plain\noperators: {Where: , Softmax: , Equal: , Not: }\n")
+    model = text.parse("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[2,4] x, bool[2,4] seen) => (float[2,4] y) <float lowest = {-inf}, float zero = {0}> {
+            s = Where(seen, x, lowest)  p = Softmax(s)  n = IsNaN(p)  y = Where(n, zero, p)
+        }""")
+    result = surgery.apply(model, Recipe("r", steps=(PassStep("decompose"),)), target=tmp_path / "plain.yaml")
+    assert result.ok, result
+    made = [node.op_type for node in result.proto.graph.node]
+    assert made == ["Where", "Softmax", "Equal", "Not", "Where"]

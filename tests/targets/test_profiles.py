@@ -39,7 +39,7 @@ def test_a_shipped_profile_has_a_description_and_a_source(name: str) -> None:
     assert target.source
     assert target.has("Add", FLOAT, 13)
     assert target.has("MatMul", FLOAT, 13)
-    assert target.has("com.microsoft::FusedMatMul", FLOAT) == (name in {"ort-cpu", "ort-cuda", "openvino", "qnn"})
+    assert target.has("com.microsoft::FusedMatMul", FLOAT) == (name in {"ort-cpu", "ort-cuda", "qnn"})
 
 
 def test_cpu_operators_match_the_kernels_of_the_runtime() -> None:

@@ -12,6 +12,8 @@ are beyond the tolerance, the original runs with the default options, too, and t
 - if the two agree with each other;
 - if it is not much farther from the original without optimizations than the original with them: both are then in the
   noise of the optimizations, such as the rounding of quantized values that moved by one bit.
+
+A model that is made for another runtime, such as OpenVINO, runs there instead if it is installed.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import Any
 
 from surgery.errors import UsageError
 from surgery.promises import Parity
-from surgery.runtime.engine import Outcome
+from surgery.runtime.engine import ELSEWHERE, TITLES, Outcome
 from surgery.runtime.executed import Executed as Executed
 from surgery.verification.comparing.compare import Difference, compare
 from surgery.verification.comparing.details import Status, Verdict
@@ -43,22 +45,24 @@ _MOST_SIZES = 3
 _FARTHER = 2.0
 """How much farther from the reference a changed model may be than the original, both with optimizations."""
 
-_HOW = "with the default optimizations of ONNX Runtime"
+_HOW = f"with the default optimizations of {TITLES['onnxruntime']}"
 
 
 @dataclass(frozen=True)
 class Deployed:
     """The result of running a changed model as deployed.
 
-    `verdict` compares its outputs with the original's. `executed` are the nodes that ONNX Runtime executed, None if the
-    model did not run; `original` those of the original, None if it was not run. `note` says why it did not run on the
-    execution provider of the target.
+    `verdict` compares its outputs with the original's. `executed` are the nodes that the runtime executed, None if the
+    model did not run or the runtime does not list them; `original` those of the original, None if it was not run.
+    `note` says why it did not run on the execution provider or in the runtime of the target. `runtime` is the runtime,
+    with its release if it is not ONNX Runtime.
     """
 
     verdict: Verdict
     executed: Executed | None = None
     original: Executed | None = None
     note: str = ""
+    runtime: str = TITLES["onnxruntime"]
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of the JSON report."""
@@ -70,6 +74,7 @@ class Deployed:
             "executed": self.executed.to_json() if self.executed is not None else None,
             "original": self.original.to_json() if self.original is not None else None,
             "note": self.note or None,
+            "runtime": self.runtime,
         }
 
     @property
@@ -77,11 +82,17 @@ class Deployed:
         """Whether nothing speaks against the changed model."""
         return not self.verdict.is_different
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it ran in another runtime than ONNX Runtime."""
+        return self.runtime != TITLES["onnxruntime"]
+
 
 class DeploymentCheck:
     """Runs changed models as deployed, and compares them with one original; `judge` compares all of its runs.
 
-    They run on the execution provider `target` where it starts, else on those of the verification.
+    They run on the execution provider or in the runtime `target` where it is installed and starts, else in ONNX Runtime
+    on the execution providers of the verification.
     """
 
     def __init__(self, original: ReferenceRun, judge: OutputJudge, target: str = "") -> None:
@@ -89,27 +100,35 @@ class DeploymentCheck:
         self._all = judge
         self._target = target
         self._note = ""
+        self._title = TITLES["onnxruntime"]
 
     def check(self, candidate: bytes) -> Deployed:
         """Return whether a changed model is right as deployed. The original must have been prepared."""
         outcome, runs = self._run(candidate), self._runs
         problem = _problem(outcome, runs)
         if problem:
-            return Deployed(self._failed(problem), note=self._note)
+            return self._deployed(self._failed(problem))
         verdict = self._verdict(runs, outcome.runs)
         verdict = self._pardoned(verdict, outcome.runs) if verdict.is_different else verdict
         verdict = settled(self._original, candidate, verdict, self._run_of)
-        return Deployed(verdict, outcome.executed, note=self._note)
+        return self._deployed(verdict, outcome.executed)
 
     @property
     def original(self) -> Executed | str:
         """The nodes of the original that ONNX Runtime executes, or why it does not run."""
         own = self._as_deployed
-        return _problem(own, self._runs) or own.executed or "ONNX Runtime lists none"
+        return _problem(own, self._runs) or own.executed or f"{self._title} lists none"
 
     def with_original(self, found: Deployed) -> Deployed:
-        """Add the nodes of the original that ONNX Runtime executes."""
+        """Add the nodes of the original that the runtime executes."""
         return replace(found, original=self._as_deployed.executed)
+
+    def _deployed(self, verdict: Verdict, executed: Executed | None = None) -> Deployed:
+        return Deployed(verdict, executed, note=self._note, runtime=self._title)
+
+    @property
+    def _how(self) -> str:
+        return _HOW if self._title == TITLES["onnxruntime"] else f"in {self._title}"
 
     @cached_property
     def _numbers(self) -> Sequence[int]:
@@ -148,14 +167,18 @@ class DeploymentCheck:
         feeds = feeds_for(model, runs)
         if self._target:
             try:
-                return self._run_on((self._target,), model, feeds)
+                return self._run_on(self._target, model, feeds)
             except UsageError as error:
-                self._target, self._note = "", error.what
-        return self._run_on((), model, feeds)
+                self._target, self._note = "", "; ".join(filter(None, (error.what, error.todo)))
+        return self._run_on("", model, feeds)
 
-    def _run_on(self, providers: tuple[str, ...], model: bytes, feeds: Sequence[Mapping[str, Any]]) -> Outcome:
-        with closing(self._original.engine_for("onnxruntime", deployed=True, providers=providers)) as engine:
-            return engine.run(model, feeds)
+    def _run_on(self, target: str, model: bytes, feeds: Sequence[Mapping[str, Any]]) -> Outcome:
+        name = next((one for one in ELSEWHERE if one == target), None)
+        providers = (target,) if target and name is None else ()
+        with closing(self._original.engine_for(name or "onnxruntime", deployed=True, providers=providers)) as engine:
+            found = engine.run(model, feeds)
+            self._title = found.title or engine.title
+            return found
 
     @cached_property
     def _as_deployed(self) -> Outcome:
@@ -164,28 +187,30 @@ class DeploymentCheck:
 
     def _verdict(self, runs: Sequence[Run], outputs: Sequence[Any]) -> Verdict:
         if not runs:
-            return Verdict(Status.UNVERIFIED, NOT_RUN, message=f"it loads {_HOW}, but has no inputs to run on")
+            return Verdict(Status.UNVERIFIED, NOT_RUN, message=f"it loads {self._how}, but has no inputs to run on")
         return self._judge.judge(runs, outputs, Parity.CLOSE)
 
     def _failed(self, problem: str) -> Verdict:
         """Return the verdict on a model that fails; what fails for the original, too, shows nothing."""
         own = _problem(self._as_deployed, self._runs)
         if own:
-            return Verdict(Status.UNVERIFIED, NOT_RUN, message=f"the original fails {_HOW}: {own}")
-        return Verdict(Status.DIFFERENT, message=f"right as written, but it fails {_HOW}: {problem}")
+            result = f"; the result, too: {problem}" if problem != own else ", and the result in the same way"
+            return Verdict(Status.UNVERIFIED, NOT_RUN, message=f"the original fails {self._how}: {own}{result}")
+        return Verdict(Status.DIFFERENT, message=f"right as written, but it fails {self._how}: {problem}")
 
     def _pardoned(self, verdict: Verdict, outputs: Sequence[Any]) -> Verdict:
         """Return the verdict on a model that differs, unless the original differs from itself in the same way."""
         own = self._as_deployed
         problem = _problem(own, self._runs)
         if problem:
-            return Verdict(Status.UNVERIFIED, NOT_RUN, message=f"the original fails {_HOW}: {problem}")
+            message = f"it differs {self._how}, where the original fails: {problem}; {verdict.message}"
+            return Verdict(Status.UNVERIFIED, NOT_RUN, message=message)
         if self._agree(own.runs, outputs):
-            return Verdict(Status.CLOSE, message=f"{_HOW}, the original differs from itself in the same way")
+            return Verdict(Status.CLOSE, message=f"{self._how}, the original differs from itself in the same way")
         allowed = _FARTHER * self._distance(own.runs)
         if self._distance(outputs) <= allowed:
-            return Verdict(Status.CLOSE, message=f"{_HOW}, the original is about as far from itself")
-        return replace(verdict, message=f"right as written, but wrong {_HOW}: {verdict.message}")
+            return Verdict(Status.CLOSE, message=f"{self._how}, the original is about as far from itself")
+        return replace(verdict, message=f"right as written, but wrong {self._how}: {verdict.message}")
 
     def _agree(self, own: Sequence[Any], outputs: Sequence[Any]) -> bool:
         """Return whether the outputs of both models agree, both as deployed."""

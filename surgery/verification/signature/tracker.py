@@ -71,7 +71,7 @@ class SignatureTracker:
         self._is_right = True  # whether the committed model holds against the original
         self._accurate: SignatureView | None = None  # the reference of LOSSY steps, once there was one
         self.deploys_on = ""
-        """The execution provider that models are made for, on which they run as deployed where it starts."""
+        """The execution provider or runtime that models are made for, on which they run as deployed where it starts."""
 
     @property
     def verifier(self) -> Verifier:

@@ -99,13 +99,15 @@ def verify(
     spec: VerifySpec | None = None,
     promise: Parity = Parity.CLOSE,
     interface: Interface = "keep",
+    deploys_on: str = "",
 ) -> Pair:
     """Run two models (files, or messages in memory) on the same inputs and compare their outputs.
 
     Inputs and outputs are matched by name or by position. `inputs` are settings for the inputs, or sets of them: paths,
     or dicts of arrays. They are inputs of the original, which is assumed to be right; a test set next to its file is
     used too. The second model has to pass the checker if the first one does, and to accept everything that the first
-    one accepts, unless its `interface` may narrow. Raises a `SurgeryError` for files and inputs that cannot be read or
+    one accepts, unless its `interface` may narrow. `deploys_on` is the execution provider or the other runtime on which
+    it runs as deployed, see `Target.deploys_on`. Raises a `SurgeryError` for files and inputs that cannot be read or
     do not fit.
     """
     # Both stay loaded, because their weights may be in files that are removed along with them.
@@ -130,7 +132,7 @@ def verify(
             if lost and verdict.is_different:
                 verdict = replace(verdict, message=f"{verdict.message}{_hint(first, second, by)}")
             if spec.deployment != "off" and not verdict.is_different and not verifier.is_original(renamed):
-                deployed = verifier.deploy(renamed)
+                deployed = verifier.deploy(renamed, target=deploys_on)
                 verdict = verdict if deployed.ok else deployed.verdict
         findings = _findings(first, second, spec, verifier)
         return Pair(

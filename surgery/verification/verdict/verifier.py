@@ -250,7 +250,8 @@ class Verifier:
     def deploy(self, candidate: bytes, *, target: str = "", with_original: bool = False) -> Deployed:
         """Run a changed model with the default options of ONNX Runtime, and compare its outputs with the original's.
 
-        `target` is the execution provider that the model is made for, on which it runs where that starts.
+        `target` is the execution provider or the other runtime that the model is made for, on which it runs where that
+        is installed and starts.
 
         The executed nodes of the original are counted only if it has few weights, or `with_original`: running it, too,
         takes as much time and memory.
@@ -264,7 +265,7 @@ class Verifier:
         return deployment.with_original(found) if with_original or weights <= FEW_WEIGHTS else found
 
     def deployment(self, target: str = "") -> DeploymentCheck:
-        """Return the check of changed models as deployed, on an execution provider."""
+        """Return the check of changed models as deployed, on an execution provider or in another runtime."""
         if target not in self._deployments:
             self._deployments[target] = DeploymentCheck(self._original, self._judge, target)
         return self._deployments[target]
