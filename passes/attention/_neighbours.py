@@ -18,7 +18,12 @@ def neighbours_turned(value: Value) -> tuple[Value, list[Node]] | None:
     negated, even = (lift.required_input(0) for lift in lifts if lift is not None)
     minus, low = negated.producer, even.producer
     high = None if minus is None or minus.op != "Neg" else minus.required_input(0).producer
-    if minus is None or low is None or high is None or not (_takes(low, 0, rank) and _takes(high, 1, rank)):
+    if (
+        minus is None
+        or low is None
+        or high is None
+        or not (takes_each_second(low, 0, rank) and takes_each_second(high, 1, rank))
+    ):
         return None
     data = low.required_input(0)
     size = (data.shape or (None,))[-1]
@@ -34,7 +39,7 @@ def _adds_last(lift: Node, rank: int) -> bool:
     return axes is not None and axes.elements in ((-1,), (rank,))
 
 
-def _takes(cut: Node, first: int, rank: int) -> bool:
+def takes_each_second(cut: Node, first: int, rank: int) -> bool:
     """Return whether a Slice takes each second column, from the column `first` on."""
     if cut.op != "Slice":
         return False

@@ -9,7 +9,7 @@ from surgery import Builder, Graph, Node, Value
 
 from ._core import only_reader, scalar_factor
 from ._linear import Array
-from ._neighbours import neighbours_repeat, neighbours_turned, single
+from ._neighbours import neighbours_repeat, neighbours_turned, single, takes_each_second
 from ._shared import split
 
 _STEPS = 8
@@ -25,7 +25,8 @@ class Rotation:
 
     If `is_halved`, the factors have half as many columns as are rotated. With a `width`, only the first `width` columns
     of each head are rotated. With `pieces`, the heads are these two adjacent outputs of a Split of `data`. If
-    `is_interleaved`, pairs are neighbours instead of columns of the two halves.
+    `is_interleaved`, pairs are neighbours instead of columns of the two halves. With `cuts`, pairs are neighbours of
+    `data`, cut out as these two values, whose results become halves. `before` are columns that a Concat puts in front.
     """
 
     data: Value
@@ -37,6 +38,8 @@ class Rotation:
     width: int | None = None
     pieces: tuple[Value, Value] | None = None
     is_interleaved: bool = False
+    cuts: tuple[Value, Value] | None = None
+    before: Value | None = None
 
     @property
     def shape(self) -> Dims | None:
@@ -66,6 +69,10 @@ class Rotation:
         made = {value for node in self.nodes for value in node.outputs}
         read = {value for node in self.nodes for value in node.inputs}
         return all(not value.is_output and set(value.consumers) <= self.nodes for value in made & read)
+
+    def whole(self, turned: Value, new: Builder) -> Value:
+        """Return the value that replaces `end`, given the rotated heads."""
+        return turned if self.before is None else new.node("Concat", self.before, turned, axis=-1)
 
 
 def rotations(graph: Graph) -> Iterator[tuple[Node, Rotation]]:
@@ -101,7 +108,8 @@ def halves(concat: Node) -> Rotation | None:
     rank = concat.outputs[0].rank
     if rank is None or concat.attr("axis") not in (-1, rank - 1) or len(concat.inputs) not in (2, 3):
         return None
-    difference, total = (concat.required_input(place).producer for place in (0, 1))
+    places = (0, 1) if _is_difference(concat.required_input(0)) else (len(concat.inputs) - 2, len(concat.inputs) - 1)
+    difference, total = (concat.required_input(place).producer for place in places)
     if difference is None or total is None or (difference.op, total.op) != ("Sub", "Add"):
         return None
     inside = [concat, difference, total]
@@ -117,6 +125,10 @@ def halves(concat: Node) -> Rotation | None:
                 if found is not None:
                     return found
     return None
+
+
+def _is_difference(value: Value) -> bool:
+    return value.producer is not None and value.producer.op == "Sub"
 
 
 def _orders(product: Node) -> tuple[tuple[Value, Value], tuple[Value, Value]]:
@@ -135,6 +147,14 @@ def _of_halves(
     rank, size = len(data.shape), data.shape[-1]
     if not isinstance(size, int):
         return None
+    follows = not _is_difference(concat.required_input(0))
+    if takes_each_second(first, 0, rank) and takes_each_second(second, 1, rank) and size % 2 == 0:
+        if len(concat.inputs) == 3 and not follows:
+            return None
+        before = concat.required_input(0) if follows else None
+        return Rotation(data, *factors, inside, concat.outputs[0], is_halved=True, cuts=(low, high), before=before)
+    if follows:
+        return None
     bounds = last_range(low, rank, size), last_range(high, rank, size)
     width = 0 if bounds[1] is None else bounds[1][1]
     if width < 2 or bounds != ((0, width // 2), (width // 2, width)) or width % 2:
@@ -151,7 +171,12 @@ def _of_halves(
 
 
 def gathered(found: Rotation, opset: int, new: Builder) -> Value:
-    """Return the heads to rotate, if necessary from a new Split that keeps their two pieces together."""
+    """Return the heads to rotate, if necessary from a new Split that keeps their two pieces together.
+
+    Neighbours that become halves are put into two halves.
+    """
+    if found.cuts is not None:
+        return new.node("Concat", *found.cuts, axis=-1)
     node = None if found.pieces is None else found.pieces[0].producer
     if node is None or found.pieces is None:
         return found.data

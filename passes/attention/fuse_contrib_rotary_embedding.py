@@ -26,7 +26,8 @@ def fuse_contrib_rotary_embedding(graph: Graph) -> None:
     same: they must come from a Concat of one value with itself, or be constant. The pair may also be written as the
     Concat of a difference and a sum, where cos and sin hold one half only. If only the first columns of a head are
     rotated and a Concat appends the others, `rotary_embedding_dim` is the number of rotated columns. If neighbours are
-    rotated instead of columns of the two halves, and share their cos and sin, the operator is `interleaved`.
+    rotated instead of columns of the two halves, and share their cos and sin, the operator is `interleaved`; if their
+    results become halves, a Concat puts the neighbours into halves first.
 
     The kernel looks up cos and sin by position in a table of limited length. Here the table holds one row for each
     token of this run, and the positions are the row numbers: no position is out of range, not even a negative one, just
@@ -78,9 +79,9 @@ def _fuse(found: Rotation, add: Node, tables: Tables, new: Builder) -> None:
         new.require(same, "the halves of cos or sin are not known to be the same")
     cos, sin = (_table(factors, found, tables, new) for factors in (found.cos, found.sin))
     positions = _positions(found, tables, new)
-    whole = widened(found)
-    data, size = gathered(whole, add.opset, new), (whole.shape or ())[-1]
-    attributes = {"num_heads": count, "rotary_embedding_dim": whole.width}
+    wide = widened(found)
+    data, size = gathered(wide, add.opset, new), (wide.shape or ())[-1]
+    attributes = {"num_heads": count, "rotary_embedding_dim": wide.width}
     if found.is_interleaved:
         attributes["interleaved"] = 1
     assert isinstance(size, int) and isinstance(count, int)
@@ -88,18 +89,19 @@ def _fuse(found: Rotation, add: Node, tables: Tables, new: Builder) -> None:
     def turned(value: Value) -> Value:
         return new.node(OPERATOR, value, positions, cos, sin, attributes=attributes)
 
-    rows = _rows(data, whole.nodes)
+    rows = _rows(data, wide.nodes)
     if axis == 2:
         flat = turned(new.node("Reshape", data, ints(new, 0, 0, count * size)))
-        new.replace(whole.end, new.node("Reshape", flat, ints(new, 0, 0, count, size)))
+        done = new.node("Reshape", flat, ints(new, 0, 0, count, size))
     elif rows is not None:
         again = new.node("Reshape", turned(_flat(rows, new)), ints(new, 0, 0, count, size))
-        new.replace(whole.end, new.node("Transpose", again, perm=[0, 2, 1, 3]))
+        done = new.node("Transpose", again, perm=[0, 2, 1, 3])
     elif count == 1 and data.producer is not None and data.producer.op == "Reshape":
         flat = turned(new.node("Reshape", data, ints(new, 0, -1, size)))  # a single head needs no Transpose
-        new.replace(whole.end, new.node("Reshape", flat, ints(new, 0, 1, -1, size)))
+        done = new.node("Reshape", flat, ints(new, 0, 1, -1, size))
     else:
-        new.replace(whole.end, turned(data))
+        done = turned(data)
+    new.replace(wide.end, wide.whole(done, new))
 
 
 def _table(factors: Value, found: Rotation, tables: Tables, new: Builder) -> Value:

@@ -18,8 +18,9 @@ def fuse_rotary_embedding(graph: Graph) -> None:
     x2 cos + x1 sin). This is the written-out sum if the two halves of cos, and of sin, are the same: they must come
     from a Concat of one value with itself, or be constant. The pair may also be written as the Concat of a difference
     and a sum, where cos and sin hold one half only. Pairs of neighbours that share their cos and sin are rotated by the
-    `interleaved` form. The operator reads one half of cos and sin for each element of the
-    batch. A head that a Reshape and a Transpose cut out of a flat tensor is rotated before it is cut.
+    `interleaved` form; if their results become halves, a Concat puts the neighbours into halves first. The operator
+    reads one half of cos and sin for each element of the batch. A head that a Reshape and a Transpose cut out of a flat
+    tensor is rotated before it is cut.
 
     Example:
         <ir_version: 11, opset_import: ["" : 23]>
@@ -64,7 +65,7 @@ def _fuse(found: Rotation, add: Node, caches: dict[Value, Value], new: Builder) 
         same = found.is_halved or repeats(factors, interleaved=found.is_interleaved)
         new.require(same, "the halves of cos or sin are not known to be the same")
         ready[factors] = caches.get(factors) or _cache(factors, found, new)
-    new.replace(found.end, _rotated(found, ready[found.cos], ready[found.sin], new))
+    new.replace(found.end, found.whole(_rotated(found, ready[found.cos], ready[found.sin], new), new))
     return ready
 
 
@@ -112,7 +113,7 @@ def _rotated(found: Rotation, cos: Value, sin: Value, new: Builder) -> Value:
     is_read = found.data.is_output or not set(found.data.consumers) <= found.nodes
     if found.heads_axis == 2:
         return _of_sequence(found, cos, sin, attributes, new)
-    if cut is None or turn is None or is_read or found.pieces:
+    if cut is None or turn is None or is_read or found.pieces or found.cuts:
         count = (found.shape or ())[1] if found.width is not None else None
         data = gathered(found, 23, new)
         return new.node("RotaryEmbedding", data, cos, sin, attributes={**attributes, "num_heads": count})
