@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import numpy as np
+
 from surgery import Builder, Graph, Node, UsageError, Value, data_type, narrowing
 
 from ._narrow_boundaries import Boundaries, running_sums
@@ -14,6 +16,7 @@ from ._narrow_casts import Casts
 from ._narrow_divisors import divisor_of, divisors, fragile
 from ._narrow_format import Format
 from ._narrow_functions import Functions
+from ._narrow_masks import masks, parts
 from ._narrow_nodes import (
     QUANTIZING,
     counting,
@@ -35,6 +38,9 @@ _ANGLES = frozenset({"Cos", "Sin", "Tan"})
 _LARGEST_ERROR = 2.0**-6
 """The rounding error of an angle, in radians, above which not even three digits of its sine are right; and that of a
 sum over iterations, relative to the sum, if each iteration rounds it."""
+
+_SMALL = 4096
+"""Maximum number of elements of a constant addend that is compared with the sum."""
 
 KEPT = "it is excluded and stays in float32"
 
@@ -79,6 +85,8 @@ class Narrowing:
         self.candidates = list(self._candidates())
         self.ranges = self._measured()
         self.fragile = fragile(graph, self.ranges, self.format)
+        self.casts.masks = frozenset(masks(graph, self.ranges, self.limit, self.format))
+        self.casts.fitting = frozenset(name for name, one in self.ranges.items() if one.largest <= self.limit)
 
     def _candidates(self) -> Iterator[_Candidate]:
         for node in self.graph.nodes():
@@ -95,6 +103,7 @@ class Narrowing:
     def _measured(self) -> Ranges:
         wanted = [*self.inputs, *(value for value in self.graph.outputs() if value.name in self.outputs)]
         wanted += divisors(self.graph)
+        wanted += [value for value in parts(self.graph) if not value.is_constant]
         for candidate in self.candidates:
             if not isinstance(candidate.found, str):
                 wanted += [value for value in _narrowed(candidate) if not value.is_constant]
@@ -179,7 +188,7 @@ class Narrowing:
         new.require(not isinstance(candidate.found, str), candidate.found)
         new.require(not (is_default(node) and node.op in QUANTIZING), "the scale of quantized values stays in float32")
         new.require(not node.is_random, "it draws random numbers")
-        read = [value for value in floats(node) if value in self.counting]
+        read = [value for value in floats(node) if value in self.counting and value not in self.casts.masks]
         limit = 2**self.format.digits
         new.require(not read, f"it computes with integers, which {name} holds up to {limit} only")
         running = node in self.running_sums
@@ -187,18 +196,20 @@ class Narrowing:
             not running, f"it sums up over iterations, in which {name} loses addends that are small relative to the sum"
         )
         for value in _narrowed(candidate):
-            self._check_weight(new, value)
-            large = value in self.very_large and value not in candidate.ranges
-            new.require(not large, f"{value.name} may hold a constant that overflows in {name}")
+            if value not in self.casts.masks:
+                self._check_weight(new, value, candidate)
+                large = value in self.very_large and value not in candidate.ranges
+                new.require(not large, f"{value.name} may hold a constant that overflows in {name}")
         for value, found in candidate.ranges.items():
-            self._check_range(new, value, found)
+            if value not in self.casts.masks:
+                self._check_range(new, value, found)
         self._check_inside(new, candidate)
 
     def _check_opset(self, new: Builder) -> None:
         first = self.format.opset
         new.require(self.graph.opset >= first, f"a Cast to {self.format.name} needs opset {first}")
 
-    def _check_weight(self, new: Builder, value: Value) -> None:
+    def _check_weight(self, new: Builder, value: Value, candidate: _Candidate) -> None:
         tensor = value.tensor
         if tensor is None:
             return
@@ -206,7 +217,18 @@ class Narrowing:
         of = f"of the {loss.count} elements of {value.name}"
         new.require(not loss.overflow, f"{loss.overflow} {of} overflow in {self.format.name}")
         lost = f"{loss.zeros} {of} become 0 and {loss.denormal} denormal in {self.format.name}"
-        new.require(loss.relative <= 2.0 ** (1 - self.format.digits), lost)
+        vanishes = loss.relative > 2.0 ** (1 - self.format.digits) and not self._is_small_addend(value, candidate)
+        new.require(not vanishes, lost)
+
+    def _is_small_addend(self, value: Value, candidate: _Candidate) -> bool:
+        """Return whether the loss of a constant vanishes in the rounding of the sum, as that of an epsilon may."""
+        node, tensor = candidate.node, value.tensor
+        total = candidate.ranges.get(node.outputs[0])
+        if tensor is None or total is None or node.op not in ("Add", "Sum") or tensor.size > _SMALL:
+            return False
+        array = tensor.numpy()
+        error = float(np.abs(self.format.narrowed(array).astype(np.float64) - array).max(initial=0))
+        return error <= 2.0**-self.format.digits * total.smallest
 
     def _check_range(self, new: Builder, value: Value, found: Range | None) -> None:
         if found is None:

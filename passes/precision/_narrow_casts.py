@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any, Literal
 
+import numpy as np
+
 from surgery import Builder, Graph, Node, Value, data_type, narrowing
 
 from ._narrow_format import Format, Loss
+from ._narrow_masks import lowest
 from ._narrow_nodes import EXTENTS, INDIFFERENT, is_default, is_float, is_moving, is_widening
 
 _FLOAT = data_type("float")
@@ -25,6 +28,11 @@ class Casts:
         self.graph = graph
         self.format = format
         self.runtime = runtime
+        self.masks: frozenset[Value] = frozenset()
+        """Values whose elements are raised to the lowest number for masks before they are rounded."""
+        self.fitting: frozenset[str] = frozenset()
+        """The names of the values that are known not to overflow."""
+        self._bounds: set[Value] = set()
         self._made: dict[Value, Value] = {}
         self._holders = graph.holders()
 
@@ -64,21 +72,46 @@ class Casts:
         known = self._made.get(value)
         if known is not None and is_there(known):
             return known
-        self._made[value] = made = self._narrowed(new.at(self.outer(value, reader)), value)
+        self._made[value] = made = self._narrowed(new.at(self.outer(value, reader)), value, reader)
         return made
 
-    def _narrowed(self, new: Builder, value: Value) -> Value:
+    def _narrowed(self, new: Builder, value: Value, reader: Node) -> Value:
         tensor = value.tensor
         if tensor is not None:
+            least = lowest(self.format) if value in self.masks else -np.inf
             held = self.graph.remember(
-                ("narrowed", value.name), lambda: new.constant(self.format.narrowed(tensor.numpy())).held
+                ("narrowed", value.name, least),
+                lambda: new.constant(self.format.narrowed(_at_least(tensor.numpy(), least))).held,
             )
             assert held is not None
             return new.constant(held, f"{value.name}_{self.format.name}")
+        if value in self.masks:
+            return self._raised(new, value, reader)
         # A value that was itself cast to float32 is cast from its original type.
         while (maker := value.producer) is not None and is_widening(maker):
             value = maker.required_input(0)
         return new.node("Cast", value, to=self.format.dtype)
+
+    def _raised(self, new: Builder, value: Value, reader: Node) -> Value:
+        """Return a mask in the narrower type: what moves elements of masks moves those of narrower ones."""
+        maker = value.producer
+        found = None if maker is None or len(maker.outputs) > 1 else self._movable(maker)
+        places = sorted(found[0]) if found is not None else []
+        if maker is None or not places or not all(self._is_safe(maker.required_input(place)) for place in places):
+            least = new.constant(np.array(lowest(self.format), np.float32), "lowest")
+            bound = new.node("Max", value, least)
+            self._bounds.add(bound)
+            return new.node("Cast", bound, to=self.format.dtype)
+        operands = maker.inputs
+        for place in places:
+            operands[place] = self.narrow(new, maker.required_input(place), reader)
+        return new.node(maker.op, *operands, attributes=maker.attributes)
+
+    def _is_safe(self, value: Value) -> bool:
+        """Return whether no element of a value becomes infinite in the narrower type."""
+        if value in self.masks or value.name in self.fitting or self.source(value) is not None:
+            return True
+        return value.tensor is not None and not self.loss(value, value.tensor).overflow
 
     def outer(self, value: Value, reader: Node) -> Node:
         """Return the node in the value's own scope that reads it, directly or in a subgraph."""
@@ -103,7 +136,12 @@ class Casts:
         self._bypass()
 
     def _movable(self, node: Node) -> tuple[frozenset[int], frozenset[int]] | None:
-        if not is_moving(node) or not is_float(node.outputs[0]) or self.graph.in_function(node):
+        if (
+            node.outputs[0] in self._bounds
+            or not is_moving(node)
+            or not is_float(node.outputs[0])
+            or self.graph.in_function(node)
+        ):
             return None
         found = narrowing(node, self.format.dtype, self.runtime)
         return None if isinstance(found, str) else (found.inputs, found.outputs)
@@ -190,6 +228,10 @@ class Casts:
                     new.replace(node.outputs[0], source)
                 elif not isinstance(narrowing(node, self.format.dtype, self.runtime), str):
                     new.set_input(node, 0, source)
+
+
+def _at_least(array: np.ndarray[Any, Any], least: float) -> np.ndarray[Any, Any]:
+    return array if least == -np.inf else np.asarray(np.maximum(array, np.float32(least)))
 
 
 def is_there(value: Value) -> bool:

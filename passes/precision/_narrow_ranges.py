@@ -15,36 +15,40 @@ from surgery import Graph, UsageError, Value, WorkerError
 class Range:
     """The largest finite magnitude of the elements of a value, and the smallest that is not 0.
 
-    `highest` is the largest element; `square` is the largest mean of the squares along the last axis, and `count` the
-    largest number of elements. They are infinite or 0 if they are not known.
+    `highest` is the largest element; of the rows along the last axis, `row` is the smallest maximum and `square` the
+    largest mean of the squares; `count` is the largest number of elements. They are infinite or 0 if unknown.
+    `endless` is whether any element is infinite or NaN.
     """
 
     largest: float = 0.0
     smallest: float = math.inf
     highest: float = math.inf
+    row: float = -math.inf
     square: float = math.inf
     count: int = 0
+    endless: bool = False
 
     def include(self, array: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> None:
         """Widen the range by the elements of an array."""
         finite = array[np.isfinite(array)]
+        self.endless = self.endless or finite.size < array.size
         if not finite.size:
             return
-        size = np.abs(finite)
         first = not self.count
         self.count = max(self.count, array.size)
         self.highest = max(-math.inf if first else self.highest, float(finite.max()))
-        self.square = max(0.0 if first else self.square, _mean_square(array))
+        if finite.size == array.size:
+            rows = array.reshape(-1, array.shape[-1] if array.ndim else 1)
+            squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
+            self.row = min(math.inf if first else self.row, float(rows.max(axis=1).min()))
+            self.square = max(0.0 if first else self.square, float(squares.max()) / rows.shape[1])
+        else:
+            self.row, self.square = -math.inf, math.inf
+        size = np.abs(finite)
         self.largest = max(self.largest, float(size.max()))
         positive = size[size > 0]
         if positive.size:
             self.smallest = min(self.smallest, float(positive.min()))
-
-
-def _mean_square(array: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> float:
-    """Return the largest mean of squares along the last axis; elements that are not finite count as 0."""
-    wide = np.nan_to_num(array, nan=0.0, posinf=0.0, neginf=0.0).reshape(-1, array.shape[-1] if array.ndim else 1)
-    return float(np.einsum("ij,ij->i", wide, wide, dtype=np.float64).max()) / wide.shape[1]
 
 
 Ranges = dict[str, Range]

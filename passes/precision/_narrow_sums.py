@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from surgery import Node
 
-from ._narrow_nodes import is_default
 from ._narrow_ranges import Range
 
 SUMS: Mapping[str, str] = {
@@ -24,7 +23,7 @@ def sum_inside(node: Node, ranges: Mapping[str, Range]) -> float:
     `ranges` are those of the inputs and outputs, by name; 0 if nothing is known.
     """
     sums = node.graph.target.rounded_sums
-    kind = (SUMS if sums is None else sums).get(node.op if is_default(node) else f"{node.domain}::{node.op}")
+    kind = (SUMS if sums is None else sums).get(node.op)
     if kind is None:
         return 0.0
     first, last = ranges.get(node.required_input(0).name), ranges.get(node.outputs[0].name)
