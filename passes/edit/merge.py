@@ -21,9 +21,10 @@ def merge(
 
     Right because each part computes the same as before; the result is compared with both models, composed
     independently, on inputs that are legal for both. Weights stay in their files until the result is saved. If both
-    models have a function of the same name with different bodies, the function of the other model is renamed. Connected
-    dims get the names of this model, and metadata of the other model is added unless this model has the same key. Both
-    must import the same opsets.
+    models have a function of the same name with different bodies, the function of the other model is renamed. Inner
+    tensors of the other model whose names this model has too get a number; for its inputs and outputs, set a prefix.
+    Connected dims get the names of this model, and metadata of the other model is added unless this model has the same
+    key. Both must import the same opsets: `surgery merge` converts the older model first.
 
     In a chain, outputs of this model are connected to inputs of the other: as given by `connect`, else by equal names,
     else the only output to the only input. They are no longer outputs, unless `keep` names them. In parallel, all
@@ -65,9 +66,13 @@ def _pairs(graph: Graph, other: Other, connect: dict[str, str | list[str]] | Non
         return _matching(graph.outputs(), other.inputs(), other) if mode == "chain" else {}
     pairs: dict[str, Value] = {}
     for source, targets in connect.items():
+        names = [targets] if isinstance(targets, str) else targets
+        _require_sides(graph, other, source, names)
         (value,) = graph.tensors([source])
-        for name in [targets] if isinstance(targets, str) else targets:
-            other.graph.tensors([name], among=inputs, kind=f"input of {other.path.name}")
+        for name in names:
+            if all(port.name != name for port in inputs):
+                has = ", ".join(port.name for port in inputs[:8])
+                raise UsageError(f"{other.path.name}, the second model, has no input '{name}'", todo=f"it has {has}")
             if name in pairs:
                 raise UsageError(f"'{pairs[name].name}' and '{source}' would both go into '{name}'")
             pairs[name] = value
@@ -77,6 +82,17 @@ def _pairs(graph: Graph, other: Other, connect: dict[str, str | list[str]] | Non
             "no output of the first model is connected to the second", todo="connect one, or use 'mode: parallel'"
         )
     return pairs
+
+
+def _require_sides(graph: Graph, other: Other, source: str, targets: list[str]) -> None:
+    """Raise UsageError if a connection is written the wrong way round."""
+    mine = {value.name for value in graph.values()}
+    theirs = {port.name for port in other.graph.inputs()}
+    if source not in mine and source in theirs and all(name in mine for name in targets):
+        raise UsageError(
+            f"'{source}' is an input of {other.path.name}, the second model, and comes last in a connection",
+            todo=f"write {{{targets[0]}: {source}}}: a tensor of the first model, then the input that it goes to",
+        )
 
 
 def _matching(outputs: list[Value], inputs: list[Value], other: Other) -> dict[str, Value]:

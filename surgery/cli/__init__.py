@@ -40,6 +40,7 @@ COMMANDS = (
     "passes",
     "run",
     "extract",
+    "merge",
     "split",
     "export",
     "export-weights",

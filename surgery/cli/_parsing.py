@@ -38,6 +38,10 @@ _ALSO = {
     "open": "view",
     "explain": "why",
     "subgraph": "extract",
+    "combine": "merge",
+    "compose": "merge",
+    "concat": "merge",
+    "join": "merge",
     "autocomplete": "completion",
 }
 

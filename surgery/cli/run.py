@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,13 @@ def main(arguments: argparse.Namespace) -> int:
     return execute(arguments, arguments.name, _settings.read(catalog.find(arguments.name), arguments.settings))
 
 
-def execute(arguments: argparse.Namespace, name: str, options: dict[str, Any]) -> int:
-    """Run a pass with options in the format of a recipe."""
+def execute(
+    arguments: argparse.Namespace, name: str, options: dict[str, Any], shown: Mapping[str, str] | None = None
+) -> int:
+    """Run a pass with options in the format of a recipe.
+
+    `shown` has the options that the equivalent recipe has instead: files of the user, not temporary ones.
+    """
     from surgery import recipe as recipes
     from surgery import storage
     from surgery.registry.catalog import catalog
@@ -50,7 +55,8 @@ def execute(arguments: argparse.Namespace, name: str, options: dict[str, Any]) -
         storage.check_target(saved, force=arguments.force)
     folder = saved.parent if saved is not None else Path()
     files = {one.name for one in catalog.find(name).options if one.is_file}
-    written = {key: os.path.relpath(value, folder) if key in files else value for key, value in options.items()}
+    told = {**options, **(shown or {})}
+    written = {key: os.path.relpath(value, folder) if key in files else value for key, value in told.items()}
     text = _recipe(arguments, name, written, folder)
     step = recipes.single_step(name, options)
     code = apply.execute(step, Path(arguments.model), arguments, {"yaml": text})

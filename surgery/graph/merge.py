@@ -47,14 +47,16 @@ class Other:
         """Add the model to the model of a site, and return its outputs, which become outputs of the result.
 
         `connect` maps inputs of this model to values of the previous model. Other inputs become new inputs of the
-        result, unless they have a default, which they keep. All names of this model get the prefix. Verification
-        compares the result with the composition of both models. The pass must declare "outputs" and "inputs". Raises
-        UsageError if both models have a value of the same name, or import different opsets.
+        result, unless they have a default, which they keep. All names of this model get the prefix, and inner names
+        that the graph has too get a number. Verification compares the result with the composition of both models. The
+        pass must declare "outputs" and "inputs". Raises UsageError if an input or output would have the name of a value
+        of the graph, or if both models import different opsets.
         """
         graph, model = new.graph, self.graph.ir
         self._require_opsets(graph)
         own = {value.name for value in values(scopes(graph.ir))}
         connect = _rename_connected(model, connect, own, prefix)
+        _rename_inner(model, own, prefix)
         assert graph.weights is not None
         new.edits.joins.append(
             Joined(
@@ -94,7 +96,7 @@ class Other:
             if mine.get(domain, version) != version:
                 raise UsageError(
                     f"the model imports {domain or 'ai.onnx'} {mine[domain]}, and {self.path.name} {version}",
-                    todo="upgrade the older one first, with 'upgrade-opset'",
+                    todo="convert the older one in a run of its own, or merge them by 'surgery merge'",
                 )
 
     def _unify_dims(self, graph: GraphState, connect: Mapping[str, Value], prefix: str) -> None:
@@ -176,6 +178,20 @@ def _rename_connected(
     return {renamed.get(name, name): value for name, value in connect.items()}
 
 
+def _rename_inner(model: ir.Model, own: set[str | None], prefix: str) -> None:
+    """Rename inner values whose names clash with this graph; nobody outside of the model refers to them."""
+    every = [value for value in values(nested([model.graph])) if value.name]
+    ports = {*model.graph.outputs, *(value for value in model.graph.inputs if not value.is_initializer())}
+    taken = {name for name in own if name} | {f"{prefix}{value.name}" for value in every}
+    names: dict[ir.Value, str] = {}
+    for value in every:
+        if value not in ports and f"{prefix}{value.name}" in own:
+            found = _unused(f"{prefix}{value.name}_1", taken)
+            taken.add(found)
+            names[value] = found.removeprefix(prefix)
+    rename_values(model, names)
+
+
 def _prefix_names(model: ir.Model, own: set[str | None], prefix: str) -> None:
     """Prepend the prefix to all names except inside functions; raise UsageError for a value name in both models."""
     inside = list(nested([model.graph]))
@@ -184,7 +200,10 @@ def _prefix_names(model: ir.Model, own: set[str | None], prefix: str) -> None:
         node.name = node.name and f"{prefix}{node.name}"
     taken = next((name for name in names.values() if name in own), None)
     if taken is not None:
-        raise UsageError(f"both models have a tensor '{taken}'", todo="set a prefix, for example 'prefix: second/'")
+        raise UsageError(
+            f"both models have a tensor '{taken}', which is an input or output of the second",
+            todo="set a prefix, for example 'prefix: second/'",
+        )
     if prefix:
         rename_values(model, names)
 

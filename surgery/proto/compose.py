@@ -21,7 +21,8 @@ def obstacle(first: onnx.ModelProto, second: onnx.ModelProto, connect: Mapping[s
     for item in second.opset_import:
         if versions.get(item.domain, item.version) != item.version:
             domain = item.domain or "ai.onnx"
-            return f"one imports {domain} {versions[item.domain]}, the other {item.version}; convert one of them first"
+            both = f"one imports {domain} {versions[item.domain]}, the other {item.version}"
+            return f"{both}; convert the older one first, as 'surgery merge' does"
     taken = set(names_of(first.graph)) & {f"{prefix}{name}" for name in names_of(second.graph)}
     if taken:
         return f"both have a value '{min(taken)}'; give the other one a prefix"

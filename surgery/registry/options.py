@@ -116,6 +116,7 @@ class Option:
         """Convert a value from YAML or the command line; raise ValueError, with a one-line message, for a problem."""
         from pydantic import TypeAdapter, ValidationError
 
+        value = str(value) if isinstance(value, Path) else value
         # Text from the command line is converted; a number from YAML for a bool is a mistake.
         strict = not isinstance(value, str) or self.annotation is str
         adapter: TypeAdapter[Any] = TypeAdapter(self.annotation)

@@ -96,6 +96,7 @@ SHAPES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "apply": (_RUN,),
     "run": (_SINGLE,),
     "extract": (_SINGLE,),
+    "merge": (_SINGLE,),
     "inspect": (
         {
             "path": "string",

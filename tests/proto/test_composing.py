@@ -69,7 +69,12 @@ def test_a_dim_of_the_second_model_need_not_be_that_of_the_first() -> None:
 @pytest.mark.parametrize(
     ("change", "connect", "prefix", "expected"),
     [
-        (("17", "18"), {"x": "y"}, "b/", "one imports ai.onnx 17, the other 18; convert one of them first"),
+        (
+            ("17", "18"),
+            {"x": "y"},
+            "b/",
+            "one imports ai.onnx 17, the other 18; convert the older one first, as 'surgery merge' does",
+        ),
         (("", ""), {"x": "y"}, "", "both have a value 'w'; give the other one a prefix"),
         (("", ""), {"q": "y"}, "b/", "the other model has no input 'q'"),
         (

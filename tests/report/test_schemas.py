@@ -23,6 +23,7 @@ RUNS = {
     "apply": ["apply tidy m.onnx", "apply tidy m.onnx -o out.onnx --report r.html"],
     "run": ["run drop-identity m.onnx"],
     "extract": ["extract m.onnx --nodes m -o e.onnx"],
+    "merge": ["merge m.onnx other.onnx --connect y=x --prefix b/ -o both.onnx"],
     "inspect": ["inspect m.onnx", "inspect m.onnx --target rknn-like"],
     "view": ["view m.onnx -o v.html"],
     "check": ["check m.onnx none.onnx"],
