@@ -337,6 +337,7 @@ class Result:
             "steps": [step.to_json() for step in self.steps],
             "expectations": [{"what": item.what, "ok": item.ok} for item in self.expectations],
             "end": self.end.to_json() if self.end is not None else None,
+            "deployed": self.deployed.to_json() if self.deployed is not None else None,
             "seconds": self.seconds,
             "original": self.validity.to_json() if self.validity is not None else None,
             "unverifiable": self.unverifiable,

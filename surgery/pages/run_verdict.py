@@ -152,6 +152,7 @@ def facts(run: Mapping[str, Any]) -> Iterator[Fact]:
     if costs.get("before") and costs.get("after"):
         yield Fact("MACs", *_moved(costs["before"]["macs"], costs["after"]["macs"], text.amount))
         yield Fact("Bytes moved", *_moved(costs["before"]["bytes"], costs["after"]["bytes"], text.size))
+    yield from _executed(run.get("deployed") or {})
     for item in run.get("expectations", ()):
         if measured := _MEASURED.match(item["what"]):
             ratio, low, high = measured.groups()
@@ -168,6 +169,19 @@ def facts(run: Mapping[str, Any]) -> Iterator[Fact]:
     if cached.get("steps") or cached.get("end"):
         end = "with the verdict on the whole model" if cached.get("end") else "cached from an earlier run"
         yield Fact("From the cache", text.plural(cached["steps"], "step"), end)
+
+
+def _executed(deployed: Mapping[str, Any]) -> Iterator[Fact]:
+    """Yield the number of nodes that the runtime executes after its own optimizations, and why it did not elsewhere."""
+    found, before = deployed.get("executed"), deployed.get("original")
+    if found is not None:
+        value, moved = _moved((before or found)["nodes"], found["nodes"], text.integer)
+        copies = f", {text.plural(found['copies'], 'copy', 'copies')} between devices" if found["copies"] else ""
+        yield Fact(
+            "Executed nodes", value, f"{moved if before else 'as ' + deployed['runtime'] + ' optimizes'}{copies}"
+        )
+    if deployed.get("note"):
+        yield Fact("On the target", "not run", deployed["note"])
 
 
 def share(factor: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -167,6 +168,17 @@ def test_a_model_that_cannot_be_run(run: Run, tmp_path: Path) -> None:
     code, page, data = run("steps: [drop-identity]\nverify: {compare: whole}\n", on=path)
     assert code == 1 and data["unverifiable"] is not None
     assert banner(page)[0] == "bad" and data["unverifiable"].split("'")[0].strip() in page.text
+
+
+def test_executed_nodes_stand_among_the_numbers(run: Run) -> None:
+    code, page, data = run("steps: [drop-identity]\n")
+    executed, before = data["deployed"]["executed"]["nodes"], data["deployed"]["original"]["nodes"]
+    assert code == 0 and 0 < executed <= before
+    assert re.search(
+        rf"Executed nodes\s*{executed}\s*{'as before' if executed == before else f'from {before}'}", page.text
+    )
+    _, page, data = run("steps: [drop-identity]\nverify: {mode: 'off'}\n")
+    assert data["deployed"] is None and "Executed nodes" not in page.text
 
 
 def test_a_lossy_run(run: Run) -> None:
