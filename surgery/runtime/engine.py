@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 from surgery.errors import UsageError, WorkerError, require_machine
@@ -20,7 +21,7 @@ from surgery.workers.installed import require_runtime
 LIMITS = (TIMEOUT, OUT_OF_MEMORY)
 """The signals of a crash that say nothing of the model: a limit of time or memory ended the run."""
 
-Elsewhere = Literal["openvino"]
+Elsewhere = Literal["openvino", "ort-web"]
 ELSEWHERE: tuple[Elsewhere, ...] = get_args(Elsewhere)
 """Runtimes other than ONNX Runtime in which models run as deployed."""
 
@@ -33,6 +34,7 @@ TITLES = {
     "reference": "the reference evaluator",
     "float64": "float64",
     "openvino": "OpenVINO",
+    "ort-web": "ONNX Runtime Web",
 }
 
 ANALYSIS_TIMEOUT = 30.0
@@ -51,6 +53,7 @@ _PRELOAD: dict[str, tuple[str, ...]] = {
     ),
     "float64": ("surgery.runtime.float64",),
     "openvino": ("surgery.runtime.openvino_runs",),
+    "ort-web": ("surgery.runtime.web_runs",),
 }
 
 _SOURCE = re.compile(r"\S+\.(?:cc|h):\d+ [^()]+\([^()]*\)(?: const)? ")
@@ -64,6 +67,7 @@ _FUNCTIONS = {
     "reference": "surgery.runtime.reference:run",
     "float64": "surgery.runtime.float64:run",
     "openvino": "surgery.runtime.openvino_runs:run",
+    "ort-web": "surgery.runtime.web_runs:run",
 }
 
 
@@ -200,6 +204,8 @@ class Engine:
             arguments["limit"] = self._output_limit
         if self.name in ("onnxruntime", "float64"):
             arguments["libraries"] = list(self._libraries)
+        if self.name == "ort-web":
+            arguments["folder"] = str(Path.cwd())
         if self.name == "onnxruntime":
             arguments["providers"] = list(self._setup.providers)
             arguments |= {"keep": keep, "late": self._late}

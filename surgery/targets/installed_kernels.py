@@ -1,12 +1,14 @@
-"""The kernels of the installed ONNX Runtime, from its own registry."""
+"""The kernels of the installed ONNX Runtime, from its own registry, and those of other releases."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
+from typing import Any
 
+from surgery.operators.kernel_table import rows
 from surgery.targets.support import ONNX, Support
 from surgery.workers import Worker
 from surgery.workers.installed import require_runtime
@@ -20,7 +22,16 @@ def kernels(provider: str) -> Mapping[tuple[str, str], tuple[Support, ...]]:
     """
     require_runtime()
     with Worker(timeout=60) as worker:
-        listed = worker.call("surgery.operators.kernels:registered", provider=provider)
+        return _by_operator(worker.call("surgery.operators.kernels:registered", provider=provider))
+
+
+@cache
+def kernels_of_release(version: str) -> Mapping[tuple[str, str], tuple[Support, ...]]:
+    """Return the CPU kernels of a release of ONNX Runtime by domain and operator, from our own table."""
+    return _by_operator(rows(version))
+
+
+def _by_operator(listed: Iterable[Any]) -> Mapping[tuple[str, str], tuple[Support, ...]]:
     found: dict[tuple[str, str], list[Support]] = defaultdict(list)
     for domain, op, (first, last), types in listed:
         allowed = {variable: frozenset(map(element, names)) for variable, names in types.items()}

@@ -123,7 +123,13 @@ class Profile(_Section):
         description="The execution provider of ONNX Runtime. Where the installed ONNX Runtime has it, its kernels "
         "are used, and `operators` is ignored.",
     )
-    runtime: Literal["", "openvino"] = Field(
+    release: str = Field(
+        "",
+        description="A release of ONNX Runtime: its CPU kernels are the operators that are run, whatever is installed. "
+        "1.20 and later are known.",
+        pattern=r"^(\d+\.\d+(\.\d+)?)?$",
+    )
+    runtime: Literal["", "openvino", "ort-web"] = Field(
         "", description="Another runtime than ONNX Runtime, in which results run as deployed if it is installed."
     )
     domains: Texts = Field((ONNX,), description="The domains of operators that are run.")
@@ -166,6 +172,7 @@ class Profile(_Section):
             prefers=prefers,
             rounded_sums=self.rounded_sums,
             runtime=self.runtime,
+            release=self.release,
         )
 
 

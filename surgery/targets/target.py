@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from surgery.operators.kernels import is_computed
 from surgery.operators.schemas import schema_of
 from surgery.operators.traits import since_version
-from surgery.targets.installed_kernels import kernels
+from surgery.targets.installed_kernels import kernels, kernels_of_release
 from surgery.targets.support import ANY_VERSION, MANY, ONNX, Support
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Target:
 
     `provider` is an execution provider of ONNX Runtime; its kernels are used if the installed ONNX Runtime has it.
     `runtime` is another runtime, in which models run as deployed if it is installed, see `runtime.engine.ELSEWHERE`.
+    `release` is a release of ONNX Runtime whose CPU kernels are used, whatever is installed.
     `domains` are the domains whose operators may be produced. `listed` has the supported part of operators by domain
     and name; if it is empty, all standard operators are supported. `types` are the element types of computed values;
     empty means all. `expands` says whether the runtime runs an operator through its function body in the standard, and
@@ -62,6 +63,7 @@ class Target:
     prefers: Mapping[str, str] = field(default_factory=dict)
     rounded_sums: Mapping[str, str] | None = None
     runtime: str = ""
+    release: str = ""
 
     @property
     def deploys_on(self) -> str:
@@ -71,6 +73,8 @@ class Target:
     @cached_property
     def operators(self) -> Mapping[Key, tuple[Support, ...]]:
         """The supported part of each operator, by domain ("" is the default domain) and name."""
+        if self.release:
+            return kernels_of_release(self.release)
         known = kernels(self.provider) if self.provider else {}
         return known or self.listed
 

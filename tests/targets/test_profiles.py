@@ -27,7 +27,7 @@ def mistakes(tmp_path: Path, text: str) -> list[str]:
 
 
 def test_all_required_targets_are_shipped() -> None:
-    wanted = {"standard", "ort-cpu", "ort-cuda", "tensorrt", "openvino", "coreml", "qnn", "rknn-like"}
+    wanted = {"standard", "ort-cpu", "ort-cuda", "ort-web", "tensorrt", "openvino", "coreml", "qnn", "rknn-like"}
     assert set(shipped.names()) == wanted
 
 
@@ -39,7 +39,7 @@ def test_a_shipped_profile_has_a_description_and_a_source(name: str) -> None:
     assert target.source
     assert target.has("Add", FLOAT, 13)
     assert target.has("MatMul", FLOAT, 13)
-    assert target.has("com.microsoft::FusedMatMul", FLOAT) == (name in {"ort-cpu", "ort-cuda", "qnn"})
+    assert target.has("com.microsoft::FusedMatMul", FLOAT) == (name in {"ort-cpu", "ort-cuda", "ort-web", "qnn"})
 
 
 def test_cpu_operators_match_the_kernels_of_the_runtime() -> None:
