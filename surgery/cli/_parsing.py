@@ -6,6 +6,8 @@ import argparse
 import re
 import sys
 from collections.abc import Collection, Sequence
+from copy import copy
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -52,6 +54,7 @@ class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line each, with a suggestion; the exit code is 2."""
 
     _given: Sequence[str] = ()
+    _is_mixing = False
     seen: set[str]
     """The attributes that the arguments of the last call set, without defaults."""
 
@@ -71,14 +74,36 @@ class Parser(argparse.ArgumentParser):
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parse all arguments. Unknown arguments are an error here, where the command is known."""
+        if self._is_mixing:
+            return super().parse_known_args(args, namespace)
         self._given = sys.argv[1:] if args is None else list(args)
         self.seen = set()
+        before = copy(namespace)
         found, left = super().parse_known_args(args, namespace)
+        if (
+            left
+            and self._mixes
+            and not any(text.startswith("-") and text != "-" for text in takewhile("--".__ne__, left))
+        ):
+            found, left = self._mixed(before)
         # The innermost parser comes first: that of the command.
         found.parser = getattr(found, "parser", self)
         if left:
             self.error(self._unknown(left))
         return found, left
+
+    @property
+    def _mixes(self) -> bool:
+        """Whether arguments without a name may stand on both sides of options."""
+        return not any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
+
+    def _mixed(self, namespace: argparse.Namespace | None) -> tuple[argparse.Namespace, list[str]]:
+        """Parse again: argparse takes an optional argument as missing once an option stands before it."""
+        self._is_mixing = True
+        try:
+            return self.parse_known_intermixed_args(self._given, namespace)
+        finally:
+            self._is_mixing = False
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         """Record the given options."""

@@ -45,6 +45,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("recipe chek r.yaml", "surgery recipe: no action 'chek'; did you mean 'surgery recipe check'?"),
         ("diff a b --verfy", "surgery diff: unknown option --verfy; did you mean --verify?"),
         ("apply tidy m.onnx --ouput=o", "surgery apply: unknown option --ouput; did you mean --output?"),
+        ("apply a -q b c", "surgery apply: unexpected argument 'c'; see 'surgery apply --help'"),
         ("apply a b c", "surgery apply: unexpected argument 'c'; see 'surgery apply --help'"),
         ("check m --format jsno", "surgery check: argument --format: invalid choice: 'jsno'; did you mean 'json'?"),
         (
@@ -89,6 +90,20 @@ def test_every_option_with_a_letter_missing_is_suggested(command: str, capsys: p
         assert f"unknown option {wrong}; did you mean {closest(wrong, found._option_string_actions)}?" in said(
             capsys, *command.split()[1:], *values, wrong
         )
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "apply -o out.onnx tidy m.onnx",
+        "apply tidy -o out.onnx m.onnx",
+        "apply tidy -q m.onnx -o out.onnx",
+        "apply tidy -o out.onnx -- m.onnx",
+    ],
+)
+def test_options_may_stand_between_recipe_and_model(typed: str) -> None:
+    found = cli.parser().parse_args(typed.split())
+    assert (found.recipe, found.model, str(found.output)) == ("tidy", "m.onnx", "out.onnx")
 
 
 def test_the_closest_name() -> None:
