@@ -105,6 +105,10 @@ def _begun(declared: Pass, graph: Graph) -> Iterator[None]:
     """Run a pass within the block, except at the sites in `graph.skip`, and restore the order of the graph after it."""
     graph.begin(declared.name, graph.skip)
     yield
+    lost = next((node.name or node.op_type for node in graph.excepted if node.graph is None), "")
+    if lost and declared.api == "Graph" and not declared.is_standard:
+        what = f"pass '{declared.name}' removed '{lost}', which 'except' leaves alone, through the underlying model"
+        raise PassError(what, todo="change nodes in sites only, or leave the step out")
     graph.finish(whole=not declared.is_standard)
 
 

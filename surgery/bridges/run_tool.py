@@ -8,6 +8,7 @@ from typing import Any
 import onnx
 
 from surgery import storage
+from surgery.bridges.excepted import Kept
 from surgery.bridges.provenance import Before
 from surgery.bridges.tool_packing import FOLDING, Packed, Packing
 from surgery.bridges.tool_restore import restore
@@ -71,8 +72,12 @@ def _run(graph: Graph, tool: str, packing: Packing, weights: storage.Weights, op
         # Steps without an effect on the final result are not reported.
         graph.sites += [site for site in sites if site.skipped]
         return
-    provenance = Before(graph)
-    graph.adopt(storage.ir_from_proto(after, weights))
+    provenance, model = Before(graph), storage.ir_from_proto(after, weights)
+    lost = Kept(graph).lost(model)
+    if lost:
+        graph.refusals.append(Refused("", lost))
+        return
+    graph.adopt(model)
     graph.finish(whole=True)
     whole = provenance.account(graph)
     graph.sites += sites or [replace(whole, anchor=tool)]

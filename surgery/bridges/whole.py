@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from surgery import storage
+from surgery.bridges.excepted import Kept
 from surgery.bridges.provenance import Before
 from surgery.errors import PassError
 from surgery.graph.graph import Graph
@@ -33,9 +34,13 @@ def apply(declared: Pass, graph: Graph, options: Mapping[str, Any]) -> None:
     with storage.Weights() as own:
         weights = graph.weights if graph.weights is not None else own
         before = storage.proto_from_ir(graph.ir, weights)
-        nodes = Before(graph)
+        nodes, kept = Before(graph), Kept(graph)
         try:
-            graph.adopt(_run(declared, graph.ir, before, weights, options))
+            made = _run(declared, graph.ir, before, weights, options)
+            lost = kept.lost(made)
+            if lost:
+                raise Refusal(lost)
+            graph.adopt(made)
         except Refusal as refusal:
             graph.adopt(storage.ir_from_proto(before, weights))
             graph.refusals.append(Refused("", refusal.reason))

@@ -129,7 +129,8 @@ def step_key(step: PassStep) -> str | None:
         return None
     # Stopping and undoing the step differ only in what follows it.
     on_failure = step.on_failure if step.on_failure in ("bisect", "keep") else ""
-    return digest_of([step.name, source, declared.parity.value, given, on_failure, files])
+    excepted = json.dumps(step.excepted, sort_keys=True)
+    return digest_of([step.name, source, declared.parity.value, given, on_failure, files, excepted])
 
 
 def _source(declared: Pass) -> Any:

@@ -24,7 +24,7 @@ _HEAD = 1 << 12
 
 _FLAGS = (
     *("target", "on_failure", "unverified", "dims", "inputs", "provider", "custom_op_library"),
-    *("accuracy", "metric", "drop", "lower_is_better", "evaluation", "calibration", "plugin"),
+    *("accuracy", "metric", "drop", "lower_is_better", "evaluation", "calibration", "plugin", "excepted"),
 )
 """The flags that determine what a run does. Flags for the locations of results are not fixed."""
 
@@ -227,7 +227,7 @@ def _moved(found: dict[str, Any], moved: Callable[[str], str]) -> dict[str, Any]
 
 
 def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+    return "--except" if name == "excepted" else f"--{name.replace('_', '-')}"
 
 
 def _shown(name: str, value: Any) -> str:

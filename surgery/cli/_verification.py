@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery.cli import _places, _targets
+from surgery.cli import _excepted, _places, _targets
 from surgery.errors import UsageError
 
 if TYPE_CHECKING:
@@ -186,8 +186,10 @@ def libraries(arguments: argparse.Namespace) -> tuple[Path, ...]:
 
 
 def applied(recipe: Recipe, arguments: argparse.Namespace, model: Path) -> Recipe:
-    """Return a recipe with the flags for inputs, verification and target applied."""
+    """Return a recipe with the flags for inputs, verification, target and excepted nodes applied."""
     inputs, verify = combined(arguments, model, recipe.inputs, recipe.verify)
+    if "excepted" in arguments:
+        recipe = _excepted.excepting(recipe, arguments)
     return _targets.aimed(replace(recipe, inputs=inputs, verify=verify), arguments)
 
 

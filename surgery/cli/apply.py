@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from surgery.cli import (
     _caching,
+    _excepted,
     _formats,
     _inputs,
     _output,
@@ -81,6 +82,7 @@ def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs"
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
     _report_file.add_argument(parser)
     _targets.add_argument(parser)
+    _excepted.add_argument(parser)
     parser.add_argument(
         "--layout",
         choices=["keep", "single", "external"],

@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery.cli import _output, _places, _plan_file, _plugins, _targets, _verification, apply
+from surgery.cli import _excepted, _output, _places, _plan_file, _plugins, _targets, _verification, apply
 from surgery.errors import UsageError
 from surgery.recipe.schema import ON_FAILURE
 
@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--on-failure", choices=ON_FAILURE, help="what to do if a step fails (see 'surgery apply')")
     parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
     _targets.add_argument(parser)
+    _excepted.add_argument(parser)
     _plugins.add_argument(parser)
     parser.add_argument(
         "--in-process", action="store_true", help="run all passes in this process, for debugging; a crash ends the run"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from surgery.cli import _output, _places, _plugins, _settings, _verification, apply
+from surgery.cli import _excepted, _output, _places, _plugins, _settings, _verification, apply
 
 FORMATS = _output.REPORTS
 
@@ -93,9 +93,16 @@ def _recipe(arguments: argparse.Namespace, name: str, options: dict[str, Any], f
             **accuracy,
             "target": _target(arguments, path),
             "on_failure": arguments.on_failure,
-            "steps": [{name: options} if options else name],
+            "steps": [_step(name, options, _excepted.read(arguments))],
         }
     )
+
+
+def _step(name: str, options: dict[str, Any], excepted: list[Any]) -> Any:
+    """Return the step, in the shortest form."""
+    if excepted:
+        return {"pass": name, **({"with": options} if options else {}), "except": excepted}
+    return {name: options} if options else name
 
 
 def _target(arguments: argparse.Namespace, path: Callable[[str], str]) -> str | None:

@@ -66,6 +66,7 @@ def main(arguments: argparse.Namespace) -> int:
         at=arguments.at,
         limit=arguments.limit,
         target=recipe.profile,
+        excepted=reached.step.excepted,
         said=lambda printed: _output.messages().out(printed.rstrip("\n"), highlight=False),
     )
     tried = None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from surgery.registry.passes import Pass
 
-_Key = tuple["Pass", str, frozenset[int]]
+_Key = tuple["Pass", str, str, frozenset[int]]
 
 
 class CommittedModel:
@@ -129,4 +129,4 @@ class CommittedModel:
 
 def _key(step: PassStep, declared: Pass, skip: frozenset[int]) -> _Key:
     """Return a key that identifies a run of a pass on one model."""
-    return declared, repr(step.options), skip
+    return declared, repr(step.options), repr(step.excepted), skip

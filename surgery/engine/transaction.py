@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from surgery.bridges.excepted import NothingExceptedError, excepted_nodes, left_alone
 from surgery.bridges.run_pass import PassResult, run_pass
 from surgery.engine.candidate import Candidate, State
 from surgery.engine.committed import CommittedModel
@@ -192,6 +193,9 @@ class Transaction:
         bench.journal.stage(step.name, "pass")
         try:
             made = self._made(skip)
+        except NothingExceptedError as error:
+            error.where = f"step '{step.name}'"
+            raise
         except Exception as error:
             require_machine(error)
             return self._failed(error)
@@ -219,6 +223,7 @@ class Transaction:
             graph = bench.model.editable()
             graph.calibration = self._calibration()
             graph.spared = frozenset(defect.anchor for defect in defects)
+            graph.excepted = excepted_nodes(self.step.excepted, graph, bench.model.stored)
             limits = bench.spec.timeout, bench.spec.memory
             try:
                 made = run_pass(self.declared, graph, options, *limits, skip=skip, contained=bench.contained)
@@ -229,7 +234,7 @@ class Transaction:
                 defects.append(Defect(error.at, str(error)))
                 continue
             finally:
-                graph.spared = frozenset()
+                graph.spared, graph.excepted = frozenset(), frozenset()
             return replace(made, defects=(*defects, *made.defects))
 
     def _calibration(self) -> Calibration:
@@ -365,7 +370,7 @@ class Transaction:
     @property
     def _key(self) -> object:
         """The pass with its options, for which guilty sites are remembered."""
-        return self.declared, repr(self.step.options)
+        return self.declared, repr(self.step.options), repr(self.step.excepted)
 
 
 def account(
@@ -386,7 +391,10 @@ def account(
         sites=len(candidate.applied),
         verdict=candidate.verdict,
         seconds=seconds,
-        message=candidate.complaint or _listed((*candidate.defects, *refused)) or _remark(candidate.verdict),
+        message=candidate.complaint
+        or _listed((*candidate.defects, *refused))
+        or left_alone(candidate.refusals)
+        or _remark(candidate.verdict),
         where=f"{step.path}:{step.line}" if step.path else "",
         exit_code=0 if status == "committed" else candidate.exit_code,
         refusals=candidate.refusals,

@@ -19,6 +19,7 @@ from surgery.graph import traversal
 from surgery.graph.builder import Builder
 from surgery.graph.commit import Commit, discard
 from surgery.graph.equal_tensors import equal_tensors
+from surgery.graph.excepted import touched
 from surgery.graph.function_bodies import body_model
 from surgery.graph.recording import Recording, record, record_bodies
 from surgery.graph.rename import dim_names
@@ -31,6 +32,9 @@ from surgery.storage.scopes import scopes, subgraphs, values
 
 if TYPE_CHECKING:
     import networkx
+
+EXCEPTED = "it touches a node that 'except' leaves alone: '"
+"""The beginning of the reason of a refusal, followed by the node."""
 
 _RAISED = "the pass raised an exception here"
 
@@ -259,6 +263,7 @@ class Graph(GraphState):
             with self._sparing(anchor):
                 yield builder
             if applied and not builder.is_idle and (anchor is None or anchor.ir.graph is not None):
+                self._require_not_excepted(builder)
                 Commit(self, builder.edits).run()
             else:
                 discard(builder.edits)
@@ -317,6 +322,7 @@ class Graph(GraphState):
         label = _label(anchor)
         if label in self.spared:
             raise Refusal(_RAISED)
+        self._require_not_excepted(builder)
         self.at = None if anchor is None else anchor.ir
         if number in self.skip:
             self.sites.append(Site(number, label, (), (), skipped=True))
@@ -324,6 +330,14 @@ class Graph(GraphState):
             return
         removed, added = Commit(self, edits).run()
         self.sites.append(Site(number, label, tuple(removed), tuple(node.name or "" for node in added)))
+
+    def _require_not_excepted(self, builder: Builder) -> None:
+        """Refuse a site that touches a node that the step leaves alone."""
+        if self.excepted:
+            anchor = None if builder.anchor is None else builder.anchor.ir
+            found = touched(self.excepted, builder.edits, anchor)
+            if found is not None:
+                raise Refusal(f"{EXCEPTED}{Node(self, found).label}'")
 
 
 class _Nodes(list[Node]):

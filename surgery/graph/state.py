@@ -87,7 +87,8 @@ class GraphState:
     inputs to run the model on, and `memory` has results that passes computed for the committed model.
 
     If `is_lenient`, an exception at a site costs that site only, and is one of the `defects`. `at` is the node that a
-    pass is working on, and `spared` are the labels of nodes that it must leave as they are.
+    pass is working on, and `spared` are the labels of nodes that it must leave as they are. `excepted` are the nodes
+    that the step leaves alone, with those of their subgraphs: sites that touch them are refused.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class GraphState:
         self.memory: dict[Hashable, Any] = {}
         self.is_lenient = False
         self.spared: frozenset[str] = frozenset()
+        self.excepted: frozenset[ir.Node] = frozenset()
         self.keeps_empty = False  # whether nodes that take no empty batch are refused
         self.facts = ShapeTable(model)
         self.begin(pass_name, skip)

@@ -52,7 +52,8 @@ _MAPPING = {
     "additionalProperties": False,
 }
 _ONE = {"anyOf": [{"type": "string"}, _MAPPING]}
-_SCHEMA = {"anyOf": [*_ONE["anyOf"], {"type": "array", "items": _ONE, "minItems": 1}]}
+SCHEMA = {"anyOf": [*_ONE["anyOf"], {"type": "array", "items": _ONE, "minItems": 1}]}
+"""The JSON schema of a selector."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class NodeSelector:
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> dict[str, Any]:
-        return _SCHEMA
+        return SCHEMA
 
 
 def _criteria(value: Any) -> list[Criterion]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, cast
@@ -23,6 +22,7 @@ from pydantic import (
 )
 
 from surgery.errors import UsageError
+from surgery.patterns.selector import SCHEMA as SELECTOR_SCHEMA
 from surgery.recipe import schema, steps
 from surgery.recipe.comparison import Comparison
 from surgery.recipe.draft import Draft, NotedError, PassUse, PredicateUse, TakesError
@@ -41,12 +41,12 @@ from surgery.recipe.fields import (
     text,
     value_of,
 )
-from surgery.recipe.nodes import Listing, Node, Table, describe, key_text, quoted
+from surgery.recipe.nodes import Node, Table, describe, key_text, quoted
 from surgery.recipe.output_names import FIELD, field_problem
 from surgery.recipe.paths import below
 from surgery.recipe.plugins import PATTERN, read_plugin
 from surgery.recipe.rules import Rule, read_rules
-from surgery.recipe.spelling import meant, nearest
+from surgery.recipe.spelling import meant
 from surgery.recipe.verification import Accuracy, Calibration, Inputs, Verify, pattern
 from surgery.targets import shipped as targets
 from surgery.verification.inputs.spec import FrozenDict, InputsSpec, VerifySpec
@@ -264,6 +264,11 @@ def _use(node: Node, draft: Draft) -> schema.Recipe:
 
 _ROUNDS = f"{schema.UNTIL_STABLE} or a number of rounds"
 _ON_FAILURE = Annotated[schema.OnFailure, Word]
+_EXCEPTED = Annotated[Any, reads(lambda node, _: steps.selectors(node)), WithJsonSchema(SELECTOR_SCHEMA)]
+_EXCEPT = (
+    "Nodes to leave alone: a name, a glob, a mapping such as `{op: Softmax}`, or a list of these, as for edits. A "
+    "match that touches one of them does not fire."
+)
 _WHEN = "Run this only if the model meets all of these conditions."
 
 
@@ -283,6 +288,7 @@ class PassLong(_Step):
     options: Annotated[Any, reads(_options), WithJsonSchema({"type": "object"})] = key(
         "The options of the pass.", alias="with"
     )
+    excepted: _EXCEPTED = key(_EXCEPT, alias="except")
     when: When = key(_WHEN)
     on_failure: _ON_FAILURE = key(
         "What to do when the step fails: abort the run, roll the step back, keep the correct sites (or roll back "
@@ -335,6 +341,7 @@ class Use(_Step):
     options: Annotated[Any, reads(_options_by_pass), WithJsonSchema({"type": "object"})] = key(
         "Options for the steps of that recipe, by pass; they replace those of the step.", alias="with"
     )
+    excepted: _EXCEPTED = key(_EXCEPT, alias="except")
     when: When = key(_WHEN)
 
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> Any:
@@ -342,11 +349,11 @@ class Use(_Step):
         recipe, without, changed = given["recipe"], given.get("without", ()), given.get("options", {})
         parts = {key_text(at): value for at, value in node.pairs}
         known = {step.name: step for step in schema.pass_steps(recipe.steps)}
-        for at in _named(parts.get("without")):
-            _check_step(at, known, recipe, draft)
+        for at in steps.named(parts.get("without")):
+            steps.check_step(at, known, recipe, draft)
         options = parts.get("with")
         for at, value in options.pairs if isinstance(options, Table) else ():
-            if _check_step(at, known, recipe, draft) and isinstance(value, Table):
+            if steps.check_step(at, known, recipe, draft) and isinstance(value, Table):
                 name = str(key_text(at))
                 values = {**known[name].options, **changed.get(name, {})}
                 draft.passes.append(PassUse(draft.path, name, values, value, at, steps.options(value, draft)[1]))
@@ -355,25 +362,11 @@ class Use(_Step):
             options = FrozenDict({**step.options, **changed.get(step.name, {})})
             return None if step.name in without else replace(step, options=options)
 
-        if without or changed:
-            given["recipe"] = replace(recipe, steps=schema.with_pass_steps(recipe.steps, change))
+        excepted = given.get("excepted", ())
+        if without or changed or excepted:
+            inner = schema.excepting(schema.with_pass_steps(recipe.steps, change), excepted)
+            given["recipe"] = replace(recipe, steps=inner)
         return super().made(draft, node, given)
-
-
-def _named(node: Node | None) -> list[Node]:
-    """Return the nodes of one name or of a list of names."""
-    return [] if node is None else node.items if isinstance(node, Listing) else [node]
-
-
-def _check_step(at: Node, known: Mapping[str, object], recipe: schema.Recipe, draft: Draft) -> bool:
-    """Return whether a recipe has a step of the named pass; otherwise record a mistake."""
-    name = key_text(at)
-    if name is None or name in known:
-        return name is not None
-    near = nearest(name, known)
-    hint = f"; did you mean '{near}'?" if near else ""
-    draft.problem(at, f"recipe '{recipe.name}' has no step {quoted(name)}{hint}")
-    return False
 
 
 class Repeat(_Step):
@@ -391,7 +384,13 @@ class Repeat(_Step):
         WithJsonSchema({"anyOf": [{"const": schema.UNTIL_STABLE}, {"type": "integer", "minimum": 1}]}),
     ] = needed("The maximum number of rounds, or `until-stable`: until a round changes nothing.", alias="repeat")
     steps: Steps = needed("The steps of a round.")
+    excepted: _EXCEPTED = key(_EXCEPT, alias="except")
     when: When = key(_WHEN)
+
+    def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> Any:
+        """Make the step; its steps leave the excepted nodes alone."""
+        inner = schema.excepting(given["steps"], given.pop("excepted", ()))
+        return super().made(draft, node, {**given, "steps": inner})
 
 
 def _tag(step: Table) -> str:

@@ -123,6 +123,7 @@ def _step(step: Step, is_brief: bool = False) -> Any:
     if is_brief and nested.path is not None:
         is_shipped = nested.path == shipped.folder() / f"{nested.path.stem}.yaml"
         changed = {"without": [*step.without], "with": {name: dict(one) for name, one in step.options.items()}}
+        changed["except"] = [*step.excepted]
         return given({"use": nested.path.stem if is_shipped else nested.path, **changed, "when": when})
     inner = {"recipe": nested.name, "about": nested.about, "rules": _rules(nested), "on_failure": nested.on_failure}
     steps = [_step(one, is_brief) for one in nested.steps]
@@ -140,9 +141,9 @@ def _pass(step: PassStep, when: dict[str, Any], is_brief: bool) -> Any:
     options |= {name: str(bound[name].absolute()) for name in files}
     expect = _plain(step.expect)
     found: Any = {step.name: options} if options else step.name
-    if when or expect or step.on_failure is not None:
+    if when or expect or step.excepted or step.on_failure is not None:
         given_options = {"with": options} if options else {}
-        more = given({"when": when, "on_failure": step.on_failure, "expect": expect})
+        more = given({"except": [*step.excepted], "when": when, "on_failure": step.on_failure, "expect": expect})
         found = {"pass": step.name, **given_options, **more}
     return found if declared.origin == "surgery" or step.declared is not None else Remarked(found, declared.origin)
 

@@ -24,7 +24,7 @@ OnFailure = Literal["abort", "rollback", "bisect", "keep"]
 ON_FAILURE = get_args(OnFailure)
 
 KINDS = ("pass", "use", "repeat")
-STEP_KEYS = ("with", "without", "when", "on_failure", "expect")
+STEP_KEYS = ("with", "without", "except", "when", "on_failure", "expect")
 WORDS = (*KINDS, *STEP_KEYS, "steps")
 """Words that cannot be the name of a pass in a step."""
 UNTIL_STABLE = "until-stable"
@@ -131,7 +131,8 @@ class PassStep(_Placed):
     """Run one pass. `options` are as given; `Pass.bind` converts them.
 
     `declared` is the pass itself if it is made from a rule of the recipe; other passes are looked up by name in the
-    registry. If `on_failure` is None, the recipe decides, see `surgery.recipe.failing`.
+    registry. If `on_failure` is None, the recipe decides, see `surgery.recipe.failing`. `excepted` are selectors of the
+    nodes that it leaves alone, as given; `surgery.patterns.NodeSelector` reads them.
     """
 
     name: str
@@ -139,6 +140,7 @@ class PassStep(_Placed):
     on_failure: OnFailure | None = None
     expect: Expect | None = None
     declared: Pass | None = None
+    excepted: tuple[Any, ...] = ()
 
     def find(self) -> Pass:
         """Return the pass to run; raise UsageError if there is none with this name."""
@@ -175,13 +177,14 @@ class UseStep(_Placed):
     `model`, `inputs`, `verify` and `output` were checked and are ignored: the outer recipe determines what is rewritten
     and how it is verified.
 
-    `recipe` is already changed: it has no steps of the passes in `without`, and its steps of the passes in `options`
-    have those options.
+    `recipe` is already changed: it has no steps of the passes in `without`, its steps of the passes in `options` have
+    those options, and all its steps leave the `excepted` nodes alone.
     """
 
     recipe: Recipe
     without: tuple[str, ...] = ()
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=FrozenDict)
+    excepted: tuple[Any, ...] = ()
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -209,6 +212,16 @@ def with_pass_steps(steps: tuple[Step, ...], change: Callable[[PassStep], PassSt
         for step in steps
     )
     return tuple(step for step in found if step is not None)
+
+
+def excepting(steps: tuple[Step, ...], selectors: tuple[Any, ...]) -> tuple[Step, ...]:
+    """Return steps that also leave alone the nodes that selectors select."""
+
+    def change(step: PassStep) -> PassStep:
+        more = tuple(one for one in selectors if one not in step.excepted)
+        return replace(step, excepted=(*step.excepted, *more))
+
+    return with_pass_steps(steps, change) if selectors else steps
 
 
 STANDARD = "standard"

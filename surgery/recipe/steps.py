@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from surgery.patterns.selector import NodeSelector
 from surgery.recipe.draft import Draft, NotedError
 from surgery.recipe.nodes import Listing, Node, Scalar, Table, describe, is_null, key_text, plain, quoted
-from surgery.recipe.schema import KINDS, STEP_KEYS
+from surgery.recipe.schema import KINDS, STEP_KEYS, Recipe
 from surgery.recipe.spelling import nearest
 
 
@@ -98,6 +100,32 @@ def _from_short(node: Table, draft: Draft) -> Table:
         else:
             draft.problem(key, f"{quoted(text)} cannot be combined with {quoted(name)}; begin each step with '- '")
     return _table(node, [("pass", at, at), ("with", at, inner), *more])
+
+
+def selectors(node: Node) -> tuple[Any, ...]:
+    """Return the node selectors of `except`, as given."""
+    found = [plain(one) for one in named(node)]
+    try:
+        NodeSelector.read(found)
+    except ValueError as error:
+        raise ValueError(f"'except': {error}") from None
+    return tuple(found)
+
+
+def named(node: Node | None) -> list[Node]:
+    """Return the nodes of one name or of a list of names."""
+    return [] if node is None else node.items if isinstance(node, Listing) else [node]
+
+
+def check_step(at: Node, known: Mapping[str, object], recipe: Recipe, draft: Draft) -> bool:
+    """Return whether a recipe has a step of the named pass; otherwise record a mistake."""
+    name = key_text(at)
+    if name is None or name in known:
+        return name is not None
+    near = nearest(name, known)
+    hint = f"; did you mean '{near}'?" if near else ""
+    draft.problem(at, f"recipe '{recipe.name}' has no step {quoted(name)}{hint}")
+    return False
 
 
 def _table(node: Node, pairs: list[tuple[str, Node, Node]]) -> Table:

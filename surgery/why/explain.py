@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from surgery import storage
+from surgery.bridges.excepted import excepted_nodes
 from surgery.bridges.run_pass import PassResult, run_pass
 from surgery.errors import BlockedError, SurgeryError, UsageError
 from surgery.graph.describe import contents, named, source, typed
@@ -243,19 +244,21 @@ def explain(
     memory: int | None = None,
     target: Target = STANDARD,
     said: Callable[[str], None] = lambda printed: None,
+    excepted: Sequence[Any] = (),
 ) -> Why:
     """Explain a pass on a skeleton with its `weights`. The model is not changed.
 
     `said` receives what a pass prints in the fork. `at` selects a single node, by its name, an output, or its label. A
     non-standard pass runs in a fork, limited by `timeout` (seconds) and `memory` (bytes), unless `contained` is false.
+    `excepted` has selectors of the nodes that its step leaves alone, as in recipes.
     """
     bound = declared.bind(options or {})
     if declared.is_standard or not contained:
-        return _explain(declared, proto, weights, bound, at, limit, target)
+        return _explain(declared, proto, weights, bound, at, limit, target, excepted)
     weights.open_scratch()
 
     def work() -> dict[str, Any]:
-        return _explain(declared, proto, weights, bound, at, limit, target).to_json()
+        return _explain(declared, proto, weights, bound, at, limit, target, excepted).to_json()
 
     bytes_, stage = memory if memory is not None else default_memory(), f"pass '{declared.name}'"
     answer, printed = call_in_fork(work, stage=stage, timeout=timeout, memory=bytes_, home=declared.file)
@@ -272,7 +275,7 @@ def why_so_few(
     if wanted is None or wanted.holds(found) or (found >= wanted.number and wanted.op != ">"):
         return None
     with suppress(SurgeryError):
-        return explain(step.find(), proto, weights, step.options, target=target)
+        return explain(step.find(), proto, weights, step.options, target=target, excepted=step.excepted)
     return None
 
 
@@ -289,9 +292,11 @@ def _explain(
     at: str | None,
     limit: int,
     target: Target,
+    excepted: Sequence[Any],
 ) -> Why:
     model = storage.ir_from_proto(storage.without_alias(proto), weights)
     graph = TracingGraph(model, _package(declared), weights=weights, target=target)
+    graph.excepted = excepted_nodes(excepted, graph)
     node = None if at is None else _find(graph, at)
     graph.tracer.asked = node
     label = "" if node is None else node.label

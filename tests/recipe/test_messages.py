@@ -39,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("passes", "shelf")
         ("pas: drop-dropout", "2:5: no key 'pas'; did you mean 'pass'?"),
         (
             "pass: drop-dropout\n    option: {}",
-            "3:5: no key 'option'; known here: pass, with, when, on_failure, expect",
+            "3:5: no key 'option'; known here: pass, with, except, when, on_failure, expect",
         ),
         ("pass: drop-dropout\n    options: {}", "3:5: no key 'options'; did you mean 'with'?"),
         ("pass: drop-dropout\n    if: {}", "3:5: no key 'if'; did you mean 'when'?"),
@@ -82,14 +82,14 @@ pytestmark = pytest.mark.usefixtures("passes", "shelf")
         ("repaet: 2\n    steps: [drop-dropout]", "2:5: no key 'repaet'; did you mean 'repeat'?"),
         (
             "repeat: 2\n    steps: [drop-dropout]\n    on_failure: keep",
-            "4:5: no key 'on_failure'; known here: repeat, steps, when",
+            "4:5: no key 'on_failure'; known here: repeat, steps, except, when",
         ),
         ("use:", "2:5: 'use' needs the name or path of a recipe"),
         ("use: [a]", "2:10: 'use' takes the name or path of a recipe, not a list"),
         ("use: tydy", "2:10: no recipe 'tydy'; did you mean 'tidy'?"),
         ("use: zzzz", "2:10: no recipe 'zzzz'; shipped are bert, tidy"),
         ("use: .", "2:10: '.' is a directory, not a recipe"),
-        ("use: tidy\n    steps: []", "3:5: no key 'steps'; known here: use, without, with, when"),
+        ("use: tidy\n    steps: []", "3:5: no key 'steps'; known here: use, without, with, except, when"),
     ],
 )
 def test_mistakes_in_a_step(text: str, expected: str) -> None:
