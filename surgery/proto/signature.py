@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -11,6 +11,8 @@ from surgery.promises import Change
 if TYPE_CHECKING:
     import onnx
 
+
+_MOST_LISTED = 8
 
 Dims = tuple[int | str | None, ...]
 
@@ -109,6 +111,10 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     return None if field is None else (dim.dim_value if field == "dim_value" else dim.dim_param or None)
 
 
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= _MOST_LISTED else f"{', '.join(names[:_MOST_LISTED])}, ..."
+
+
 def _port_differences(
     kind: Literal["input", "output"], old: tuple[Port, ...], theirs: tuple[Port, ...], renamed: Mapping[str, str]
 ) -> Iterator[Deviation]:
@@ -127,5 +133,6 @@ def _port_differences(
             yield Deviation("types", text)
         if left[name].dims != right[name].dims:
             yield Deviation("dims", text)
-    if both != [name for name in right if name in left]:
-        yield Deviation("order", f"the {kind}s have another order")
+    now = [name for name in right if name in left]
+    if both != now:
+        yield Deviation("order", f"the {kind}s have another order: {_listed(now)}; values are compared by name")
