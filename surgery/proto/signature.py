@@ -133,6 +133,6 @@ def _port_differences(
             yield Deviation("types", text)
         if left[name].dims != right[name].dims:
             yield Deviation("dims", text)
-    now = [name for name in right if name in left]
-    if both != now:
-        yield Deviation("order", f"the {kind}s have another order: {_listed(now)}; values are compared by name")
+    order = [name for name in right if name in left]
+    if both != order:
+        yield Deviation("order", f"the {kind}s have another order: {_listed(order)}; values are compared by name")

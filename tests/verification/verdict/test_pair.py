@@ -50,7 +50,11 @@ def test_comparing_by_name_ignores_the_order() -> None:
     )
     found = surgery.verify(model(), other)
     assert found.verdict.status == "equal"
-    assert found.signature == ("the inputs have another order", "the outputs have another order")
+    by_name = "values are compared by name"
+    assert found.signature == (
+        f"the inputs have another order: i, x; {by_name}",
+        f"the outputs have another order: j, y; {by_name}",
+    )
     found = surgery.verify(model(), other, by="position")
     assert found.verdict.status == "different"
     assert found.verdict.message == "input 'x' (B's 'i') is tensor(float) in A and tensor(int64) in B"
