@@ -28,9 +28,9 @@ def to_float16(
     denormals, if a value exceeds 65,504 on calibration data, or if it computes with integers (positions, lengths,
     masks), which float16 represents exactly only up to 2,048. So do a Div, a Log, a Reciprocal and a Pow with a
     negative exponent whose divisor falls below the smallest normal float16 number, and what computes such a divisor.
-    A mask that is added to the scores of a Softmax, as low as float32 allows, becomes as low as float16 allows, unless it
-    covers a row of the calibration data completely. An epsilon that is lost in the rounding of its sum stops nothing, so
-    that a norm in parts is converted as a whole.
+    A mask that is added to the scores of a Softmax, as low as float32 allows, is raised to the range of float16, unless
+    it covers a row of the calibration data completely. An epsilon that is lost in the rounding of its sum is converted
+    too, so that a norm in parts is converted as a whole.
     Operators that only move elements take the type of their neighbors, so that each value is cast at most once in each
     direction.
 
