@@ -280,6 +280,9 @@ def _regions(use: Use) -> Domain | None:
     height, width = data[2] / float(use.attr("spatial_scale", 1.0)), data[3] / float(use.attr("spatial_scale", 1.0))
 
     def boxes(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        if shape[1:] not in ((4,), (5,)):
+            # An input of which the boxes are a part, in an arrangement that is not known here.
+            return rng.uniform(0, min(height, width, data[0]), shape)
         x = np.sort(rng.uniform(0, width, (shape[0], 2)), axis=1)
         y = np.sort(rng.uniform(0, height, (shape[0], 2)), axis=1)
         corners = np.stack([x[:, 0], y[:, 0], x[:, 1], y[:, 1]], axis=1)
@@ -295,6 +298,10 @@ def _boxes(use: Use) -> Domain | None:
     centered = bool(use.attr("center_point_box", 0))
 
     def boxes(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        if shape[-1:] != (4,):
+            # An input of which the boxes are a part, such as [batch, 4 + classes, boxes]: any corners make a box, and
+            # scores are within this range too.
+            return rng.uniform(0.05, 0.7, shape)
         middle, width = rng.uniform(0.3, 0.7, (*shape[:-1], 2)), rng.uniform(0.1, 0.6, (*shape[:-1], 2))
         first, second = (middle, width) if centered else (middle - width / 2, middle + width / 2)
         return np.concatenate([first, second], axis=-1).reshape(shape)
