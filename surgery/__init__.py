@@ -131,9 +131,14 @@ _HOMES = {
 
 __all__ = [*_HOMES]
 
+if not TYPE_CHECKING:  # a type checker takes the names from the imports above, and reports all others
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'surgery' has no attribute '{name}'")
-    return getattr(importlib.import_module(f"surgery.{home}"), name)
+    def __getattr__(name: str) -> Any:
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module 'surgery' has no attribute '{name}'")
+        return getattr(importlib.import_module(f"surgery.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__doc__", "__file__", "__name__", "__path__", "__version__"])

@@ -312,6 +312,11 @@ class Result:
             "refused": [{"pass": step.name, "where": step.where, "why": step.message} for step in self.refused],
         }
 
+    def __repr__(self) -> str:
+        """Return a line for a prompt; `str` and `to_json` tell more."""
+        nodes = f"{self.input.nodes} -> {self.output.nodes} nodes, {len(self.steps)} steps"
+        return f"<Result of {self.recipe!r}: {'ok' if self.ok else 'not ok'}, {nodes}>"
+
     def __str__(self) -> str:
         """Return the outcome as a line of text, and the numbers."""
         from surgery.pages import notebook

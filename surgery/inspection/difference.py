@@ -54,6 +54,11 @@ class Difference:
         told = (self.signature, self.opsets, self.functions, self.metadata)
         return not any(told) and self.nodes.same and self.constants.same
 
+    def __repr__(self) -> str:
+        """Return a line for a prompt; `to_json` tells more."""
+        nodes = f"{self.before.nodes} -> {self.after.nodes} nodes"
+        return f"<Difference: {'the same' if self.same else 'not the same'}, {nodes}>"
+
     def to_json(self) -> dict[str, Any]:
         """Return plain values, as docs/reference/json.md describes them."""
         return {

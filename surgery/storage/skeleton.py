@@ -44,6 +44,12 @@ class StoredModel:
     weights: Weights
     external: bool
 
+    def __repr__(self) -> str:
+        """Return a line for a prompt."""
+        name = self.path.name if self.path is not None else "in memory"
+        opsets = ", ".join(f"{one.domain or 'ai.onnx'} {one.version}" for one in self.proto.opset_import)
+        return f"<StoredModel {name!r}: {len(self.proto.graph.node)} nodes, {opsets}>"
+
     def _repr_html_(self) -> str:
         """Return the notebook view: the main graph, without subgraphs."""
         from surgery.pages import notebook, text

@@ -65,6 +65,11 @@ class Pair:
         agrees = self.verdict.passed or (self.accepts and self.verdict.is_unverified)
         return agrees and not self.complaints
 
+    def __repr__(self) -> str:
+        """Return a line for a prompt; `to_json` tells more."""
+        sets = f"{len(self.bindings)} input {'set' if len(self.bindings) == 1 else 'sets'}"
+        return f"<Pair: {'ok' if self.ok else 'not ok'}, {self.verdict.status.value} on {sets}>"
+
     def to_json(self) -> dict[str, Any]:
         """Return plain values.
 
