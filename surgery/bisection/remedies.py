@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from surgery.engine.run_until import run_until
 from surgery.errors import SurgeryError
 from surgery.graph.entries import entries
+from surgery.recipe import load
 from surgery.recipe.schema import PassStep, Recipe, pass_steps, with_pass_steps
 from surgery.storage.summary import operators
 from surgery.why.explain import Why, explain
@@ -30,6 +31,9 @@ _NEIGHBOURHOOD = 3
 
 _OPSETS = (20, 21, 24)
 """The opsets to try, until one helps everywhere: those that introduced operators which passes fuse to."""
+
+_RECIPES = ("default", "modern", "ort")
+"""The shipped recipes to try: general ones, with most fusions."""
 
 _FIRST = ("fold-constants", "infer-shapes")
 _FOR = {"Einsum": "replace-einsum", "Dropout": "drop-dropout", "Identity": "drop-identity"}
@@ -249,6 +253,17 @@ def _changes(stored: storage.StoredModel, recipe: Recipe, name: str, made: set[s
         listed = ", ".join(f"{dim}: {size}" for dim, size in dims.items())
         words = f"'set-dims: {{dims: {{{listed}}}}}' first, for one size only"
         yield _Change(words, _first(recipe, "set-dims", dims=dims))
+    for other in _recipes_with(name):
+        if other.path != recipe.path:
+            yield _Change(f"recipe '{other.name}', whose steps run first", other, "recipe")
+
+
+def _recipes_with(name: str) -> Iterator[Recipe]:
+    """Yield the shipped recipes with a step of a pass; what they do before it may be what the pass needs."""
+    for one in _RECIPES:
+        found = load(one)
+        if any(step.name == name for step in pass_steps(found.steps)):
+            yield found
 
 
 def _before(recipe: Recipe, name: str) -> list[PassStep]:

@@ -129,8 +129,8 @@ def step_key(step: PassStep) -> str | None:
         return None
     # Stopping and undoing the step differ only in what follows it.
     on_failure = step.on_failure if step.on_failure in ("bisect", "keep") else ""
-    excepted = json.dumps(step.excepted, sort_keys=True)
-    return digest_of([step.name, source, declared.parity.value, given, on_failure, files, excepted])
+    others = json.dumps([step.excepted, step.keeps_empty], sort_keys=True)
+    return digest_of([step.name, source, declared.parity.value, given, on_failure, files, others])
 
 
 def _source(declared: Pass) -> Any:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from surgery.registry.passes import Pass
 
-_Key = tuple["Pass", str, str, frozenset[int]]
+_Key = tuple["Pass", str, frozenset[int]]
 
 
 class CommittedModel:
@@ -30,7 +30,7 @@ class CommittedModel:
 
     def __init__(self, stored: storage.StoredModel, target: Target = STANDARD, *, keeps_empty: bool = False) -> None:
         self.stored = stored
-        self._keeps_empty = keeps_empty
+        self.keeps_empty = keeps_empty
         self.target = target
         self._names: frozenset[str] = frozenset()
         # Standard passes that changed nothing; they change nothing when they run again on the same model.
@@ -56,7 +56,6 @@ class CommittedModel:
         """Build the live graph, and list nodes that form a ring. `_touched` is set once a pass has worked on it."""
         model = storage.ir_from_proto(proto, self.stored.weights)
         self.graph = Graph(model, weights=self.stored.weights, reserved=self._names, target=self.target)
-        self.graph.keeps_empty = self._keeps_empty
         ring = self.graph.sort()
         self.graph.settle_order()
         self._touched = False
@@ -129,4 +128,4 @@ class CommittedModel:
 
 def _key(step: PassStep, declared: Pass, skip: frozenset[int]) -> _Key:
     """Return a key that identifies a run of a pass on one model."""
-    return declared, repr(step.options), repr(step.excepted), skip
+    return declared, step.settings, skip

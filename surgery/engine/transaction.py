@@ -223,6 +223,7 @@ class Transaction:
             graph = bench.model.editable()
             graph.calibration = self._calibration()
             graph.spared = frozenset(defect.anchor for defect in defects)
+            graph.keeps_empty = bench.model.keeps_empty or self.step.keeps_empty
             graph.excepted = excepted_nodes(self.step.excepted, graph, bench.model.stored)
             limits = bench.spec.timeout, bench.spec.memory
             try:
@@ -370,7 +371,7 @@ class Transaction:
     @property
     def _key(self) -> object:
         """The pass with its options, for which guilty sites are remembered."""
-        return self.declared, repr(self.step.options), repr(self.step.excepted)
+        return self.declared, self.step.settings
 
 
 def account(

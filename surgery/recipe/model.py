@@ -480,7 +480,8 @@ class Recipe(Section):
             draft.problem(node, f"it uses recipes for several targets: {named}; write 'target:' with one of them")
         elif used:
             given["target"] = next(iter(used))
-        return schema.Recipe(**{"name": draft.name, **given})
+        kept = schema.keeping_empty(given.get("steps", ()), given.get("expect"))
+        return schema.Recipe(**{"name": draft.name, **given, "steps": kept})
 
 
 BRINGS_PASSES = ("plugins", "rules")

@@ -132,7 +132,8 @@ class PassStep(_Placed):
 
     `declared` is the pass itself if it is made from a rule of the recipe; other passes are looked up by name in the
     registry. If `on_failure` is None, the recipe decides, see `surgery.recipe.failing`. `excepted` are selectors of the
-    nodes that it leaves alone, as given; `surgery.patterns.NodeSelector` reads them.
+    nodes that it leaves alone, as given; `surgery.patterns.NodeSelector` reads them. With `keeps_empty`, an enclosing
+    recipe expects an empty batch to be allowed.
     """
 
     name: str
@@ -141,6 +142,12 @@ class PassStep(_Placed):
     expect: Expect | None = None
     declared: Pass | None = None
     excepted: tuple[Any, ...] = ()
+    keeps_empty: bool = False
+
+    @property
+    def settings(self) -> str:
+        """Text that is the same for steps of a pass that do the same to a model."""
+        return repr((self.options, self.excepted, self.keeps_empty))
 
     def find(self) -> Pass:
         """Return the pass to run; raise UsageError if there is none with this name."""
@@ -222,6 +229,12 @@ def excepting(steps: tuple[Step, ...], selectors: tuple[Any, ...]) -> tuple[Step
         return replace(step, excepted=(*step.excepted, *more))
 
     return with_pass_steps(steps, change) if selectors else steps
+
+
+def keeping_empty(steps: tuple[Step, ...], expect: Expect | None) -> tuple[Step, ...]:
+    """Return steps that add no operator which takes no empty batch, if a recipe with them expects that."""
+    asked = expect is not None and expect.empty is not None
+    return with_pass_steps(steps, lambda step: replace(step, keeps_empty=True)) if asked else steps
 
 
 STANDARD = "standard"

@@ -37,6 +37,7 @@ def test_the_lowest_sufficient_opset_is_named() -> None:
     assert [(one.change, one.places) for one in left.remedies] == [
         ("target: ort-cpu", 2),  # which has Gelu as an operator of its own
         ("'upgrade-opset: {to: 20}' first", 2),
+        ("recipe 'modern', whose steps run first", 2),
     ]
     assert "'fold-constants' first" in found.in_vain
     assert not any("upgrade-opset" in change for change in found.in_vain)
@@ -87,3 +88,8 @@ def test_the_pass_for_an_operator_that_hides_a_pattern_is_tried() -> None:
     assert "'replace-einsum' first" in found.in_vain
     without = tried(text.parse(HARD_SIGMOID_AND_A_FACTOR), "[fuse-gelu]", "fuse-gelu")
     assert "'replace-einsum' first" not in without.in_vain
+
+
+def test_a_shipped_recipe_whose_steps_help_is_named() -> None:
+    (left,) = tried(shortened("bert-tiny", layers=2), "[fuse-attention]", "fuse-attention").left
+    assert [(one.change, one.places) for one in left.remedies] == [("recipe 'modern', whose steps run first", 2)]

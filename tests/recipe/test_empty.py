@@ -68,3 +68,32 @@ def test_a_step_from_a_run_without_the_expectation_is_not_taken(tmp_path: Path) 
 
     assert "Attention" in run("")
     assert "Attention" not in run("expect: {empty: allowed}\n")
+
+
+def test_the_expectation_of_a_used_recipe_holds_for_its_steps(tmp_path: Path) -> None:
+    from surgery.recipe import resolved
+
+    inner = "use: {expect: {empty: allowed}, steps: [{repeat: 1, steps: [fuse-attention]}]}"
+    recipe = parse(f"steps: [{{{inner}}}]")
+    result = runner.apply(text.parse(ATTENTION), recipe)
+    assert "Attention" not in {node.op_type for node in result.proto.graph.node}
+    assert result.steps[0].refusals[0].reason.startswith("Attention takes no empty batch, which the recipe expects")
+    again = runner.apply(text.parse(ATTENTION), parse(resolved.text(recipe)))
+    assert again.steps[0].refusals == result.steps[0].refusals
+    # Other steps are free, and so is the recipe that expects nothing.
+    other = runner.apply(text.parse(ATTENTION), parse(f"steps: [{{{inner}}}, fuse-attention]"))
+    assert "Attention" in {node.op_type for node in other.proto.graph.node}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["bert-tiny", "gpt2-tiny", "llama-tiny.dy"])
+def test_modern_keeps_the_empty_batch_if_that_is_expected(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = Path(__file__).parents[2] / "models" / f"{model}.onnx", tmp_path / "o.onnx"
+    (tmp_path / "r.yaml").write_text("steps: [{use: modern}]\nexpect: {empty: allowed}\n")
+    for recipe, kept in (("modern", False), (str(tmp_path / "r.yaml"), True)):
+        assert cli.main(["apply", recipe, str(path), "-o", str(out), "--force"]) == 0
+        shown = " ".join(capsys.readouterr().out.split())
+        assert ("an empty batch or sequence is no longer taken" in shown) is not kept
+        assert ("Attention" in {node.op_type for node in onnx.load(out).graph.node}) is not kept
