@@ -17,6 +17,7 @@ from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from surgery.recipe import model
 from surgery.recipe.model import BRINGS_PASSES
 from surgery.recipe.schema import KINDS
+from surgery.registry.arithmetic import ARITHMETIC_PATTERN
 from surgery.registry.catalog import catalog
 from surgery.registry.passes import NAME_PATTERN
 from surgery.verification.inputs.spec import VerifySpec
@@ -216,5 +217,20 @@ def option_schema(option: Option, prefix: str) -> dict[str, Any]:
         made = TypeAdapter(option.annotation).json_schema(ref_template=f"#/$defs/{prefix}{{model}}")
     except (PydanticSchemaGenerationError, PydanticUserError):
         return {}
+    made = _with_arithmetic(made)
     inner = {f"{prefix}{name}": body for name, body in made.pop("$defs", {}).items()}
     return {**made, "$defs": inner} if inner else made
+
+
+def _with_arithmetic(made: Any) -> Any:
+    """Let texts such as "1/255" stand for numbers where no other text may, as `Option.validate` reads them."""
+    if isinstance(made, list):
+        return [_with_arithmetic(one) for one in made]
+    if not isinstance(made, dict):
+        return made
+    if made.get("type") in ("number", "integer"):
+        return {"anyOf": [made, {"type": "string", "pattern": ARITHMETIC_PATTERN}]}
+    choices = made.get("anyOf", ())
+    if any(one.get("type") == "string" or "const" in one or "enum" in one for one in choices):
+        return made
+    return {key: _with_arithmetic(part) for key, part in made.items()}

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union
 
+from surgery.registry.arithmetic import evaluate, looks_arithmetic
+
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
@@ -116,7 +118,7 @@ class Option:
         """Convert a value from YAML or the command line; raise ValueError, with a one-line message, for a problem."""
         from pydantic import TypeAdapter, ValidationError
 
-        value = str(value) if isinstance(value, Path) else value
+        value = _computed(self.annotation, str(value) if isinstance(value, Path) else value)
         # Text from the command line is converted; a number from YAML for a bool is a mistake.
         strict = not isinstance(value, str) or self.annotation is str
         adapter: TypeAdapter[Any] = TypeAdapter(self.annotation)
@@ -131,6 +133,36 @@ class Option:
             detail = error.errors()[0]
             message = str(detail["ctx"]["error"]) if detail["type"] == "value_error" else detail["msg"].lower()
             raise ValueError(message) from None
+
+
+def _computed(annotation: Any, value: Any) -> Any:
+    """Compute arithmetic in texts such as "1/255" where a number is wanted and no text is; ValueError for a mistake."""
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if isinstance(value, str):
+        whole = annotation is int
+        if not (whole or annotation is float) or not looks_arithmetic(value):
+            return _of_union(parts, value) if origin in (Union, UnionType) else value
+        found = evaluate(value)
+        return int(found) if whole and found.is_integer() else found
+    if origin in (Union, UnionType):
+        kinds = [part for part in parts if typing.get_origin(part) in (list, tuple, dict)]
+        return _computed(kinds[0], value) if len(kinds) == 1 else value
+    if isinstance(value, list | tuple) and origin in (list, tuple):
+        inner = parts[:1] * len(value) if origin is list or parts[1:] == (...,) else parts
+        return [_computed(part, item) for part, item in zip(inner, value)] if len(inner) == len(value) else value
+    if isinstance(value, dict) and origin is dict:
+        return {key: _computed(parts[1], item) for key, item in value.items()}
+    return value
+
+
+def _of_union(parts: tuple[Any, ...], value: str) -> Any:
+    """Compute a text if every type that a union has is a number, or a list or mapping, which a text is not."""
+    kinds = [part for part in parts if part is not NoneType]
+    number = next((part for part in kinds if part in (int, float)), None)
+    others = [part for part in kinds if part not in (int, float)]
+    if number is None or any(typing.get_origin(part) not in (list, tuple, dict) for part in others):
+        return value
+    return _computed(float if float in kinds else number, value)
 
 
 def _type_name(annotation: Any) -> str:
