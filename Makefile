@@ -9,7 +9,7 @@ PYTEST := -m pytest -n auto --dist worksteal --durations-by-file=10
 # The processes that tests start share the bytecode of what they import, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-slow test-all coverage test-latest test-lowest lint docs man picture site lock clean
+.PHONY: demo test test-slow test-all test-gpu coverage test-latest test-lowest lint docs man picture site lock clean
 
 demo: $(VENV)/installed
 	$(BIN)/surgery apply recipes/bert.yaml
@@ -22,6 +22,14 @@ test-slow: $(VENV)/tested
 	$(BIN)/python $(PYTEST) -m slow
 
 test-all: test test-slow
+
+# On one GPU, one test at a time, with an environment that has onnxruntime-gpu and the test dependencies: GPU_PYTHON. Where it
+# has torch, too, the models of full size are built once. SURGERY_GPU_DRY_RUN=1 tries the tests on the CPU.
+GPU_PYTHON ?= $(PYTHON)
+test-gpu:
+	-$(GPU_PYTHON) -c "import torch" 2>/dev/null && \
+		$(GPU_PYTHON) -m models.build bert vit llama resnet50 --size full --exporter dy
+	$(GPU_PYTHON) -m pytest tests/gpu -m '' -rs --durations=10 -s
 
 # The share of statements that the tests run, in all processes. Measuring takes time and memory: a test that bounds them
 # may fail here, which `make test` decides.

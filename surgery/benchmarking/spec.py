@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from surgery.runtime.setup import SessionSetup
+
 Optimization = Literal["all", "extended", "basic", "off"]
 Clock = Literal["processor", "wall"]
 
@@ -15,7 +17,8 @@ class BenchSpec:
     """The settings of a measurement.
 
     `threads`: the intra-op threads of ONNX Runtime. `clock`: "processor" for processor time, which other processes
-    disturb little, or "wall" for wall-clock time; None for the former with one thread and the latter with several.
+    disturb little, or "wall" for wall-clock time; None for the latter with several threads or on a device, which takes
+    no processor time, and else for the former.
     `optimization`: the graph optimization level of ONNX Runtime. `level`: the confidence of each interval. `width`: the
     half width of an interval, relative to 1, at which it is narrow enough. `seconds`: the time budget for timed runs
     and their sessions; at least six rounds are measured, however long they take. `repeats`: the number of rounds, which
@@ -43,4 +46,5 @@ class BenchSpec:
     @property
     def used_clock(self) -> Clock:
         """The effective clock."""
-        return self.clock or ("processor" if self.threads == 1 else "wall")
+        computes_elsewhere = self.threads != 1 or SessionSetup(providers=self.providers).leaves_cpu
+        return self.clock or ("wall" if computes_elsewhere else "processor")

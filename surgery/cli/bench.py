@@ -1,9 +1,9 @@
-"""Measure how fast models run against each other in ONNX Runtime, on the CPU.
+"""Measure how fast models run against each other in ONNX Runtime, on the CPU or another device.
 
 The first model is the baseline. All models run alternately on the same inputs in one process; the speed of a model is
 the time of the baseline divided by its own, with a confidence interval. Rounds are added until the intervals are narrow
-enough or the time is used up. Memory is measured in a separate process for each model. Outputs are not compared; use
-'surgery verify' for that.
+enough or the time is used up. A run on a device (--provider) ends when its outputs are in the memory of the CPU. Memory
+is measured in a separate process for each model. Outputs are not compared; use 'surgery verify' for that.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--clock",
         choices=["processor", "wall"],
         help="measure CPU time, which other processes affect less, or wall-clock time (default: processor with "
-        "one thread, wall with several)",
+        "one thread on the CPU, wall with several or with a --provider)",
     )
     budget = parser.add_mutually_exclusive_group()
     budget.add_argument(

@@ -252,6 +252,20 @@ def test_threads_and_optimization(model: Path, how: BenchSpec) -> None:
     assert found.to_json()["clock"] == ("wall" if how.threads == 2 else "processor")
 
 
+@pytest.mark.parametrize(
+    ("how", "clock"),
+    [
+        (BenchSpec(), "processor"),
+        (BenchSpec(providers=("CPUExecutionProvider",)), "processor"),
+        # A device takes no processor time.
+        (BenchSpec(providers=("CUDAExecutionProvider", "CPUExecutionProvider")), "wall"),
+        (BenchSpec(providers=("CUDAExecutionProvider",), clock="processor"), "processor"),
+    ],
+)
+def test_a_device_is_measured_by_the_clock_on_the_wall(how: BenchSpec, clock: str) -> None:
+    assert how.used_clock == clock
+
+
 def test_strings_and_sequences_are_fed_unchanged(tmp_path: Path) -> None:
     path = write(tmp_path / "s.onnx", "g (string[n] x) => (string[n] y) { y = Identity(x) }")
     feeds = [{"x": np.array(["a", "b"], dtype=object)}]
