@@ -103,7 +103,7 @@ def test_folders_of_tests_mirror_the_source() -> None:
 
 # What runs from end to end, what the tests share, suites, and what is next to the package.
 NO_MIRROR = {
-    *("behaviour", "support", "cases", "mutation", "power", "random_graphs", "wrong_tools", "tools"),
+    *("behaviour", "support", "cases", "gpu", "mutation", "power", "random_graphs", "wrong_tools", "tools"),
     *("passes", "benchmarks", "docs", "zoo"),
 }
 
