@@ -11,7 +11,7 @@ from typing import Final
 
 _LONGEST: Final = 200
 _DEEPEST: Final = 50
-_LOOKS: Final = re.compile(r"[0-9].*[-+*/()]|[-+(].*[0-9]", re.DOTALL)
+_LOOKS: Final = re.compile(r"[0-9].*[-+*/()]|[-+*/(].*[0-9]", re.DOTALL)
 
 ARITHMETIC_PATTERN: Final = r"^[-+*/(). 0-9eE]+$"
 """The letters of an expression, for JSON schemas."""

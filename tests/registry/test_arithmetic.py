@@ -47,6 +47,7 @@ def test_numbers_are_computed(given: str, expected: float) -> None:
         ("(-1)**0.5", "'(-1)**0.5' is not a real number"),
         ("1/x", "'1/x' has 'x' at column 3; only numbers, + - * / ** and ( ) are known"),
         ("2*abs(3)", "'2*abs(3)' has 'abs(3)' at column 3"),
+        ("x/2", "'x/2' has 'x' at column 1"),
         ("1//2", "'1//2' has '1//2' at column 1"),
         ("1 + True", "'1 + True' has 'True' at column 5"),
         ("(1, 2*3)", "'(1, 2*3)' has '(1, 2*3)' at column 1"),
@@ -67,6 +68,8 @@ def test_numbers_and_words_are_no_arithmetic() -> None:
     assert not any(map(looks_arithmetic, ["1", "-1e-5", "inf", "nan", "abc", "a-b", "", "1_000", "-x"]))
     with pytest.raises(ValueError, match="valid number"):
         validated(float, "abc")
+    with pytest.raises(ValueError, match="'x/2' has 'x' at column 1"):
+        validated(list[float], [1, "x/2"])
 
 
 @pytest.mark.parametrize(
