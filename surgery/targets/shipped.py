@@ -56,4 +56,6 @@ def _shipped(name: str) -> Target:
         return STANDARD
     from surgery.targets.profile import read
 
-    return read(folder() / f"{name}.yaml" if name in _own() else entry_points.files(ENTRY_POINTS)[name])
+    if name in _own():
+        return read(folder() / f"{name}.yaml", shipped=True)
+    return read(entry_points.files(ENTRY_POINTS)[name])
