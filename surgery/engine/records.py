@@ -170,6 +170,19 @@ class Expectation:
 
 
 @dataclass(frozen=True)
+class Shortfall:
+    """Why no step changed the precision; `exit_code` is 0 if there was nothing to gain, and 3 if a pass broke."""
+
+    words: str
+    exit_code: int
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the purpose is met as far as it can be."""
+        return not self.exit_code
+
+
+@dataclass(frozen=True)
 class Figures:
     """The figures compared with the last release. `bytes` is the size of the files without statement of provenance.
 
@@ -212,6 +225,8 @@ class Result:
     """The name of the runtime that the model is made for."""
     unverifiable: str = ""
     """Why the original cannot be run, if nothing could be verified and the recipe does not accept that."""
+    shortfall: Shortfall | None = None
+    """Why a recipe that is to change the precision did not, if so."""
     providers: tuple[str, ...] = ()
     """The execution providers that ran the models; none means the CPU."""
     figures: Figures = Figures()
@@ -272,22 +287,22 @@ class Result:
     def ok(self) -> bool:
         """Whether no step ended the run, every expectation holds, and the model can be run.
 
-        If `strict`, also whether nothing was refused.
+        If `strict`, also whether nothing was refused, and the precision was changed if that is the purpose.
         """
         holds = self.failure is None and all(expectation.ok for expectation in self.expectations)
-        return holds and not self.unverifiable and not (self.strict and self.refused)
+        return holds and not self.unverifiable and not (self.strict and (self.refused or self.shortfall is not None))
 
     @property
     def exit_code(self) -> int:
         """The exit code: 0 if ok, 3 if a pass broke, 1 if a verdict or an expectation is negative.
 
-        A standard pass breaks also if it loses only a site: then the result is right, and written, but not complete.
+        A standard pass breaks also if it loses only a site: then the result is right, and written, but not complete. So
+        is a result in float32 of a recipe for another precision.
         """
         if self.failure is not None:
             return self.failure.exit_code
-        if not self.ok:
-            return 1
-        return PassError.exit_code if self.defects else 0
+        unmet = self.shortfall.exit_code if self.shortfall is not None else 0
+        return PassError.exit_code if self.ok and self.defects else max(unmet, 0 if self.ok else 1)
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON report of `apply`."""
@@ -309,6 +324,7 @@ class Result:
             "strict": self.strict,
             "original": self.validity.to_json() if self.validity is not None else None,
             "unverifiable": self.unverifiable or None,
+            "shortfall": self.shortfall.words if self.shortfall is not None else None,
             "refused": [{"pass": step.name, "where": step.where, "why": step.message} for step in self.refused],
         }
 

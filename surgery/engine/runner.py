@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from surgery import storage
 from surgery.engine import baseline
 from surgery.engine.pipeline import Abort, Pipeline
+from surgery.engine.purpose import shortfall
 from surgery.engine.records import DEPLOYED, Figures, Observer, Recorder, Result, StepRecord, last_loss
 from surgery.engine.reference_start import repaired
 from surgery.engine.step_cache import EndFacts, NoCache, StepCache
@@ -158,6 +159,7 @@ def _result(
         deployed=steps.deployed,
         validity=facts.validity,
         unverifiable=unverifiable,
+        shortfall=shortfall(recipe, steps.journal.records, stored.proto),
         providers=recipe.verify.providers,
         figures=_figures(steps),
     )

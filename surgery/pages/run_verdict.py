@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from markupsafe import Markup
@@ -84,7 +84,11 @@ def _negative(run: Mapping[str, Any]) -> Outcome | None:
         what = (
             "An expectation of the recipe does" if len(missed) == 1 else f"{len(missed)} expectations of the recipe do"
         )
-        return Outcome("bad", f"{what} not hold. Nothing was written.", tuple(missed))
+        found = final(run)
+        loss = f"{_lossy(found)} " if found is not None and found["verdict"] == "lossy" else ""
+        return Outcome("bad", f"{loss}{what} not hold. Nothing was written.", tuple(missed))
+    if not run["ok"] and run.get("shortfall"):
+        return Outcome("bad", "The precision was not changed. Nothing was written.", (run["shortfall"],))
     if not run["ok"]:
         return Outcome("bad", "Parts of the run were refused, which --strict does not allow. Nothing was written.")
     return None
@@ -115,10 +119,18 @@ def _positive(run: Mapping[str, Any]) -> Outcome:
         found = Outcome(
             "warn", f"{found.headline} {what} accepted without being verified.", (*found.remarks, *unverified)
         )
+    if run.get("shortfall"):
+        return replace(found, tone="warn", remarks=(run["shortfall"], *found.remarks))
     if refused:
         what = text.plural(len(refused), "step", "steps")
         return Outcome("warn", f"{found.headline} Parts of {what} were wrong and undone.", found.remarks)
     return found
+
+
+def _lossy(found: Mapping[str, Any]) -> str:
+    """Describe the loss of a result against its budget."""
+    summary = ((found.get("details") or {}).get("accuracy") or {}).get("summary")
+    return f"The result is less accurate on purpose, within its budget{f': {summary}' if summary else ''}."
 
 
 def _agreement(found: Mapping[str, Any] | None) -> Outcome:
@@ -127,12 +139,10 @@ def _agreement(found: Mapping[str, Any] | None) -> Outcome:
     message = found.get("message") or ""
     lead = "The largest error is in " if message.startswith("output ") else ""
     remark = (f"{lead}{message}",) if message else ()
-    summary = ((found.get("details") or {}).get("accuracy") or {}).get("summary")
-    lossy = f"The result is less accurate on purpose, within its budget{f': {summary}' if summary else ''}."
     kinds = {
         "equal": Outcome("ok", "The result is bit-identical to the original."),
         "close": Outcome("ok", "The result agrees with the original.", remark),
-        "lossy": Outcome("info", lossy, remark),
+        "lossy": Outcome("info", _lossy(found), remark),
         "intended": Outcome("info", "The results were changed on purpose.", remark),
         "different": Outcome("bad", "The result differs from the original.", remark),
     }

@@ -22,6 +22,12 @@ def lead(found: Result) -> str:
     return f"{text}; {speed:.2f} times as fast" if speed is not None else text
 
 
+def missed(found: Result) -> str:
+    """Return the loss of a run whose result is not written for another reason; empty if no step was lossy."""
+    summary = _account(found.loss).get("summary") if found.loss is not None else ""
+    return f"{WITHIN}: {summary}" if summary else ""
+
+
 def rows(loss: Verdict) -> Iterator[tuple[str, ...]]:
     """Yield for each limit: the limit, its worst value, the output with it, and the used share of the budget."""
     account = _account(loss)

@@ -47,6 +47,10 @@ def of_result(found: Result, command: str, places: Mapping[str, str], about: Map
         for step in found.steps
     ]
     checks += [_expectation(item, found) for item in found.expectations]
+    if found.shortfall is not None:
+        kept: Level = "remark" if found.shortfall.is_met and found.ok else "failed"
+        about_it = "Whether a recipe for another precision changed the precision."
+        checks.append(Check("purpose", "precision", kept, found.shortfall.words, model, about=about_it))
     checks += _of_original(found, model)
     checks += _of_empty(found, model)
     named = f"{found.recipe} on {Path(model).name}" if model else found.recipe

@@ -178,7 +178,8 @@ def _conclusion(account: Result) -> Text:
         verdict = f" ({step.verdict.status})" if step.verdict is not None else ""
         return Text(f"failed at step '{step.name}'{verdict}; no file was written\n{_advice(step)}", style="bold red")
     if not all(item.ok for item in account.expectations):
-        return Text("an expectation is not met; no file was written", style="bold red")
+        lossy = loss.missed(account)
+        return Text(f"{f'{lossy}; ' if lossy else ''}an expectation is not met; no file was written", style="bold red")
     if account.unverifiable:
         advice = (
             "pass --inputs, --dims or --custom-op-library to make it run, or --unverified accept to accept it "
@@ -186,16 +187,26 @@ def _conclusion(account: Result) -> Text:
         )
         return Text(f"nothing can be verified: {account.unverifiable}; no file was written\n{advice}", style="bold red")
     if not account.ok:
-        return Text(f"{_not_kept(account.refused)}; --strict writes no file", style="bold red")
+        found = account.shortfall.words if account.shortfall is not None else _not_kept(account.refused)
+        return Text(f"{found}; --strict writes no file", style="bold red")
     refused = f"; {_not_kept(account.refused)}" if account.refused else ""
     refused += _defective(len(account.defects))
     lossy = loss.lead(account)
     style = "bold yellow" if refused else "bold cyan" if lossy else "bold green"
     if not committed:
-        return _unchanged(account, refused, style)
+        return _with_purpose(_unchanged(account, refused, style), account)
     made = f" for {account.target}" if account.is_targeted else ""
-    parts = filter(None, (lossy, f"{change_of_nodes}{sizes}", _proof(committed, account)))
-    return Text(f"ok{made}: {'; '.join(parts)}{refused}", style=style)
+    parts = [*filter(None, (lossy, f"{change_of_nodes}{sizes}", _proof(committed, account)))]
+    return _with_purpose(Text(f"ok{made}: {'; '.join(parts)}{refused}", style=style), account)
+
+
+def _with_purpose(said: Text, account: Result) -> Text:
+    """Put first why the precision was not changed, if that was the purpose."""
+    short = account.shortfall
+    if short is None:
+        return said
+    rest = said.plain.removeprefix("ok: ")
+    return Text(f"ok: {short.words}; {rest}") if short.is_met else Text(f"{short.words}; {rest}", style="bold red")
 
 
 def _unchanged(account: Result, refused: str, style: str) -> Text:

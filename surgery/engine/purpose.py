@@ -1,0 +1,89 @@
+"""Whether a recipe that is to change the precision of a model did so, and why not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from surgery.engine.records import Shortfall
+from surgery.errors import PassError
+from surgery.promises import Parity
+
+if TYPE_CHECKING:
+    import onnx
+
+    from surgery.engine.records import StepRecord
+    from surgery.recipe.schema import PassStep, Recipe, Step
+
+_PASSES = ("quantize-", "to-bfloat16", "to-float16")
+"""The beginnings of the names of passes whose purpose is another precision."""
+
+_SMALL = {"the weight is smaller than min_size": "min_size", "the weight has few elements": "min_elements"}
+"""The reasons of passes for weights that are too small to gain anything by, and the options with the bounds."""
+
+_NO_WEIGHT = frozenset({"no factor is a constant weight", "the weight is not constant", "the weight is empty"})
+"""The reasons of passes for operators that have no weight."""
+
+_NARROW_TYPES = frozenset({2, 3, 4, 5, 10, 16, 17, 18, 19, 20, 21, 22, 23})
+"""Element types of onnx.TensorProto: 8 and 16 bits and less."""
+
+
+def shortfall(recipe: Recipe, records: Sequence[StepRecord], original: onnx.ModelProto) -> Shortfall | None:
+    """Return why the steps of a recipe that are to change the precision did not; None if one did, or if none ran.
+
+    A model that has narrow weights already, as the result of the same recipe, needs no other precision.
+    """
+    steps = {step.name: step for step in _steps(recipe.steps) if _is_precise(step)}
+    tried = [record for record in records if record.name in steps and record.status != "skipped"]
+    if not tried or any(record.status == "committed" for record in tried) or _is_narrow(original):
+        return None
+    undone = [record for record in tried if record.status != "unchanged"]
+    if undone:
+        names = " and ".join(dict.fromkeys(f"'{record.name}'" for record in undone))
+        broke = any(record.exit_code == PassError.exit_code for record in undone)
+        words = f"the precision was not changed: {names} {'broke' if broke else 'was undone'}, see above"
+        return Shortfall(words, PassError.exit_code if broke else 1)
+    step = steps[tried[0].name]
+    reasons = Counter(one.reason for one in tried[0].refusals if one.reason not in _NO_WEIGHT)
+    if not reasons:
+        return Shortfall(f"nothing to gain: '{step.name}' found nothing that it converts", 0)
+    reason, count = reasons.most_common(1)[0]
+    if reason in _SMALL:
+        return Shortfall(_too_small(step, _SMALL[reason], count), 0)
+    more = f" ({count} of {reasons.total()} places)" if reasons.total() > 1 else ""
+    return Shortfall(f"the precision was not changed: '{step.name}' found that {reason}{more}", 1)
+
+
+def _too_small(step: PassStep, option: str, count: int) -> str:
+    """Say how many weights are below the bound of an option, which is in bytes or elements."""
+    defaults = {one.name: one.default for one in step.find().options}
+    least = step.options.get(option, defaults.get(option))
+    bound = f"{least / 1024:g} KiB" if option == "min_size" and isinstance(least, int) else str(least)
+    unit = " elements" if option == "min_elements" else ""
+    what = f"{count} weight{'' if count == 1 else 's'} below {bound}{unit}"
+    return f"nothing to quantize: {what} (--set {option}=0 of '{step.name}')"
+
+
+def _steps(steps: Sequence[Step]) -> Iterator[PassStep]:
+    from surgery.recipe.schema import PassStep
+
+    for step in steps:
+        if isinstance(step, PassStep):
+            yield step
+        else:
+            yield from _steps(step.steps)
+
+
+def _is_precise(step: PassStep) -> bool:
+    return step.name.startswith(_PASSES) and step.find().promise(step.options) is Parity.LOSSY
+
+
+def _is_narrow(model: onnx.ModelProto) -> bool:
+    """Return whether a model has weights of a narrow type, or computes them by a node."""
+    return any(one.data_type in _NARROW_TYPES for one in model.graph.initializer) or any(
+        attribute.t.data_type in _NARROW_TYPES
+        for node in model.graph.node
+        if node.op_type == "Constant"
+        for attribute in node.attribute
+    )
