@@ -50,15 +50,21 @@ class Sizes:
             raise Refusal(f"the shape of {value.name} is not known")
         return shape
 
-    def step(self, value: Value, axis: int) -> int:
-        """Return the number of elements between two positions along a freed dim, which is outermost in its axis."""
+    def extent(self, value: Value, axis: int) -> tuple[int, int]:
+        """Return the old size of a freed dim, which is outermost in its axis, and the elements between its positions.
+
+        A dim that is computed otherwise, such as floor(t/2) after a stride, is free as a whole.
+        """
         dim, old = (value.shape or ())[axis], self.old(value)
         factors = str(dim).split("*")
         freed = [factor for factor in factors if factor in self.sizes]
         others = [factor for factor in factors if factor not in self.sizes]
-        if len(freed) != 1 or not all(factor.isdecimal() for factor in others):
+        inner, whole = _product(old[axis + 1 :], value), old[axis]
+        if len(freed) == 1 and all(factor.isdecimal() for factor in others):
+            return self.sizes[freed[0]], prod(map(int, others)) * inner
+        if not isinstance(whole, int):
             raise Refusal(f"dim {axis} of {value.name} is {dim}")
-        return prod(map(int, others)) * _product(old[axis + 1 :], value)
+        return whole, inner
 
     def contradiction(self, value: Value) -> str:
         """Return a text if the shape of a value is not the old one for the old sizes; empty if it is."""
@@ -113,8 +119,7 @@ def _reshape(node: Node, sizes: Sizes, new: Builder) -> None:
 
 def _place(data: Value, axis: int, result: Value, sizes: Sizes) -> int:
     """Find the dim of the result that contains a freed axis, by the number of elements between its positions."""
-    step, old = sizes.step(data, axis), sizes.old(result)
-    size = next(size for name, size in sizes.sizes.items() if name in str((data.shape or ())[axis]).split("*"))
+    (size, step), old = sizes.extent(data, axis), sizes.old(result)
     fitting = []
     for place, dim in enumerate(old):
         inner = _product(old[place + 1 :], result)

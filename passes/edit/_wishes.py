@@ -79,7 +79,7 @@ class Wishes:
     def _rename(self, value: Value, dim: str, wish: Wish | None) -> None:
         if wish is None or wish == dim:
             return
-        if not dim.isidentifier() and not any(character.isalpha() for character in dim):
+        if not any(character.isalnum() for character in dim):
             raise UsageError(f"the dim '{dim}' of '{value.name}' has no name")
         if _is_expression(dim):
             raise UsageError(f"the dim '{dim}' of '{value.name}' follows from others", todo="set the dims in it")
