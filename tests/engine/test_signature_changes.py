@@ -14,7 +14,7 @@ from surgery.bisection.bisect import bisect
 from surgery.engine import runner
 from surgery.errors import UsageError, WorkerError
 from surgery.graph import text
-from surgery.graph.signature_mappings import Relation
+from surgery.graph.signature_mappings import Joined, Relation
 from surgery.promises import Parity
 from surgery.proto.ports import retype
 from surgery.registry.catalog import catalog
@@ -167,6 +167,29 @@ def test_a_new_output_that_the_original_does_not_have_is_not_compared() -> None:
     contract.close()
     assert (verdict.status, verdict.reason) == ("unverified", "not-run")
     assert verdict.message.startswith("the original has no outputs to compare")
+
+
+@pytest.mark.parametrize(("operator", "status"), [("Neg", "equal"), ("Abs", "different")])
+def test_what_the_original_cannot_be_composed_with_is_compared_with_the_model_before(
+    operator: str, status: str
+) -> None:
+    # The other model has the opset that an earlier step upgraded to.
+    first = text.parse('<ir_version: 8, opset_import: ["" : 13]> g (float[N,4] x) => (float[N,4] m) { m = Tanh(x) }')
+    upgraded = text.parse('<ir_version: 8, opset_import: ["" : 17]> g (float[N,4] x) => (float[N,4] m) { m = Tanh(x) }')
+    other = text.parse('<ir_version: 8, opset_import: ["" : 17]> h (float[N,4] m) => (float[N,4] y) { y = Neg(m) }')
+    merged = text.parse(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[N,4] x) => (float[N,4] b_y)'
+        f"{{ m = Tanh(x) b_y = {operator}(m) }}"
+    )
+    joined = (Joined(other.SerializeToString(), {"m": "m"}, "b_"),)
+    with closing(SignatureTracker(first.SerializeToString(), InputsSpec(), VerifySpec())) as tracker:
+        data = upgraded.SerializeToString()
+        assert tracker.verify(upgraded, data, Parity.CLOSE, {}).passed
+        tracker.adopt(upgraded, data, {}, right=True, accepted=True)
+        assert tracker.moves_baseline(merged, {}, joined)
+        verdict = tracker.verify(merged, merged.SerializeToString(), Parity.CLOSE, {}, joined)
+    assert verdict.status == status
+    assert "compared with the model before this step" in verdict.message and "imports ai.onnx 13" in verdict.message
 
 
 def test_relations_in_turn_are_each_judged_by_their_own_terms() -> None:

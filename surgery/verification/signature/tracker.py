@@ -17,6 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from surgery.errors import PassError
 from surgery.graph.signature_mappings import SignatureMapping
 from surgery.promises import Change, Parity
 from surgery.proto.ports import by_name
@@ -325,23 +326,34 @@ class SignatureTracker:
 
         If the committed model has been verified by then, it replaces the original.
         """
-        return self._terms_of(model, renamed, accounts).problem(model) is not None
+        try:
+            return self._terms_of(model, renamed, accounts).problem(model) is not None
+        except PassError:
+            return True
 
     def _comparable(self, model: onnx.ModelProto, renamed: Names, accounts: Accounts = ()) -> SignatureView:
         """Return the terms for a changed model: the original's, or the committed one's if those cannot be used."""
-        terms = self._terms_of(model, renamed, accounts)
-        problem = terms.problem(model)
-        if problem is None or not self._is_right or self._committed == self._terms.reference:
-            return terms
+        has_other = self._is_right and self._committed != self._terms.reference
+        terms: SignatureView | None = None
+        try:
+            terms = self._terms_of(model, renamed, accounts)
+            problem = terms.problem(model)
+            if problem is None or not has_other:
+                return terms
+            why = problem.message
+        except PassError as error:  # a model of the opset that an earlier step upgraded to is joined, for example
+            if not has_other:
+                raise
+            why = error.what
         before = self._own_terms(onnx_model(self._committed), self._committed)
         found = before.after(model, signature(model), renamed, accounts, self._spec)
         if found.verifier is not before.verifier:
             before.verifier.close()
-        if found.problem(model) is not None:
+        if terms is not None and found.problem(model) is not None:
             found.verifier.close()
             return terms
         self._forget_next()
-        reason = f"because it cannot be compared with the original: {problem.message}"
+        reason = f"because it cannot be compared with the original: {why}"
         remark = f"compared with the model before this step, {reason}"
         found = replace(found, remarks=(remark, *found.remarks))
         self._next = _Next(_key(model, renamed, accounts), found, before)
