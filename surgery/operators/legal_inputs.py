@@ -264,8 +264,10 @@ def _around_delimiter(use: Use) -> Domain | None:
 def _number_as_text(use: Use) -> Domain | None:
     """Return numbers as text, which is all that can be converted from text; None for other inputs."""
     index, name = use.view.index, use.name
-    while name not in index.element_types and name in index.producers and index.producers[name].op_type != "Cast":
-        name = index.producers[name].input[0]
+    while name not in index.element_types and (made := index.producers.get(name)) is not None and made.input:
+        if made.op_type == "Cast":
+            break
+        name = made.input[0]
     if index.element_types.get(name) != _TEXT:
         return None
     whole = use.attr("to", _INT64) not in _FLOATS

@@ -191,6 +191,16 @@ def test_positions_are_drawn_from_the_list_of_an_encoder() -> None:
     assert set(_fed(_prepared(body, extra='"ai.onnx.ml": 1'), "x").tolist()) == {-1, 0, 1, 2}
 
 
+def test_a_cast_of_what_a_branch_passes_on_leaves_the_input_as_it_is() -> None:
+    # Nothing before the Cast is text, and the condition of the If is computed from nothing.
+    body = """g (float[2,N] x) => (int64[A,B] y) {
+        c = Constant<value = bool {1}>()
+        i = If(c)<then_branch = t () => (a) { a = Identity(x) }, else_branch = e () => (b) { b = Neg(x) }>
+        y = Cast<to = 7>(i)
+    }"""
+    assert _fed(_prepared(body), "x").dtype == np.float32
+
+
 def test_the_target_of_a_reshape_is_spelled_in_several_ways():
     fed = _fed(_prepared("g (float[2,3] x, int64[2] s) => (float[A,B] y) { y = Reshape(x, s) }"), "s")
     assert {-1, 0, 2} <= set(fed.tolist())
