@@ -1,6 +1,7 @@
 """Results that are computed twice."""
 
-from collections.abc import Hashable, Iterator
+from collections import Counter
+from collections.abc import Container, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,9 +35,12 @@ def common_subexpressions(graph: Graph) -> None:
     """
     inner = graph.holders()
     operands: dict[Any, Hashable] = {}
+    # The key of a tree ensemble may have millions of numbers, and most models have one.
+    occurs = Counter(node.op_identifier() for scope in graph.scopes for node in scope)
+    repeated = {operator for operator, count in occurs.items() if count > 1}
     for scope in graph.scopes:
         if scope not in inner:
-            _merge(graph, scope, operands)
+            _merge(graph, scope, operands, repeated)
 
 
 @dataclass
@@ -47,7 +51,7 @@ class _Level:
     seen: dict[Hashable, list[Node]] = field(default_factory=dict)
 
 
-def _merge(graph: Graph, scope: Any, operands: dict[Any, Hashable]) -> None:
+def _merge(graph: Graph, scope: Any, operands: dict[Any, Hashable], repeated: Container[Any]) -> None:
     levels = [_nodes(graph, scope)]
     while levels:
         node = next(levels[-1].nodes, None)
@@ -56,7 +60,7 @@ def _merge(graph: Graph, scope: Any, operands: dict[Any, Hashable]) -> None:
         elif node.has_subgraphs:
             # Nodes before this node are computed before its subgraphs run.
             levels.extend(_nodes(graph, subgraph) for subgraph in node.subgraphs)
-        elif not node.is_removed:
+        elif node.identifier in repeated and not node.is_removed:
             key = _key(node, operands)
             alike = [one for level in levels for one in level.seen.get(key, ())]
             # A kept node is removed if all its readers were copies themselves.

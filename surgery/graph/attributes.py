@@ -19,6 +19,7 @@ from surgery.operators.schemas import (
     wrong_count,
 )
 from surgery.storage.globs import did_you_mean
+from surgery.storage.long_attributes import named
 
 if TYPE_CHECKING:
     from surgery.graph.values import Node
@@ -61,7 +62,7 @@ def _kept(node: Node, name: str, attribute: ir.Attr, op: str, where: str) -> ir.
         raise UsageError(told, where=where, todo=todo)
     if attribute.is_ref():
         return ir.RefAttr(name, attribute.ref_attr_name or "", attribute.type)
-    return ir.Attr(name, attribute.type, attribute.value)
+    return named(name, attribute)
 
 
 def _told(kind: ir.AttributeType) -> str:

@@ -7,6 +7,8 @@ from itertools import chain, count
 
 import onnx_ir as ir
 
+from surgery.storage.long_attributes import named
+
 
 def function_of(
     domain: str,
@@ -89,7 +91,7 @@ class Copier:
                 return None
             if given.is_ref():
                 return ir.RefAttr(name, given.ref_attr_name or "", given.type)
-            attribute = ir.Attr(name, given.type, given.value)
+            attribute = named(name, given)
         if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
             return ir.Attr(name, attribute.type, self._graph(attribute.as_graph()))
         if attribute.type == ir.AttributeType.GRAPHS and not attribute.is_ref():

@@ -27,6 +27,7 @@ from surgery.shapes.products import names
 from surgery.shapes.rules import correct
 from surgery.shapes.shapes import tell
 from surgery.shapes.symbols import element, normal, number
+from surgery.storage.long_attributes import named
 from surgery.storage.scopes import scopes, subgraphs, values
 
 
@@ -323,7 +324,7 @@ def _resolved(node: ir.Node, given: dict[str, ir.Attr] | None) -> Iterator[None]
             actual = (given or {}).get(item.ref_attr_name or "")
             if actual is None or actual.value is None:
                 raise ValueError(f"attribute {name} is a parameter")
-            node.attributes[name] = ir.Attr(name, actual.type, actual.value)
+            node.attributes[name] = named(name, actual)
         yield
     finally:
         node.attributes.update(references)

@@ -15,6 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from surgery.operators.subgraphs import bodies
+from surgery.storage.long_attributes import is_long, long_attribute
 from surgery.storage.mapped import SparseTensor, stored
 from surgery.storage.weights import Weights
 
@@ -45,7 +46,7 @@ class Adapter:
     """Adapts a model to onnx_ir before the import, and provides the replacements of the placeholders after it."""
 
     def __init__(self) -> None:
-        self._held: dict[str, tuple[ir.AttributeType, Any]] = {}
+        self._held: dict[str, ir.Attr] = {}
         self._sparse: dict[str, onnx.SparseTensorProto] = {}
 
     def before(self, model: onnx.ModelProto) -> None:
@@ -61,10 +62,7 @@ class Adapter:
         """Return the attribute that a placeholder stands for; None if the given attribute is not a placeholder."""
         if not self._held or attribute.type != ir.AttributeType.STRING:
             return None
-        held = self._held.get(attribute.value)
-        if held is None:
-            return None
-        return ir.Attr(attribute.name, *held, doc_string=attribute.doc_string)
+        return self._held.get(attribute.value)
 
     def tensor(self, tensor: ir.TensorProtocol, weights: Weights | None) -> ir.TensorProtocol | None:
         """Return the sparse tensor of a placeholder, or the mapped tensor of an external one; None for others."""
@@ -95,7 +93,7 @@ class Adapter:
     def _nodes(self, nodes: Any) -> None:
         for node in nodes:
             for attribute in node.attribute:
-                if attribute.type not in _PLAIN_KINDS:
+                if attribute.type not in _PLAIN_KINDS or is_long(attribute):
                     self._attribute(attribute)
 
     def _attribute(self, attribute: onnx.AttributeProto) -> None:
@@ -110,12 +108,25 @@ class Adapter:
         held = _held_back(attribute)
         if held is not None:
             mark = f"{_MARK}{len(self._held)}"
-            self._held[mark] = (ir.AttributeType(attribute.type), held)
+            self._held[mark] = held
+            for field in ("ints", "floats", "strings"):
+                attribute.ClearField(field)
             attribute.type = _Kind.STRING
             attribute.s = mark.encode()
 
 
-def _held_back(attribute: onnx.AttributeProto) -> Any | None:
+def _held_back(attribute: onnx.AttributeProto) -> ir.Attr | None:
+    """Return an attribute that onnx_ir cannot represent, or only as a long tuple; None for all others."""
+    if is_long(attribute):
+        return long_attribute(attribute)
+    value = _unknown(attribute)
+    if value is None:
+        return None
+    doc_string = attribute.doc_string if attribute.HasField("doc_string") else None
+    return ir.Attr(attribute.name, ir.AttributeType(attribute.type), value, doc_string=doc_string)
+
+
+def _unknown(attribute: onnx.AttributeProto) -> Any | None:
     """Return the value of an attribute that onnx_ir cannot represent; None if it can."""
     kind = attribute.type
     if kind == _Kind.SPARSE_TENSOR:

@@ -13,6 +13,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir import serde
 
+from surgery.storage.long_attributes import LongAttr
 from surgery.storage.mapped import SparseTensor, is_a, tensor_reference
 from surgery.storage.merging import ordered
 from surgery.storage.residue import KEY, GraphResidue, Residue
@@ -249,13 +250,15 @@ class Exporter:
         """Export an attribute without its subgraphs."""
         out.name = attribute.name
         _set_text(out, "doc_string", attribute.doc_string)
-        kind, value = attribute.type, attribute.value
+        kind = attribute.type
         if kind != _Type.UNDEFINED:
             out.type = _NUMBERS[kind]
         if attribute.is_ref():
             out.ref_attr_name = attribute.ref_attr_name or ""
+        elif is_a(attribute, LongAttr):
+            out.MergeFromString(attribute.data)
         else:
-            self._attribute_value(out, kind, value)
+            self._attribute_value(out, kind, attribute.value)
 
     def _attribute_value(self, out: onnx.AttributeProto, kind: ir.AttributeType, value: Any) -> None:
         if kind in _SCALARS:
