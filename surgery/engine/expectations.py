@@ -15,6 +15,7 @@ from surgery.registry.catalog import catalog
 if TYPE_CHECKING:
     import onnx
 
+    from surgery.graph.graph import Graph
     from surgery.storage import StoredModel
     from surgery.verification.comparing.deployment import Deployed
     from surgery.verification.inputs.spec import InputsSpec, VerifySpec
@@ -48,15 +49,21 @@ def fits(name: str, stored: StoredModel, model: onnx.ModelProto) -> tuple[str, b
     """Return a text on whether a target runs the whole model, and whether it does; `stored` has the weights."""
     from surgery import storage
     from surgery.graph.graph import Graph
-    from surgery.graph.misfits import misfits
     from surgery.targets import shipped
 
     target = shipped.find(name)
-    graph = Graph(storage.ir_from_proto(model, stored.weights), weights=stored.weights, target=target)
+    found = unfit(Graph(storage.ir_from_proto(model, stored.weights), weights=stored.weights, target=target))
+    return f"target: {target.name} ({found})" if found else f"target: {target.name}", not found
+
+
+def unfit(graph: Graph) -> str:
+    """Return the reasons why the target of a graph does not run it, in words; "" if it does."""
+    from surgery.graph.misfits import misfits
+
     found = misfits(graph)
     shown = "; ".join(str(one) for one in found[:_MOST_MISFITS])
     more = f"; and {len(found) - _MOST_MISFITS} more reasons" if len(found) > _MOST_MISFITS else ""
-    return f"target: {target.name} ({shown}{more})" if found else f"target: {target.name}", not found
+    return f"{shown}{more}"
 
 
 _MOST_MISFITS = 3

@@ -227,6 +227,8 @@ class Result:
     """Why the original cannot be run, if nothing could be verified and the recipe does not accept that."""
     shortfall: Shortfall | None = None
     """Why a recipe that is to change the precision did not, if so."""
+    misfits: str = ""
+    """Why the target does not run the result, if it does not, and no expectation says so."""
     providers: tuple[str, ...] = ()
     """The execution providers that ran the models; none means the CPU."""
     figures: Figures = Figures()
@@ -324,6 +326,7 @@ class Result:
             "strict": self.strict,
             "original": self.validity.to_json() if self.validity is not None else None,
             "unverifiable": self.unverifiable or None,
+            "misfits": self.misfits or None,
             "shortfall": self.shortfall.words if self.shortfall is not None else None,
             "refused": [{"pass": step.name, "where": step.where, "why": step.message} for step in self.refused],
         }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from surgery import storage
 from surgery.engine import baseline
+from surgery.engine.expectations import unfit
 from surgery.engine.pipeline import Abort, Pipeline
 from surgery.engine.purpose import shortfall
 from surgery.engine.records import DEPLOYED, Figures, Observer, Recorder, Result, StepRecord, last_loss
@@ -146,6 +147,7 @@ def _result(
     return Result(
         recipe=recipe.name,
         target=steps.model.target.name,
+        misfits=_misfits(steps),
         input=summarize(stored.proto, files),
         output=summarize(steps.model.proto),
         steps=(*refused, *steps.journal.records),
@@ -163,6 +165,15 @@ def _result(
         providers=recipe.verify.providers,
         figures=_figures(steps),
     )
+
+
+def _misfits(steps: Pipeline) -> str:
+    """Return why the target does not run the result; "" if it does, or if there is none, or an expectation says so."""
+    from surgery.targets import STANDARD
+
+    if steps.model.target == STANDARD or any(one.target for one in steps.journal.expectations):
+        return ""
+    return unfit(steps.model.editable())
 
 
 def _end(whole: Verdict | None, records: Sequence[StepRecord]) -> Verdict | None:

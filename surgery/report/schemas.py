@@ -52,6 +52,7 @@ _RUN = {
     "strict": "boolean",
     "original": "object",
     "unverifiable": "string?",
+    "misfits": "string?",
     "shortfall": "string?",
     "refused": "array",
     "command": "string",

@@ -67,6 +67,7 @@ class _Run:
             *_remarks(account),
             *_expected(account),
             *_executed(account.deployed),
+            *_unfit(account),
             *([Text(lost, style="yellow")] if (lost := account.lost_empty) else []),
             conclusion(account),
         ]
@@ -113,6 +114,12 @@ def _expected(account: Result) -> Iterator[Text]:
     for item in account.expectations:
         yield Text.assemble(("met     " if item.ok else "not met ", "green" if item.ok else "red"), f" {item.what}")
         yield from (Text(f"         {line}", style="yellow") for line in missed.advice(account, item))
+
+
+def _unfit(account: Result) -> Iterator[Text]:
+    if account.misfits:
+        told = f"{account.target} does not run the result: {account.misfits}"
+        yield Text(f"{told}; 'surgery inspect --target' names the steps that help", style="yellow")
 
 
 def _executed(found: Deployed | None) -> Iterator[Text]:

@@ -216,7 +216,7 @@ def test_the_report_has_the_documented_fields(model: Path) -> None:
             "figures",
             "bindings",
         ),
-        *("providers", "seconds", "strict", "original", "unverifiable", "shortfall", "refused"),
+        *("providers", "seconds", "strict", "original", "unverifiable", "misfits", "shortfall", "refused"),
     ]
     assert set(data["input"]) == set(data["output"]) == {"path", "nodes", "ops", "bytes", "sha256"}
     (step,) = data["steps"]

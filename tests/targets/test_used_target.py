@@ -113,3 +113,40 @@ def test_the_whole_report_names_steps_that_help_below_the_expectation(tmp_path: 
     with console.capture() as captured:
         console.print(terminal.result(result))
     assert "steps that would help: decompose, downgrade-opset" in captured.get()
+
+
+def _said(result: runner.Result) -> str:
+    from rich.console import Console
+
+    console = Console(width=1000)
+    with console.capture() as captured:
+        console.print(terminal.result(result))
+    return captured.get()
+
+
+def test_a_result_that_the_target_does_not_run_is_named_once(tmp_path: Path) -> None:
+    steps = recipes.parse("target: rknn-like\nsteps: [drop-identity]")
+    result = runner.apply(model(tmp_path), steps)
+    assert result.ok and result.exit_code == 0
+    assert result.misfits.startswith("opset 20: the target takes 7 to 13; ")
+    assert result.to_json()["misfits"] == result.misfits
+    assert f"rknn-like does not run the result: {result.misfits}; 'surgery inspect --target' names" in _said(result)
+
+
+@pytest.mark.parametrize(
+    ("text", "ops"),
+    [
+        ("steps: [drop-identity]", "y = Gelu(x)"),
+        ("target: ort-cpu\nsteps: [drop-identity]", "y = Gelu(x)"),
+        (
+            "target: rknn-like\nsteps: [decompose, {downgrade-opset: {to: 13, lower_ir_version: true}}]",
+            "i = Identity(x) y = Relu(i)",
+        ),
+        ("target: rknn-like\nsteps: [drop-identity]\nexpect: {target: rknn-like}", "y = Gelu(x)"),
+    ],
+    ids=["no target", "runs it", "made to fit", "an expectation says so"],
+)
+def test_nothing_is_said_where_the_target_runs_the_result(tmp_path: Path, text: str, ops: str) -> None:
+    result = runner.apply(model(tmp_path, ops), recipes.parse(text))
+    assert result.to_json()["misfits"] is None
+    assert "does not run the result" not in _said(result)
