@@ -250,9 +250,13 @@ def content(tensor: onnx.TensorProto) -> tuple[Hashable, ...]:
     if storage.is_external(tensor):
         data = tuple(sorted((entry.key, entry.value) for entry in tensor.external_data if entry.key != "checksum"))
     else:
-        raw = storage.bytes_of(tensor)
-        data = raw if len(raw) <= _SHORT else hashlib.blake2b(raw).digest()
+        data = short(storage.bytes_of(tensor))
     return tensor.data_type, tuple(tensor.dims), data
+
+
+def short(data: bytes) -> bytes:
+    """Return short data as they are, and a digest of long data."""
+    return data if len(data) <= _SHORT else hashlib.blake2b(data).digest()
 
 
 def same_bytes(mine: onnx.TensorProto, theirs: onnx.TensorProto) -> bool:
@@ -385,8 +389,8 @@ class _Scope:
         if attribute.HasField("doc_string"):
             attribute = deepcopy(attribute)
             attribute.ClearField("doc_string")
-        data: bytes = attribute.SerializeToString(deterministic=True)
-        return data
+        # The table of numbers would keep the lists of a tree ensemble.
+        return short(attribute.SerializeToString(deterministic=True))
 
     def _body(self, graph: onnx.GraphProto) -> Hashable:
         """Return the identity of a subgraph: its number of inputs and the numbers of its outputs."""

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-untyped]
+
 from surgery.storage.digests import STATEMENT_KEY, elements_digest
 from surgery.storage.tensors import PAYLOAD_FIELDS
 
@@ -171,9 +173,21 @@ def _fields(place: str, message: Any) -> Iterator[Part]:
 def _without(message: Any, names: tuple[str, ...]) -> Any:
     """Return a copy of a message without some of its fields."""
     copy = type(message)()
-    copy.CopyFrom(message)
-    for name in names:
-        copy.ClearField(name)
+    if len(UnknownFieldSet(message)):
+        copy.CopyFrom(message)
+        for name in names:
+            copy.ClearField(name)
+        return copy
+    # Field by field, so that the rest of a large message is never copied.
+    for field, value in message.ListFields():
+        if field.name in names:
+            continue
+        if field.is_repeated:
+            getattr(copy, field.name).MergeFrom(value)
+        elif field.message_type is not None:
+            getattr(copy, field.name).CopyFrom(value)
+        else:
+            setattr(copy, field.name, value)
     return copy
 
 

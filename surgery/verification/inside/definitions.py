@@ -15,7 +15,7 @@ from surgery.operators.forms import plain_domain
 from surgery.operators.moving import GATHERING
 from surgery.proto.dataflow import Flow, ends_of
 from surgery.proto.extract import called
-from surgery.proto.fingerprint import content, same_bytes
+from surgery.proto.fingerprint import content, same_bytes, short
 
 if TYPE_CHECKING:
     import onnx
@@ -37,7 +37,7 @@ class Definitions:
         self.skeleton = skeleton
         self.model = onnx.load_model_from_string(skeleton)
         graph = self.model.graph
-        self.nodes = [node.SerializeToString(deterministic=True) for node in graph.node]
+        self.nodes = [short(node.SerializeToString(deterministic=True)) for node in graph.node]
         known = dict(zip(last.nodes, last.flow.ends)) if last is not None else {}
         self.flow: Flow = Flow(graph, [known.get(raw) or ends_of(node) for raw, node in zip(self.nodes, graph.node)])
         self.initializers = {tensor.name: tensor for tensor in graph.initializer}
