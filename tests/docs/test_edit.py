@@ -121,6 +121,8 @@ SIGNATURES = {
     "features.onnx": "pixel_values float[batch, 3, height, width] => features float",
     "twins.onnx": "pixel_values float[batch, 3, height, width] => logits float[batch, 10], features float",
     "camera.onnx": "image uint8[1, 48, 48, 3] => scores float[1, 3], classes int64[1, 3]",
+    "detections.onnx": "raw float[batch, 8, boxes] => "
+    "nms_boxes float, nms_scores float, nms_images int64, nms_classes int64",
     "layout.onnx": "pixel_values float[images, 64, 64, 3] => logits float[images, 10]",
     "tokens.onnx": "input_ids int32[batch, tokens] => last_hidden_state float16[batch, tokens, 24]",
     "other.onnx": "pixel_values float[batch, 3, height, width] => logits float[batch, 10]",
