@@ -144,9 +144,9 @@ class Detector:
 
     # As a relation
 
-    def told(self, *, indices: bool) -> list[str]:
+    def relations(self, *, indices: bool) -> list[str]:
         """Return the relation of each new output to the old ones, as ONNX text."""
-        lines = self._parts_told()
+        lines = self._relation_of_parts()
         cast = "wide = Identity" if self._is_float else f"wide = Cast<to = {_FLOAT}>"
         lines += [f"{cast}(box)", f"{cast.replace('wide', 'much')}(score)"]
         how = "<center_point_box = 1>" if self.centered else ""
@@ -166,7 +166,7 @@ class Detector:
         ]
         return ["\n".join([*lines, *ending]) for ending in endings]
 
-    def _parts_told(self) -> list[str]:
+    def _relation_of_parts(self) -> list[str]:
         turn = "Transpose<perm = [0, 2, 1]>"
         if len(self.ports) == 2:
             return ["box = Identity(raw)", f"score = {'Identity' if self.layout == 'BCN' else turn}(points)"]

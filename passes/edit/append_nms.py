@@ -73,7 +73,7 @@ def append_nms(
         made = detector.build(new, limits, indices=give == "indices")
         for port in () if keep else detector.ports:
             new.drop_output(port)
-        told = detector.told(indices=give == "indices")
-        for value, name, text in zip(made, names, told):
+        relations = detector.relations(indices=give == "indices")
+        for value, name, text in zip(made, names, relations):
             new.add_output(value, name)
             new.relate_output(name, text, **detector.operands(), **detector.constants(limits))

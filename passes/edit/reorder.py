@@ -44,8 +44,8 @@ def _listed(ports: Sequence[Value], names: Sequence[str], kind: str) -> list[Val
         raise UsageError(f"the {kind} '{twice}' is listed twice")
     unknown = [name for name in names if name not in known]
     if unknown:
-        told = ", ".join(f"'{name}'" for name in unknown)
-        raise UsageError(f"the model has no {kind} {told}", todo=f"it has {', '.join(known)}")
+        listed = ", ".join(f"'{name}'" for name in unknown)
+        raise UsageError(f"the model has no {kind} {listed}", todo=f"it has {', '.join(known)}")
     return [known[name] for name in names]
 
 

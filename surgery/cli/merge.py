@@ -62,7 +62,7 @@ def main(arguments: argparse.Namespace) -> int:
         return run.execute(arguments, _PASS, options)
     with ScratchFolder() as folder:
         given = Path(getattr(arguments, older))
-        beside, command = _by_hand(given, wanted)
+        converted, command = _by_hand(given, wanted)
         if older == "second" and arguments.save_recipe is not None:
             raise UsageError("a recipe cannot convert the second model", todo=f"run '{command}', and merge its output")
         made = folder / given.name
@@ -76,13 +76,13 @@ def main(arguments: argparse.Namespace) -> int:
             arguments.model = str(made)
             return run.execute(arguments, _PASS, options)
         # A path, unlike a text, is part of the recipe by its name and its contents only: the folder is temporary.
-        return run.execute(arguments, _PASS, {**options, "model": made}, {"model": str(beside)})
+        return run.execute(arguments, _PASS, {**options, "model": made}, {"model": str(converted)})
 
 
 def _by_hand(given: Path, wanted: int) -> tuple[Path, str]:
     """Return the file and the command of the same conversion as a step of its own."""
-    beside = given.with_name(f"{given.stem}.opset{wanted}.onnx")
-    return beside, f"surgery run {_CONVERSION} {given} --set to={wanted} -o {beside}"
+    converted = given.with_name(f"{given.stem}.opset{wanted}.onnx")
+    return converted, f"surgery run {_CONVERSION} {given} --set to={wanted} -o {converted}"
 
 
 def _convert(arguments: argparse.Namespace, given: Path, wanted: int, made: Path) -> int:

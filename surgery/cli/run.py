@@ -55,8 +55,8 @@ def execute(
         storage.check_target(saved, force=arguments.force)
     folder = saved.parent if saved is not None else Path()
     files = {one.name for one in catalog.find(name).options if one.is_file}
-    told = {**options, **(shown or {})}
-    written = {key: os.path.relpath(value, folder) if key in files else value for key, value in told.items()}
+    listed = {**options, **(shown or {})}
+    written = {key: os.path.relpath(value, folder) if key in files else value for key, value in listed.items()}
     text = _recipe(arguments, name, written, folder)
     step = recipes.single_step(name, options)
     code = apply.execute(step, Path(arguments.model), arguments, {"yaml": text})

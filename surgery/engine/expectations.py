@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from surgery.errors import SurgeryError, require_machine
+from surgery.errors import SurgeryError, first_few, require_machine
 from surgery.operators.empties import refusing_more
 from surgery.recipe.comparison import Comparison
 from surgery.recipe.schema import Expect, Share
@@ -60,10 +60,7 @@ def unfit(graph: Graph) -> str:
     """Return the reasons why the target of a graph does not run it, in words; "" if it does."""
     from surgery.graph.misfits import misfits
 
-    found = misfits(graph)
-    shown = "; ".join(str(one) for one in found[:_MOST_MISFITS])
-    more = f"; and {len(found) - _MOST_MISFITS} more reasons" if len(found) > _MOST_MISFITS else ""
-    return f"{shown}{more}"
+    return first_few(misfits(graph), _MOST_MISFITS, ";")
 
 
 _MOST_MISFITS = 3

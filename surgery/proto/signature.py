@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from surgery.errors import first_few
 from surgery.promises import Change
 
 if TYPE_CHECKING:
     import onnx
-
 
 _MOST_LISTED = 8
 
@@ -111,10 +111,6 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     return None if field is None else (dim.dim_value if field == "dim_value" else dim.dim_param or None)
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names) if len(names) <= _MOST_LISTED else f"{', '.join(names[:_MOST_LISTED])}, ..."
-
-
 def _port_differences(
     kind: Literal["input", "output"], old: tuple[Port, ...], theirs: tuple[Port, ...], renamed: Mapping[str, str]
 ) -> Iterator[Deviation]:
@@ -135,4 +131,5 @@ def _port_differences(
             yield Deviation("dims", text)
     order = [name for name in right if name in left]
     if both != order:
-        yield Deviation("order", f"the {kind}s have another order: {_listed(order)}; values are compared by name")
+        listed = first_few(order, _MOST_LISTED)
+        yield Deviation("order", f"the {kind}s have another order: {listed}; values are compared by name")

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from surgery.errors import first_few
 from surgery.report import loss, missed, steps
 from surgery.report.amounts import change, needed, size
 from surgery.storage.digests import STATEMENT_KEY
@@ -118,8 +119,8 @@ def _expected(account: Result) -> Iterator[Text]:
 
 def _unfit(account: Result) -> Iterator[Text]:
     if account.misfits:
-        told = f"{account.target} does not run the result: {account.misfits}"
-        yield Text(f"{told}; 'surgery inspect --target' names the steps that help", style="yellow")
+        reason = f"{account.target} does not run the result: {account.misfits}"
+        yield Text(f"{reason}; 'surgery inspect --target' names the steps that help", style="yellow")
 
 
 def _executed(found: Deployed | None) -> Iterator[Text]:
@@ -347,8 +348,7 @@ def _keys(found: DescriptionBytes) -> str:
     """List the keys of metadata that take the most bytes, and doc strings."""
     parts = [*found.entries.items(), *([("doc strings", found.doc_strings)] if found.doc_strings else [])]
     parts.sort(key=lambda item: -item[1])
-    told = [f"{name} {size(taken)}" for name, taken in parts[:_MOST_KEYS]]
-    return ", ".join([*told, f"{len(parts) - _MOST_KEYS} more"] if len(parts) > _MOST_KEYS else told)
+    return first_few([f"{name} {size(taken)}" for name, taken in parts], _MOST_KEYS)
 
 
 def _port(port: Port) -> str:

@@ -106,6 +106,6 @@ def reason(message: str) -> str:
         return f"OpenVINO does not convert {missing.group(1).strip()}"
     node = _NODE.search(message)
     lines = [_NODE.sub("", line).strip() for line in message.splitlines() if line.strip()]
-    told = [line for line in lines if not _NOISE.match(line)] or lines or ["it fails without a message"]
+    informative = [line for line in lines if not _NOISE.match(line)] or lines or ["it fails without a message"]
     where = f"{node.group(1)} '{node.group(2)}': " if node is not None else ""
-    return f"{where}{told[0]}".rstrip(".")
+    return f"{where}{informative[0]}".rstrip(".")

@@ -41,7 +41,7 @@ function written(value, file) {
   return { ...found, file };
 }
 
-const told = (error) => String(error?.message ?? error);
+const messageOf = (error) => String(error?.message ?? error);
 
 async function answer() {
   const ort = library();
@@ -54,7 +54,7 @@ async function answer() {
   try {
     session = await ort.InferenceSession.create(fs.readFileSync(job.model), { executionProviders: ['wasm'] });
   } catch (error) {
-    return { ...found, invalid: told(error) };
+    return { ...found, invalid: messageOf(error) };
   }
   for (const [number, feed] of job.feeds.entries()) {
     try {
@@ -63,7 +63,7 @@ async function answer() {
       const names = Object.entries(outputs);
       found.runs.push(names.map(([name, value], place) => [name, written(value, `${job.outputs}/${number}.${place}`)]));
     } catch (error) {
-      found.runs.push(told(error));
+      found.runs.push(messageOf(error));
     }
   }
   return found;

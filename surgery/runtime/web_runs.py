@@ -6,7 +6,6 @@ isolated. It runs in a process of its own, and tensors go through files.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import shutil
 import signal
@@ -19,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from surgery.workers import stage
+from surgery.workers.limits import end_with_parent
 
 PACKAGE: Final = "onnxruntime-web"
 INSTALL: Final = f"install Node.js, then: npm install {PACKAGE}"
@@ -35,8 +35,6 @@ _TYPES: Final = frozenset(
 
 _LARGEST: Final = 2**31 - 1
 """Bytes of the largest model that the format of the file allows."""
-
-_PR_SET_PDEATHSIG: Final = 1
 
 
 def run(skeleton: bytes, feeds: list[dict[str, Any]], limit: int, folder: str) -> dict[str, Any]:
@@ -68,7 +66,7 @@ def run(skeleton: bytes, feeds: list[dict[str, Any]], limit: int, folder: str) -
             return dict(_MISSING)
         title = f"ONNX Runtime Web {found['version']}"
         if "invalid" in found:
-            return {"invalid": _told(found["invalid"]), "title": title}
+            return {"invalid": _message(found["invalid"]), "title": title}
         results = iter([_outputs(one, limit) for one in found["runs"]])
         return {"runs": [feed if isinstance(feed, str) else next(results) for feed in given], "title": title}
 
@@ -106,14 +104,14 @@ def _given(feed: dict[str, Any], prefix: str) -> dict[str, Any] | str:
 def _outputs(found: list[Any] | str, limit: int) -> dict[str, Any] | str:
     """Read the outputs of a run; a text is why it failed. Raises MemoryError beyond `limit` bytes."""
     if isinstance(found, str):
-        return _told(found)
+        return _message(found)
     size = sum(Path(value["file"]).stat().st_size for _, value in found if "file" in value)
     if size > limit:
         raise MemoryError(f"the outputs take more than {limit >> 20} MiB")
     return {name: _array(value) for name, value in found}
 
 
-def _told(message: str) -> str:
+def _message(message: str) -> str:
     """Return a message without the failed call and its code, which the JavaScript interface puts before it."""
     return message.rpartition("ERROR_MESSAGE: ")[2]
 
@@ -128,14 +126,9 @@ def _array(value: dict[str, Any]) -> np.ndarray[Any, Any]:
 def _execute(node: str, job: str) -> str:
     """Run a job in Node.js, and return how it ended. It ends with this process."""
     script = str(resources.files(__package__).joinpath("web_runs.mjs"))
-    parent_death = ctypes.CDLL(None).prctl
-
-    def end_with_parent() -> None:
-        parent_death(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
     ended = subprocess.run([node, script, job], preexec_fn=end_with_parent, capture_output=True, check=False)
     if ended.returncode < 0:
         return f"crashed with {signal.Signals(-ended.returncode).name}"
     lines = [line for line in ended.stderr.decode(errors="replace").splitlines() if line.strip()]
-    told = next((line.strip() for line in lines if "Error" in line), "")
-    return f"ended with exit code {ended.returncode}{': ' if told else ''}{told}"
+    reason = next((line.strip() for line in lines if "Error" in line), "")
+    return f"ended with exit code {ended.returncode}{': ' if reason else ''}{reason}"

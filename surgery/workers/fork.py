@@ -6,7 +6,6 @@ a `Worker`, which inherits no threads and locks.
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import os
 import resource
@@ -24,9 +23,8 @@ from typing import IO, Any, NamedTuple, NoReturn
 from surgery.errors import PassError, SurgeryError, pack_error, place_of, raised, unpack_error
 from surgery.workers import wire
 from surgery.workers.ending import LAST_WORDS, died, end_for_lack_of_memory, last_line, reap
-from surgery.workers.limits import limit_memory
+from surgery.workers.limits import end_with_parent, limit_memory
 
-_PR_SET_PDEATHSIG = 1
 _STATUS = "/proc/self/statm"
 _NO_RESULT = 70
 
@@ -138,7 +136,7 @@ def _outcome(function: Callable[[], Any], home: str) -> dict[str, Any]:
 def _confine(log: IO[bytes], limits: _Limits) -> None:
     """Put this process in a separate session and process group, with limits, and redirect its output to the log."""
     os.setsid()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # A crash is reported by the parent, not in the middle of its display.

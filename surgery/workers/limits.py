@@ -1,8 +1,12 @@
-"""The memory limit of a process."""
+"""The memory limit of a process, and its end with its parent."""
 
 from __future__ import annotations
 
+import ctypes
 import resource
+import signal
+
+_PR_SET_PDEATHSIG = 1
 
 
 def limit_memory(size: int) -> None:
@@ -14,3 +18,8 @@ def limit_memory(size: int) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     size = size if most == resource.RLIM_INFINITY else min(size, most)
     resource.setrlimit(resource.RLIMIT_DATA, (size, size))
+
+
+def end_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends, whatever way it ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

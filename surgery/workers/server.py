@@ -7,7 +7,6 @@ process may hang.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import importlib
 import json
@@ -24,12 +23,11 @@ from typing import Any
 
 from surgery.workers import wire
 from surgery.workers.ending import end_for_lack_of_memory, reap
-from surgery.workers.limits import limit_memory
+from surgery.workers.limits import end_with_parent, limit_memory
 
 PRELOAD = ("numpy", "ml_dtypes", "onnx", "onnx.shape_inference", "onnx.checker", "onnxruntime")
 ALLOWED = "surgery."
 
-_PR_SET_PDEATHSIG = 1
 _MESSAGE_LIMIT = 1 << 16
 _MANY_FILES = 1 << 16
 _channel: socket.socket | None = None
@@ -146,7 +144,7 @@ def _become_worker(server: int, descriptors: list[int], memory: int | None) -> N
     """Turn the forked child into a worker and serve its calls; never returns normally."""
     global _channel
     os.setsid()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     if os.getppid() != server:
         return
     signal.signal(signal.SIGINT, signal.SIG_DFL)

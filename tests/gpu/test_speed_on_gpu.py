@@ -55,7 +55,7 @@ def test_a_result_is_not_slower_than_the_original(name: str, recipe: str, tmp_pa
     for batch in BATCHES[:1] if DRY else BATCHES:
         found = bench(original, tmp_path / "out.onnx", inputs=sizes(original, batch), spec=spec, memory=False)
         speeds[batch] = found.speed
-    told = ", ".join(f"batch {batch}: {speed}" for batch, speed in speeds.items())
-    sys.stdout.write(f"{name} {recipe} {TARGET}: {told}\n")
+    listed = ", ".join(f"batch {batch}: {speed}" for batch, speed in speeds.items())
+    sys.stdout.write(f"{name} {recipe} {TARGET}: {listed}\n")
     slow = {batch: str(speed) for batch, speed in speeds.items() if speed.high < 1}
     assert DRY or not slow

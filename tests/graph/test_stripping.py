@@ -18,7 +18,7 @@ from surgery.operators.subgraphs import nodes
 from surgery.registry.catalog import catalog
 from surgery.storage.descriptions import described, description_bytes
 
-TRACE = 'File "/home/somebody/secret/model.py", line 12, in forward'
+TRACE = 'File "exported_files/secret/model.py", line 12, in forward'
 EVERYWHERE = """<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
 g (bool c, float[2] x) => (float[2] y) <float[2] w = {1, 2}, float[2] a> {
     [one] a = Add(x, w)

@@ -85,12 +85,12 @@ PLANTED = [
 @needs_openvino
 @pytest.mark.parametrize("number", range(len(PLANTED)))
 def test_what_only_openvino_gets_wrong_is_different(number: int) -> None:
-    first, second, told = PLANTED[number]
+    first, second, expected = PLANTED[number]
     pair = model(first), model(second)
     assert surgery.verify(*pair).verdict.passed
     found = surgery.verify(*pair, deploys_on="openvino")
     assert found.verdict.status == "different"
-    assert found.verdict.message.startswith(told)
+    assert found.verdict.message.startswith(expected)
     assert found.deployed is not None and found.deployed.to_json()["runtime"].startswith("OpenVINO 20")
 
 
