@@ -11,6 +11,7 @@ import numpy as np
 from surgery import Node, Refusal, Value
 
 from ._integers import Array
+from ._stored_weights import elements, stored
 
 LAYERS = ("Conv", "Gemm", "MatMul")
 """Operators whose means follow from the means of their data."""
@@ -73,8 +74,7 @@ class LinearMeans:
 
     def means(self) -> Array:
         """Return the mean of each channel of the result."""
-        weight = self.node.required_input(1).constant
-        assert weight is not None
+        weight = elements(self.node.required_input(1))
         means = self.sums / max(self.count, 1)
         if self.node.op == "Conv":
             matrices = weight.reshape(self._groups, len(weight) // self._groups, -1)
@@ -83,8 +83,8 @@ class LinearMeans:
             matrix = weight.T if self.node.attr("transB", 0) else weight
             found = means @ matrix.astype(np.float64) * float(self.node.attr("alpha", 1.0))
         for bias, factor in ((self.node.input(2), self.node.attr("beta", 1.0)), (self.addend, 1.0)):
-            if bias is not None and bias.constant is not None:
-                found = found + bias.constant.astype(np.float64).reshape(-1) * float(factor)
+            if bias is not None:
+                found = found + elements(bias).astype(np.float64).reshape(-1) * float(factor)
         return np.asarray(found)
 
 
@@ -103,7 +103,7 @@ def require_vector(bias: Value, channels: int, reason: str) -> None:
 def read_layer(node: Node, addend: Value | None = None) -> LinearMeans:
     """Read a layer; refuse it if its means do not follow from the means of its data."""
     weight, bias = node.required_input(1), node.input(2)
-    if weight.tensor is None or (bias is not None and bias.tensor is None):
+    if any(value is not None and stored(value)[0].tensor is None for value in (weight, bias)):
         raise Refusal("the weight or the bias of the reference is not constant")
     if node.op != "Conv" and weight.rank != 2:
         raise Refusal("the weight of the reference is not a matrix")

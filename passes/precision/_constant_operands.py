@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from surgery import Value
-
 from ._integers import Affine, Array, IntegerType, blocks, extent, fit, part, wide
 from ._pairs import tensor
 from ._units import Unit
@@ -28,15 +26,13 @@ class Constants:
 
 
 def quantized_weight(
-    unit: Unit, weight: Value, kind: IntegerType, axis: int | None, mean: Array | None, least: Array | None = None
+    unit: Unit, array: Array, kind: IntegerType, axis: int | None, mean: Array | None, least: Array | None = None
 ) -> tuple[Any, ...]:
     """Return the fields of `Constants` for a weight, with one scale for each index of `axis`, or one for the whole.
 
     `mean` is the mean of each channel of the data that the weight is multiplied by; `least` is a lower bound of the
     scales.
     """
-    array = weight.constant
-    assert array is not None
     axes = () if axis is None else (axis,)
     found = fit(array, kind, axes, symmetric=True)
     if least is not None:

@@ -11,6 +11,7 @@ from surgery import Builder, Graph, Node, Refusal, Value, is_computed, packed_te
 
 from ._integers import fit, integer_type
 from ._sharing import Shared
+from ._stored_weights import elements, untransposed
 
 CHANNELS = {"Conv": 0, "ConvTranspose": 1}
 """The axis of the weight that holds the output channels, by operator."""
@@ -31,7 +32,9 @@ class ConvQuantizer:
     def quantize(self, node: Node, new: Builder) -> None:
         """Make a convolution read a DequantizeLinear of its weight."""
         weight, axis = node.required_input(1), CHANNELS[node.op]
-        new.require(weight.tensor is not None, "the weight of the convolution is not constant")
+        held = untransposed(weight)
+        if held.tensor is None:
+            raise Refusal("the weight of the convolution is not constant")
         new.require((weight.size or 0) >= max(self.min_elements, 1), "the weight has few elements")
         new.require(is_computed("MatMul", weight.dtype), "the weight is neither float32 nor float16")
         assert weight.dtype is not None and weight.size is not None and weight.static_shape is not None
@@ -41,25 +44,25 @@ class ConvQuantizer:
             raise Refusal(f"DequantizeLinear supports such weights since opset {first}")
         channels = weight.static_shape[axis]
         each = kind.itemsize + (0 if self.symmetric else 1)
-        new.require(
-            weight.size + channels * each < weight.size * kind.itemsize, "the quantized weight would not be smaller"
-        )
-        made = self._shared.get(node, (weight, axis), lambda: (self._dequantized(weight, axis, new),))
+        smaller = weight.size + channels * each < held.tensor.nbytes
+        new.require(smaller, "the quantized weight would not be smaller")
+        made = self._shared.get(node, (held, weight.dtype, axis), lambda: (self._dequantized(weight, axis, new),))
         new.set_input(node, 1, made[0])
 
     def _dequantized(self, weight: Value, axis: int, new: Builder) -> Value:
-        if weight.scope is self.graph.main:
-            tensors = self.graph.remember((weight.name, axis, self.symmetric), lambda: self._tensors(weight, axis))
+        held = untransposed(weight)
+        if held.scope is self.graph.main:
+            key = held.name, str(weight.dtype), axis, self.symmetric
+            tensors = self.graph.remember(key, lambda: self._tensors(weight, axis))
         else:
             # Subgraphs may use the same name for a different value.
             tensors = self._tensors(weight, axis)
         names = ("quantized", "scales", "zero_points")
-        parts = [new.constant(tensor, f"{weight.name}_{name}") for tensor, name in zip(tensors, names)]
+        parts = [new.constant(tensor, f"{held.name}_{name}") for tensor, name in zip(tensors, names)]
         return new.node("DequantizeLinear", *parts, axis=axis)
 
     def _tensors(self, weight: Value, axis: int) -> tuple[Any, ...]:
-        array = weight.constant
-        assert array is not None and weight.dtype is not None
+        array = elements(weight)
         found = fit(array, integer_type("int8" if self.symmetric else "uint8"), (axis,), symmetric=self.symmetric)
         scales = np.atleast_1d(found.scales).astype(array.dtype)
         tensors = [found.quantize(array), scales, *([] if self.symmetric else [np.atleast_1d(found.zero_points())])]

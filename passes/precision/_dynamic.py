@@ -11,6 +11,7 @@ from surgery import Builder, Graph, Node, Value, data_type, literal_tensor
 
 from ._integers import Array, IntegerType, fit, of_weights
 from ._sharing import Shared
+from ._stored_weights import untransposed
 
 Layout = Literal["matrix", "channels", "pointwise", "rows", "gates"]
 """The tensor that scales are broadcast to: a matrix product, the result of a Conv, the result of a pointwise Conv as a
@@ -72,8 +73,10 @@ class Dynamic:
     ) -> Quantized:
         """Return a weight with a scale for each index of the axes, in the layout that the integer operator reads.
 
-        `transposed` swaps the last two axes; scales are multiplied by `factor`.
+        `transposed` swaps the last two axes; scales are multiplied by `factor`. The weight may be stored in float16 and
+        cast to float32.
         """
+        weight = untransposed(weight)
         kind = kind or self.scheme.kind
         symmetric = kind.low < 0 if symmetric is None else symmetric
         axes = axes if self.scheme.per_channel else ()

@@ -6,6 +6,7 @@ from surgery import Builder, Node, Value, data_type
 
 from ._dynamic import Dynamic
 from ._integers import integer_type
+from ._stored_weights import elements, untransposed
 
 _OF_ATTENTION = ("num_heads", "unidirectional", "mask_filter_value", "scale", "do_rotary", "past_present_share_buffer")
 """The attributes shared by com.microsoft::Attention and QAttention."""
@@ -30,7 +31,7 @@ def is_pointwise(node: Node) -> bool:
 def convolve(node: Node, dynamic: Dynamic, new: Builder) -> Value:
     """Replace a pointwise Conv with an integer matrix product, and any other Conv with an integer Conv."""
     data, weight, bias = node.required_input(0), node.required_input(1), node.input(2)
-    new.require(bias is None or bias.is_constant, "the bias of the Conv is not constant")
+    new.require(bias is None or untransposed(bias).is_constant, "the bias of the Conv is not constant")
     if is_pointwise(node):
         return _multiply_channels(node, dynamic, new)
     quantized = dynamic.weight(node, weight, (0,), new, layout="channels", symmetric=True)
@@ -39,10 +40,10 @@ def convolve(node: Node, dynamic: Dynamic, new: Builder) -> Value:
         "ConvInteger", integers, quantized.integers, zero_point, quantized.zero_point, attributes=node.attributes
     )
     result = rescaled(made, (scale, quantized.scale), new)
-    if bias is None or bias.constant is None:
+    if bias is None:
         return result
-    column = bias.constant.reshape(-1, *[1] * ((weight.rank or 2) - 2))
-    return new.node("Add", result, new.constant(column, bias.name))
+    column = elements(bias).reshape(-1, *[1] * ((weight.rank or 2) - 2))
+    return new.node("Add", result, new.constant(column, untransposed(bias).name))
 
 
 def _multiply_channels(node: Node, dynamic: Dynamic, new: Builder) -> Value:
@@ -101,7 +102,7 @@ def recur(node: Node, dynamic: Dynamic, new: Builder) -> tuple[Value, ...]:
     layout = node.attr("layout", 0)
     new.require(not layout, "the batch comes first, for which DynamicQuantizeLSTM has no attribute")
     weight, recurrence = node.required_input(1), node.required_input(2)
-    new.require(recurrence.is_constant, "the weight is not constant")
+    new.require(untransposed(recurrence).is_constant, "the weight is not constant")
     # One zero point for all gates: the kernel accepts no other form.
     made = [
         dynamic.weight(node, each, (0, 1), new, transposed=True, symmetric=True, layout="gates")

@@ -15,6 +15,7 @@ from ._constant_operands import Constants, quantized_weight
 from ._hard_gates import GATES, gated, is_gate
 from ._integers import Affine, Array, IntegerType, affine
 from ._pairs import PER_CHANNEL, Pairs
+from ._stored_weights import elements, stored
 from ._units import Unit, ranges_of
 
 LARGEST_BIAS = 2.0**30
@@ -122,8 +123,9 @@ class Quantizer:
         made = self._weight(unit, weight, axis, bias, data_scale)
         scales = _fine_scales(made, axis, bias, data_scale)
         tensors = made.integers, scales, self._zero_points(scales)
-        key = ("weight", weight, axis, scales.tobytes())
-        new.set_input(node, position, self._pairs.dequantized(node, weight.name, key, tensors, axis, new))
+        held = stored(weight)
+        key = ("weight", held, axis, scales.tobytes())
+        new.set_input(node, position, self._pairs.dequantized(node, held[0].name, key, tensors, axis, new))
         if made.shift.any():
             bias = (0.0 if bias is None else bias) - made.shift
         if bias is not None:
@@ -140,7 +142,7 @@ class Quantizer:
         if old is None and not integers.any():
             return
         tensors = integers, np.asarray(step)
-        name = f"{node.required_input(1).name}_bias" if old is None else old.name
+        name = f"{node.required_input(1).name}_bias" if old is None else stored(old)[0].name
         new.set_input(node, 2, self._pairs.dequantized(node, name, ("bias", node), tensors, axis, new))
 
     def _weight(self, unit: Unit, weight: Value, axis: int | None, bias: Array | None, data_scale: float) -> Constants:
@@ -148,10 +150,11 @@ class Quantizer:
         least = np.zeros(()) if bias is None else np.abs(bias) / (data_scale * LARGEST_BIAS)
         least = np.maximum(least if axis is not None else least.max(initial=0.0), SMALLEST_STEP / data_scale)
         mean = self._means(unit)
-        key = weight.name, axis, self.scheme.weights, None if mean is None else unit.operands[0].name
+        held, turned = stored(weight)
+        key = held.name, turned, axis, self.scheme.weights, None if mean is None else unit.operands[0].name
 
         def make(bounds: Array | None = None) -> tuple[Any, ...]:
-            return quantized_weight(unit, weight, self.scheme.weights, axis, mean, bounds)
+            return quantized_weight(unit, elements(weight), self.scheme.weights, axis, mean, bounds)
 
         made = Constants(*self.graph.remember(key, make))
         if (least > made.scales).any():
@@ -179,9 +182,9 @@ def _fine_scales(made: Constants, axis: int | None, bias: Array | None, data_sca
 
 def _vector(bias: Value, weight: Value, axis: int | None) -> Array:
     """Return a bias as one number for each output channel."""
-    array, shape = bias.constant, weight.static_shape
-    assert array is not None and shape is not None and axis is not None
-    return np.broadcast_to(array.reshape(-1), (shape[axis],)).astype(np.float64)
+    shape = weight.static_shape
+    assert shape is not None and axis is not None
+    return np.broadcast_to(elements(bias).reshape(-1), (shape[axis],)).astype(np.float64)
 
 
 def _covers(tail: Node, found: Affine) -> bool:

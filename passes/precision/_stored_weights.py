@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from surgery import Node, Value, data_type
 
 _NARROW = (data_type("float16"), data_type("bfloat16"))
@@ -20,6 +24,25 @@ def stored(factor: Value) -> tuple[Value, bool]:
         turned = turned != _swaps(node)
         value = node.required_input(0)
     return value, turned
+
+
+def untransposed(factor: Value) -> Value:
+    """Return the constant that a factor is cast from, as `stored` does; the factor itself if its axes are swapped."""
+    value, turned = stored(factor)
+    return factor if turned else value
+
+
+def elements(factor: Value) -> np.ndarray[Any, Any]:
+    """Return the elements of a factor that is constant or computed from a constant as `stored` says, in its own type.
+
+    They are views of the file, unless they have to be cast.
+    """
+    value, turned = stored(factor)
+    array = value.constant
+    assert array is not None
+    if value.dtype != factor.dtype and factor.dtype is not None:
+        array = array.astype(factor.dtype.numpy())
+    return np.swapaxes(array, -1, -2) if turned else array
 
 
 def _is_widening(node: Node) -> bool:

@@ -9,6 +9,8 @@ from typing import Literal, get_args
 
 from surgery import Node, Refusal, Value
 
+from ._stored_weights import stored, untransposed
+
 MOVING = frozenset(
     {
         *("DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Resize", "Slice"),
@@ -144,22 +146,26 @@ def _matmul(node: Node) -> Unit:
 
 
 def _weight(node: Node) -> Value:
-    """Return the second operand of a product; refuse unless it, and not the first, is constant."""
+    """Return the second operand of a product; refuse unless it, and not the first, is constant.
+
+    It may be stored in float16, or transposed, and converted by the model.
+    """
     data, weight = node.required_input(0), node.required_input(1)
-    if not weight.is_constant:
+    held = untransposed(weight) if node.op == "Conv" else stored(weight)[0]
+    if not held.is_constant:
         raise Refusal("the second operand is not a constant weight")
-    if data.is_constant:
+    if stored(data)[0].is_constant:
         raise Refusal("both operands are constant; fold them first")
     if weight.dtype is None or weight.dtype.name != "FLOAT":
         raise Refusal("the weight is not float32")
-    if not weight.size:
+    if not held.size:
         raise Refusal("the weight is empty")
     return weight
 
 
 def _bias(node: Node) -> int | None:
     bias = node.input(2)
-    if bias is not None and not bias.is_constant:
+    if bias is not None and not untransposed(bias).is_constant:
         raise Refusal("the bias is not constant")
     return None if bias is None else 2
 

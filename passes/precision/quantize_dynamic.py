@@ -10,6 +10,7 @@ from ._dynamic import Dynamic, Scheme
 from ._layers import attend, convolve, is_pointwise, look_up, recur, rescaled
 from ._products import DEEPEST, Product, product_of
 from ._selection import chosen
+from ._stored_weights import untransposed
 
 LAYERS = {"Conv": (1, convolve), "Gather": (0, look_up), "com.microsoft::Attention": (1, attend), "LSTM": (1, recur)}
 """Operators other than matrix products, with the position of the weight."""
@@ -82,8 +83,9 @@ def _quantize(node: Node, dynamic: Dynamic, min_size: int, new: Builder) -> None
     if node.op in LAYERS:
         position, make = LAYERS[node.op]
         weight = node.required_input(position)
-        new.require(weight.is_constant, "the weight is not constant")
-        _require_worth(weight, weight, min_size, new)
+        held = untransposed(weight)
+        new.require(held.is_constant, "the weight is not constant")
+        _require_worth(held, weight, min_size, new)
         made = make(node, dynamic, new)
         for old, result in zip(node.outputs, made if isinstance(made, tuple) else (made,)):
             new.replace(old, result)

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+import numpy as np
+
 from surgery import Graph, Node, NodeSelector, Parity, Refusal, Size, UsageError, graph_pass
 
 from ._calibration import Method
@@ -43,8 +45,9 @@ def quantize_static(
 
     A Relu or a Clip after an operator goes into the range of its result. Operators that only move elements, such as
     MaxPool, Reshape, Transpose or Split, propagate integers with their scale. The result of a matrix product stays in
-    float32 unless something quantized reads it. Biases become int32. Each operator is a site and adds only missing
-    pairs, so any of them can stay in float32; `drop-needless-qdq` then removes pairs that no operator needs.
+    float32 unless something quantized reads it. Weights and biases may be stored in float16 and cast to float32. Biases
+    become int32. Each operator is a site and adds only missing pairs, so any of them can stay in float32;
+    `drop-needless-qdq` then removes pairs that no operator needs.
 
     Options:
         ops: The operators to quantize.
@@ -68,7 +71,7 @@ def quantize_static(
         margin: The factor by which the ranges of activations are wider than measured: other inputs may exceed them. By
             default 1.1 if the calibration inputs are drawn, because none are given, and 1 for given ones.
         correct_bias: Correct biases for the change of the channel means that rounding the weights causes.
-        min_size: The bytes of the smallest weight to quantize.
+        min_size: The bytes of the smallest weight to quantize, in float32.
 
     Example:
         # calibration: {x: [[-1, 0, 0.5, 2]]}
@@ -112,6 +115,6 @@ def _read(graph: Graph, node: Node, activation_type: str, min_size: int) -> Unit
         unit = read(node)
     except Refusal as refusal:
         return refusal
-    weight = None if unit.weight is None else node.required_input(unit.weight).tensor
-    small = weight is not None and weight.nbytes < min_size
+    weight = None if unit.weight is None else node.required_input(unit.weight)
+    small = weight is not None and (weight.size or 0) * np.dtype(np.float32).itemsize < min_size
     return Refusal("the weight is smaller than min_size") if small else unit
