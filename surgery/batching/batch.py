@@ -65,13 +65,13 @@ class BatchResult:
 
     @property
     def failures(self) -> tuple[causes.Group, ...]:
-        """The failed models, grouped by cause."""
+        """The models that failed or do not meet their purpose, grouped by cause."""
         return causes.groups(self.rows)
 
     @property
     def ok(self) -> bool:
-        """Whether every model is done or skipped."""
-        return all(row.state in ("done", "skipped") for row in self.rows)
+        """Whether every model is done, with its purpose met, or skipped."""
+        return all(row.is_ok for row in self.rows)
 
     @property
     def exit_code(self) -> int:

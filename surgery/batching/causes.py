@@ -34,10 +34,10 @@ class Group:
 
 
 def groups(rows: Iterable[Row]) -> tuple[Group, ...]:
-    """Group the failed rows by cause, largest group first."""
+    """Group the rows that failed, or do not meet their purpose, by cause, largest group first."""
     found: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        if row.state == "failed":
+        if row.is_negative:
             found.setdefault((row.kind, cause(row.reason)), []).append(row)
     made = (Group(kind, text, some[0].reason, tuple(row.name for row in some)) for (kind, text), some in found.items())
     return tuple(sorted(made, key=lambda group: (-len(group.models), group.kind, group.cause)))

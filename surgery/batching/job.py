@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from surgery import storage, workers
 from surgery.batching import places
 from surgery.batching.fingerprints import digest_of_files
+from surgery.batching.ledger import BROKE
 from surgery.engine import runner
-from surgery.errors import SurgeryError, WorkerError, internal
+from surgery.errors import PassError, SurgeryError, WorkerError, internal
 from surgery.recipe import loader
 from surgery.storage import staging, urls
 from surgery.storage.summary import data_files
@@ -82,7 +83,7 @@ def _run_on(model: Path, output: Path, recipe: str, job: Mapping[str, Any], stag
         **found,
         "state": "done",
         "stage": "",
-        "reason": _loss(result),
+        **_unmet(result),
         "output_sha256": digest_of_files(written),
         "output_files": [[path.name, path.stat().st_size] for path in written],
     }
@@ -169,6 +170,15 @@ def _loss(result: Result) -> str:
     return workers.shorten(str(details.accuracy.get("summary", ""))) if details is not None and details.accuracy else ""
 
 
+def _unmet(result: Result) -> dict[str, Any]:
+    """Return the kind and the reason of a result that is written: of a purpose that is not met, else the loss."""
+    if not result.unmet:
+        return {"reason": _loss(result)}
+    words = [*(one.words for one in result.unmet), *map(_line, result.broken), *filter(None, [_loss(result)])]
+    kind = "purpose" if result.exit_code < PassError.exit_code else BROKE
+    return {"kind": kind, "reason": workers.shorten("; ".join(words))}
+
+
 _STRENGTH = ("equal", "close", "lossy", "intended", "unverified", "different")
 """The statuses of a verdict, from the strongest to the weakest."""
 
@@ -188,6 +198,8 @@ def _negative(result: Result) -> dict[str, Any]:
     missed = [item.what for item in result.expectations if not item.ok]
     if missed:
         return {"stage": "(expect)", "kind": "expectation", "reason": workers.shorten("; ".join(missed))}
+    if result.unmet:
+        return {"stage": "(end)", **_unmet(result)}
     refused = result.refused[0]
     return {"stage": refused.name, "kind": "strict", "reason": workers.shorten(f"a step was undone: {_line(refused)}")}
 

@@ -28,6 +28,9 @@ _APPLICATION: Final = 0x53524759
 _LEAST_SPACE: Final = 1 << 17
 """Bytes that the first transaction needs, with its log and the index of the log."""
 
+BROKE: Final = "broke"
+"""The kind of a model whose result lacks a step that broke."""
+
 STATES: Final = ("queued", "running", "done", "failed", "skipped")
 
 
@@ -36,7 +39,8 @@ class Row:
     """The entry of one model in the ledger.
 
     `name` identifies it. `kind` is a word for the kind of failure ("verdict", "crash", "time", ...), `reason` a
-    one-line message, for a lossy result its metrics against the budget, `stage` the stage of the run. Sizes are in
+    one-line message, for a lossy result its metrics against the budget, `stage` the stage of the run. A model that is
+    done has a kind if its purpose is not met ("purpose") or a step broke. Sizes are in
     bytes, and `bytes_after` is that of the files of the result without the statement of provenance; `rtol`, `atol`
     and `tolerance` (the used fraction of the allowed tolerance) are the values that the verdict needed.
     `input_files` has path, size and modification time of each file, `output_files` name and size. `output_folder`
@@ -73,6 +77,16 @@ class Row:
     input_files: str = "[]"
     output_files: str = "[]"
     output_folder: str = ""
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether it is skipped, or done with its purpose met."""
+        return self.state == "skipped" or (self.state == "done" and not self.kind)
+
+    @property
+    def is_negative(self) -> bool:
+        """Whether it failed, or its result is written and does not meet its purpose."""
+        return self.state == "failed" or (self.state == "done" and bool(self.kind))
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of a result, without sizes and times of files and without the output folder."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from surgery.batching.entry import Entry, Limits
 from surgery.batching.fingerprints import digest_of_files
-from surgery.batching.ledger import Row
+from surgery.batching.ledger import BROKE, Row
 from surgery.batching.places import Output, sizes, versions
 from surgery.errors import SurgeryError
 from surgery.provenance.files import digest_of
@@ -96,6 +96,8 @@ def _holds(old: Row, fresh: Row, entry: Entry, wanted: Wanted, is_there: Callabl
     if old.state == "failed" and (
         wanted.retry_failed or old.kind in _OF_THE_MACHINE or (old.kind in _OF_LIMITS and old.limits != fresh.limits)
     ):
+        return False
+    if old.state == "done" and (old.kind == BROKE or (old.kind and wanted.retry_failed)):
         return False
     return _is_same_input(old, entry) and (old.state == "failed" or is_there(old))
 

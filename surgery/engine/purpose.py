@@ -1,4 +1,4 @@
-"""Whether a recipe that is to change the precision of a model did so, and why not."""
+"""Whether a recipe that is to change the precision of a model did so, or one for a target fits it, and why not."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from surgery.engine.records import Shortfall
-from surgery.errors import PassError
+from surgery.engine.expectations import unfit
+from surgery.engine.shortfall import Shortfall
+from surgery.errors import PassError, SurgeryError, require_machine
+from surgery.graph.misfits import misfits
 from surgery.promises import Parity
 
 if TYPE_CHECKING:
     import onnx
 
     from surgery.engine.records import StepRecord
+    from surgery.graph.graph import Graph
     from surgery.recipe.schema import PassStep, Recipe, Step
+    from surgery.storage import StoredModel
 
 _PASSES = ("quantize-", "to-bfloat16", "to-float16")
 """The beginnings of the names of passes whose purpose is another precision."""
@@ -53,6 +57,47 @@ def shortfall(recipe: Recipe, records: Sequence[StepRecord], original: onnx.Mode
         return Shortfall(_too_small(step, _SMALL[reason], count), 0)
     more = f" ({count} of {reasons.total()} places)" if reasons.total() > 1 else ""
     return Shortfall(f"the precision was not changed: '{step.name}' found that {reason}{more}", 1)
+
+
+def off_target(graph: Graph, original: StoredModel) -> Shortfall | None:
+    """Return why the target of a graph does not run it; None if it does.
+
+    ONNX Runtime leaves the nodes that an execution provider lacks to the CPU. Where the original has as many of these,
+    that is held against nobody.
+    """
+    try:
+        reasons = unfit(graph)
+        return _off_target(graph, original, reasons) if reasons else None
+    except SurgeryError as error:  # the kernels of the installed runtime cannot be read
+        require_machine(error)
+        return Shortfall(f"whether {graph.target.name} runs the result is not known: {error}", PassError.exit_code)
+
+
+def _off_target(graph: Graph, original: StoredModel, reasons: str) -> Shortfall:
+    from surgery import storage
+    from surgery.graph.graph import Graph
+    from surgery.targets import shipped
+
+    target = graph.target
+    on_cpu = shipped.find(_CPU)
+    if not target.provider or (target.provider != on_cpu.provider and misfits(graph, on_cpu)):
+        return Shortfall(f"{target.name} does not run the result: {reasons}", 1)
+    before = _missing(Graph(storage.ir_from_proto(original.proto, original.weights), target=target))
+    code = int(any(count > before[op] for op, count in _missing(graph).items()))
+    if target.provider == on_cpu.provider:
+        return Shortfall(f"{target.name} does not run the result: {reasons}", code)
+    return Shortfall(f"{target.name} leaves nodes of the result to the CPU: {reasons}", code)
+
+
+_CPU = "ort-cpu"
+
+
+def _missing(graph: Graph) -> Counter[str]:
+    """Count the nodes that the target of a graph does not run, by operator."""
+    found = Counter[str]()
+    for one in misfits(graph):
+        found[one.reason.op] += one.count
+    return found
 
 
 def _too_small(step: PassStep, option: str, count: int) -> str:

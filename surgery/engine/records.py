@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from surgery import storage
+from surgery.engine.shortfall import Shortfall, of_broken
 from surgery.errors import PassError
 from surgery.graph.state import Defect, Refused, Site
 from surgery.operators.empties import REFUSING_EMPTY, refusing_more
@@ -115,6 +116,13 @@ class StepRecord:
     """Whether its outcome comes from an earlier run."""
     defects: tuple[Defect, ...] = ()
     """The sites that a standard pass lost to an exception."""
+    is_foreign: bool = False
+    """Whether a pass of the user's, or a tool that it runs, failed, rather than a part of surgery."""
+
+    @property
+    def broke(self) -> bool:
+        """Whether it was undone because something broke, such as a crash, and not because its result was refused."""
+        return self.status == "rolled_back" and self.exit_code == PassError.exit_code
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of the JSON report."""
@@ -170,19 +178,6 @@ class Expectation:
 
 
 @dataclass(frozen=True)
-class Shortfall:
-    """Why no step changed the precision; `exit_code` is 0 if there was nothing to gain, and 3 if a pass broke."""
-
-    words: str
-    exit_code: int
-
-    @property
-    def is_met(self) -> bool:
-        """Whether the purpose is met as far as it can be."""
-        return not self.exit_code
-
-
-@dataclass(frozen=True)
 class Figures:
     """The figures compared with the last release. `bytes` is the size of the files without statement of provenance.
 
@@ -227,7 +222,7 @@ class Result:
     """Why the original cannot be run, if nothing could be verified and the recipe does not accept that."""
     shortfall: Shortfall | None = None
     """Why a recipe that is to change the precision did not, if so."""
-    misfits: str = ""
+    misfits: Shortfall | None = None
     """Why the target does not run the result, if it does not, and no expectation says so."""
     providers: tuple[str, ...] = ()
     """The execution providers that ran the models; none means the CPU."""
@@ -262,6 +257,24 @@ class Result:
         return tuple({(step.name, step.where, step.message): step for step in found}.values())
 
     @property
+    def broken(self) -> tuple[StepRecord, ...]:
+        """The steps that were undone because something broke."""
+        return tuple(step for step in self.refused if step.broke)
+
+    @property
+    def shortfalls(self) -> tuple[Shortfall, ...]:
+        """What was not reached: steps that broke, another precision, a result that the target runs."""
+        found = [one for one in (self.shortfall, self.misfits) if one is not None]
+        if self.broken and not any(one.exit_code == PassError.exit_code for one in found):
+            found.insert(0, of_broken([step.name for step in self.broken], [step.is_foreign for step in self.broken]))
+        return tuple(found)
+
+    @property
+    def unmet(self) -> tuple[Shortfall, ...]:
+        """The shortfalls that the exit code shows: if `strict`, also a precision that gains nothing."""
+        return tuple(one for one in self.shortfalls if not one.is_met or (self.strict and one is self.shortfall))
+
+    @property
     def defects(self) -> tuple[tuple[str, Defect], ...]:
         """The sites that standard passes lost to exceptions, each once, with the name of the step."""
         return tuple(dict.fromkeys((step.name, defect) for step in self.steps for defect in step.defects))
@@ -289,21 +302,22 @@ class Result:
     def ok(self) -> bool:
         """Whether no step ended the run, every expectation holds, and the model can be run.
 
-        If `strict`, also whether nothing was refused, and the precision was changed if that is the purpose.
+        If `strict`, also whether nothing was refused, and the purpose is met: another precision, a target.
         """
         holds = self.failure is None and all(expectation.ok for expectation in self.expectations)
-        return holds and not self.unverifiable and not (self.strict and (self.refused or self.shortfall is not None))
+        return holds and not self.unverifiable and not (self.strict and (self.refused or self.unmet))
 
     @property
     def exit_code(self) -> int:
         """The exit code: 0 if ok, 3 if a pass broke, 1 if a verdict or an expectation is negative.
 
         A standard pass breaks also if it loses only a site: then the result is right, and written, but not complete. So
-        is a result in float32 of a recipe for another precision.
+        is a result in float32 of a recipe for another precision, one that its target does not run, and one without a
+        step that broke.
         """
         if self.failure is not None:
             return self.failure.exit_code
-        unmet = self.shortfall.exit_code if self.shortfall is not None else 0
+        unmet = max((one.exit_code for one in self.shortfalls), default=0)
         return PassError.exit_code if self.ok and self.defects else max(unmet, 0 if self.ok else 1)
 
     def to_json(self) -> dict[str, Any]:
@@ -326,9 +340,13 @@ class Result:
             "strict": self.strict,
             "original": self.validity.to_json() if self.validity is not None else None,
             "unverifiable": self.unverifiable or None,
-            "misfits": self.misfits or None,
+            "misfits": self.misfits.words if self.misfits is not None else None,
             "shortfall": self.shortfall.words if self.shortfall is not None else None,
-            "refused": [{"pass": step.name, "where": step.where, "why": step.message} for step in self.refused],
+            "shortfalls": [{"words": one.words, "exit_code": one.exit_code} for one in self.shortfalls],
+            "refused": [
+                {"pass": step.name, "where": step.where, "why": step.message, "broke": step.broke}
+                for step in self.refused
+            ],
         }
 
     def __repr__(self) -> str:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from surgery import storage
 from surgery.engine import baseline
-from surgery.engine.expectations import unfit
 from surgery.engine.pipeline import Abort, Pipeline
-from surgery.engine.purpose import shortfall
+from surgery.engine.purpose import off_target, shortfall
 from surgery.engine.records import DEPLOYED, Figures, Observer, Recorder, Result, StepRecord, last_loss
 from surgery.engine.reference_start import repaired
+from surgery.engine.shortfall import Shortfall
 from surgery.engine.step_cache import EndFacts, NoCache, StepCache
 from surgery.engine.transaction import RefusedEndError
 from surgery.errors import require_machine
@@ -167,13 +167,13 @@ def _result(
     )
 
 
-def _misfits(steps: Pipeline) -> str:
-    """Return why the target does not run the result; "" if it does, or if there is none, or an expectation says so."""
+def _misfits(steps: Pipeline) -> Shortfall | None:
+    """Return why the target does not run the result; None if it does, there is none, or an expectation says so."""
     from surgery.targets import STANDARD
 
     if steps.model.target == STANDARD or any(one.target for one in steps.journal.expectations):
-        return ""
-    return unfit(steps.model.editable())
+        return None
+    return off_target(steps.model.editable(), steps.model.stored)
 
 
 def _end(whole: Verdict | None, records: Sequence[StepRecord]) -> Verdict | None:

@@ -402,7 +402,14 @@ def account(
         refused_sites=refused,
         applied=candidate.applied,
         defects=candidate.defects,
+        is_foreign=candidate.proto is None and _is_foreign(step),
     )
+
+
+def _is_foreign(step: PassStep) -> bool:
+    """Return whether the pass of a step, or the tool that it runs, is not a part of surgery."""
+    declared = step.find()
+    return not declared.is_standard or bool(declared.requires)
 
 
 def _listed(refused: Iterable[RefusedSite | Defect]) -> str:

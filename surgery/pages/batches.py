@@ -65,6 +65,9 @@ def _outcome(found: Mapping[str, Any]) -> Outcome:
     failed, left = counts.get("failed", 0), counts.get("queued", 0) + counts.get("running", 0)
     if failed:
         return Outcome("bad", f"{text.plural(failed, 'model')} of {text.integer(len(found['models']))} failed.")
+    unmet = sum(one["state"] == "done" and bool(one["kind"]) for one in found["models"])
+    if unmet:
+        return Outcome("bad", f"{text.plural(unmet, 'model does', 'models do')} not meet the purpose.")
     if left:
         return Outcome("warn", f"{text.plural(left, 'model')} of {text.integer(len(found['models']))} did not run.")
     return Outcome("ok", "All models are done.")

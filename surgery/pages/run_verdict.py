@@ -87,8 +87,11 @@ def _negative(run: Mapping[str, Any]) -> Outcome | None:
         found = final(run)
         loss = f"{_lossy(found)} " if found is not None and found["verdict"] == "lossy" else ""
         return Outcome("bad", f"{loss}{what} not hold. Nothing was written.", tuple(missed))
+    unmet = tuple(one["words"] for one in run.get("shortfalls") or ())
     if not run["ok"] and run.get("shortfall"):
-        return Outcome("bad", "The precision was not changed. Nothing was written.", (run["shortfall"],))
+        return Outcome("bad", "The precision was not changed. Nothing was written.", unmet)
+    if not run["ok"] and unmet:
+        return Outcome("bad", "The purpose is not met. Nothing was written.", unmet)
     if not run["ok"]:
         return Outcome("bad", "Parts of the run were refused, which --strict does not allow. Nothing was written.")
     return None
@@ -105,7 +108,6 @@ def _ended(end: Mapping[str, Any], steps: int) -> Outcome:
 def _positive(run: Mapping[str, Any]) -> Outcome:
     committed = [step for step in run["steps"] if step["status"] == "committed"]
     changed = [step for step in committed if not step["pass"].startswith("(")]
-    refused = run.get("refused") or ()
     never = (run.get("original") or {}).get("failure")
     if not changed and never:
         found = Outcome("warn", "No step changed the model, and no input was found on which it runs.", (never,))
@@ -119,8 +121,11 @@ def _positive(run: Mapping[str, Any]) -> Outcome:
         found = Outcome(
             "warn", f"{found.headline} {what} accepted without being verified.", (*found.remarks, *unverified)
         )
-    if run.get("shortfall"):
-        return replace(found, tone="warn", remarks=(run["shortfall"], *found.remarks))
+    refused = [one for one in run.get("refused") or () if not one.get("broke")]
+    unmet = tuple(one["words"] for one in run.get("shortfalls") or ())
+    if unmet:
+        is_met = not run.get("shortfall") and not any(one["exit_code"] for one in run["shortfalls"])
+        return replace(found, tone=found.tone if is_met else "warn", remarks=(*unmet, *found.remarks))
     if refused:
         what = text.plural(len(refused), "step", "steps")
         return Outcome("warn", f"{found.headline} Parts of {what} were wrong and undone.", found.remarks)

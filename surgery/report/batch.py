@@ -84,7 +84,7 @@ class BatchProgress:
         now = self._clock()
         self._left.note(self._ended - self._before, self._total - self._before, now)
         if self._verbose:
-            self._console.print(_line(row), style="red" if row.state == "failed" else "dim", soft_wrap=True)
+            self._console.print(_line(row), style="red" if row.is_negative else "dim", soft_wrap=True)
         elif self._status is None and now - self._printed >= _EVERY:
             self._printed = now
             self._console.print(self.line(), style="dim", soft_wrap=True)
@@ -133,7 +133,8 @@ def _line(row: Row) -> str:
         return f"{row.name}: failed at {row.stage or 'the start'}, {row.kind}: {row.reason}"
     nodes = f"{row.nodes_before} -> {row.nodes_after} nodes"
     verdict = f"{row.verdict or 'unchanged'}{f' ({row.reason})' if row.reason else ''}"
-    return f"{row.name}: {nodes}, {size(row.bytes_before)} -> {size(row.bytes_after)}, {verdict}"
+    unmet = f", {row.kind}" if row.kind else ""
+    return f"{row.name}: {nodes}, {size(row.bytes_before)} -> {size(row.bytes_after)}{unmet}, {verdict}"
 
 
 def result(found: BatchResult, *, every: bool = False) -> RenderableType:
@@ -171,6 +172,8 @@ def conclusion(found: BatchResult) -> Text:
         f"{size(totals['bytes_before'])} -> {size(totals['bytes_after'])}"
     )
     text = f"{'ok' if found.ok else 'failed'}: {models(len(found.rows))}: {', '.join(parts)}"
+    unmet = sum(row.state == "done" and row.is_negative for row in found.rows)
+    text += f", {unmet} of them without the purpose" if unmet else ""
     text += f"; {sums}" if counts.get("done") else ""
     text += f"; {again} {_was(again)}" if again > 0 else ""
     return Text(text, style="green" if found.ok else "red")

@@ -47,10 +47,7 @@ def of_result(found: Result, command: str, places: Mapping[str, str], about: Map
         for step in found.steps
     ]
     checks += [_expectation(item, found) for item in found.expectations]
-    if found.shortfall is not None:
-        kept: Level = "remark" if found.shortfall.is_met and found.ok else "failed"
-        about_it = "Whether a recipe for another precision changed the precision."
-        checks.append(Check("purpose", "precision", kept, found.shortfall.words, model, about=about_it))
+    checks += _purposes(found, model)
     checks += _of_original(found, model)
     checks += _of_empty(found, model)
     named = f"{found.recipe} on {Path(model).name}" if model else found.recipe
@@ -70,6 +67,17 @@ def of_result(found: Result, command: str, places: Mapping[str, str], about: Map
     )
 
 
+def _purposes(found: Result, model: str) -> Iterator[Check]:
+    """Yield a check for each purpose that is not met."""
+    about = "Whether a recipe for another precision changed the precision."
+    fits = f"Whether {found.target} runs the result."
+    named = (found.shortfall, "precision", about), (found.misfits, f"fits {found.target}", fits)
+    for unmet, name, text in named:
+        if unmet is not None:
+            level: Level = "remark" if unmet.is_met and not found.strict else "failed"
+            yield Check("purpose", name, level, unmet.words, model, about=text)
+
+
 def _at(where: str) -> dict[str, Any]:
     """Return the fields for the place of a check."""
     path, line, column = placed(where)
@@ -78,7 +86,7 @@ def _at(where: str) -> dict[str, Any]:
 
 def _step(step: StepRecord, found: Result, model: str) -> Check:
     level = _LEVELS[step.status]
-    if step.defects or (step.status == "failed" and step.exit_code == _BROKEN):
+    if step.defects or step.broke or (step.status == "failed" and step.exit_code == _BROKEN):
         level = "broken"
     elif step.status == "committed" and step.refused_sites:
         level = "remark"

@@ -54,6 +54,7 @@ _RUN = {
     "unverifiable": "string?",
     "misfits": "string?",
     "shortfall": "string?",
+    "shortfalls": [{"words": "string", "exit_code": "integer"}],
     "refused": "array",
     "command": "string",
     "environment": "object",

@@ -118,9 +118,10 @@ def _expected(account: Result) -> Iterator[Text]:
 
 
 def _unfit(account: Result) -> Iterator[Text]:
-    if account.misfits:
-        reason = f"{account.target} does not run the result: {account.misfits}"
-        yield Text(f"{reason}; 'surgery inspect --target' names the steps that help", style="yellow")
+    if account.misfits is not None:
+        reason = f"{account.misfits.words}; " if account.misfits.is_met else ""
+        advice = f"'surgery inspect --target {account.target}' names the steps that help"
+        yield Text(f"{reason}{advice}", style="yellow")
 
 
 def _executed(found: Deployed | None) -> Iterator[Text]:
@@ -158,7 +159,7 @@ def _of_original(account: Result) -> Iterator[RenderableType]:
 def brief(account: Result) -> RenderableType:
     """Return the verdict on a run, preceded by what makes it negative: a failed step, expectations that are not met."""
     failed = [] if account.failure is None else [account.failure]
-    failed += [] if account.ok or not account.strict else account.refused
+    failed += account.broken if account.ok or not account.strict else account.refused
     said = [text for _, text in steps.messages(failed)]
     expected = _expected(replace(account, expectations=tuple(one for one in account.expectations if not one.ok)))
     return Group(*said, *expected, conclusion(account))
@@ -195,9 +196,10 @@ def _conclusion(account: Result) -> Text:
         )
         return Text(f"nothing can be verified: {account.unverifiable}; no file was written\n{advice}", style="bold red")
     if not account.ok:
-        found = account.shortfall.words if account.shortfall is not None else _not_kept(account.refused)
+        found = "; ".join(one.words for one in account.unmet) or _not_kept(account.refused)
         return Text(f"{found}; --strict writes no file", style="bold red")
-    refused = f"; {_not_kept(account.refused)}" if account.refused else ""
+    wrong = [step for step in account.refused if not step.broke]
+    refused = f"; {_not_kept(wrong)}" if wrong else ""
     refused += _defective(len(account.defects))
     lossy = loss.lead(account)
     style = "bold yellow" if refused else "bold cyan" if lossy else "bold green"
@@ -209,12 +211,14 @@ def _conclusion(account: Result) -> Text:
 
 
 def _with_purpose(said: Text, account: Result) -> Text:
-    """Put first why the precision was not changed, if that was the purpose."""
-    short = account.shortfall
-    if short is None:
+    """Put first what was not reached, such as another precision or a target that runs the result."""
+    unmet = [one.words for one in account.unmet]
+    if account.shortfall is not None and account.shortfall.is_met:
+        said = Text(f"ok: {account.shortfall.words}; {said.plain.removeprefix('ok: ')}")
+    if not unmet:
         return said
-    rest = said.plain.removeprefix("ok: ")
-    return Text(f"ok: {short.words}; {rest}") if short.is_met else Text(f"{short.words}; {rest}", style="bold red")
+    rest = said.plain.removeprefix("ok").removeprefix(f" for {account.target}").removeprefix(": ")
+    return Text("; ".join([*unmet, rest]), style="bold red")
 
 
 def _unchanged(account: Result, refused: str, style: str) -> Text:
