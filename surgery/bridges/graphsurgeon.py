@@ -22,6 +22,7 @@ from surgery.bridges.preserve import Remains, tensors_of
 from surgery.errors import PassError
 from surgery.operators.subgraphs import graphs
 from surgery.storage import Weights
+from surgery.storage.stored_lists import put_outside, with_lists
 
 _OVERRIDABLE_FROM = 4
 """The first IR version in which an initializer that is listed as an input is an overridable default."""
@@ -32,6 +33,7 @@ def run(skeleton: onnx.ModelProto, weights: Weights, call: Callable[[Any], Any])
 
     Raises PassError before the call if onnx-graphsurgeon cannot represent the model, naming the feature.
     """
+    stored, skeleton = skeleton, with_lists(skeleton)
     shown, hidden = _shown(skeleton)
     lender = Lender(skeleton, weights)
     with _named_errors("cannot represent"), _quiet():
@@ -46,7 +48,9 @@ def run(skeleton: onnx.ModelProto, weights: Weights, call: Callable[[Any], Any])
     lender.inside = False
     with _named_errors("cannot write"), _quiet():
         lender.settle(_constants(made))
-        return _written(made, remains)
+        written = _written(made, remains)
+    put_outside(written, stored)
+    return written
 
 
 def _shown(skeleton: onnx.ModelProto) -> tuple[onnx.ModelProto, frozenset[str]]:

@@ -21,6 +21,7 @@ from surgery.errors import PassError
 from surgery.operators.subgraphs import reads
 from surgery.storage import Weights
 from surgery.storage.merging import assign
+from surgery.storage.stored_lists import with_lists
 
 SMALL = 1 << 16
 MOST = (1 << 31) - (1 << 20)
@@ -54,7 +55,7 @@ class Packed:
         self._skeleton = skeleton
         self._held: dict[str, onnx.TensorProto | onnx.NodeProto] = {}
         self._inputs = {value.name for value in skeleton.graph.input}
-        self.model = deepcopy(skeleton)
+        self.model = deepcopy(with_lists(skeleton))
         if skeleton.ir_version >= _FIRST_WITH_DEFAULTS:
             self._hold(self._inputs)
         for tensor in storage.all_tensors(self.model):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from surgery import storage
 from surgery.storage.elements import same_bytes
+from surgery.storage.stored_lists import put_outside
 
 if TYPE_CHECKING:
     import onnx
@@ -16,10 +17,11 @@ if TYPE_CHECKING:
 
 
 class Known:
-    """The large tensors of a model before a pass."""
+    """The large tensors and the long lists of a model before a pass."""
 
     def __init__(self, skeleton: onnx.ModelProto, weights: Weights) -> None:
         self.weights = weights
+        self._skeleton = skeleton
         self._references: dict[tuple[int, tuple[int, ...]], list[Reference]] = defaultdict(list)
         for tensor in storage.all_tensors(skeleton):
             if storage.is_external(tensor):
@@ -32,7 +34,8 @@ class Known:
         return next((found for found in candidates if same_bytes(self.weights.view(found), data)), None)
 
     def restore(self, model: onnx.ModelProto) -> None:
-        """Replace the known large tensors of a model by references."""
+        """Replace the known large tensors and lists of a model by references."""
+        put_outside(model, self._skeleton)
         for tensor in storage.all_tensors(model):
             if tensor.HasField("raw_data"):
                 reference = self.find(tensor.data_type, tensor.dims, tensor.raw_data)

@@ -15,6 +15,7 @@ from surgery.errors import PassError
 from surgery.graph.graph import Graph
 from surgery.graph.state import Refused, Site
 from surgery.graph.values import Refusal
+from surgery.storage.stored_lists import put_outside, stored_lists
 
 if TYPE_CHECKING:
     import onnx
@@ -70,7 +71,12 @@ def _run(
     # Each API is imported only when a pass is written in it.
     if declared.api == "onnx_ir.Model":
         made: ir.Model = call(model)
-        return made
+        if next(stored_lists(before), None) is None:
+            return made
+        # A copy that a pass makes of a model has the elements of long lists.
+        skeleton = storage.proto_from_ir(made, weights)
+        put_outside(skeleton, before)
+        return storage.ir_from_proto(skeleton, weights)
     if declared.api == "gs.Graph":
         from surgery.bridges import graphsurgeon
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import onnx
@@ -12,6 +13,7 @@ import onnx
 from surgery.caching.folder import CacheFolder, Damaged
 from surgery.errors import SurgeryError
 from surgery.storage import all_tensors
+from surgery.storage.stored_lists import stored_lists
 from surgery.storage.tensors import external_reference, is_external
 from surgery.storage.wire import Reference
 
@@ -50,7 +52,7 @@ class TensorNames:
         copy = onnx.ModelProto()
         copy.CopyFrom(model)
         with self._lock:
-            for tensor in all_tensors(copy):
+            for tensor in _references(copy):
                 if is_external(tensor):
                     reference = external_reference(tensor)
                     if self._weights.is_scratch(reference.location):
@@ -69,7 +71,7 @@ class TensorNames:
         except Exception as error:  # the type depends on the implementation of protobuf
             raise ValueError(str(error)) from error
         with self._lock:
-            for tensor in all_tensors(model):
+            for tensor in _references(model):
                 if is_external(tensor):
                     name = external_reference(tensor).location
                     if name.startswith(_NEW):
@@ -116,6 +118,12 @@ class TensorNames:
         self._same[_NEW + digest] = max(self._same[_NEW + digest], int(name.rpartition(".")[2]))
         self._names[reference], self._places[name] = name, reference
         return reference
+
+
+def _references(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yield the tensors of a skeleton, and those that stand for lists."""
+    yield from all_tensors(model)
+    yield from (attribute.t for attribute in stored_lists(model))
 
 
 def digest(data: bytes) -> str:

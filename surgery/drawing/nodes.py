@@ -20,6 +20,8 @@ from surgery.graph.entries import GRAPHS
 from surgery.graph.lineage import Lineage
 from surgery.operators.forms import plain_domain
 from surgery.storage import is_external, payload_bytes
+from surgery.storage.stored_lists import digest as list_digest
+from surgery.storage.stored_lists import is_stored, with_list
 from surgery.storage.wire import LENGTH, encode_tag, encode_varint
 
 if TYPE_CHECKING:
@@ -118,7 +120,14 @@ def digest(node: onnx.NodeProto, *, has_bodies: bool) -> bytes:
 
 def own_attributes(node: onnx.NodeProto) -> list[bytes]:
     """Return the attributes of a node as bytes, without its subgraphs."""
-    return [one.SerializeToString(deterministic=True) for one in node.attribute if one.type not in GRAPHS]
+    return [_own_bytes(one) for one in node.attribute if one.type not in GRAPHS]
+
+
+def _own_bytes(attribute: onnx.AttributeProto) -> bytes:
+    """Return an attribute as bytes, with a digest of a list that is outside the skeleton."""
+    if is_stored(attribute):
+        return attribute.name.encode() + list_digest(attribute)
+    return bytes(attribute.SerializeToString(deterministic=True))
 
 
 def digest_of(tensor: onnx.TensorProto | onnx.SparseTensorProto) -> bytes:
@@ -172,7 +181,7 @@ def attribute_text(attribute: onnx.AttributeProto) -> str:
     if attribute.ref_attr_name:
         return f"@{attribute.ref_attr_name}"
     try:
-        value = onnx.helper.get_attribute_value(attribute)
+        value = onnx.helper.get_attribute_value(with_list(attribute))
     except ValueError:  # a type unknown to this version of onnx
         return "?"
     if isinstance(value, onnx.TensorProto | onnx.SparseTensorProto):

@@ -15,6 +15,7 @@ from surgery.inspection.matching import Matching
 from surgery.inspection.nodes import Pair
 from surgery.inspection.side import Side, Value
 from surgery.operators.traits import attribute_default
+from surgery.storage.stored_lists import with_list
 
 if TYPE_CHECKING:
     import onnx
@@ -120,7 +121,7 @@ def _plain(attribute: onnx.AttributeProto) -> Any:
         return _GRAPH
     if attribute.ref_attr_name:
         return f"@{attribute.ref_attr_name}"
-    value = onnx.helper.get_attribute_value(attribute)
+    value = onnx.helper.get_attribute_value(with_list(attribute))
     if isinstance(value, onnx.TensorProto):
         return _tensor(value)
     if isinstance(value, bytes):

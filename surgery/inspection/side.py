@@ -11,6 +11,7 @@ from surgery.graph.entries import CONSTANT, GRAPHS, Entry, entries, function_nam
 from surgery.inspection.contents import sign_of
 from surgery.operators.forms import plain_domain
 from surgery.operators.subgraphs import bodies
+from surgery.storage.stored_lists import digest, is_stored
 
 if TYPE_CHECKING:
     import onnx
@@ -112,6 +113,8 @@ class Side:
             elif attribute.type in GRAPHS:
                 operators = (Counter(node.op_type for node in graph.node) for graph in bodies(attribute))
                 yield attribute.name, tuple(frozenset(counts.items()) for counts in operators)
+            elif is_stored(attribute):
+                yield attribute.name, (attribute.type, digest(attribute))
             else:
                 yield attribute.name, attribute.SerializeToString(deterministic=True)
 

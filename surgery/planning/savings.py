@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from surgery import storage
-from surgery.graph import lineage
+from surgery.graph.entries import entries
 from surgery.graph.graph import Graph
 from surgery.graph.state import Site
 from surgery.inspection.amounts import Amount
 from surgery.inspection.costs import work
-from surgery.operators.subgraphs import nodes
 from surgery.planning.document import Operations, PlannedNode, PlannedSite, Savings
 
 if TYPE_CHECKING:
@@ -48,13 +47,13 @@ class View:
     def of(cls, proto: onnx.ModelProto, weights: storage.Weights) -> View:
         """Return the view of a skeleton; its operations are not counted."""
         found = cls(results=frozenset(value.name for value in proto.graph.output))
-        for node in nodes(proto):
-            label = node.name or f"{node.op_type} -> {', '.join(node.output)}"
-            known = lineage.read({entry.key: entry.value for entry in node.metadata_props})
+        for entry in entries(proto):
+            if entry.node is None:
+                continue
+            node, label = entry.node, entry.name
             is_constant = node.op_type == "Constant" and not node.domain
-            op = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
-            origins = known.origins if known is not None else (() if is_constant else (label,))
-            found.nodes[label] = _Node(op, is_constant, origins, tuple(node.input), tuple(node.output))
+            origins = entry.lineage.origins if entry.lineage is not None else (() if is_constant else (label,))
+            found.nodes[label] = _Node(entry.op, is_constant, origins, tuple(node.input), tuple(node.output))
             for name in node.input:
                 found.readers[name].add(label)
         for tensor in proto.graph.initializer:

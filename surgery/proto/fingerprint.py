@@ -30,6 +30,7 @@ from surgery.operators.forms import key_of
 from surgery.operators.subgraphs import bodies, nested, subgraphs
 from surgery.proto.dataflow import Flow, captures
 from surgery.proto.extract import called, function_key
+from surgery.storage.stored_lists import digest, is_stored
 
 if TYPE_CHECKING:
     import onnx
@@ -382,6 +383,8 @@ class _Scope:
         )
 
     def _attribute(self, attribute: onnx.AttributeProto) -> Hashable:
+        if is_stored(attribute):
+            return attribute.type, digest(attribute)
         if attribute.HasField("t"):
             return self.numbers.constant(attribute.t)
         if graphs := bodies(attribute):

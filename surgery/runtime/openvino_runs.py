@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from surgery.operators.dtypes import ONNX_TYPES
+from surgery.storage.stored_lists import whole
 from surgery.workers import stage
 
 INSTALL: Final = "pip install openvino"
@@ -47,7 +48,7 @@ def run(skeleton: bytes, feeds: list[dict[str, Any]], limit: int) -> dict[str, A
     try:
         # Weights are references to files, relative to the root, which is the current folder of workers.
         core = openvino.Core()
-        model = core.read_model(skeleton)
+        model = core.read_model(whole(skeleton))
         compiled = core.compile_model(model, "CPU", {"EXECUTION_MODE_HINT": "ACCURACY"})
     except Exception as error:
         return {"invalid": reason(str(error)), "title": title}

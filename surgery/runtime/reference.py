@@ -15,6 +15,7 @@ from surgery.operators.dtypes import spread
 from surgery.operators.kernels import MISTAKEN_BY_EVALUATOR
 from surgery.operators.subgraphs import graphs
 from surgery.runtime import contrib_ops
+from surgery.storage.stored_lists import whole
 from surgery.workers import stage
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def run(skeleton: bytes, feeds: list[dict[str, Any]]) -> dict[str, Any]:
     from onnx.reference import ReferenceEvaluator
 
     stage("reference evaluator")
-    model = onnx.load_model_from_string(skeleton)
+    model = onnx.load_model_from_string(whole(skeleton))
     mistaken = next(_mistaken(model), None)
     if mistaken is not None:
         return {"unsupported": f"the reference evaluator computes {mistaken} incorrectly"}

@@ -25,6 +25,7 @@ from surgery.runtime.executed import begin_profile, executed
 from surgery.runtime.ordering import defer, settle_casts
 from surgery.runtime.rounding import hold
 from surgery.runtime.setup import ProviderError, packs_weights, provider_arguments, require_known, require_started
+from surgery.storage.stored_lists import whole
 from surgery.workers import stage
 
 if TYPE_CHECKING:
@@ -295,7 +296,9 @@ def make_session(
 
     require_known(providers)
     given = provider_arguments(providers, full_precision=full_precision)
-    session = onnxruntime.InferenceSession(source, options, providers=given)
+    session = onnxruntime.InferenceSession(
+        whole(source) if isinstance(source, bytes) else source, options, providers=given
+    )
     require_started(providers, session)
     return session
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from surgery.storage.stored_lists import whole
 from surgery.workers import stage
 from surgery.workers.limits import end_with_parent
 
@@ -76,7 +77,7 @@ def _whole(skeleton: bytes) -> bytes | None:
     import onnx
     from onnx.external_data_helper import load_external_data_for_model
 
-    model = onnx.load_model_from_string(skeleton)
+    model = onnx.load_model_from_string(whole(skeleton))
     stored = (entry for tensor in model.graph.initializer for entry in tensor.external_data if entry.key == "length")
     if sum(int(entry.value) for entry in stored) + len(skeleton) > _LARGEST:
         return None

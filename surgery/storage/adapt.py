@@ -109,7 +109,7 @@ class Adapter:
         if held is not None:
             mark = f"{_MARK}{len(self._held)}"
             self._held[mark] = held
-            for field in ("ints", "floats", "strings"):
+            for field in ("ints", "floats", "strings", "t"):
                 attribute.ClearField(field)
             attribute.type = _Kind.STRING
             attribute.s = mark.encode()

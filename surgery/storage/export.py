@@ -256,7 +256,7 @@ class Exporter:
         if attribute.is_ref():
             out.ref_attr_name = attribute.ref_attr_name or ""
         elif is_a(attribute, LongAttr):
-            out.MergeFromString(attribute.data)
+            attribute.write(out)
         else:
             self._attribute_value(out, kind, attribute.value)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import onnx
 
 from surgery.storage.split import RAW_DATA
+from surgery.storage.stored_lists import restored
 from surgery.storage.tensors import external_reference, is_external, refer
 from surgery.storage.wire import LENGTH, Pieces, Reference, Rewriter, encode_tag, encode_varint, fields
 
@@ -108,6 +109,14 @@ class Joiner(Rewriter):
             out.add(tensor.SerializeToString())
             return out
         return _inline(tensor, reference, self._weights.encodings.get(reference))
+
+    def attribute(self, start: int, stop: int) -> Pieces | None:
+        """Return the message of an attribute with its list, as in its file; None for other attributes."""
+        made = restored(self.data, start, stop)
+        for part in made.parts if made is not None else ():
+            if isinstance(part, Reference):
+                self._weights.view(part)
+        return made
 
 
 def _inline(tensor: onnx.TensorProto, reference: Reference, encoding: Encoding | None) -> Pieces:

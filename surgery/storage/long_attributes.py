@@ -11,6 +11,9 @@ from typing import Any, Final
 import onnx
 import onnx_ir as ir
 
+from surgery.storage.stored_lists import is_stored, viewed
+from surgery.storage.tensors import external_reference
+
 LONG: Final = 4096
 """Number of elements from which a list is long."""
 
@@ -25,15 +28,29 @@ _NUMBERS: Final = {int(kind): field for kind, field in _FIELDS.items()}
 class LongAttr(ir.Attr):
     """An attribute whose list is made from its bytes whenever it is asked for.
 
-    `data` is an AttributeProto on the wire that has only the list; two lists of one type are equal, bit by bit, if and
-    only if their bytes are.
+    `kept` is an AttributeProto on the wire that has only the list, or the tensor that stands for the list
+    in a skeleton.
     """
 
-    __slots__ = ("data",)
+    __slots__ = ("kept",)
 
-    def __init__(self, name: str, kind: ir.AttributeType, data: bytes, *, doc_string: str | None = None) -> None:
+    def __init__(
+        self, name: str, kind: ir.AttributeType, kept: bytes | onnx.TensorProto, *, doc_string: str | None = None
+    ) -> None:
         super().__init__(name, kind, None, doc_string=doc_string)
-        self.data = data
+        self.kept = kept
+
+    @property
+    def data(self) -> bytes:
+        """The list on the wire; two lists of one type are equal, bit by bit, if their bytes are."""
+        return self.kept if isinstance(self.kept, bytes) else bytes(viewed(external_reference(self.kept)))
+
+    def write(self, out: onnx.AttributeProto) -> None:
+        """Set the list of a message."""
+        if isinstance(self.kept, bytes):
+            out.MergeFromString(self.kept)
+        else:
+            out.t.CopyFrom(self.kept)
 
     @property
     def value(self) -> tuple[Any, ...]:
@@ -50,21 +67,25 @@ class LongAttr(ir.Attr):
 def named(name: str, attribute: ir.Attr) -> ir.Attr:
     """Return an attribute with the same value and another name, and without documentation."""
     if isinstance(attribute, LongAttr):
-        return LongAttr(name, attribute.type, attribute.data)
+        return LongAttr(name, attribute.type, attribute.kept)
     return ir.Attr(name, attribute.type, attribute.value)
 
 
 def is_long(attribute: onnx.AttributeProto) -> bool:
     """Return whether the list of an attribute is long."""
     field = _NUMBERS.get(attribute.type)
-    return field is not None and len(getattr(attribute, field)) >= LONG
+    return field is not None and (len(getattr(attribute, field)) >= LONG or is_stored(attribute))
 
 
 def long_attribute(attribute: onnx.AttributeProto) -> LongAttr:
     """Return an attribute that has a list."""
+    kind = ir.AttributeType(attribute.type)
+    doc_string = attribute.doc_string if attribute.HasField("doc_string") else None
+    if is_stored(attribute):
+        tensor = onnx.TensorProto()
+        tensor.CopyFrom(attribute.t)
+        return LongAttr(attribute.name, kind, tensor, doc_string=doc_string)
     field = _NUMBERS[attribute.type]
     only = onnx.AttributeProto()
     getattr(only, field).MergeFrom(getattr(attribute, field))
-    kind = ir.AttributeType(attribute.type)
-    doc_string = attribute.doc_string if attribute.HasField("doc_string") else None
     return LongAttr(attribute.name, kind, only.SerializeToString(deterministic=True), doc_string=doc_string)

@@ -16,6 +16,7 @@ from surgery.errors import ModelFileError, neighbour
 from surgery.storage import foreign
 from surgery.storage.bounds import fault
 from surgery.storage.split import Splitter
+from surgery.storage.stored_lists import MARK
 from surgery.storage.tensors import all_tensors, external_reference, is_external, refer
 from surgery.storage.weights import Source, Weights
 from surgery.storage.wire import Reference, WireError
@@ -234,7 +235,10 @@ def _parsed(
     splitter = Splitter(data, weights, locate, limit)
     try:
         pieces = splitter.rewrite()
-        proto: onnx.ModelProto = onnx.ModelProto.FromString(b"".join(_plain_bytes(pieces.parts)))
+        skeleton = b"".join(_plain_bytes(pieces.parts))
+        if skeleton.count(MARK.encode()) != splitter.lists:
+            raise WireError("a list is outside the model", 0)
+        proto: onnx.ModelProto = onnx.ModelProto.FromString(skeleton)
     except (WireError, DecodeError, RecursionError) as error:
         if isinstance(error, RecursionError) or "MaxDepth" in str(error):
             raise folders.error("it nests deeper than protobuf reads", "If within If ends at about 33") from error

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from surgery.storage.stored_lists import FROM, run_of, standing
 from surgery.storage.tensors import EXTERNAL, payload_size
 from surgery.storage.weights import Encoding, Weights
 from surgery.storage.wire import (
@@ -116,10 +117,10 @@ class Scan:
 
 
 class Splitter(Rewriter):
-    """Replaces each large tensor by a reference, and records in `weights` how it was encoded.
+    """Replaces each large tensor by a reference, and records in `weights` how it was encoded; also each long list.
 
     `locate` returns the location of the data and the offset of its first byte there; it is called once, for the first
-    large tensor. A tensor is large if its payload has at least `limit` bytes.
+    large tensor. A tensor is large if its payload has at least `limit` bytes. `lists` counts the replaced lists.
     """
 
     def __init__(
@@ -129,6 +130,7 @@ class Splitter(Rewriter):
         self.weights = weights
         self.limit = max(limit, 1)
         self.references: set[Reference] = set()
+        self.lists = 0
         self._locate = locate
         self._place: tuple[str, int] | None = None
 
@@ -152,6 +154,15 @@ class Splitter(Rewriter):
             return None
         self.references.add(reference)
         return self._referring(scan, start, stop, reference)
+
+    def attribute(self, start: int, stop: int) -> Pieces | None:
+        """Replace the list of an attribute if it is long and regular."""
+        least = max(self.limit, FROM)
+        run = run_of(self.data, start, stop, least) if stop - start >= least else None
+        if run is None:
+            return None
+        self.lists += 1
+        return standing(self.data, start, stop, run, self._here(*run))
 
     def _raw(self, scan: Scan, size: int) -> Reference | None:
         """Refer to `raw_data`; if the field is repeated, the last one counts."""

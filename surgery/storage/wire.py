@@ -258,6 +258,10 @@ class Rewriter(ABC):
         `attached` says that readers expect the data of this tensor inside the model file.
         """
 
+    def attribute(self, start: int, stop: int) -> Pieces | None:
+        """Return the replacement of the AttributeProto in this range; None to visit what is in it."""
+        return None
+
     def rewrite(self) -> Pieces:
         """Return the whole model, rewritten."""
         changed = self._message(0, len(self.data), Kind.MODEL, False)
@@ -265,6 +269,13 @@ class Rewriter(ABC):
             changed = Pieces()
             changed.add(self.data)
         return changed
+
+    def _rewritten(self, start: int, stop: int, kind: Kind, attached: bool) -> Pieces | None:
+        """Rewrite one message of any kind; return None if nothing in it changes."""
+        if kind is Kind.TENSOR:
+            return self.tensor(start, stop, attached)
+        new = self.attribute(start, stop) if kind is Kind.ATTRIBUTE else None
+        return self._message(start, stop, kind, attached) if new is None else new
 
     def _message(self, start: int, stop: int, kind: Kind, attached: bool) -> Pieces | None:
         """Rewrite one message; return None if nothing in it changes."""
@@ -284,10 +295,7 @@ class Rewriter(ABC):
                 seen.add(number)
             if not self.wanted(payload, end):
                 continue
-            if child is Kind.TENSOR:
-                new = self.tensor(payload, end, attached)
-            else:
-                new = self._message(payload, end, child, attached)
+            new = self._rewritten(payload, end, child, attached)
             if new is not None:
                 out.add(self.data[copied:tag])
                 out.add(encode_tag(number, LENGTH) + encode_varint(new.size))

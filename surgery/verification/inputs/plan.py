@@ -22,6 +22,7 @@ from surgery.operators.legal_inputs import SEQUENCE_LENGTH, legal
 from surgery.operators.thresholds import marks, sizes, spared
 from surgery.operators.use import Index, Shape, View, uses
 from surgery.shapes.declarations import Extent
+from surgery.storage.stored_lists import with_beginnings
 from surgery.verification.inputs.dims import Dims, evaluate, free_names
 from surgery.verification.inputs.files import read_tensors, shape_of
 from surgery.verification.inputs.ports import InputPort
@@ -89,7 +90,8 @@ class Plan:
     def __init__(self, model: onnx.ModelProto, spec: InputsSpec, inlined: onnx.ModelProto | None = None) -> None:
         self.spec = spec
         self.ports = read_ports(model)
-        self.index = Index(inlined if inlined is not None else model)
+        # Inputs are drawn near the thresholds of tree ensembles; a few of these are enough.
+        self.index = Index(with_beginnings(inlined if inlined is not None else model))
         wishes = {name: tuple(extents) for name, extents in spec.dims.items()}
         names = free_names(extent for port in self.ports for extent in port.dims)
         self.dims = Dims(names, wishes, _spatial(self.ports, names) if _convolves(inlined or model) else ())

@@ -16,6 +16,7 @@ from surgery.operators.subgraphs import graphs
 from surgery.promises import Parity
 from surgery.proto.dataflow import reads
 from surgery.proto.signature import signature
+from surgery.storage.stored_lists import put_outside, whole
 from surgery.storage.summary import opset
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.signature.carrying import carry
@@ -115,6 +116,7 @@ def _converted(model: onnx.ModelProto, version: int, spec: VerifySpec) -> onnx.M
     if "reason" in answer:
         return str(answer["reason"])
     result = onnx.load_model_from_string(answer["model"])
+    put_outside(result, model)
     added = {tensor.name for tensor in large} - known
     kept = [port for port in result.graph.input if port.name not in added]
     del result.graph.input[:]
@@ -130,7 +132,7 @@ def run_converter(skeleton: bytes, version: int) -> dict[str, Any]:
 
     stage("version converter")
     try:
-        converted = onnx.version_converter.convert_version(onnx.load_model_from_string(skeleton), version)
+        converted = onnx.version_converter.convert_version(onnx.load_model_from_string(whole(skeleton)), version)
     except Exception as error:
         return {"reason": " ".join(str(error).split())[:300]}
     return {"model": converted.SerializeToString(deterministic=True)}
