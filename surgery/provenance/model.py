@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-untyped]
 
 from surgery.storage.digests import STATEMENT_KEY, elements_digest
-from surgery.storage.stored_lists import with_list
+from surgery.storage.stored_lists import is_stored, with_list
 from surgery.storage.tensors import PAYLOAD_FIELDS
 
 if TYPE_CHECKING:
@@ -121,8 +121,10 @@ class _Parts:
                 yield from self._attribute(f"{here}, ", attribute)
 
     def _attribute(self, place: str, attribute: onnx.AttributeProto) -> Iterator[Part]:
-        attribute = with_list(attribute)
         here = f"{place}attribute '{attribute.name}'"
+        if is_stored(attribute):
+            yield _part(here, _serialized(with_list(attribute)))
+            return
         yield _part(here, _serialized(_without(attribute, _OF_ATTRIBUTE)))
         for tensor in (*([attribute.t] if attribute.HasField("t") else ()), *attribute.tensors):
             yield self._tensor(f"{here}, tensor", tensor)

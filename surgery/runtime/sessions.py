@@ -25,7 +25,7 @@ from surgery.runtime.executed import begin_profile, executed
 from surgery.runtime.ordering import defer, settle_casts
 from surgery.runtime.rounding import hold
 from surgery.runtime.setup import ProviderError, packs_weights, provider_arguments, require_known, require_started
-from surgery.storage.stored_lists import whole
+from surgery.storage.stored_lists import has_lists, whole
 from surgery.workers import stage
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def run(
     if isinstance(session, dict):
         return session
     _cached = (skeleton, session) if keep else None
-    _spent = None if late else session  # with `late`, it holds many weights
+    _spent = None if late or has_lists(skeleton) else session  # with `late`, it holds many weights
     if _exotic_outputs(session) and any(not _is_numeric(value) for feed in feeds for value in feed.values()):
         return {"unsupported": "ONNX Runtime does not return such element types for string or sequence inputs"}
     results: list[dict[str, Value] | str] = []

@@ -177,10 +177,25 @@ def with_list(attribute: onnx.AttributeProto) -> onnx.AttributeProto:
 
 def whole(skeleton: bytes) -> bytes:
     """Return a serialized skeleton with all of its lists. Raises ModelFileError if their file no longer exists."""
-    if _BYTES not in skeleton:
+    if not has_lists(skeleton):
         return skeleton
     pieces = _Restorer(skeleton).rewrite()
     return b"".join(viewed(part) if isinstance(part, Reference) else part for part in pieces.parts)
+
+
+def without_lists(skeleton: bytes) -> bytes:
+    """Return a serialized skeleton in which lists outside are empty: no check and no inference reads their elements."""
+    if not has_lists(skeleton):
+        return skeleton
+    model = onnx.load_model_from_string(skeleton)
+    for attribute in stored_lists(model):
+        attribute.ClearField("t")
+    return bytes(model.SerializeToString())
+
+
+def has_lists(skeleton: bytes) -> bool:
+    """Return whether a serialized skeleton has lists outside."""
+    return _BYTES in skeleton
 
 
 def with_lists(model: onnx.ModelProto) -> onnx.ModelProto:

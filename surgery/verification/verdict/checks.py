@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from surgery.errors import WorkerError, require_machine
 from surgery.operators.subgraphs import graphs
-from surgery.storage.stored_lists import whole
+from surgery.storage.stored_lists import without_lists
 from surgery.workers import Worker, stage
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def run_checker(skeleton: bytes) -> list[str]:
 
     stage("checker")
     try:
-        onnx.checker.check_model(whole(skeleton), full_check=False)
+        onnx.checker.check_model(without_lists(skeleton), full_check=False)
     except Exception as error:
         return [f"checker: {_one_line(str(error))}"]
     return []
@@ -142,7 +142,7 @@ def run_inference(skeleton: bytes) -> list[str]:
 
     stage("shape inference")
     try:
-        onnx.shape_inference.infer_shapes(_with_dense(whole(skeleton)), check_type=True, strict_mode=True)
+        onnx.shape_inference.infer_shapes(_with_dense(without_lists(skeleton)), check_type=True, strict_mode=True)
     except Exception as error:
         return [f"{INFERENCE}{_one_line(str(error))}"]
     return []
