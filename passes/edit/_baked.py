@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from surgery import Graph, Node, Refusal, UsageError, Value
 
 from ._ports import Dim, declared
-from ._sizes import RULES, BakedIn, Sizes
+from ._sizes import RULES, BakedIn, Sizes, pinned
 from ._wishes import Freed, Wish
 
 _PIECES = 2
@@ -60,6 +60,11 @@ def free(graph: Graph, freed: Sequence[Freed]) -> Outcome:
         for value in before:
             new.declare(value, value.type, None)
     for node in nodes:
+        inner = _inside(graph, [node]) if node.subgraphs else []
+        for one in inner:
+            _adapt(graph, one, was)
+        if inner:
+            graph.facts.settle([node.ir])
         _adapt(graph, node, was)
     return Outcome(
         {value: _dims(graph, value) for value in before if value.shape is not None},
@@ -111,6 +116,7 @@ def _adapt(graph: Graph, node: Node, was: Sizes) -> None:
             except BakedIn as found:
                 raise _baked_in(found.node, was, str(found)) from None
         graph.facts.settle(dict.fromkeys(reader.ir for value in node.outputs for reader in value.consumers))
+    graph.remarks += filter(None, [pinned(node, was)])
     for value in node.outputs:
         wrong = was.contradiction(value)
         if wrong:

@@ -39,6 +39,11 @@ class Sizes:
         """List the axes of a value that depend on a freed dim."""
         return [axis for axis, dim in enumerate(value.shape or ()) if isinstance(dim, str) and self._names(dim)]
 
+    def missing(self, value: Value, target: Sequence[int | str]) -> list[int]:
+        """List the axes that depend on a freed dim which a target, of numbers and names, does not follow."""
+        followed = {name for item in target if isinstance(item, str) for name in self._names(item)}
+        return [axis for axis in self.axes(value) if not self._names(str((value.shape or ())[axis])) <= followed]
+
     def _names(self, dim: str) -> set[str]:
         words = "".join(letter if letter.isalnum() or letter == "_" else " " for letter in dim).split()
         return self.sizes.keys() & set(words)
@@ -90,23 +95,22 @@ def _product(dims: Dims, value: Value) -> int:
 
 
 def _reshape(node: Node, sizes: Sizes, new: Builder) -> None:
-    """Replace the old size in a constant target with 0 (copy) or -1, and other dims that were -1 with numbers."""
+    """Replace the old size in a target with 0 (copy) or -1, and other dims that were -1 with 0 or numbers."""
     data, result = node.required_input(0), node.outputs[0]
     target = node.input(1)
     wanted = target.elements if target is not None else tuple(node.attr("shape") or ())
-    if wanted is None or any(isinstance(item, str) for item in wanted):
+    if wanted is None:
         return
     was, old = sizes.old(data), sizes.old(result)
-    held = {_place(data, axis, result, sizes): axis for axis in sizes.axes(data)}
+    copied = [not node.attr("allowzero", 0) and same for same in map(_same, old, [*was, *[None] * len(old)])]
+    held = {_place(data, axis, result, sizes): axis for axis in sizes.missing(data, wanted)}
     found = list(wanted)
     for place, axis in held.items():
-        if wanted[place] in (0, -1):
-            continue
-        copies = place == axis and old[place] == was[axis] and not node.attr("allowzero", 0)
-        found[place] = 0 if copies else -1
+        if wanted[place] not in (0, -1):
+            found[place] = 0 if place == axis and copied[place] else -1
     for place, item in enumerate(wanted):
         if item == -1 and place not in held and found.count(-1) > 1:
-            found[place] = _product(old[place : place + 1], result)
+            found[place] = 0 if copied[place] else _product(old[place : place + 1], result)
     if found.count(-1) > 1:
         raise Refusal("more than one dim of the target would have to be inferred")
     if found == list(wanted):
@@ -114,12 +118,38 @@ def _reshape(node: Node, sizes: Sizes, new: Builder) -> None:
     if target is None:
         new.set_attribute(node, "shape", found)
     else:
-        new.set_input(node, 1, new.constant(np.array(found, np.int64), target.name))
+        parts = [0 if isinstance(item, str) and copied[place] else item for place, item in enumerate(found)]
+        new.set_input(node, 1, _target(target, parts, new))
+
+
+def _same(one: int | str | None, other: int | str | None) -> bool:
+    return one is not None and one == other
+
+
+def _target(old: Value, parts: Sequence[int | str | Value], new: Builder) -> Value:
+    """Return a target of numbers and computed extents; names stand for elements of the old target."""
+    numbers = [part for part in parts if isinstance(part, int)]
+    if len(numbers) == len(parts):
+        return new.constant(np.array(numbers, np.int64), old.name)
+    made = [
+        new.constant(np.array([part], np.int64), old.name)
+        if isinstance(part, int)
+        else _element(old, place, new)
+        if isinstance(part, str)
+        else part
+        for place, part in enumerate(parts)
+    ]
+    return new.node("Concat", *made, axis=0)
 
 
 def _place(data: Value, axis: int, result: Value, sizes: Sizes) -> int:
     """Find the dim of the result that contains a freed axis, by the number of elements between its positions."""
-    (size, step), old = sizes.extent(data, axis), sizes.old(result)
+    was, old = sizes.old(data), sizes.old(result)
+    if len(old) == 1:
+        return 0
+    if len(old) > axis and all(map(_same, was[: axis + 1], old[: axis + 1])):
+        return axis
+    size, step = sizes.extent(data, axis)
     fitting = []
     for place, dim in enumerate(old):
         inner = _product(old[place + 1 :], result)
@@ -134,17 +164,17 @@ def _expand(node: Node, sizes: Sizes, new: Builder) -> None:
     """Replace the target of a freed dim with 1 if the dim was expanded to its own old size."""
     data, target = node.required_input(0), node.required_input(1)
     wanted = target.elements
-    if wanted is None or any(isinstance(item, str) for item in wanted):
+    if wanted is None:
         return
     found, was = list(wanted), sizes.old(data)
-    for axis in sizes.axes(data):
+    for axis in sizes.missing(data, wanted):
         place = axis - len(was) + len(found)
         if place >= 0 and found[place] == was[axis]:
             found[place] = 1
         elif place >= 0 and found[place] != 1:
             raise Refusal(f"it expands {was[axis]} to {found[place]}")
     if found != list(wanted):
-        new.set_input(node, 1, new.constant(np.array(found, np.int64), target.name))
+        new.set_input(node, 1, _target(target, found, new))
 
 
 def _resize(node: Node, sizes: Sizes, new: Builder) -> None:
@@ -157,16 +187,34 @@ def _resize(node: Node, sizes: Sizes, new: Builder) -> None:
     axes = [axis % len(was) for axis in node.attr("axes") or range(len(was))]
     kept = {place: axis for place, axis in enumerate(axes) if axis in sizes.axes(data) and wanted[place] == was[axis]}
     if kept:
-        parts = [
-            _extent(data, kept[place], new) if place in kept else new.constant(np.array([item], np.int64), "size")
-            for place, item in enumerate(wanted)
-        ]
-        new.set_input(node, 3, new.node("Concat", *parts, axis=0))
+        parts = [_extent(data, kept[place], new) if place in kept else item for place, item in enumerate(wanted)]
+        new.set_input(node, 3, _target(target, parts, new))
+
+
+def pinned(node: Node, sizes: Sizes) -> str:
+    """Describe the freed dims that a Resize turns into numbers, whatever they are; empty if there are none."""
+    data, target = node.required_input(0), node.input(3)
+    wanted = None if target is None else target.elements
+    if node.op != "Resize" or target is None or wanted is None:
+        return ""
+    rank = len(data.shape or ())
+    axes = [axis % rank for axis in node.attr("axes") or range(rank)]
+    free = [(axis, item) for axis, item in zip(axes, wanted) if axis in sizes.axes(data) and isinstance(item, int)]
+    if not free:
+        return ""
+    result = node.outputs[0].name
+    dims = " and ".join(f"dim {axis} of '{result}' stays {item}" for axis, item in free)
+    return f"{dims}, as '{target.name}' of node '{node.label}' (Resize) is constant: scales would follow the input"
 
 
 def _extent(value: Value, axis: int, new: Builder) -> Value:
     """Return the extent of one axis as a vector of one element."""
-    return new.node("Gather", new.node("Shape", value), new.constant(np.array([axis], np.int64), "axis"), axis=0)
+    return _element(new.node("Shape", value), axis, new, "axis")
+
+
+def _element(vector: Value, place: int, new: Builder, name: str = "place") -> Value:
+    """Return one element of a vector as a vector."""
+    return new.node("Gather", vector, new.constant(np.array([place], np.int64), name), axis=0)
 
 
 def _concat(node: Node, sizes: Sizes, new: Builder) -> None:

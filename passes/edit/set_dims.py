@@ -26,7 +26,8 @@ def set_dims(
     If a number becomes a name, or another number, nodes may contain the old one: a model exported for one batch size
     reshapes to that size. The freed dim is followed through the graph. Constant targets of Reshape, Expand and Resize
     are adapted. Constants that repeat one slice along the dim, such as a class token or the initial state of an LSTM,
-    are expanded to its size or broadcast. A node that needs the old size in another way is an error.
+    are expanded to its size or broadcast. A node that needs the old size in another way is an error. A Resize to other
+    constant sizes runs for any size, but its result keeps those sizes: the report names it.
 
     `rebatch` is for a batch of independent samples: the model is then also compared at another batch size, with the
     original run on each part of the batch.

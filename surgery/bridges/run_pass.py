@@ -42,7 +42,7 @@ class PassResult:
 
     `live` says whether the graph itself was changed; otherwise it is unchanged. `renamed` maps the previous names of
     inputs and outputs to the current ones, and `accounts` has the relations to the previous model. `defects` are the
-    sites that a standard pass lost to an exception.
+    sites that a standard pass lost to an exception, and `remarks` what the pass says about its result.
     """
 
     proto: onnx.ModelProto | None
@@ -53,6 +53,7 @@ class PassResult:
     renamed: Mapping[str, str] = field(default_factory=dict)
     accounts: tuple[SignatureMapping, ...] = ()
     defects: tuple[Defect, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 def run_pass(
@@ -97,6 +98,7 @@ def run_pass(
         renamed=dict(graph.renamed),
         accounts=tuple(graph.accounts),
         defects=tuple(graph.defects),
+        remarks=tuple(graph.remarks),
     )
 
 
@@ -160,6 +162,7 @@ def _transform_in_fork(
             "refusals": _plain(graph.refusals),
             "renamed": dict(graph.renamed),
             "accounts": pack(tuple(graph.accounts)),
+            "remarks": list(graph.remarks),
         }
 
     limit = memory if memory is not None else default_memory()
@@ -181,6 +184,7 @@ def _transform_in_fork(
         printed=printed,
         renamed=answer["renamed"],
         accounts=unpack(answer["accounts"]),
+        remarks=tuple(answer["remarks"]),
     )
 
 

@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from surgery.engine.records import StepRecord
     from surgery.recipe.schema import PassStep
 
-_PLAIN: Final = ("changed", "sites", "refusals", "verdict", "complaint", "exit_code", "final", "renamed", "accounts")
+_PLAIN: Final = (
+    *("changed", "sites", "refusals", "verdict", "complaint", "exit_code", "final", "renamed", "accounts"),
+    "remarks",
+)
 """The stored fields of a candidate; its model is stored separately."""
 _BESIDES: Final = ("refused", "guilty", "kept")
 _STATES: Final = 8  # number of models whose portable form is kept

@@ -45,7 +45,8 @@ class Candidate:
     `live` says whether the graph that passes work on holds it. `complaint` says what is wrong, or is empty; `exit_code`
     is then 1 for a negative verdict and 3 for a pass that broke. A `final` candidate was refused before, in parts as
     well. `defects` are the sites that a standard pass lost to an exception. `renamed` maps inputs and outputs to their
-    new names, and `accounts` describe how they follow from the previous ones.
+    new names, and `accounts` describe how they follow from the previous ones. `remarks` are what the pass says about
+    its result.
     """
 
     step: PassStep
@@ -62,6 +63,7 @@ class Candidate:
     renamed: Mapping[str, str] = field(default_factory=dict)
     accounts: tuple[SignatureMapping, ...] = ()
     defects: tuple[Defect, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def promise(self) -> Parity:

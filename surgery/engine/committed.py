@@ -118,9 +118,11 @@ class CommittedModel:
         self._touched = changed and made.live
         if changed:
             found = Candidate(step, made.proto, data, True, made.live, made.sites, made.refusals)
-            return replace(found, renamed=made.renamed, accounts=made.accounts, defects=made.defects)
+            return replace(
+                found, renamed=made.renamed, accounts=made.accounts, defects=made.defects, remarks=made.remarks
+            )
         found = Candidate(step, state.proto, state.data, False, made.live, made.sites, made.refusals)
-        found = replace(found, defects=made.defects)
+        found = replace(found, defects=made.defects, remarks=made.remarks)
         if declared.is_standard:
             self._unchanged[_key(step, declared, skip)] = found
         return found

@@ -394,7 +394,7 @@ def account(
         seconds=seconds,
         message=candidate.complaint
         or _listed((*candidate.defects, *refused))
-        or left_alone(candidate.refusals)
+        or "; ".join(filter(None, (left_alone(candidate.refusals), *candidate.remarks)))
         or _remark(candidate.verdict),
         where=f"{step.path}:{step.line}" if step.path else "",
         exit_code=0 if status == "committed" else candidate.exit_code,

@@ -128,6 +128,7 @@ class GraphState:
         self.sites: list[Site] = []
         self.refusals: list[Refused] = []
         self.defects: list[Defect] = []
+        self.remarks: list[str] = []
         self.at: ir.Node | None = None
         self.renamed: dict[str, str] = {}
         self.accounts: list[SignatureMapping] = []

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from support import ROOT
 from surgery.passes.edit import _image, _scores, _sizes
@@ -170,3 +171,42 @@ def test_an_element_type_without_a_size_is_asked_for_its_size() -> None:
         with pytest.raises(UsageError) as caught:
             data_type(kind)
         assert hint in str(caught.value)
+
+
+@pytest.mark.parametrize("place", ["main graph", "branch"])
+def test_a_resize_to_constant_sizes_is_named_where_the_sizes_of_its_input_become_free(place: str) -> None:
+    resize = 'r = Resize<mode = "nearest">(x, , , sizes)'
+    body = {
+        "main graph": f"{resize} y = Neg(r)",
+        "branch": (
+            f"y = If<then_branch = t () => (float[1,2,8,8] a) {{ {resize} a = Neg(r) }}, "
+            f"else_branch = e () => (float[1,2,8,8] b) {{ {resize.replace('r =', 'q =')} b = Abs(q) }}>(c)"
+        ),
+    }[place]
+    model = text.parse(
+        f"g (float[1,2,4,4] x, bool c) => (float[1,2,8,8] y) <int64[4] sizes = {{1,2,8,8}}> {{ {body} }}"
+    )
+    record = apply(model, "set-dims: {ports: {x: [null, null, H, W]}}").steps[0]
+    remark = "dim 2 of 'r' stays 8 and dim 3 of 'r' stays 8, as 'sizes' of node 'Resize -> r' (Resize) is constant"
+    assert record.status == "committed" and record.message.startswith(remark)
+    # One that follows, and one with scales, need no remark.
+    kept = apply(model, "set-dims: {ports: {x: [n, null, null, null]}}").steps[0]
+    assert (kept.status, kept.message) == ("committed", "")
+    scaled = text.parse(
+        'g (float[1,2,4,4] x) => (float[1,2,8,8] y) <float[4] k = {1,1,2,2}> { y = Resize<mode = "nearest">(x, , k) }'
+    )
+    result = apply(scaled, "set-dims: {ports: {x: [null, null, H, W]}}")
+    require_committed(result)
+    assert ports(result)["y"][1] == [1, 2, "2*H", "2*W"]
+
+
+def test_a_target_that_a_model_computes_in_part_takes_other_sizes() -> None:
+    model = text.parse(
+        "g (float[N,2,4,6] x) => (float[N,2,24] y) <int64[2] t = {2,24}, int64[1] z = {0}>"
+        " { s = Shape(x) n = Gather(s, z) q = Concat<axis = 0>(n, t) y = Reshape(x, q) }"
+    )
+    result = apply(model, "set-dims: {ports: {x: [null, null, H, W]}}")
+    require_committed(result)
+    data = np.arange(3 * 2 * 5 * 7, dtype=np.float32).reshape(3, 2, 5, 7)
+    session = onnxruntime.InferenceSession(result.proto.SerializeToString())
+    np.testing.assert_array_equal(session.run(None, {"x": data})[0], data.reshape(3, 2, 35))
