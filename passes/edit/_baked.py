@@ -61,8 +61,8 @@ def free(graph: Graph, freed: Sequence[Freed]) -> Outcome:
             new.declare(value, value.type, None)
     for node in nodes:
         inner = _inside(graph, [node]) if node.subgraphs else []
-        for one in inner:
-            _adapt(graph, one, was)
+        for held in inner:
+            _adapt(graph, held, was)
         if inner:
             graph.facts.settle([node.ir])
         _adapt(graph, node, was)
