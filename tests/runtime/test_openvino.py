@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ import onnx
 import pytest
 
 import surgery
+from surgery import recipe as recipes
 from surgery.graph import text
 from surgery.operators.dtypes import ONNX_TYPES
 from surgery.runtime import openvino_runs
 from surgery.runtime.engine import Engine, Outcome
 from surgery.runtime.openvino_runs import reason
 from surgery.targets import shipped
+from surgery.verification.inputs.spec import VerifySpec
 
 ROOT = Path(__file__).resolve().parents[2]
 needs_openvino = pytest.mark.skipif(importlib.util.find_spec("openvino") is None, reason="OpenVINO is not installed")
@@ -137,6 +140,38 @@ def test_a_result_for_openvino_runs_there(name: str) -> None:
     assert found is not None and found.runtime.startswith("OpenVINO 20")
     assert found.verdict.passed, found.verdict.message
     assert found.executed is not None and found.original is not None
+    assert found.executed.total <= found.original.total
+
+
+@needs_openvino
+def test_layers_that_only_read_constants_are_not_executed() -> None:
+    """The weight is transposed, and brought into the layout of the kernel, when the model is compiled."""
+    import openvino
+
+    body = "g (float[n,8] x) => (float[n,4] y) <float[8,4] w = {%s}> { m = MatMul(x, w) y = Softmax(m) }"
+    body %= ", ".join(map(str, range(32)))
+    x = np.ones((2, 8), np.float32)
+    compiled = openvino.Core().compile_model(
+        openvino.Core().read_model(model(body).SerializeToString()),
+        "CPU",
+        {"PERF_COUNT": True, "INFERENCE_PRECISION_HINT": "f32"},
+    )
+    request = compiled.create_infer_request()
+    request.infer([x])
+    ends = ("Parameter", "Result")
+    ran = [one.node_name for one in request.get_profiling_info() if one.node_type not in ends]
+    found = run(body, {"x": x})
+    assert found.executed is not None and found.executed.total == len(ran)
+    assert len(compiled.get_runtime_model().get_ops()) > len(ran) + 2 + 1  # the ends, and the weight itself
+
+
+@needs_openvino
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["convnext-tiny", "vit-tiny", "whisper-enc-tiny", "llama-tiny.dy", "gpt2-tiny"])
+def test_openvino_executes_no_more_layers_of_a_result_than_of_the_original(name: str) -> None:
+    recipe = replace(recipes.load("default"), verify=VerifySpec(mode="end"))
+    found = surgery.apply(ROOT / "models" / f"{name}.onnx", recipe, target="openvino").deployed
+    assert found is not None and found.executed is not None and found.original is not None
     assert found.executed.total <= found.original.total
 
 
