@@ -5,6 +5,7 @@ from surgery import Builder, Match, Parity, Value, pattern_pass
 from ._shared import normalized, over_normalized, over_root_mean_square, takes_own
 
 BRANCHWISE = "com.microsoft::BranchwiseRMSNorm"
+SIMPLIFIED = "SimplifiedLayerNormalization"
 ENDS = (
     ("x = Cast(z)", "c = Cast(n)\n y = Mul(c, scale)"),
     ("", "y = Mul(n, scale)"),
@@ -26,7 +27,9 @@ def fuse_rms_norm(m: Match, new: Builder) -> Value:
     casts are removed too.
 
     Before opset 23, com.microsoft::BranchwiseRMSNorm with one branch computes the same over the last axis, in float,
-    where the target runs it. ONNX Runtime 1.32 computes both by the same kernel.
+    where the target runs it. ONNX Runtime 1.32 computes both by the same kernel. A target that lacks it gets
+    SimplifiedLayerNormalization, which ONNX Runtime has in the standard domain, if it runs that: CUDA does, and sums up
+    in float, where a norm of float16 in parts overflows.
 
     Example:
         <ir_version: 11, opset_import: ["" : 23]>
@@ -40,10 +43,20 @@ def fuse_rms_norm(m: Match, new: Builder) -> Value:
             y = Mul(n, scale)
         }
     """
-    own = m.root.opset < 23 and takes_own(new, BRANCHWISE, getattr(m, "z", m.x))
-    source, attributes = normalized(m, "RMSNormalization", 0 if own else 23)
+    kind = getattr(m, "z", m.x)
+    own = m.root.opset < 23 and takes_own(new, BRANCHWISE, kind)
+    simplified = m.root.opset < 23 and not own and _has_simplified(new, kind)
+    source, attributes = normalized(m, "RMSNormalization", 0 if own or simplified else 23)
     scale = over_normalized(new, getattr(m, "scale", None), source, int(attributes["axis"]))
     if own:
         m.require(attributes["axis"] == -1, "BranchwiseRMSNorm supports the last axis only")
         return new.node(BRANCHWISE, source, scale, epsilon=attributes["epsilon"], num_branches=1)
+    if simplified:
+        return new.node(SIMPLIFIED, source, scale, attributes={**attributes, "stash_type": 1})
     return new.node("RMSNormalization", source, scale, attributes=attributes)
+
+
+def _has_simplified(new: Builder, x: Value) -> bool:
+    """Return whether the target is an execution provider with the operator that no standard has."""
+    target = new.target
+    return bool(target.provider and ("", SIMPLIFIED) in target.operators) and takes_own(new, SIMPLIFIED, x)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from surgery.operators.forms import Parameter, Schema, key_of, plain_domain
 from surgery.operators.kernels import installed, registered
-from surgery.operators.schemas import form_of, is_defined, schema_of
+from surgery.operators.schemas import form_of, is_standard, schema_of
 
 Runtime = Literal["cpu", "any"]
 """Whether CPU kernels of ONNX Runtime are required ("cpu"), or only the schema decides ("any")."""
@@ -70,7 +70,7 @@ def narrowing(
     """
     key = key_of(domain, op)
     place = plain_domain(domain), op
-    form = form_of(*place, version) if is_defined(place[0]) else tables.forms.get(place)
+    form = form_of(*place, version) if is_standard(*place) else tables.forms.get(place)
     if form is None:
         return f"the schema of {key} is not known"
     actual = _actual(form.inputs, inputs)
@@ -186,11 +186,11 @@ def listed() -> list[Any]:
     known = installed()
     forms = []
     for domain, op in known.names():
-        form = None if is_defined(plain_domain(domain)) else known.schema(domain, op, _NEWEST)
+        form = None if is_standard(plain_domain(domain), op) else known.schema(domain, op, _NEWEST)
         if form is not None:
             sides = [
                 [[one.name, one.variable, sorted(one.types), one.option] for one in side]
                 for side in (form.inputs, form.outputs)
             ]
-            forms.append([domain, op, form.since, *sides])
+            forms.append([plain_domain(domain), op, form.since, *sides])
     return [registered(), forms]

@@ -40,6 +40,11 @@ def is_defined(domain: str) -> bool:
     return domain in _versions()
 
 
+def is_standard(domain: str, op: str) -> bool:
+    """Return whether ONNX itself defines an operator; ONNX Runtime has a few of its own in the standard domain."""
+    return op in _versions().get(domain, {})
+
+
 @cache
 def schema_of(domain: str, op: str, version: int) -> OpSchema | None:
     """Return the schema of an operator at a version of its domain, possibly deprecated, or None."""

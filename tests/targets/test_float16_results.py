@@ -46,6 +46,21 @@ def test_no_node_in_float16_falls_to_the_cpu(path: Path) -> None:
     assert fallen(after) <= fallen(before)
 
 
+def test_norms_of_a_llama_are_whole_in_float16() -> None:
+    """Before opset 23, the operator that ONNX Runtime has in the standard domain; each of 17 norms was six nodes."""
+    _, after = converted(ROOT / "models" / "llama-tiny.onnx", "fold-constants", "fuse-reciprocal-mul", "fuse-rms-norm")
+    assert len(after.nodes("SimplifiedLayerNormalization")) == 17
+    before, after = converted(
+        ROOT / "models" / "llama-tiny.onnx", "fold-constants", "fuse-reciprocal-mul", "fuse-rms-norm", "to-float16"
+    )
+    norms = after.nodes("SimplifiedLayerNormalization")
+    assert len(norms) == 17 and not after.nodes("ReduceMean")
+    for norm in norms:
+        kinds = {value.dtype.name for value in (*norm.inputs, *norm.outputs) if value is not None and value.dtype}
+        assert kinds == {"FLOAT16"}
+    assert fallen(after) <= fallen(before)
+
+
 def test_batch_normalizations_of_a_network_stay_on_the_gpu(tmp_path: Path) -> None:
     """53 of 53 in a ResNet-50 had statistics in float32, which CUDA has no kernel for."""
     text = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import onnx
+import onnxruntime
 import pytest
 from onnx import helper
 
@@ -40,6 +41,19 @@ def test_findings_are_one_line_each(model, words):
     assert findings
     assert all("\n" not in finding for finding in findings)
     assert all(any(word in finding for finding in findings) for word in words), findings
+
+
+def test_an_operator_that_onnx_runtime_has_in_the_standard_domain_is_no_finding():
+    norm = "y = SimplifiedLayerNormalization<axis = -1, epsilon = 0.000001, stash_type = 1>(x, w)"
+    model = _model(f"g (float[N,4] x, float[4] w) => (float[N,4] y) {{ {norm} }}", opset=17)
+    onnxruntime.InferenceSession(model.SerializeToString())  # it loads there
+    assert check(model.SerializeToString()) == []
+    inner = '<ir_version: 10, opset_import: ["": 17]> g (bool c, float[4] x, float[4] w) => (float[4] r) {'
+    inner += f"r = If(c) <then_branch = t () => (float[4] y) {{ {norm} }}, else_branch = e () => (float[4] z) {{"
+    model = onnx.parser.parse_model(f"{inner} z = Relu(x) }}> }}")
+    assert check(model.SerializeToString()) == []
+    wrong = _model(f"g (float[N,4] x, float[4] w) => (float[N,4] y) {{ {norm} z = Relu(gone) }}", opset=17)
+    assert any("gone" in finding for finding in check(wrong.SerializeToString()))
 
 
 def test_rubbish_is_a_finding_not_a_crash():
