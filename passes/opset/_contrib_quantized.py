@@ -1,6 +1,7 @@
 """Quantized operators of ONNX Runtime: in float between DequantizeLinear and QuantizeLinear, or as integer products.
 
 Source: docs/ContribOperators.md, and the kernels in `contrib_ops/cpu/quantization`. A missing zero point is 0.
+QLinearConv and QLinearMatMul are operators of ONNX of the same form.
 """
 
 from __future__ import annotations
@@ -88,6 +89,73 @@ for name, inner in _UNARY.items():
     part(f"com.microsoft::{name}")(_between((0,), 3, inner))
 for name, inner in _BINARY.items():
     part(f"com.microsoft::{name}")(_between((0, 3), 6, inner))
+
+
+def _along(call: Call, index: int, axis: int, place: Lowering) -> Value:
+    """Dequantize an operand that has one scale, or one for each index of an axis, next to its zero point."""
+    data, scale, zero = call.input(index), call.input(index + 1), call.find(index + 2)
+    dims = dims_of(scale)
+    place.require(len(dims) < 2, "a scale has several axes")
+    if dims in ((), (1,)):
+        return place.node("DequantizeLinear", data, *(_single(value, place) for value in (scale, zero)))
+    if zero is not None and dims_of(zero) != dims:
+        points = place.array(zero)
+        if points is None or points.size != 1:
+            raise Refusal("a zero point has another shape than its scale")
+        zero = place.constant(np.full(dims, points.reshape(())), "zero_point")
+    return place.node("DequantizeLinear", data, scale, zero, axis=axis)
+
+
+def _single(value: Value | None, place: Lowering) -> Value | None:
+    """Return the only element of a vector as a scalar."""
+    if value is None or not dims_of(value):
+        return value
+    array = place.array(value)
+    return place.node("Squeeze", value) if array is None else place.constant(array.reshape(()), "scalar")
+
+
+def _bias(call: Call, index: int, alpha: float, place: Lowering) -> Value | None:
+    """Dequantize a bias of int32, which is in units of the products of the data and the weight."""
+    bias = call.find(index)
+    if bias is None:
+        return None
+    scales = [place.array(call.input(position)) for position in (1, 4)]
+    if any(array is None for array in scales):
+        raise Refusal("a scale of a product with a bias is not constant")
+    first, second = (np.asarray(array).reshape(-1) for array in scales)
+    unit = np.asarray(first * second * np.float32(alpha))
+    place.require(unit.size == 1 or len(dims_of(bias)) == 1, "the bias is not one number for each channel")
+    scale = place.constant(unit if unit.size > 1 else unit.reshape(()), "unit")
+    return place.node("DequantizeLinear", bias, scale, axis=0 if unit.size > 1 else None)
+
+
+@part("QLinearConv", plain=True)
+def _conv(call: Call, place: Lowering) -> Result:
+    data, weight = _along(call, 0, 1, place), _along(call, 3, 0, place)
+    made = place.node("Conv", data, weight, _bias(call, 8, 1.0, place), **_plain(call))
+    return _quantized(call, made, 6, place.known_kind(call.input(0)), place)
+
+
+@part("QLinearMatMul", plain=True)
+def _matmul(call: Call, place: Lowering) -> Result:
+    """Compute MatMul; scales are those of the rows of the first and the columns of the second factor."""
+    ranks = [len(dims_of(call.input(index))) for index in (0, 3)]
+    values = [_along(call, index, rank + axis, place) for index, rank, axis in zip((0, 3), ranks, (-2, -1))]
+    return _quantized(call, place.node("MatMul", *values), 6, place.known_kind(call.input(0)), place)
+
+
+@part("com.microsoft::QGemm")
+def _gemm(call: Call, place: Lowering) -> Result:
+    """Compute Gemm, whose result is in float if it has no scale; alpha also scales the bias."""
+    alpha, turned = float(call.attr("alpha", 1.0)), [int(call.attr(name, 0)) for name in ("transA", "transB")]
+    values = _along(call, 0, 1, place), _along(call, 3, 0 if turned[1] else 1, place), _bias(call, 6, alpha, place)
+    made = place.node("Gemm", *values, alpha=alpha, transA=turned[0], transB=turned[1])
+    return made if call.find(7) is None else _quantized(call, made, 7, place.known_kind(call.input(0)), place)
+
+
+def _plain(call: Call) -> dict[str, object]:
+    """Return the attributes of a call as Python values."""
+    return {name: call.attr(name) for name in call.attributes}
 
 
 @part("com.microsoft::QLinearConcat")

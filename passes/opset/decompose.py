@@ -45,6 +45,10 @@ def decompose(graph: Graph, *, ops: Sequence[str] = ()) -> None:
     and Clip. Rounding differs from the kernel of the original operator. A node stays if required types or dims are
     unknown.
 
+    QLinearConv, QLinearMatMul, QGemm and the others of that form become the operator in float32 between
+    DequantizeLinear and QuantizeLinear, as `qdq-to-qoperator` reads them; a number near the middle of two integers may
+    be rounded to the other one.
+
     Operators of ONNX Runtime, com.microsoft, become those of ONNX: the newest that the opset has, so that BiasGelu is
     Add and Gelu at opset 20 and more nodes before. Where their specifications are incomplete, the decomposition follows
     the CPU kernels of ONNX Runtime 1.32: attention adds -10000 where a mask is 0, unless an attribute sets another
@@ -64,19 +68,20 @@ def decompose(graph: Graph, *, ops: Sequence[str] = ()) -> None:
             BitwiseNot, CastLike, Celu, CenterCropPad, Clip, DequantizeLinear, Einsum, Flatten, GatherND, Gelu,
             GreaterOrEqual, GroupNormalization, HammingWindow, HannWindow, HardSigmoid, HardSwish,
             InstanceNormalization, IsNaN, LayerNormalization, LessOrEqual, LogSoftmax, Max, Mean,
-            MeanVarianceNormalization, Min, Mish, Neg, NegativeLogLikelihoodLoss, Not, Or, PRelu, QuantizeLinear,
-            RMSNormalization, Reciprocal, ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp, ReduceSumSquare, Relu,
-            RotaryEmbedding, Shrink, SimplifiedLayerNormalization, SoftmaxCrossEntropyLoss, Softplus, Sum, SwiGLU,
-            Swish, ThresholdedRelu, Trilu, Xor; of com.microsoft, as `com.microsoft::Gelu`, or without the domain if
-            ONNX has no operator of that name: Attention, BiasAdd, BiasGelu, BiasSoftmax, BiasSplitGelu,
-            BranchwiseRMSNorm, DecoderMaskedMultiHeadAttention, DequantizeLinear, DynamicQuantizeMatMul,
-            EmbedLayerNormalization, ExpandDims, FastGelu, FusedConv, FusedGemm, FusedMatMul, FusedMatMulActivation,
-            GatedRelativePositionBias, GatherND, Gelu, GemmFastGelu, GroupNorm, GroupQueryAttention,
-            MatMulIntegerToFloat, MatMulNBits, MultiHeadAttention, NhwcConv, NhwcFusedConv, NhwcMaxPool, Pad,
-            QAttention, QLinearAdd, QLinearAveragePool, QLinearConcat, QLinearGlobalAveragePool, QLinearLeakyRelu,
-            QLinearMul, QLinearSigmoid, QLinearSoftmax, QLinearWhere, QuantizeLinear, QuickGelu, Range, RemovePadding,
-            RestorePadding, RotaryEmbedding, SkipGroupNorm, SkipLayerNormalization, SkipSimplifiedLayerNormalization,
-            TransposeMatMul, Trilu. `com.microsoft::*` are all of these, and SimplifiedLayerNormalization.
+            MeanVarianceNormalization, Min, Mish, Neg, NegativeLogLikelihoodLoss, Not, Or, PRelu, QLinearConv,
+            QLinearMatMul, QuantizeLinear, RMSNormalization, Reciprocal, ReduceL1, ReduceL2, ReduceLogSum,
+            ReduceLogSumExp, ReduceSumSquare, Relu, RotaryEmbedding, Shrink, SimplifiedLayerNormalization,
+            SoftmaxCrossEntropyLoss, Softplus, Sum, SwiGLU, Swish, ThresholdedRelu, Trilu, Xor; of com.microsoft, as
+            `com.microsoft::Gelu`, or without the domain if ONNX has no operator of that name: Attention, BiasAdd,
+            BiasGelu, BiasSoftmax, BiasSplitGelu, BranchwiseRMSNorm, DecoderMaskedMultiHeadAttention, DequantizeLinear,
+            DynamicQuantizeMatMul, EmbedLayerNormalization, ExpandDims, FastGelu, FusedConv, FusedGemm, FusedMatMul,
+            FusedMatMulActivation, GatedRelativePositionBias, GatherND, Gelu, GemmFastGelu, GroupNorm,
+            GroupQueryAttention, MatMulIntegerToFloat, MatMulNBits, MultiHeadAttention, NhwcConv, NhwcFusedConv,
+            NhwcMaxPool, Pad, QAttention, QGemm, QLinearAdd, QLinearAveragePool, QLinearConcat,
+            QLinearGlobalAveragePool, QLinearLeakyRelu, QLinearMul, QLinearSigmoid, QLinearSoftmax, QLinearWhere,
+            QuantizeLinear, QuickGelu, Range, RemovePadding, RestorePadding, RotaryEmbedding, SkipGroupNorm,
+            SkipLayerNormalization, SkipSimplifiedLayerNormalization, TransposeMatMul, Trilu. `com.microsoft::*` are all
+            of these, and SimplifiedLayerNormalization.
     """
     wanted = [name for op in ops for name in _named(op)]
     known = Known()

@@ -64,6 +64,18 @@ CALLS = {
     "Xor": "(bool[N,1] a, bool[M] b) => (bool[N,M] y) { y = Xor(a, b) }",
     "NegativeLogLikelihoodLoss": "(float[3,5] x, int64[3] t) => (float y) { y = NegativeLogLikelihoodLoss(x, t) }",
     "PRelu": f"{X} <float[4] s = {{0.1, 0.2, 0.3, 0.4}}> {{ y = PRelu(x, s) }}",
+    "QLinearConv": "(uint8[N,1,4,4] x) => (uint8[N,2,4,4] y) <float s = {0.0513}, uint8 z = {3}, "
+    "int8[2,1,2,2] w = {1, -2, 3, -4, 50, -60, 7, -80}, float[2] v = {0.0217, 0.0331}, int8 o = {0}, "
+    "float t = {0.0937}, uint8 u = {120}, int32[2] b = {300, -200}> "
+    "{ y = QLinearConv<pads = [1, 1, 0, 0]>(x, s, z, w, v, o, t, u, b) }",
+    "QLinearConv, one scale": "(uint8[N,1,4,4] x) => (uint8[N,2,3,3] y) <float[1] s = {0.0513}, uint8[1] z = {3}, "
+    "uint8[2,1,2,2] w = {1, 2, 3, 4, 50, 60, 7, 80}, float[1] v = {0.0217}, uint8[1] o = {9}, "
+    "float t = {0.0937}, uint8 u = {120}> { y = QLinearConv(x, s, z, w, v, o, t, u) }",
+    "QLinearMatMul": "(uint8[N,4] x) => (uint8[N,2] y) <float s = {0.0513}, uint8 z = {3}, "
+    "int8[4,2] w = {1, -2, 3, -4, 50, -60, 7, -80}, float[2] v = {0.0217, 0.0331}, int8[2] o = {0, 5}, "
+    "float t = {0.0937}, uint8 u = {120}> { y = QLinearMatMul(x, s, z, w, v, o, t, u) }",
+    "QLinearMatMul, batch": "(int8[2,3,4] x, int8[2,4,5] w) => (int8[2,3,5] y) <float s = {0.0513}, int8 z = {3}, "
+    "float t = {0.0937}, int8 u = {12}> { y = QLinearMatMul(x, s, z, w, s, z, t, u) }",
     "QuantizeLinear": f"(float[N] x) => (uint8[N] y) {Q} {{ y = QuantizeLinear(x, scale, zero) }}",
     "RMSNormalization": f"{X} <float[4] w = {{1, 2, 3, 4}}> {{ y = RMSNormalization(x, w) }}",
     "ReduceL1": f"{R} {{ y = ReduceL1<keepdims = 0>(x, axes) }}",

@@ -131,6 +131,17 @@ CALLS = {
         "=> (float[2,3,16] y) "
         "{ y = com.microsoft.RotaryEmbedding<num_heads = 2, rotary_embedding_dim = 4>(x, p, c, s) }"
     ),
+    "QGemm": (
+        "(uint8[3,4] a) => (uint8[3,2] y) <float s = {0.0513}, uint8 z = {120}, "
+        "int8[2,4] w = {1, -2, 3, -4, 50, -60, 7, -80}, float[2] v = {0.0217, 0.0331}, int8[2] o = {0, 5}, "
+        "int32[2] b = {300, -200}, float t = {0.0937}, uint8 u = {120}> "
+        "{ y = com.microsoft.QGemm<transB = 1, alpha = 0.5>(a, s, z, w, v, o, b, t, u) }"
+    ),
+    "QGemm, float result": (
+        "(uint8[4,3] a) => (float[3,2] y) <float s = {0.0513}, uint8 z = {120}, "
+        "uint8[4,2] w = {1, 2, 3, 4, 50, 60, 7, 80}, float v = {0.0217}, uint8 o = {9}> "
+        "{ y = com.microsoft.QGemm<transA = 1>(a, s, z, w, v, o) }"
+    ),
     "QLinearAdd": (
         "(uint8[2,5] a, uint8[5] b) "
         "=> (uint8[2,5] y) "

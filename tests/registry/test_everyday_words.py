@@ -12,7 +12,21 @@ from surgery.registry.everyday_words import EVERYDAY, passes_for
 
 # Written down as they came to mind, without a look at the table.
 ASKED = [
-    *("fp16", "half", "bf16", "float16", "int8", "int4", "quantize", "quant", "ptq", "qdq", "prune", "sparsity"),
+    *(
+        "fp16",
+        "half",
+        "bf16",
+        "float16",
+        "int8",
+        "int4",
+        "quantize",
+        "quant",
+        "ptq",
+        "qdq",
+        "QOperator",
+        "prune",
+        "sparsity",
+    ),
     *("nms", "argmax", "topk", "softmax", "resize", "normalize", "uint8", "NHWC", "layout", "transpose", "reshape"),
     *("cse", "dce", "dead code", "dedup", "constant-folding", "fold", "freeze", "simplify", "shape_inference"),
     *("flash", "flash-attention", "sdpa", "kv-cache", "KV cache", "gqa", "rope", "rmsnorm", "layernorm", "batchnorm"),
