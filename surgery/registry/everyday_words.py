@@ -17,6 +17,7 @@ _SHORTER = ("extract", "cut", "set-outputs")
 _UNUSED = ("drop-dead", "drop-identity", "drop-no-op", "drop-unused-inputs")
 
 EVERYDAY: Final[Mapping[str, tuple[str, ...]]] = {
+    "a16w8": ("quantize-static",),
     "anonymize": ("strip-metadata", "rename"),
     "argmax": ("embed-postprocessing",),
     "autocast": ("to-float16", "to-bfloat16"),
@@ -60,6 +61,7 @@ EVERYDAY: Final[Mapping[str, tuple[str, ...]]] = {
     "gqa": _CACHED,
     "half": ("to-float16",),
     "imagenet": _IMAGES,
+    "int16": ("quantize-static",),
     "int4": ("quantize-weights",),
     "int8": _INT8,
     "kvcache": _CACHED,
@@ -118,10 +120,13 @@ EVERYDAY: Final[Mapping[str, tuple[str, ...]]] = {
     "tied": ("dedupe-initializers",),
     "topk": ("embed-postprocessing",),
     "truncate": _SHORTER,
+    "uint16": ("quantize-static",),
     "uint8": (*_IMAGES, *_INT8),
     "unroll": ("unroll-loop",),
     "yolo": ("append-nms", "embed-preprocessing"),
     "w4a16": ("quantize-weights",),
+    "w8a16": ("quantize-static",),
+    "w8a8": _INT8,
     "weights": ("import-weights", "set-initializer", "dedupe-initializers", "quantize-weights", "prune-weights"),
 }
 

@@ -15,14 +15,6 @@ from surgery.testing import harness
 
 RESNET = Counter({"QLinearConv": 53, "QLinearAdd": 16, "QLinearGlobalAveragePool": 1, "QGemm": 1})
 BACK = ["QLinearConv", "QGemm", "QLinearAdd", "QLinearGlobalAveragePool"]
-    "QLinearConv",
-    "QLinearMatMul",
-    "QGemm",
-    "QLinearAdd",
-    "QLinearMul",
-    "QLinearConcat",
-    "QLinearGlobalAveragePool",
-]
 
 
 def turned(model: onnx.ModelProto, target: str) -> onnx.ModelProto:
