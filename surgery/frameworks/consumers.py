@@ -11,6 +11,7 @@ import onnx
 
 from surgery.frameworks import recurrent
 from surgery.frameworks.recurrent import Recurrent
+from surgery.operators.scopes import module_of
 from surgery.operators.subgraphs import BODIES
 
 ROWS, COLUMNS, OTHER, UNKNOWN, NEUTRAL = "rows", "columns", "other", "unknown", "neutral"
@@ -36,7 +37,10 @@ _TABLES: Final = frozenset({"EmbedLayerNormalization", "GroupQueryAttention", "M
 
 @dataclass(frozen=True)
 class Consumer:
-    """A node that reads an initializer: its operator and name, and how it reads the initializer."""
+    """A node that reads an initializer: its operator and name, and how it reads the initializer.
+
+    `module` is the module of a PyTorch model that it comes from, as far as it is recorded or the name is a path.
+    """
 
     op_type: str
     name: str
@@ -44,6 +48,7 @@ class Consumer:
     recurrent: Recurrent | None = None
     is_state: bool = False
     operands: tuple[str, ...] = ()
+    module: str = ""
 
 
 class _Path(NamedTuple):
@@ -124,7 +129,8 @@ def _is_of_matrix(node: onnx.NodeProto) -> bool:
 def _consumer(path: _Path, node: onnx.NodeProto, index: int) -> Consumer:
     is_state = path.same and node.op_type in recurrent.OPERATORS and index in recurrent.STATES
     reader = recurrent.read_by(node, index) if path.same else None
-    return Consumer(node.op_type, node.name, _reads(path, node, index), reader, is_state, tuple(node.input))
+    module = module_of(node) or node.name.strip("/").rpartition("/")[0].replace("/", ".")
+    return Consumer(node.op_type, node.name, _reads(path, node, index), reader, is_state, tuple(node.input), module)
 
 
 def _reads(path: _Path, node: onnx.NodeProto, index: int) -> str:

@@ -1,6 +1,6 @@
 """Suggested pairs of names, for the user to confirm; nothing is applied automatically.
 
-- A prefix that initializers have and tensors do not, or vice versa.
+- Prefixes after which the names of initializers and tensors agree, see `renaming`.
 - The node that reads an initializer has a path, such as `/encoder/layer.0/query/MatMul`, with the name of the module.
 - Only one initializer and one tensor with the same dims are left.
 - A recurrent node lacks its weights, and only one layer of the checkpoint has tensors for it.
@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-from surgery.frameworks import recurrent
+from surgery.frameworks import recurrent, renaming
 from surgery.frameworks.conventions import is_stacked
 from surgery.frameworks.plan import Plan
+from surgery.frameworks.renaming import Name
 from surgery.frameworks.targets import Target
 from surgery.storage.named_tensors import Entry
 
@@ -56,24 +57,105 @@ class Suggestions:
 
 def suggest(plan: Plan, targets: Mapping[str, Target], entries: Mapping[str, Entry]) -> Suggestions:
     """Suggest tensors for initializers without one."""
-    open_names = [one.name for one in plan.misfits if one.kind == "missing"]
+    left = {one.name: targets[one.name] for one in plan.misfits if one.kind == "missing"}
     free = [one.name for one in plan.misfits if one.kind == "unexpected"]
-    joined = _by_layer({name: targets[name] for name in open_names}, free, entries)
+    own = [one.target.name for one in plan.assignments if one.source.tensors == (one.target.name,)]
+    patterns, single, covered = _renamed(left, free, entries, targets, own)
+    left = {name: target for name, target in left.items() if name not in covered}
+    free = [name for name in free if name not in covered.values()]
+    joined = _by_layer(left, free, entries)
     taken = {tensor for tensors, _ in joined.values() for tensor in tensors}
-    open_names = [name for name in open_names if name not in joined]
+    left = {name: target for name, target in left.items() if name not in joined}
     free = [name for name in free if name not in taken]
-    prefixes, covered = _prefixes(open_names, free)
-    left = {name: targets[name] for name in open_names if name not in covered}
-    unused = [name for name in free if name not in covered.values()]
-    single = {}
-    for name, target in left.items():
-        found = _by_path(target, unused, entries)
-        if found is not None:
-            single[name] = found, "the path of the node that reads it"
-    rest = {name: target for name, target in left.items() if name not in single}
-    taken = {tensor for tensor, _ in single.values()}
-    single |= _by_dims(rest, [name for name in unused if name not in taken], entries)
-    return Suggestions(prefixes, single, joined)
+    paths = {name: tensor for name, target in left.items() if (tensor := _by_path(target, free, entries)) is not None}
+    single |= {name: (tensor, _PATH) for name, tensor in paths.items()}
+    left = {name: target for name, target in left.items() if name not in paths}
+    single |= _by_dims(left, [name for name in free if name not in paths.values()], entries)
+    return Suggestions(patterns, single, joined)
+
+
+_PATH: Final = "the path of the node that reads it"
+_PREFIX: Final = "the same name after another prefix"
+_WRITTEN: Final = "the same name, written in another way"
+_OWN: Final = "keeps its name, which a pattern below also matches"
+
+
+def _renamed(
+    wanted: Mapping[str, Target],
+    free: Sequence[str],
+    entries: Mapping[str, Entry],
+    targets: Iterable[str],
+    own: Iterable[str],
+) -> tuple[dict[str, tuple[str, int]], dict[str, tuple[str, str]], dict[str, str]]:
+    """Return patterns, single names with reasons, and all the pairs that these are for.
+
+    `targets` are all initializers, which a pattern may match too, and `own` those that have the tensor of their name.
+    """
+
+    def fits(name: str, tensor: str) -> bool:
+        return sorted(wanted[name].dims) == sorted(entries[tensor].dims)
+
+    names = {found.text: found for target in wanted.values() if (found := _name(target)) is not None}
+    tensors = {name: Name.of(name) for name in free}
+    covered: dict[str, str] = {}
+    single: dict[str, tuple[str, str]] = {}
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for rule, made in renaming.paired(list(names.values()), list(tensors.values()), fits):
+        covered |= made
+        for name, tensor in made.items():
+            ends = None if wanted[name].is_made_up else renaming.prefixes(rule, names[name], tensors[tensor])
+            if ends is None:
+                single[name] = tensor, _PATH if wanted[name].is_made_up else _WRITTEN
+            else:
+                groups[ends].append(name)
+    patterns = _patterns(groups, covered, entries, [*targets], {*own})
+    single |= {
+        name: (covered[name], _PREFIX) for ends, among in groups.items() for name in among if not _has(patterns, *ends)
+    }
+    for name in [*covered, *own]:
+        if name not in single and _matched(patterns, name) not in (None, covered.get(name, name)):
+            single[name] = (covered[name], _PREFIX) if name in covered else (name, _OWN)
+    return patterns, single, covered
+
+
+def _name(target: Target) -> Name | None:
+    """Return the name of an initializer, or the one that its only module gives it if exporters made the name up."""
+    if not target.is_made_up:
+        return Name.of(target.name)
+    path = _path(target)
+    return None if path is None else Name.of_path(target.name, path, len(target.dims))
+
+
+def _patterns(
+    groups: Mapping[tuple[str, str], Sequence[str]],
+    covered: Mapping[str, str],
+    entries: Mapping[str, Entry],
+    targets: Sequence[str],
+    own: set[str],
+) -> dict[str, tuple[str, int]]:
+    """Return a pattern for each pair of prefixes that several names have, unless it also matches other names."""
+    found: dict[str, tuple[str, int]] = {}
+    for (new, old), among in sorted(groups.items(), key=lambda item: (-len(item[0][0]), -len(item[1]))):
+        wrong = (
+            name.startswith(new) and f"{old}{name.removeprefix(new)}" in entries
+            for name in targets
+            if name not in covered and name not in own
+        )
+        if len(among) > 1 and f"{new}*" not in found and not any(wrong):
+            found[f"{new}*"] = f"{old}*", len(among)
+    return found
+
+
+def _has(patterns: Mapping[str, tuple[str, int]], new: str, old: str) -> bool:
+    return patterns.get(f"{new}*", ("", 0))[0] == f"{old}*"
+
+
+def _matched(patterns: Mapping[str, tuple[str, int]], name: str) -> str | None:
+    """Return the tensor that the first matching pattern gives an initializer."""
+    for new, (old, _) in patterns.items():
+        if name.startswith(new[:-1]):
+            return old[:-1] + name.removeprefix(new[:-1])
+    return None
 
 
 def _by_layer(
@@ -108,37 +190,20 @@ def _fits(target: Target, layer: tuple[str, int], entries: Mapping[str, Entry]) 
     return is_stacked(target, (rows, *entries[tensors[0]].dims[1:]))
 
 
-def _prefixes(wanted: Iterable[str], free: Iterable[str]) -> tuple[dict[str, tuple[str, int]], dict[str, str]]:
-    """Return the prefix that pairs most names, and the paired names."""
-    initializers, tensors = dict.fromkeys(wanted), dict.fromkeys(free)
-    longer = [(name, end) for name in initializers for end in _ends(name) if end in tensors]
-    shorter = [(end, name) for name in tensors for end in _ends(name) if end in initializers]
-    pairs: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
-    for name, tensor in (*longer, *shorter):
-        common = min(name, tensor, key=len)
-        pairs[name.removesuffix(common), tensor.removesuffix(common)][name] = tensor
-    if not pairs:
-        return {}, {}
-    (new, old), found = max(pairs.items(), key=lambda item: len(item[1]))
-    return {f"{new}*": (f"{old}*", len(found))}, found
-
-
-def _ends(name: str) -> list[str]:
-    parts = name.split(".")
-    return [".".join(parts[index:]) for index in range(1, len(parts))]
-
-
 def _by_path(target: Target, free: Iterable[str], entries: Mapping[str, Entry]) -> str | None:
     """Return the tensor of the module that contains the consumers of an initializer."""
-    paths = {one.name.strip("/").rpartition("/")[0].replace("/", ".") for one in target.consumers}
-    if len(paths) != 1:
-        return None
-    path = paths.pop()
-    if not path:
+    path = _path(target)
+    if path is None:
         return None
     dims = sorted(target.dims)
     found = [name for name in free if sorted(entries[name].dims) == dims and _is_of(name, path)]
     return found[0] if len(found) == 1 else None
+
+
+def _path(target: Target) -> str | None:
+    """Return the module of all consumers of an initializer."""
+    paths = {one.module for one in target.consumers}
+    return (paths.pop() or None) if len(paths) == 1 else None
 
 
 def _is_of(name: str, path: str) -> bool:
@@ -155,10 +220,13 @@ def _by_dims(
         tensors[tuple(sorted(entries[name].dims))].append(name)
     for name, target in wanted.items():
         initializers[tuple(sorted(target.dims))].append(name)
+    alone = {
+        names[0]: tensors[dims][0] for dims, names in initializers.items() if len(names) == len(tensors[dims]) == 1
+    }
     return {
-        names[0]: (tensors[dims][0], "the only remaining ones with these dims")
-        for dims, names in initializers.items()
-        if len(names) == 1 and len(tensors.get(dims, ())) == 1
+        name: (tensor, "the only remaining ones with these dims")
+        for name, tensor in alone.items()
+        if wanted[name].is_made_up or Name.of(name).kind == Name.of(tensor).kind
     }
 
 

@@ -43,6 +43,11 @@ class Target:
         return tuple(self.tensor.dims)
 
     @property
+    def is_made_up(self) -> bool:
+        """Whether an exporter made up its name."""
+        return _MADE_UP.match(self.name) is not None
+
+    @property
     def is_weight(self) -> bool:
         """Whether a checkpoint is expected to contain it.
 
@@ -51,9 +56,9 @@ class Target:
         """
         if self.is_constant or self.dtype not in FLOATS or not self.dims:
             return False
-        if self.consumers and all(one.is_state for one in self.consumers) and _MADE_UP.match(self.name):
+        if self.consumers and all(one.is_state for one in self.consumers) and self.is_made_up:
             return False
-        return self.dims != (1,) or _MADE_UP.match(self.name) is None
+        return self.dims != (1,) or not self.is_made_up
 
     @property
     def reads(self) -> str:

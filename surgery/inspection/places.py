@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Sequence
 
 from surgery.graph.entries import Entry
-
-_SCOPES = "pkg.torch.onnx.name_scopes"
-"""The metadata key of PyTorch's exporter for the modules that a node comes from: a list, outermost first."""
+from surgery.operators.scopes import module_of
 
 _NUMBER = re.compile(r"\d+")
 _SPLIT = re.compile(r"([/.])")
@@ -32,23 +29,7 @@ def place(entries: Sequence[Entry]) -> str:
 def _path(entry: Entry) -> str:
     if entry.node is None or "/" in entry.name or entry.scope:
         return f"{entry.scope}/{entry.name}" if entry.scope else entry.name
-    for item in entry.node.metadata_props:
-        if item.key == _SCOPES:
-            return _module(item.value) or entry.name
-    return entry.name
-
-
-def _module(text: str) -> str:
-    """Return the innermost module of a list such as "['', 'encoder', 'encoder.layer.0', 'linear']".
-
-    The last entry is the call itself; it has no dots if it is not a module.
-    """
-    try:
-        scopes = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return ""
-    names = [name for name in scopes if isinstance(name, str)] if isinstance(scopes, list) else []
-    return max(names[:-1], key=len, default="")
+    return module_of(entry.node) or entry.name
 
 
 def _shared(paths: Sequence[Sequence[str]]) -> list[str]:
