@@ -166,7 +166,7 @@ def test_names_that_already_fit_keep_their_tensors(tmp_path: Path) -> None:
 
 
 def test_a_pattern_that_would_match_a_constant_is_written_name_by_name(tmp_path: Path) -> None:
-    """An exporter made up `val_1`, which has one element, so no tensor is missing for it; the pattern would give it one."""
+    """An exporter made up `val_1`, a single number, so no tensor is missing for it; the pattern would give it one."""
     arrays = held(layer("net", "b", "c"))
     proto = model_of(arrays | {"val_1": np.zeros(1, np.float32)})
     checkpoint = {f"module.{name}": array for name, array in arrays.items()} | {"module.val_1": np.ones(1, np.float32)}
