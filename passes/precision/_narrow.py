@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from surgery import Builder, Graph, Node, UsageError, Value, data_type, narrowing
+from surgery import Builder, Graph, Node, Refusal, UsageError, Value, data_type, narrowing
 
 from ._narrow_boundaries import Boundaries, running_sums
 from ._narrow_casts import Casts
@@ -28,6 +28,7 @@ from ._narrow_nodes import (
     reads_table,
     very_large,
 )
+from ._narrow_norms import norms
 from ._narrow_ranges import Range, Ranges, measured
 from ._narrow_sums import sum_inside
 
@@ -66,6 +67,22 @@ class _Candidate:
     ranges: dict[Value, Range] = field(default_factory=dict)
 
 
+class _Guard(Protocol):
+    """What refuses a site unless a condition holds."""
+
+    def require(self, condition: object, reason: str) -> None:
+        """Raise Refusal with the reason unless the condition holds."""
+
+
+class _Trial:
+    """A guard outside of any site."""
+
+    def require(self, condition: object, reason: str) -> None:
+        """Raise Refusal with the reason unless the condition holds."""
+        if not condition:
+            raise Refusal(reason)
+
+
 class Narrowing:
     """Converts a graph. All facts are collected before the first site, so that no site depends on an earlier one."""
 
@@ -87,6 +104,8 @@ class Narrowing:
         self.fragile = fragile(graph, self.ranges, self.format)
         self.casts.masks = frozenset(masks(graph, self.ranges, self.limit, self.format))
         self.casts.fitting = frozenset(name for name, one in self.ranges.items() if one.largest <= self.limit)
+        self.whole: Mapping[Node, str] = {}
+        self.whole = dict(self._norms_in_float32())
 
     def _candidates(self) -> Iterator[_Candidate]:
         for node in self.graph.nodes():
@@ -99,6 +118,23 @@ class Narrowing:
             if any(floats(node)) and any(is_float(one) for one in node.outputs):
                 found = narrowing(node, self.format.dtype, self.wishes.runtime)
                 yield _Candidate(node, found)
+
+    def _norms_in_float32(self) -> Iterator[tuple[Node, str]]:
+        """Yield the nodes of norms of which another node stays in float32, with the reason of that one."""
+        candidates = {candidate.node: candidate for candidate in self.candidates}
+        for nodes in norms(self.graph):
+            found = [candidates[node] for node in nodes if node in candidates]
+            reason = next(filter(None, map(self._refusal, found)), "")
+            if reason:
+                yield from ((node, f"a part of the norm stays in float32: {reason}") for node in nodes)
+
+    def _refusal(self, candidate: _Candidate) -> str:
+        """Return the reason against a candidate by itself; empty if it can be converted."""
+        try:
+            self._check(_Trial(), candidate)
+        except Refusal as refusal:
+            return refusal.reason
+        return ""
 
     def _measured(self) -> Ranges:
         wanted = [*self.inputs, *(value for value in self.graph.outputs() if value.name in self.outputs)]
@@ -181,7 +217,7 @@ class Narrowing:
 
     # Guards
 
-    def _check(self, new: Builder, candidate: _Candidate) -> None:
+    def _check(self, new: _Guard, candidate: _Candidate) -> None:
         node, name = candidate.node, self.format.name
         new.require(node not in self.wishes.keep and node.op not in self.wishes.ops, KEPT)
         self._check_opset(new)
@@ -204,12 +240,13 @@ class Narrowing:
             if value not in self.casts.masks:
                 self._check_range(new, value, found)
         self._check_inside(new, candidate)
+        new.require(node not in self.whole, self.whole.get(node, ""))
 
-    def _check_opset(self, new: Builder) -> None:
+    def _check_opset(self, new: _Guard) -> None:
         first = self.format.opset
         new.require(self.graph.opset >= first, f"a Cast to {self.format.name} needs opset {first}")
 
-    def _check_weight(self, new: Builder, value: Value, candidate: _Candidate) -> None:
+    def _check_weight(self, new: _Guard, value: Value, candidate: _Candidate) -> None:
         tensor = value.tensor
         if tensor is None:
             return
@@ -230,7 +267,7 @@ class Narrowing:
         error = float(np.abs(self.format.narrowed(array).astype(np.float64) - array).max(initial=0))
         return error <= 2.0**-self.format.digits * total.smallest
 
-    def _check_range(self, new: Builder, value: Value, found: Range | None) -> None:
+    def _check_range(self, new: _Guard, value: Value, found: Range | None) -> None:
         if found is None:
             return
         name, limit = self.format.name, self.limit
@@ -240,7 +277,7 @@ class Narrowing:
             f"{value.name} stays below {found.largest:.3g}, where {name} is denormal",
         )
 
-    def _check_inside(self, new: Builder, candidate: _Candidate) -> None:
+    def _check_inside(self, new: _Guard, candidate: _Candidate) -> None:
         """Refuse if an intermediate result or a divisor of the operator is out of range."""
         node, ranges = candidate.node, candidate.ranges
         inside = sum_inside(node, {value.name: found for value, found in ranges.items()})

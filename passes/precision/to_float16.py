@@ -30,7 +30,8 @@ def to_float16(
     negative exponent whose divisor falls below the smallest normal float16 number, and what computes such a divisor.
     A mask that is added to the scores of a Softmax, as low as float32 allows, is raised to the range of float16, unless
     it covers a row of the calibration data completely. An epsilon that is lost in the rounding of its sum is converted
-    too, so that a norm in parts is converted as a whole.
+    too, so that a norm in parts is converted as a whole. Where a part of one must stay in float32, all of it does: ONNX
+    Runtime fuses a norm with Casts around it, but none with Casts inside.
     Operators that only move elements take the type of their neighbors, so that each value is cast at most once in each
     direction.
 
