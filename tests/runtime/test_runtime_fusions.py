@@ -286,11 +286,12 @@ def test_default_makes_the_fusion_possible(fusion: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["default", "ort"])
 @pytest.mark.parametrize(
     "model", sorted((Path(__file__).parents[2] / "models").glob("*.onnx")), ids=lambda path: path.stem
 )
-def test_default_leaves_no_more_to_execute_than_the_original(model: Path, tmp_path: Path) -> None:
-    recipe = recipes.parse("recipe: r\nverify: {mode: 'off'}\nsteps: [{use: default}]\n", "test.yaml")
-    runner.apply(model, recipe, output=tmp_path / "after.onnx")
+def test_no_more_is_left_to_execute_than_of_the_original(model: Path, recipe: str, tmp_path: Path) -> None:
+    steps = recipes.parse(f"recipe: r\nverify: {{mode: 'off'}}\nsteps: [{{use: {recipe}}}]\n", "test.yaml")
+    runner.apply(model, steps, output=tmp_path / "after.onnx")
     (tmp_path / "before.onnx").write_bytes(model.read_bytes())
     assert executed(tmp_path / "after.onnx").total() <= executed(tmp_path / "before.onnx").total()
