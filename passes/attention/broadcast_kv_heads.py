@@ -14,7 +14,8 @@ def broadcast_kv_heads(graph: Graph) -> None:
 
     Right because query head h reads head h // G of keys and values when each of those is repeated G times in a row.
     With query heads as [groups, G] and key and value heads as [groups, 1], MatMul pairs them in the same way. The mask
-    gets the additional axis once for all layers; it must be the same for all heads.
+    gets the additional axis once for all layers; it must be the same for all heads. OpenVINO fuses the attention only
+    with repeated keys and values, so the target `openvino` keeps them.
 
     Example:
         g (float[B,4,S,2] q, float[B,2,S,2] k, float[B,2,S,2] v) => (float[B,S,8] y)
@@ -40,6 +41,8 @@ def broadcast_kv_heads(graph: Graph) -> None:
 def _broadcast(softmax: Node, found: Core, masks: Masks, new: Builder) -> Masks:
     if found.keys.perm or repetition(found.keys.value) is None:
         return {}
+    repeated = new.target.prefers.get("grouped_heads") == "repeated"
+    new.require(not repeated, "the target prefers keys and values that are repeated")
     new.require(softmax.attr("axis") in (-1, 3), "Softmax is not along the keys")
     keys, values = repetition(found.keys.value), repetition(found.values)
     new.require(keys is not None and values is not None, "keys and values are repeated differently")

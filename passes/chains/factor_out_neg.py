@@ -21,7 +21,8 @@ def factor_out_neg(graph: Graph) -> None:
     Right because the sign of a product is the product of the signs, and that changes no other bit. The signs are a
     constant along the concatenated axis, whose pieces must have known extents. The product with the signs is computed
     once, which saves one node for each product except the first; a constant c absorbs the signs. Rotary embeddings are
-    exported in this form, with the same sine in each layer. Values with other consumers stay.
+    exported in this form, with the same sine in each layer. Values with other consumers stay. OpenVINO fuses a rotary
+    embedding only with the negated half, so the target `openvino` keeps it.
 
     Example:
         g (float[N,4] a, float[N,4] b, float[4] c) => (float[N,4] y) <int64[2] halves = {2, 2}> {
@@ -102,6 +103,8 @@ def _rewrite(graph: Graph, products: list[_Product]) -> None:
     kind = first.concat.outputs[0].dtype
     assert kind is not None
     with graph.site(first.node) as new:
+        negated = graph.target.prefers.get("rotated_half") == "negated"
+        new.require(not negated, "the target prefers the negated half of a rotary embedding")
         signs = np.array(first.signs).astype(kind.numpy()).reshape(-1, *(1,) * first.axes_after)
         signed = new.node("Mul", first.factor, new.constant(signs, "signs"))
         for product in products:

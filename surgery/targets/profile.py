@@ -98,6 +98,12 @@ class Preferred(_Section):
 
     skip_normalization: Literal["fused", "separate", ""] = Field("", description="A sum and the norm over it.")
     conv_activation: Literal["fused", "separate", ""] = Field("", description="A Conv and the activation after it.")
+    rotated_half: Literal["negated", "signed", ""] = Field(
+        "", description="The half of a rotary embedding with another sign: negated itself, or by the signs of the sine."
+    )
+    grouped_heads: Literal["repeated", "broadcast", ""] = Field(
+        "", description="Keys and values of grouped heads: repeated for each query, or broadcast to them."
+    )
 
 
 def _rows(given: Any) -> Any:

@@ -173,6 +173,8 @@ def test_openvino_executes_no_more_layers_of_a_result_than_of_the_original(name:
     found = surgery.apply(ROOT / "models" / f"{name}.onnx", recipe, target="openvino").deployed
     assert found is not None and found.executed is not None and found.original is not None
     assert found.executed.total <= found.original.total
+    # A rotary embedding, and an attention as a whole.
+    assert {"RoPE", "Subgraph"} & set(found.original.operators) <= set(found.executed.operators)
 
 
 @needs_openvino
