@@ -8,6 +8,7 @@ from surgery import Graph, Node, NodeSelector, Parity, Refusal, Size, UsageError
 
 from ._calibration import Method
 from ._integers import integer_type, of_weights
+from ._pairs import STANDARD
 from ._selection import chosen
 from ._static import Quantizer, Scheme
 from ._units import OPERATORS, Operator, Unit, connected, read
@@ -54,8 +55,8 @@ def quantize_static(
         nodes: The nodes to quantize, all by default.
         exclude: Nodes that stay in float32.
         activation_type: The type of activations. uint8 is the fastest with int8 weights on x86; other hardware needs
-            int8. 16 bits, for accuracy, need opset 21; before it they are written with operators of com.microsoft. ONNX
-            Runtime computes them in float32.
+            int8. 16 bits, for accuracy (a16w8), need opset 21; before it they are written with operators of
+            com.microsoft, if the target has them. ONNX Runtime computes them in float32.
         weight_type: The type of weights, which are symmetric around their zero point.
         per_channel: One scale per output channel instead of one per weight; not slower.
         symmetric: Place the zero point of activations in the middle of the range, as some accelerators require. A Relu
@@ -105,6 +106,18 @@ def quantize_static(
             quantizer.quantize(unit, new)
 
 
+def _require_type(graph: Graph, kind: str) -> None:
+    """Refuse activations of 16 bits that the target cannot hold."""
+    if graph.target.name == "standard" or STANDARD[kind] == STANDARD["uint8"]:
+        return
+    domain = "" if graph.opset >= STANDARD[kind] else "com.microsoft"
+    if domain and not graph.target.has("com.microsoft::DequantizeLinear"):
+        raise Refusal("16-bit activations need opset 21, as the target has no com.microsoft::DequantizeLinear")
+    rows = graph.target.operators.get((domain, "DequantizeLinear"), ())
+    if rows and not any(row.takes(0, kind) for row in rows):
+        raise Refusal("the target has no DequantizeLinear of 16 bits")
+
+
 def _read(graph: Graph, node: Node, activation_type: str, min_size: int) -> Unit | Refusal:
     """Return how a node is quantized, or the refusal."""
     try:
@@ -112,6 +125,7 @@ def _read(graph: Graph, node: Node, activation_type: str, min_size: int) -> Unit
             raise Refusal("a node of a subgraph or a function cannot be calibrated")
         if graph.opset < 10:
             raise Refusal("before opset 10 there is no QuantizeLinear")
+        _require_type(graph, activation_type)
         unit = read(node)
     except Refusal as refusal:
         return refusal
