@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from surgery import Builder, Node, Refusal, Value
+from surgery import Builder, Node, Refusal, Value, compute
 
 Dims = Sequence[int | str | None]
 _TO_THE_END = 2**31 - 1
+_RANGES = 11
+"""The first opset with Range."""
 
 
 class BakedIn(Exception):  # noqa: N818 - a reason, which the pass turns into an error
@@ -245,13 +247,47 @@ def _repeated(slice_: Value, rank: int, axis: int, extent: Value, new: Builder) 
 
 
 def _one_slice(value: Value, axis: int, sizes: Sizes) -> np.ndarray[Any, Any]:
-    array = value.constant
+    array = _same_in_every_run(value)
     if array is None:
         raise _origin(value, sizes)
     first = array.take([0], axis)
     if not np.array_equal(np.broadcast_to(first, array.shape), array, equal_nan=array.dtype.kind == "f"):
         raise Refusal(f"the constant {value.name} has {array.shape[axis]} different slices along the dim")
     return np.ascontiguousarray(first)
+
+
+def _same_in_every_run(value: Value) -> np.ndarray[Any, Any] | None:
+    """Return the elements of a constant, or of what is computed from constants alone; None for any other value."""
+    if value.is_constant or value.producer is None:
+        return value.constant
+    pending = [value]
+    for upper in pending:
+        node = upper.producer
+        if (node is None and not upper.is_constant) or (node is not None and (node.has_subgraphs or node.is_random)):
+            return None
+        pending += [operand for operand in (node.inputs if node else []) if operand and operand not in pending]
+    tensor = compute([value])[0].tensor
+    return None if tensor is None else np.asarray(tensor.numpy())
+
+
+def _counted(value: Value, axis: int, like: tuple[Value, int], new: Builder) -> Value | None:
+    """Look up as many rows of a table as a freed dim has, where the positions 0, 1, 2 to the old size were; else None.
+
+    So exporters write position embeddings: the table has rows for longer inputs.
+    """
+    node = value.producer
+    if node is None or node.op != "Gather" or node.attr("axis", 0) or node.opset < _RANGES:
+        return None
+    table, positions = node.required_input(0), _same_in_every_run(node.required_input(1))
+    if positions is None or axis >= positions.ndim or positions.size != positions.shape[axis]:
+        return None
+    rows = (table.shape or (None,))[0]
+    if not np.array_equal(positions.reshape(-1), np.arange(positions.size)) or rows == positions.size:
+        return None
+    zero, one = (new.constant(np.array(number, np.int64), "count") for number in (0, 1))
+    count = new.node("Reshape", _extent(*like, new), new.constant(np.array([], np.int64), "scalar"))
+    form = new.constant(np.array([-1 if place == axis else 1 for place in range(positions.ndim)], np.int64), "form")
+    return new.node("Gather", table, new.node("Reshape", new.node("Range", zero, count, one), form), axis=0)
 
 
 def _origin(value: Value, sizes: Sizes) -> Exception:
@@ -299,13 +335,23 @@ def _broadcast_all(node: Node, operands: Sequence[int], skipped: int, sizes: Siz
         for place in freed:
             axis = place + len(value.shape or ())
             if place < -skipped and axis >= 0:
-                _narrow(node, index, axis, sizes, new)
+                _narrow(node, index, axis, sizes, new, [other for other in values.values() if other != value])
 
 
-def _narrow(node: Node, index: int, axis: int, sizes: Sizes, new: Builder) -> None:
+def _narrow(node: Node, index: int, axis: int, sizes: Sizes, new: Builder, others: Sequence[Value] = ()) -> None:
+    """Keep one slice of an operand along a freed axis, or look up as many as another operand has."""
     value = node.required_input(index)
-    if isinstance((value.shape or ())[axis], int) and (value.shape or ())[axis] != 1:
-        new.set_input(node, index, new.constant(_one_slice(value, axis, sizes), value.name))
+    shape = value.shape or ()
+    if not isinstance(shape[axis], int) or shape[axis] == 1:
+        return
+    for like in others:
+        place = axis - len(shape) + len(like.shape or ())
+        if place in sizes.axes(like):
+            made = _counted(value, axis, (like, place), new)
+            if made is not None:
+                new.set_input(node, index, made)
+                return
+    new.set_input(node, index, new.constant(_one_slice(value, axis, sizes), value.name))
 
 
 def _recurrent(node: Node, sizes: Sizes, new: Builder) -> None:
