@@ -21,6 +21,7 @@ from surgery.graph.commit import Commit, discard
 from surgery.graph.equal_tensors import equal_tensors
 from surgery.graph.excepted import touched
 from surgery.graph.function_bodies import body_model
+from surgery.graph.inner_tensors import find_inner, way_to
 from surgery.graph.recording import Recording, record, record_bodies
 from surgery.graph.rename import dim_names
 from surgery.graph.state import Defect, GraphState, Refused, Site
@@ -91,11 +92,14 @@ class Graph(GraphState):
             globs = Globs((name,))
             fitting = [known[name]] if name in known else [value for key, value in known.items() if globs.fit(key)]
             if not fitting:
-                raise self._no_tensor(name, known, kind)
+                raise self._no_tensor(name, known, kind, inner=among is None)
             found.update(dict.fromkeys(fitting))
         return list(found)
 
-    def _no_tensor(self, name: str, known: Iterable[str], kind: str) -> UsageError:
+    def _no_tensor(self, name: str, known: Iterable[str], kind: str, *, inner: bool) -> UsageError:
+        if inner and (found := find_inner(self, name)) is not None:
+            where, todo = way_to(self, found)
+            return UsageError(f"'{found.name}' is not a {kind}, but {where}", todo=todo or None)
         there = any(value.name == name for value in values(self.scopes))
         what = (
             f"'{name}' is not {'an' if kind[0] in 'aeiou' else 'a'} {kind}" if there else f"there is no tensor '{name}'"
