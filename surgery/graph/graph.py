@@ -153,6 +153,12 @@ class Graph(GraphState):
         """Group initializers with the same tensor; weights are read only up to their first difference."""
         return equal_tensors(values, self.weights)
 
+    def contradicted(self) -> dict[Value, list[int | str | None]]:
+        """Return the values whose declared shapes are wrong, with the dims that inference knows; None is unknown."""
+        from surgery.shapes.inference import Inference
+
+        return {Value(self, value): dims for value, dims in Inference(self.ir).contradictions().items()}
+
     def in_function(self, node: Node) -> bool:
         """Return whether a node is in the body of a model-local function."""
         return node.scope in self.function_scopes

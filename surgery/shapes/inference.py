@@ -10,7 +10,7 @@ One assumption remains: a symbolic dim is at least 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -22,7 +22,7 @@ from onnx_shape_inference import registry
 from surgery.shapes import contrib, ml, older
 from surgery.shapes.contents import follow
 from surgery.shapes.context import Context, as_content
-from surgery.shapes.facts import Fact, symbolic
+from surgery.shapes.facts import Dim, Fact, declarable, dims, symbolic
 from surgery.shapes.products import names
 from surgery.shapes.rules import correct
 from surgery.shapes.shapes import tell
@@ -90,6 +90,8 @@ class Inference:
         self._main = Context(dict(model.opset_imports))
         self._contexts: dict[ir.Graph, Context] = {}
         self._declared: dict[ir.Value, ir.Shape] = {}
+        self._called: dict[ir.Value, list[ir.Shape | None]] | None = None
+        """The shapes of values in each call or iteration, if they are wanted. Then carried shapes are doubted, too."""
         self._budget = _FOLLOWED_NODES + 4 * len(model.graph)
         everything = values(scopes(model))
         self._main.reserve_symbol_names(
@@ -102,8 +104,39 @@ class Inference:
 
     def everything(self) -> dict[ir.Value, Fact]:
         """Infer the whole model, and leave it unchanged."""
-        graphs = list(scopes(self._model))
         found: dict[ir.Value, Fact] = {}
+        with self._walked() as (graphs, before):
+            for graph in graphs:
+                context = self._contexts.setdefault(graph, self._main)
+                for value in values([graph]):
+                    found[value] = self._fact(context, value, before[value])
+        return found
+
+    def contradictions(self) -> dict[ir.Value, list[Dim]]:
+        """Infer the whole model, and return the values that declare another shape, with the dims that they have.
+
+        A declared number is contradicted by another one, and by an expression in the names of dims; a declared name is
+        not. In the body of a function, any call may contradict a declaration, and only what calls have in common
+        replaces it. The inputs of the model declare what they take.
+        """
+        called: dict[ir.Value, list[ir.Shape | None]] = {}
+        self._called = called
+        found: dict[ir.Value, list[Dim]] = {}
+        with self._walked() as (graphs, before):
+            for value in values(graphs):
+                declared = dims(self._symbolic(before[value].shape))
+                if declared is None or value.is_initializer() or value in self._model.graph.inputs:
+                    continue
+                shapes = [self._known(shape) for shape in called.get(value) or [value.shape]]
+                right = _without_contradiction(declared, [shape for shape in shapes if shape is not None])
+                if right != [*declared]:
+                    found[value] = declarable(right)
+        return found
+
+    @contextmanager
+    def _walked(self) -> Iterator[tuple[list[ir.Graph], dict[ir.Value, _State]]]:
+        """Infer the whole model, and put it back when the block ends; yield the graphs, and the declarations."""
+        graphs = list(scopes(self._model))
         with _put_back(values(graphs)) as before:
             for value in before:
                 value.shape = self._symbolic(value.shape)
@@ -115,11 +148,14 @@ class Inference:
                 context = self._main.child(dict(function.opset_imports), dict(function.attributes.items()))
                 self._contexts[function.graph] = context
                 self._walk(context, function.graph, (function.identifier(),))
-            for graph in graphs:
-                context = self._contexts.setdefault(graph, self._main)
-                for value in values([graph]):
-                    found[value] = self._fact(context, value, before[value])
-        return found
+            yield graphs, before
+
+    def _known(self, shape: ir.Shape | None) -> list[Dim] | None:
+        """Return the dims of an inferred shape, with None for those that are not known."""
+        found = dims(self._normal(shape))
+        if found is None:
+            return None
+        return [None if isinstance(dim, str) and self.is_made_up(dim) else dim for dim in found]
 
     def one(self, node: ir.Node, known: Callable[[ir.Value], Fact]) -> dict[ir.Value, Fact]:
         """Infer the outputs of a new node from the known facts about its inputs."""
@@ -211,7 +247,10 @@ class Inference:
     def _node(self, context: Context, node: ir.Node, calls: tuple[Any, ...]) -> None:
         for graph in subgraphs(node):
             _enter(context, node, graph)
-            self._walk(context, graph, calls)
+            if self._called is not None and not node.domain and node.op_type == "Loop":
+                self._walk_loop(context, node, graph, calls)
+            else:
+                self._walk(context, graph, calls)
         for value in node.inputs:
             if value is not None:
                 _name_dims(context, value)
@@ -246,6 +285,35 @@ class Inference:
             if value.shape is None and value in self._declared:
                 value.shape = self._declared[value].copy()
 
+    def _note_call(self, body: Sequence[ir.Graph]) -> None:
+        for value in values(body) if self._called is not None else ():
+            self._note(value, value.shape)
+
+    def _note(self, value: ir.Value, *shapes: ir.Shape | None) -> None:
+        """Record shapes of a value in one call, or in one iteration."""
+        assert self._called is not None
+        self._called.setdefault(value, []).extend(shapes)
+
+    def _walk_loop(self, context: Context, node: ir.Node, graph: ir.Graph, calls: tuple[Any, ...]) -> None:
+        """Follow the body of a Loop whose carried values declare other shapes than they have in the first iteration.
+
+        They keep that shape if each iteration does; other dims are unknown.
+        """
+        wrong = [
+            (value, actual.shape, result)
+            for value, actual, result in zip(graph.inputs[2:], node.inputs[2:], graph.outputs[1:])
+            if actual is not None and _differ(value.shape, actual.shape)
+        ]
+        for value, first, _ in wrong:
+            value.shape = first
+        self._walk(context, graph, calls)
+        grown = [(value, _shared(first, result.shape)) for value, first, result in wrong]
+        if any(value.shape != shape for value, shape in grown):
+            for value, shape in grown:
+                self._note(value, value.shape, shape)
+                value.shape = shape
+            self._walk(context, graph, calls)
+
     def _follows(self, node: ir.Node, calls: tuple[Any, ...]) -> bool:
         """Return whether a node is a function call that is worth following: not too deep, not too often."""
         function = self._model.functions.get(_call(node))
@@ -272,12 +340,50 @@ class Inference:
                         inner.elements[formal] = context.elements[actual]
             self._walk(inner, function.graph, (*calls, _call(node)))
             results = [(value.type, value.shape, inner.content(value)) for value in function.outputs]
+            self._note_call(body)
         for value, (type_, shape, content) in zip(node.outputs, results):
             value.type = value.type or type_
             if shape is not None:
                 context.set_shape(value, shape)
             if content is not None:
                 context.know(value, content, value.dtype)
+
+
+def _without_contradiction(declared: Sequence[Dim], shapes: Sequence[Sequence[Dim]]) -> list[Dim]:
+    """Return declared dims, with what the inferred shapes have in common in place of dims that one contradicts."""
+    if any(len(shape) != len(declared) for shape in shapes):
+        same = all(len(shape) == len(shapes[0]) for shape in shapes)
+        return [_common(column) for column in zip(*shapes)] if same else [*declared]
+    return [
+        _common(column) if any(_contradicts(dim, old) for dim in column) else old
+        for old, column in zip(declared, zip(*shapes) if shapes else [()] * len(declared))
+    ]
+
+
+def _differ(declared: ir.Shape | None, known: ir.Shape | None) -> bool:
+    """Return whether a declared number or rank is not the known one."""
+    if declared is None or known is None:
+        return False
+    if len(declared) != len(known):
+        return True
+    return any(
+        isinstance(here, int) and isinstance(there, int) and here != there for here, there in zip(declared, known)
+    )
+
+
+def _shared(first: ir.Shape | None, last: ir.Shape | None) -> ir.Shape | None:
+    """Return the dims that two shapes have in common; None if their ranks differ or are unknown."""
+    if first is None or last is None or len(first) != len(last):
+        return None
+    return ir.Shape([here if here == there else ir.SymbolicDim(None) for here, there in zip(first, last)])
+
+
+def _contradicts(dim: Dim, declared: Dim) -> bool:
+    return isinstance(declared, int) and dim not in (None, declared)
+
+
+def _common(column: Sequence[Dim]) -> Dim:
+    return column[0] if all(dim == column[0] for dim in column) else None
 
 
 def _apply(rule: Callable[[Context, ir.Node], None], context: Context, node: ir.Node) -> None:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from surgery import storage
+from surgery.errors import first_few
 from surgery.proto.repair import faults
 from surgery.runtime.engine import Engine
 from surgery.verification.inputs.defaults import listed_weights
 from surgery.verification.inputs.given import with_found_sets
-from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker
+from surgery.verification.verdict.checks import CHECK_TIMEOUT, INFERENCE, Checker
 
 if TYPE_CHECKING:
     from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
 FREEZING = "initializers-from-inputs"
 """The pass that makes constants of initializers that are also inputs."""
+
+REDECLARING = "redeclare-shapes"
+"""The pass that replaces declared shapes that inference contradicts."""
+
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,7 @@ class Validity:
     `is_evaluated`: the reference evaluator of onnx runs it in place of ONNX Runtime.
     `overridable` is the number of initializers that are also inputs, which is no problem, but keeps passes from them.
     `repairable` is what a run of any recipe repairs in names and order of nodes, and `repaired` what this run did.
+    `stale` are declared shapes that inference contradicts, which the pass `redeclare-shapes` repairs.
     """
 
     findings: tuple[str, ...] = ()
@@ -41,6 +49,7 @@ class Validity:
     overridable: int = 0
     repaired: str = ""
     repairable: str = ""
+    stale: str = ""
 
     @property
     def ok(self) -> bool:
@@ -77,6 +86,11 @@ class Validity:
         refusal = [f"ONNX Runtime {how}: {self.refusal}"] if self.refusal else []
         failure = [f"it fails on every input that was tried: {self.failure}"] if self.failure else []
         repair = [f"{self.repairable}: 'surgery apply tidy MODEL -o OUT' repairs that"] if self.repairable else []
+        # A run fails if the output of a subgraph declares another size; then there is nothing to compare with.
+        accepted = " --unverified accept" if self.failure or self.refusal else ""
+        repair += (
+            [f"{self.stale}: 'surgery run {REDECLARING} MODEL -o OUT{accepted}' repairs that"] if self.stale else []
+        )
         return f"invalid: {'; '.join([*repair, *self.findings, *refusal, *failure])}"
 
     def to_json(self) -> dict[str, Any]:
@@ -107,7 +121,20 @@ def validity(stored: storage.StoredModel, spec: VerifySpec, findings: list[str] 
         gap,
         overridable=listed_weights(stored.proto),
         repairable=faults(stored.proto),
+        stale=stale_shapes(stored, findings),
     )
+
+
+def stale_shapes(stored: storage.StoredModel, findings: Sequence[str]) -> str:
+    """Describe the declared shapes that inference contradicts, if the findings are about shapes; else empty."""
+    if not any(finding.startswith(INFERENCE) for finding in findings):
+        return ""
+    from surgery.shapes.inference import Inference
+
+    found = Inference(storage.ir_from_proto(stored.proto)).contradictions()
+    names = [f"that of '{value.name}'" for value in found]
+    count = f"{len(found)} declared shape{' contradicts' if len(found) == 1 else 's contradict'}"
+    return f"{count} what the nodes compute: {first_few(names, _MOST_NAMED)}" if found else ""
 
 
 def validity_of_run(stored: storage.StoredModel, inputs: InputsSpec, spec: VerifySpec) -> Validity:
