@@ -106,7 +106,7 @@ EVERYDAY: Final[Mapping[str, tuple[str, ...]]] = {
     "rotary": _ROTARY,
     "scrub": ("strip-metadata",),
     "sdpa": _ATTENTION,
-    "shapeinference": ("infer-shapes",),
+    "shapeinference": ("infer-shapes", "redeclare-shapes"),
     "silu": ("fuse-swish",),
     "simplify": ("fold-constants", "simplify-reshapes", "simplify-indices", "simplify-expands", "onnxsim"),
     "smoothquant": ("smooth-activations",),
