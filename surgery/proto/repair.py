@@ -16,12 +16,14 @@ from surgery.operators.subgraphs import graphs, subgraphs
 if TYPE_CHECKING:
     import onnx
 
+    Scope = onnx.GraphProto | onnx.FunctionProto
+
 
 def faults(model: onnx.ModelProto) -> str:
     """Say in words what `repaired` repairs; empty if that is nothing."""
-    found = [_names(graph) for graph in graphs(model.graph)]
-    twice = sorted({name for names in found for name, count in names.items() if count > 1})
-    unsorted = sum(not _is_sorted(graph) for graph in graphs(model.graph))
+    scopes = _scopes(model)
+    twice = sorted({name for scope in scopes for name, count in _names(scope).items() if count > 1})
+    unsorted = sum(not _is_sorted(scope) for scope in scopes)
     said = (
         [f"{len(twice)} node name{'s are' if len(twice) > 1 else ' is'} used twice, such as '{twice[0]}'"]
         if twice
@@ -34,7 +36,7 @@ def faults(model: onnx.ModelProto) -> str:
 def repaired(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy with unique node names and nodes in topological order; nodes that form a cycle stay as they are."""
     copy = deepcopy(model)
-    for graph in graphs(copy.graph):
+    for graph in _scopes(copy):
         taken, seen = set(_names(graph)), set[str]()
         for node in graph.node:
             if node.name in seen:
@@ -46,7 +48,13 @@ def repaired(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def _names(graph: onnx.GraphProto) -> Counter[str]:
+def _scopes(model: onnx.ModelProto) -> list[Scope]:
+    """List the graphs of a model and the bodies of its functions, with all subgraphs."""
+    inner = (body for function in model.functions for node in function.node for body in subgraphs(node))
+    return [*graphs(model.graph), *model.functions, *(graph for body in inner for graph in graphs(body))]
+
+
+def _names(graph: Scope) -> Counter[str]:
     return Counter(node.name for node in graph.node if node.name)
 
 
@@ -66,7 +74,7 @@ def _reads(node: onnx.NodeProto) -> set[str]:
     return read - {""}
 
 
-def _is_sorted(graph: onnx.GraphProto) -> bool:
+def _is_sorted(graph: Scope) -> bool:
     """Return whether no node reads what a later node makes."""
     later = {name for node in graph.node for name in node.output if name}
     for node in graph.node:
@@ -77,7 +85,7 @@ def _is_sorted(graph: onnx.GraphProto) -> bool:
     return True
 
 
-def _sort(graph: onnx.GraphProto) -> None:
+def _sort(graph: Scope) -> None:
     """Sort the nodes, keeping the order of those that do not depend on each other as far as possible."""
     makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     needs = {

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
@@ -255,6 +256,33 @@ def test_a_model_with_sparse_weights_is_valid_and_optimized(
     wrong.graph.sparse_initializer[0].dims[:] = [4, 2]
     onnx.save(wrong, "wrong.onnx")
     assert surgery(capsys, "check", "wrong.onnx")[0] == 1
+
+
+@pytest.mark.parametrize("fault", ["names", "order"])
+def test_names_and_order_are_repaired_in_functions(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = text.parse(
+        '<ir_version: 8, opset_import: ["" : 17, "local" : 1]> g (float[2] x) => (float[2] y) { y = local.f(x) }'
+        ' <domain: "local", opset_import: ["" : 17]> f (v) => (w) { u = Exp(v) w = Neg(u) }'
+    )
+    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in model.functions[0].node]
+    for node in nodes if fault == "names" else ():
+        node.name = "same"
+    del model.functions[0].node[:]
+    model.functions[0].node.extend(nodes if fault == "names" else nodes[::-1])
+    onnx.save(model, "m.onnx")
+    words = "1 node name is used twice, such as 'same'" if fault == "names" else "nodes come before what they read"
+    code, out, _ = surgery(capsys, "apply", "tidy", "m.onnx", "-o", "out.onnx")
+    assert code == 0 and out.startswith(f"the input model: {words}; repaired")
+    made = onnx.load("out.onnx")
+    onnx.checker.check_model(made, full_check=True)
+    assert [node.op_type for node in made.functions[0].node] == ["Exp", "Neg"]
+    session = onnxruntime.InferenceSession(made.SerializeToString())
+    data = np.array([0.5, -1.0], np.float32)
+    np.testing.assert_allclose(session.run(None, {"x": data})[0], -np.exp(data), rtol=1e-6)
+    assert surgery(capsys, "check", "out.onnx") == (0, "out.onnx: valid\n", "")
 
 
 @pytest.mark.parametrize("fault", ["names", "order", "order in a branch"])
