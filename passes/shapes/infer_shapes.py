@@ -13,9 +13,9 @@ def infer_shapes(graph: Graph) -> None:
 
     Right because a declaration does not compute anything. Extents are numbers, or expressions in the names of dims that
     the model has, such as "2*batch"; the contents of shape tensors count. A dim that is only known at run time, as of
-    NonZero, is left unknown. Existing declarations stay, even wrong ones, which `redeclare-shapes` replaces, except that
-    a symbolic or unknown dim may become a number. Inputs and outputs of graphs are not changed, nor are function bodies,
-    which differ between calls.
+    NonZero, is left unknown. Existing declarations stay, even wrong ones, except that a symbolic or unknown dim may
+    become a number; `redeclare-shapes` replaces wrong ones. Inputs and outputs of graphs are not changed, nor are
+    function bodies, which differ between calls.
 
     Example:
         g (float[batch,2,3] x) => (float[batch,n] y) <int64[2] s = {0, -1}>
