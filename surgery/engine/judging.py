@@ -28,7 +28,7 @@ from surgery.verification.comparing.probing import SearchEnded
 from surgery.verification.inputs.defaults import listed_weights
 from surgery.verification.inputs.spec import Limit, VerifySpec
 from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker, check
-from surgery.verification.verdict.validity import Validity, stale_shapes, validity
+from surgery.verification.verdict.validity import Validity, stale, validity
 
 if TYPE_CHECKING:
     import onnx
@@ -460,9 +460,8 @@ class Verifying:
                 self._first.prepare()
         if is_too_large or (self._first.runs and self._first.problem is None):
             found = Validity(tuple(self._findings), self._first.gap, bool(self._first.gap))
-            stale = stale_shapes(stored, self._findings)
-            overridable = listed_weights(stored.proto)
-            return replace(found, is_evaluated=self.is_evaluated, overridable=overridable, stale=stale)
+            overridable, contradicted = listed_weights(stored.proto), stale(stored, self._findings)
+            return replace(found, is_evaluated=self.is_evaluated, overridable=overridable, stale=contradicted)
         found = validity(stored, self.spec, self._findings)
         return found if found.refusal else found.with_rejection(self._first.rejection)
 

@@ -98,7 +98,7 @@ class Graph(GraphState):
 
     def _no_tensor(self, name: str, known: Iterable[str], kind: str, *, inner: bool) -> UsageError:
         if inner and (found := find_inner(self, name)) is not None:
-            where, todo = way_to(self, found)
+            where, todo = way_to(self, found, self.holders())
             return UsageError(f"'{found.name}' is not a {kind}, but {where}", todo=todo or None)
         there = any(value.name == name for value in values(self.scopes))
         what = (

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from surgery.graph.state import GraphState
 from surgery.graph.values import Node
 from surgery.storage.globs import Globs
 from surgery.storage.scopes import values
 
-if TYPE_CHECKING:
-    from surgery.graph.graph import Graph
-
 _LOOPS = ("Loop", "Scan")
 
 
-def find_inner(graph: Graph, name: str) -> ir.Value | None:
+def find_inner(graph: GraphState, name: str) -> ir.Value | None:
     """Return the first tensor outside of the main graph that a name or glob fits; None if there is none."""
     globs = Globs((name,))
     inner = (value for value in values(graph.scopes) if value.name and value.graph is not graph.ir.graph)
     return next((value for value in inner if value.name == name or globs.fit(value.name or "")), None)
 
 
-def way_to(graph: Graph, value: ir.Value) -> tuple[str, str]:
-    """Describe where an inner tensor is, and the steps that move it to the main graph; empty if there are none."""
-    scope, holders = _scope(value), graph.holders()
+def way_to(graph: GraphState, value: ir.Value, holders: Mapping[ir.Graph, Node]) -> tuple[str, str]:
+    """Describe where an inner tensor is, and the steps that move it to the main graph; empty if there are none.
+
+    `holders` are the nodes that contain subgraphs.
+    """
+    scope = _scope(value)
     around: list[Node] = []
     inner: list[ir.Graph] = []
     while scope is not None and scope in holders:

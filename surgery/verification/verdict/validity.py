@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from surgery import storage
-from surgery.errors import first_few
 from surgery.proto.repair import faults
 from surgery.runtime.engine import Engine
+from surgery.verification.comparing.stale_shapes import stale_shapes
 from surgery.verification.inputs.defaults import listed_weights
 from surgery.verification.inputs.given import with_found_sets
 from surgery.verification.verdict.checks import CHECK_TIMEOUT, INFERENCE, Checker
@@ -23,8 +23,6 @@ FREEZING = "initializers-from-inputs"
 
 REDECLARING = "redeclare-shapes"
 """The pass that replaces declared shapes that inference contradicts."""
-
-_MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -121,20 +119,14 @@ def validity(stored: storage.StoredModel, spec: VerifySpec, findings: list[str] 
         gap,
         overridable=listed_weights(stored.proto),
         repairable=faults(stored.proto),
-        stale=stale_shapes(stored, findings),
+        stale=stale(stored, findings),
     )
 
 
-def stale_shapes(stored: storage.StoredModel, findings: Sequence[str]) -> str:
+def stale(stored: storage.StoredModel, findings: Sequence[str]) -> str:
     """Describe the declared shapes that inference contradicts, if the findings are about shapes; else empty."""
-    if not any(finding.startswith(INFERENCE) for finding in findings):
-        return ""
-    from surgery.shapes.inference import Inference
-
-    found = Inference(storage.ir_from_proto(stored.proto)).contradictions()
-    names = [f"that of '{value.name}'" for value in found]
-    count = f"{len(found)} declared shape{' contradicts' if len(found) == 1 else 's contradict'}"
-    return f"{count} what the nodes compute: {first_few(names, _MOST_NAMED)}" if found else ""
+    doubtful = any(finding.startswith(INFERENCE) for finding in findings)
+    return stale_shapes(storage.ir_from_proto(stored.proto)) if doubtful else ""
 
 
 def validity_of_run(stored: storage.StoredModel, inputs: InputsSpec, spec: VerifySpec) -> Validity:
