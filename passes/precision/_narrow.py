@@ -285,9 +285,14 @@ class Narrowing:
         if not is_default(node):
             return
         small = f"numbers that are 0 or denormal in {self.format.name}"
-        new.require(divisor_of(node) not in self.fragile, f"it divides by, or takes the logarithm of, {small}")
-        made = any(value in self.fragile for value in node.outputs)
+        new.require(divisor_of(node) not in self.fragile.small, f"it divides by, or takes the logarithm of, {small}")
+        made = any(value in self.fragile.small for value in node.outputs)
         new.require(not made, f"a division or a logarithm depends on its results, {small}")
+        near = any(value in self.fragile.exact for value in node.outputs)
+        lost = f"a difference of its results that {self.format.name} rounds away"
+        new.require(not near, f"a division or a logarithm depends on {lost}")
+        reads = f"numbers that it reads, or on their difference, and {self.format.name} loses them"
+        new.require(node not in self.fragile.readers, f"a division or a logarithm depends on {reads}")
         first = ranges.get(node.required_input(0)) if node.op in _ANGLES else None
         if first is not None:
             error = first.largest * 2.0**-self.format.digits

@@ -27,7 +27,9 @@ def to_float16(
     if a sum that a kernel of the target rounds on the way to its result overflows, if a weight overflows or is lost in
     denormals, if a value exceeds 65,504 on calibration data, or if it computes with integers (positions, lengths,
     masks), which float16 represents exactly only up to 2,048. So do a Div, a Log, a Reciprocal and a Pow with a
-    negative exponent whose divisor falls below the smallest normal float16 number, and what computes such a divisor.
+    negative exponent whose divisor falls below the smallest normal float16 number, and what computes such a divisor:
+    its small operands, those of a difference that float16 rounds away (1 minus a probability of 0.9999), squares of
+    which a root is left, and bounds such as the 1e-12 of a Clip, a Max or an Add, which keep it from being 0.
     A mask that is added to the scores of a Softmax, as low as float32 allows, is raised to the range of float16, unless
     it covers a row of the calibration data completely. An epsilon that is lost in the rounding of its sum is converted
     too, so that a norm in parts is converted as a whole. Where a part of one must stay in float32, all of it does: ONNX
