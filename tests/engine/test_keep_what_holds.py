@@ -144,8 +144,8 @@ def test_a_pass_that_raises_is_a_refused_step(where: str) -> None:
         ("keep-raise", "rolled_back"),
         ("drop-dead", "unchanged"),
     ]
-    # The exception of a standard pass is a defect of surgery, whatever the recipe says about failures.
-    assert result.exit_code == (3 if where == "here" else 0) and result.ok
+    # The exception of a standard pass is a defect of surgery; a pass of the user that breaks is no refusal either.
+    assert result.exit_code == (3 if where == "here" else 1) and result.ok
     assert "KeyError: 'else_branch'" in result.steps[1].message
     aborted = apply("[drop-identity, keep-raise, drop-dead]", "on_failure: abort")
     assert outcomes(aborted) == [("drop-identity", "committed"), ("keep-raise", "failed")] and aborted.exit_code == 3
