@@ -27,6 +27,7 @@ from surgery.runtime.rounding import hold
 from surgery.runtime.setup import ProviderError, packs_weights, provider_arguments, require_known, require_started
 from surgery.storage.stored_lists import has_lists, whole
 from surgery.workers import stage
+from surgery.workers.memory import return_free
 
 if TYPE_CHECKING:
     import onnx
@@ -109,6 +110,9 @@ def run(
         seconds.append(time.process_time() - begin)
         if profile is not None and number == 1:
             found["executed"] = executed(session)
+    if has_lists(skeleton):
+        del session
+        return_free()
     return found
 
 
@@ -296,9 +300,13 @@ def make_session(
 
     require_known(providers)
     given = provider_arguments(providers, full_precision=full_precision)
+    lists = isinstance(source, bytes) and has_lists(source)
     session = onnxruntime.InferenceSession(
         whole(source) if isinstance(source, bytes) else source, options, providers=given
     )
+    if lists:
+        # Half of what a session of a tree ensemble takes was only needed to load it.
+        return_free()
     require_started(providers, session)
     return session
 
