@@ -5,7 +5,7 @@ Consequences of other changes are not reported, such as an operand that comes fr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -41,9 +41,11 @@ def _changes(matching: Matching, pair: Pair) -> Iterator[Change]:
 def _attributes(matching: Matching, pair: Pair) -> Iterator[Change]:
     """Compare attributes; an omitted attribute equals one with the default value."""
     before, after = dict(matching.before.attributes[pair.before]), dict(matching.after.attributes[pair.after])
-    old, new = _values(pair.before), _values(pair.after)
-    for name in sorted(before.keys() | after.keys()):
-        if before.get(name) == after.get(name) or (old.get(name) is _GRAPH and new.get(name) is _GRAPH):
+    # Only what differs is made plain: a tree ensemble has millions of elements.
+    wanted = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    old, new = _values(pair.before, wanted), _values(pair.after, wanted)
+    for name in sorted(wanted):
+        if old.get(name) is _GRAPH and new.get(name) is _GRAPH:
             continue
         value = old[name] if name in old else _default(matching.before, pair.before, name)
         now = new[name] if name in new else _default(matching.after, pair.after, name)
@@ -53,8 +55,10 @@ def _attributes(matching: Matching, pair: Pair) -> Iterator[Change]:
             yield Change(f"attribute {name}", _told(value), _told(now))
 
 
-def _values(entry: Entry) -> dict[str, Any]:
-    return {one.name: _plain(one) for one in entry.node.attribute} if entry.node is not None else {}
+def _values(entry: Entry, wanted: Container[str]) -> dict[str, Any]:
+    """Return attributes of a node as plain values, by name."""
+    attributes = entry.node.attribute if entry.node is not None else ()
+    return {one.name: _plain(one) for one in attributes if one.name in wanted}
 
 
 def _default(side: Side, entry: Entry, name: str) -> object:
@@ -128,8 +132,9 @@ def _plain(attribute: onnx.AttributeProto) -> Any:
         return value.decode("utf-8", "replace")
     if isinstance(value, int | float | str):
         return value
-    items = [_plain_item(item) for item in value] if hasattr(value, "__iter__") else [str(value)]
-    return items if len(items) <= _SHOWN else f"{len(items)} values"
+    if not isinstance(value, Sequence):
+        return [str(value)]
+    return [_plain_item(item) for item in value] if len(value) <= _SHOWN else f"{len(value)} values"
 
 
 def _plain_item(item: object) -> object:
