@@ -15,7 +15,7 @@ from surgery.operators.dtypes import spread
 from surgery.operators.kernels import MISTAKEN_BY_EVALUATOR
 from surgery.operators.subgraphs import graphs
 from surgery.runtime import contrib_ops
-from surgery.storage.stored_lists import whole
+from surgery.storage.stored_lists import MARK, whole
 from surgery.workers import stage
 
 if TYPE_CHECKING:
@@ -89,14 +89,14 @@ def _plain(value: Any) -> Any:
 
 
 def external_tensors(message: Any) -> Iterator[onnx.TensorProto]:
-    """Yield each external tensor of a model."""
+    """Yield each external tensor of a model, but none that stands for a list: a run does not read it as weights."""
     import onnx
 
     pending = [message]
     while pending:
         item = pending.pop()
         if isinstance(item, onnx.TensorProto):
-            if item.data_location == onnx.TensorProto.EXTERNAL:
+            if item.data_location == onnx.TensorProto.EXTERNAL and item.doc_string != MARK:
                 yield item
             continue
         for field, value in item.ListFields():

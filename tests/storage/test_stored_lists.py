@@ -15,6 +15,7 @@ import surgery
 from surgery import Parity, graph_pass, recipe, storage
 from surgery.errors import ModelFileError
 from surgery.provenance.model import identity_of
+from surgery.runtime.reference import external_bytes
 from surgery.storage.stored_lists import MARK, is_stored, stored_lists, whole, with_lists
 from surgery.verification.inputs.plan import Plan
 from surgery.verification.inputs.spec import InputsSpec
@@ -214,6 +215,11 @@ def test_passes_in_other_apis_see_the_lists_and_leave_them_in_the_file(path: Pat
 def test_inputs_are_drawn_near_thresholds_in_the_file(path: Path) -> None:
     stored = storage.load(path)
     assert 12345.0 in Plan(stored.proto, InputsSpec()).domains({"x": [2, 2]})["x"].marks
+
+
+def test_a_list_outside_takes_no_input_sets_away(path: Path) -> None:
+    # A tree reads a path, whereas a node reads all of its weights, so that models with many weights run on fewer sets.
+    assert external_bytes(storage.load(path).proto) == external_bytes(storage.load(path, limit=1 << 40).proto) == 0
 
 
 def test_equal_lists_of_two_files_are_equal_and_others_are_not(path: Path, tmp_path: Path) -> None:
