@@ -17,16 +17,17 @@ if TYPE_CHECKING:
     from surgery.shapes.context import Context
 
 _BROADCASTS = BROADCASTING | {"Expand", "StringConcat"}
+_STANDARD = ("", "ai.onnx.preview")
 
 
 def correct(context: Context, node: ir.Node) -> None:
     """Correct the results that the rule of the node's operator wrote to its outputs."""
-    if not node.domain:
+    if node.domain in _STANDARD:
         rule = _RULES.get(node.op_type)
         if rule is not None:
             rule(context, node)
-        if node.op_type in _BROADCASTS:
-            _broadcast(context, node)
+    if not node.domain and node.op_type in _BROADCASTS:
+        _broadcast(context, node)
     for value in node.outputs:
         if value.shape is not None and not all(isinstance(dim, int) or _is_name(dim) for dim in value.shape):
             _set_dims(value, [_evened(dim) for dim in value.shape])
@@ -266,9 +267,43 @@ def _mel_weight_matrix(context: Context, node: ir.Node) -> None:
     )
 
 
+def _expand(context: Context, node: ir.Node) -> None:
+    """Drop the shape if that of the data is unknown: its rank and its extents may exceed those of the target."""
+    if node.inputs[0] is None or node.inputs[0].shape is None:
+        node.outputs[0].shape = None
+
+
+def _compress(context: Context, node: ir.Node) -> None:
+    """Drop the shape if the rank of the data is unknown and an axis is given; without one, the result has one dim."""
+    if "axis" in node.attributes and (node.inputs[0] is None or node.inputs[0].shape is None):
+        node.outputs[0].shape = None
+
+
+def _attention(context: Context, node: ir.Node) -> None:
+    """Replace what the shape of values or caches determines, if that is unknown: it need not be as of query and key."""
+    values, output = _given(node, 2), node.outputs[0]
+    if output.shape is not None and (values is None or values.shape is None):
+        _set_dims(output, [*output.shape[:-1], context.new_symbolic_dim()])
+    caches = [_given(node, index) for index in (4, 5)]
+    for cache, present in zip(caches, node.outputs[1:3]):
+        if (cache is not None and cache.shape is None) or (present.shape is not None and len(present.shape) != 4):
+            present.shape = None
+    if (
+        caches[0] is not None
+        and caches[0].shape is None
+        and len(node.outputs) > 3
+        and node.outputs[3].shape is not None
+    ):
+        _set_dims(node.outputs[3], [*node.outputs[3].shape[:-1], context.new_symbolic_dim()])
+
+
 _RULES: dict[str, Callable[[Context, ir.Node], None]] = {
+    "Attention": _attention,
     "AveragePool": _pool,
+    "Compress": _compress,
     "ConstantOfShape": _constant_of_shape,
+    "Expand": _expand,
+    "FlexAttention": _attention,
     "If": _if,
     "Loop": _loop,
     "LpPool": _pool,
