@@ -11,10 +11,17 @@ from surgery.graph.graph import Graph
 from surgery.graph.values import Value
 
 
+def _tensor(array: np.ndarray | list[str]) -> ir.TensorProtocol:
+    """Return a tensor; onnx-ir itself encodes text with a function that numpy has from 2.0 on."""
+    if isinstance(array, np.ndarray):
+        return ir.tensor(array)
+    return ir.StringTensor([item.encode() for item in array], shape=ir.Shape([len(array)]))
+
+
 def values(*arrays: np.ndarray | list[str]) -> list[Value]:
     found = [ir.Value(name=f"v{number}") for number in range(len(arrays))]
     for value, array in zip(found, arrays):
-        tensor = ir.tensor(array, name=value.name)
+        tensor = _tensor(array)
         value.const_value, value.dtype, value.shape = tensor, tensor.dtype, ir.Shape(tensor.shape.numpy())
     graph = ir.Graph([], [], nodes=[], initializers=found, opset_imports={"": 21})
     held = Graph(ir.Model(graph, ir_version=10))
