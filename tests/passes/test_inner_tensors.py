@@ -34,7 +34,7 @@ class Way:
 
     model: str
     tensor: str
-    told: str
+    advice: str
     runs: Sequence[str]
     name: str
     value: Any
@@ -99,7 +99,7 @@ def test_the_message_names_steps_that_bring_an_inner_tensor_into_reach(name: str
     failed = apply(model, f"[extract: {{outputs: {way.tensor}}}]").steps[0]
     assert failed.status == "failed"
     assert failed.message.startswith(f"'{way.tensor}' is not a tensor of the main graph, but of ")
-    assert failed.message.endswith(way.told)
+    assert failed.message.endswith(way.advice)
     for steps in way.runs:
         result = apply(model, steps)
         assert result.ok
