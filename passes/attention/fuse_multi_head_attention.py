@@ -2,6 +2,7 @@
 
 import math
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,12 @@ import numpy as np
 from surgery import Builder, Graph, Node, Parity, Value, graph_pass, is_finite
 
 from ._bias import joined_bias, require_fit, total_keys
-from ._core import Core, behind_guard, core
+from ._core import Core, core
 from ._dependence import Dependence
 from ._mask import expanded, fits, has_columns, hides_rows, is_shared, visible_rows
 from ._operands import Operands, flat_operands, operands
 from ._shared import hand_on_flat
-from ._steps import Added, Chosen, is_attention
+from ._steps import Added, is_attention
 from ._written import Written, read
 
 OPERATOR = "com.microsoft::MultiHeadAttention"
@@ -138,7 +139,8 @@ def _fuse_written(softmax: Node, written: Written, dependence: Dependence, new: 
     """Fuse an attention in one of the less common forms."""
     found, factor = written.core, written.steps.factor
     _require(softmax, found, new)
-    hides = _chooses_infinity(softmax, written, new)
+    guarded = any(reader.op == "IsNaN" for reader in softmax.outputs[0].consumers)
+    _require_finite(guarded, (step.value if isinstance(step, Added) else step.low for step in written.steps.added), new)
     if written.is_flat:
         new.require(factor is None, "scores of rank 3 have a separate factor for each row")
         given = flat_operands(found, new)
@@ -148,28 +150,13 @@ def _fuse_written(softmax: Node, written: Written, dependence: Dependence, new: 
         new.require(written.joint_from is None, "scores of rank 3 have a separate factor for each row")
         require_fit(factor.shape or (None,) * 5, written, new)
     given = operands(found, dependence, softmax.opset, new, factor=factor)
-    bias = joined_bias(written, given, softmax.opset, new)
-    rows = visible_rows(bias, -math.inf, found.queries, softmax.opset, new) if hides and bias is not None else None
-    _replace(found, given, bias, new, rows=rows)
+    _replace(found, given, joined_bias(written, given, softmax.opset, new), new)
 
 
-def _chooses_infinity(softmax: Node, written: Written, new: Builder) -> bool:
-    """Return whether a Where chooses minus infinity, and a guard replaces the NaN of rows of it with zeros.
-
-    Require finite masks otherwise where there is a guard: the operator returns NaN for rows of infinities.
-    """
-    if all(reader.op != "IsNaN" for reader in softmax.outputs[0].consumers):
-        return False
-    steps = written.steps.added
-    endless = [step for step in steps if not is_finite(step.value if isinstance(step, Added) else step.low)]
-    known = all(isinstance(step, Chosen) and not step.windows and step.low.scalar == -math.inf for step in endless)
-    guarded = behind_guard(softmax.outputs[0]) != softmax.outputs[0]
-    known = not endless or (known and guarded and not written.is_flat)
-    new.require(known, "rows of NaN would become zeros, and the mask may contain infinities")
-    given = [step.value if isinstance(step, Added) else step.condition for step in steps]
-    shared = not endless or all(is_shared(mask) for mask in given)
-    new.require(shared, "the mask differs between heads, and a row may be masked completely")
-    return bool(endless)
+def _require_finite(guarded: bool, added: Iterable[Value], new: Builder) -> None:
+    """Require finite masks where a guard replaces NaN with zeros: the operator returns NaN for rows of infinities."""
+    finite = not guarded or is_finite(*added)
+    new.require(finite, "rows of NaN would become zeros, and the mask may contain infinities")
 
 
 def _attention_bias(softmax: Node, found: Core, given: Operands, masks: Ready, hides: bool, new: Builder) -> Ready:
