@@ -261,11 +261,14 @@ def _same_in_every_run(value: Value) -> np.ndarray[Any, Any] | None:
     if value.is_constant or value.producer is None:
         return value.constant
     pending = [value]
+    seen = {value}
     for upper in pending:
         node = upper.producer
         if (node is None and not upper.is_constant) or (node is not None and (node.has_subgraphs or node.is_random)):
             return None
-        pending += [operand for operand in (node.inputs if node else []) if operand and operand not in pending]
+        operands = {operand for operand in (node.inputs if node else []) if operand} - seen
+        pending += operands
+        seen |= operands
     tensor = compute([value])[0].tensor
     return None if tensor is None else np.asarray(tensor.numpy())
 

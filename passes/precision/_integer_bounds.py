@@ -17,12 +17,10 @@ EXTENT: Bounds = (0, 2**31 - 1)
 
 NARROW: dict[str, Bounds] = {
     "BOOL": (0, 1),
-    "INT8": (-128, 127),
-    "UINT8": (0, 255),
-    "INT16": (-(2**15), 2**15 - 1),
-    "UINT16": (0, 2**16 - 1),
-    "INT32": INT32,
-    "UINT32": (0, 2**32 - 1),
+    **{
+        name.upper(): (int(np.iinfo(name).min), int(np.iinfo(name).max))
+        for name in ("int8", "uint8", "int16", "uint16", "int32", "uint32")
+    },
 }
 """The bounds of element types."""
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from surgery.recipe.schema import PassStep
 
 _PLAIN: Final = (
-    *("changed", "sites", "refusals", "verdict", "complaint", "exit_code", "final", "renamed", "accounts"),
-    "remarks",
+    *("changed", "sites", "refusals", "verdict", "complaint", "exit_code", "final"),
+    *("renamed", "accounts", "remarks"),
 )
 """The stored fields of a candidate; its model is stored separately."""
 _BESIDES: Final = ("refused", "guilty", "kept")

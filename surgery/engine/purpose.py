@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from surgery.recipe.schema import PassStep, Recipe, Step
     from surgery.storage import StoredModel
 
+_CPU = "ort-cpu"
+"""The target to which the others of ONNX Runtime leave the nodes that they lack."""
 _PASSES = ("quantize-", "to-bfloat16", "to-float16")
 """The beginnings of the names of passes whose purpose is another precision."""
 
@@ -87,9 +89,6 @@ def _off_target(graph: Graph, original: StoredModel, reasons: str) -> Shortfall:
     if target.provider == on_cpu.provider:
         return Shortfall(f"{target.name} does not run the result: {reasons}", code)
     return Shortfall(f"{target.name} leaves nodes of the result to the CPU: {reasons}", code)
-
-
-_CPU = "ort-cpu"
 
 
 def _missing(graph: Graph) -> Counter[str]:

@@ -141,16 +141,24 @@ def paired(initializers: Sequence[Name], tensors: Sequence[Name], fits: Fits) ->
 
 def _abbreviated(wanted: Sequence[Name], free: Sequence[Name], fits: Fits) -> Iterator[tuple[Rule, Pairs]]:
     """Yield names with as many words that abbreviate each other, if there is only one such tensor and initializer."""
+    rivals: dict[tuple[str, ...], list[Name]] = defaultdict(list)
+    for tensor in free:
+        rivals[_initials(tensor)].append(tensor)
     found = [
         (name, tensor)
         for name in wanted
-        for tensor in free
-        if name.kind == tensor.kind and _alike(name.words, tensor.words) and fits(name.text, tensor.text)
+        for tensor in rivals.get(_initials(name), ())
+        if _alike(name.words, tensor.words) and fits(name.text, tensor.text)
     ]
     names, tensors = Counter(name.text for name, _ in found), Counter(tensor.text for _, tensor in found)
     for name, tensor in found:
         if names[name.text] == tensors[tensor.text] == 1:
             yield Rule(name.words, tensor.words), {name.text: tensor.text}
+
+
+def _initials(name: Name) -> tuple[str, ...]:
+    """Return the kind and the first letters of the words, which names that abbreviate each other have in common."""
+    return name.kind, *(word[0] for word in name.words)
 
 
 def _alike(one: Words, other: Words) -> bool:

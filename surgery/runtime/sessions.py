@@ -300,11 +300,9 @@ def make_session(
 
     require_known(providers)
     given = provider_arguments(providers, full_precision=full_precision)
-    lists = isinstance(source, bytes) and has_lists(source)
-    session = onnxruntime.InferenceSession(
-        whole(source) if isinstance(source, bytes) else source, options, providers=given
-    )
-    if lists:
+    loaded = whole(source) if isinstance(source, bytes) else source
+    session = onnxruntime.InferenceSession(loaded, options, providers=given)
+    if loaded is not source:
         # Half of what a session of a tree ensemble takes was only needed to load it.
         return_free()
     require_started(providers, session)

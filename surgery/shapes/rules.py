@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _BROADCASTS = BROADCASTING | {"Expand", "StringConcat"}
 _STANDARD = ("", "ai.onnx.preview")
+"""The domains with the operators of the rules."""
 
 
 def correct(context: Context, node: ir.Node) -> None:

@@ -7,7 +7,7 @@ needs the elements (a session, the checker, a pass) restores the list from the f
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -200,26 +200,29 @@ def has_lists(skeleton: bytes) -> bool:
 
 def with_lists(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy of a skeleton with all of its lists, or itself if all are there. Raises ModelFileError."""
-    if next(stored_lists(model), None) is None:
-        return model
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    for attribute in stored_lists(copy):
-        attribute.CopyFrom(with_list(attribute))
-    return copy
+    return _changed(model, lambda attribute: attribute.CopyFrom(with_list(attribute)))
 
 
 def with_beginnings(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy of a skeleton with the first numbers of its lists of floats, or itself if there are none."""
+    return _changed(model, _shorten)
+
+
+def _shorten(attribute: onnx.AttributeProto) -> None:
+    if attribute.type == _Kind.FLOATS:
+        first = viewed(external_reference(attribute.t))[: _BEGINNING * _FLOAT_BYTES]
+        attribute.ClearField("t")
+        attribute.MergeFromString(bytes(first))
+
+
+def _changed(model: onnx.ModelProto, change: Callable[[onnx.AttributeProto], None]) -> onnx.ModelProto:
+    """Return a copy of a skeleton whose lists outside are changed, or itself if there are none."""
     if next(stored_lists(model), None) is None:
         return model
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for attribute in stored_lists(copy):
-        if attribute.type == _Kind.FLOATS:
-            first = viewed(external_reference(attribute.t))[: _BEGINNING * _FLOAT_BYTES]
-            attribute.ClearField("t")
-            attribute.MergeFromString(bytes(first))
+        change(attribute)
     return copy
 
 
