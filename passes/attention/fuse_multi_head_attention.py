@@ -2,7 +2,6 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,12 +9,12 @@ import numpy as np
 from surgery import Builder, Graph, Node, Parity, Value, graph_pass, is_finite
 
 from ._bias import joined_bias, require_fit, total_keys
-from ._core import Core, core
+from ._core import Core, behind_guard, core
 from ._dependence import Dependence
 from ._mask import expanded, fits, has_columns, hides_rows, is_shared, visible_rows
 from ._operands import Operands, flat_operands, operands
 from ._shared import hand_on_flat
-from ._steps import Added, is_attention
+from ._steps import Added, Chosen, is_attention
 from ._written import Written, read
 
 OPERATOR = "com.microsoft::MultiHeadAttention"
@@ -44,10 +43,10 @@ def fuse_multi_head_attention(graph: Graph) -> None:
 
     Less common forms are reduced to this one. Scores of rank 3 are read as one head per batch element; if the first dim
     is batch times heads, and queries, keys and values are all cut alike, they are read as these heads. Tensors that are
-    added to the scores in several steps, including a Where that replaces scores with the lowest number, are combined in
-    the same order: the lowest number plus a score is the lowest number. A factor for each head, or each row, is applied
-    to the queries. A mask whose last dim is not known to be the number of keys is expanded to it: the dim is that
-    number or 1, because the probabilities are multiplied by as many values.
+    added to the scores in several steps, including a Where that replaces scores with the lowest number or minus
+    infinity, are combined in the same order: either plus a score stays what it is. A factor for each head, or each row,
+    is applied to the queries. A mask whose last dim is not known to be the number of keys is expanded to it: the dim is
+    that number or 1, because the probabilities are multiplied by as many values.
 
     Example:
         # target: ort-cpu
@@ -139,8 +138,7 @@ def _fuse_written(softmax: Node, written: Written, dependence: Dependence, new: 
     """Fuse an attention in one of the less common forms."""
     found, factor = written.core, written.steps.factor
     _require(softmax, found, new)
-    guarded = any(reader.op == "IsNaN" for reader in softmax.outputs[0].consumers)
-    _require_finite(guarded, (step.value if isinstance(step, Added) else step.low for step in written.steps.added), new)
+    hides = _chooses_infinity(softmax, written, new)
     if written.is_flat:
         new.require(factor is None, "scores of rank 3 have a separate factor for each row")
         given = flat_operands(found, new)
@@ -150,13 +148,32 @@ def _fuse_written(softmax: Node, written: Written, dependence: Dependence, new: 
         new.require(written.joint_from is None, "scores of rank 3 have a separate factor for each row")
         require_fit(factor.shape or (None,) * 5, written, new)
     given = operands(found, dependence, softmax.opset, new, factor=factor)
-    _replace(found, given, joined_bias(written, given, softmax.opset, new), new)
+    bias = joined_bias(written, given, softmax.opset, new)
+    rows = visible_rows(bias, -math.inf, found.queries, softmax.opset, new) if hides and bias is not None else None
+    _replace(found, given, bias, new, rows=rows)
 
 
-def _require_finite(guarded: bool, added: Iterable[Value], new: Builder) -> None:
-    """Require finite masks where a guard replaces NaN with zeros: the operator returns NaN for rows of infinities."""
-    finite = not guarded or is_finite(*added)
-    new.require(finite, "rows of NaN would become zeros, and the mask may contain infinities")
+def _chooses_infinity(softmax: Node, written: Written, new: Builder) -> bool:
+    """Return whether a Where chooses minus infinity, and a guard replaces the NaN of rows of it with zeros.
+
+    Where there is a guard, require that nothing else makes an infinity, such as the sum of two lowest numbers: only a
+    choice of it shows in the bias which rows are masked completely, and the operator returns NaN for other such rows.
+    """
+    if all(reader.op != "IsNaN" for reader in softmax.outputs[0].consumers):
+        return False
+    steps = written.steps.added
+    endless = [step for step in steps if isinstance(step, Chosen) and step.low.scalar == -math.inf]
+    rest = [step for step in steps if step not in endless]
+    known = is_finite(*(step.value if isinstance(step, Added) else step.low for step in rest))
+    known = known and all(step.factor <= 1 for step in rest if isinstance(step, Added))
+    if endless:
+        is_read = behind_guard(softmax.outputs[0]) != softmax.outputs[0]
+        known = known and is_read and not written.is_flat and not any(step.windows for step in endless)
+    new.require(known, "rows of NaN would become zeros, and the mask may contain infinities")
+    given = [step.value if isinstance(step, Added) else step.condition for step in steps]
+    shared = not endless or all(is_shared(mask) for mask in given)
+    new.require(shared, "the mask differs between heads, and a row may be masked completely")
+    return bool(endless)
 
 
 def _attention_bias(softmax: Node, found: Core, given: Operands, masks: Ready, hides: bool, new: Builder) -> Ready:

@@ -22,6 +22,9 @@ GUARDED = [
     "fuse-group-query-attention/makes_rows_zero_without_a_past",
     "fuse-multi-head-attention/makes_rows_zero_that_a_guard_makes_zero",
     "fuse-multi-head-attention/makes_rows_zero_next_to_a_finite_bias",
+    "fuse-multi-head-attention/makes_rows_zero_that_a_choice_of_infinity_hides",
+    "fuse-multi-head-attention/makes_rows_zero_where_minus_infinity_replaces_masked_scores",
+    "fuse-multi-head-attention/makes_rows_zero_that_two_choices_of_infinity_hide",
 ]
 SIZES = {"B": 3, "S": 4, "T": 4, "P": 2}
 LEVELS = onnxruntime.GraphOptimizationLevel
