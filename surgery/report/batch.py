@@ -173,7 +173,7 @@ def conclusion(found: BatchResult) -> Text:
     )
     text = f"{'ok' if found.ok else 'failed'}: {models(len(found.rows))}: {', '.join(parts)}"
     unmet = sum(row.state == "done" and row.is_negative for row in found.rows)
-    text += f", {unmet} of them without the purpose" if unmet else ""
+    text += f", {unmet} of them missed {'its' if unmet == 1 else 'their'} purpose" if unmet else ""
     text += f"; {sums}" if counts.get("done") else ""
     text += f"; {again} {_was(again)}" if again > 0 else ""
     return Text(text, style="green" if found.ok else "red")

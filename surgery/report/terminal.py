@@ -204,31 +204,34 @@ def _conclusion(account: Result) -> Text:
     lossy = loss.lead(account)
     style = "bold yellow" if refused else "bold cyan" if lossy else "bold green"
     if not committed:
-        return _with_purpose(_unchanged(account, refused, style), account)
+        return _with_purpose(*_unchanged(account, refused, style), account)
     made = f" for {account.target}" if account.is_targeted else ""
     parts = [*filter(None, (lossy, f"{change_of_nodes}{sizes}", _proof(committed, account)))]
-    return _with_purpose(Text(f"ok{made}: {'; '.join(parts)}{refused}", style=style), account)
+    return _with_purpose(f"ok{made}", f"{'; '.join(parts)}{refused}", style, account)
 
 
-def _with_purpose(said: Text, account: Result) -> Text:
-    """Put first what was not reached, such as another precision or a target that runs the result."""
+def _with_purpose(start: str, words: str, style: str, account: Result) -> Text:
+    """Return the verdict, with what was not reached in place of the `start`, such as a target that runs the result."""
     unmet = [one.words for one in account.unmet]
-    if account.shortfall is not None and account.shortfall.is_met:
-        said = Text(f"ok: {account.shortfall.words}; {said.plain.removeprefix('ok: ')}")
-    if not unmet:
-        return said
-    rest = said.plain.removeprefix("ok").removeprefix(f" for {account.target}").removeprefix(": ")
-    return Text("; ".join([*unmet, rest]), style="bold red")
+    shortfall = account.shortfall
+    if shortfall is not None and shortfall.is_met:
+        start, words, style = start or "ok", f"{shortfall.words}; {words}", ""
+    if unmet:
+        return Text("; ".join([*unmet, words]), style="bold red")
+    return Text(f"{start}: {words}" if start else words, style=style)
 
 
-def _unchanged(account: Result, refused: str, style: str) -> Text:
-    """Return the verdict on a run that changed nothing, which proves nothing about a model that never ran."""
+def _unchanged(account: Result, refused: str, style: str) -> tuple[str, str, str]:
+    """Return the verdict on a run that changed nothing, which proves nothing about a model that never ran.
+
+    It is the start, the words and the style.
+    """
     words = f"nothing changed{refused}" if refused else "nothing to change"
     if account.validity is not None and account.validity.failure:
-        return Text(f"{words}, but no input was found on which the model runs, see above", style="bold yellow")
+        return "", f"{words}, but no input was found on which the model runs, see above", "bold yellow"
     if account.validity is not None and account.validity.repaired:
         words = f"no step changed anything{refused}; nodes of the input model were repaired, see above"
-    return Text(f"ok: {words}", style=style)
+    return "ok", words, style
 
 
 def _not_kept(refused: Sequence[StepRecord]) -> str:

@@ -72,9 +72,17 @@ def _text(reason: Reason) -> str:
 def _reasons(declared: Pass) -> Iterator[tuple[Reason, str]]:
     """Yield the reasons in the module of a pass and in the helpers that it uses, each with its module or folder."""
     module = sys.modules[declared.module]
-    yield from ((reason, module.__name__) for reason in _reasons_in(inspect.getsource(module)))
-    for helper in _helpers(module):
-        yield from ((reason, _folder(module.__name__)) for reason in _reasons_in(inspect.getsource(helper)))
+    yield from ((reason, module.__name__) for reason in _reasons_in(ast.parse(inspect.getsource(module))))
+    for tree in (tree for helper in _helpers(module) for tree in _trees(helper)):
+        yield from ((reason, _folder(module.__name__)) for reason in _reasons_in(tree))
+
+
+def _trees(helper: FunctionType | type) -> list[ast.AST]:
+    """Parse a helper; of a lambda, the lines of its source alone may be no statement, so its module is parsed."""
+    if helper.__name__ != "<lambda>" or not isinstance(helper, FunctionType):
+        return [ast.parse(textwrap.dedent(inspect.getsource(helper)))]
+    tree, line = ast.parse(inspect.getsource(sys.modules[helper.__module__])), helper.__code__.co_firstlineno
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Lambda) and node.lineno == line]
 
 
 def _helpers(module: ModuleType) -> list[FunctionType | type]:
@@ -121,8 +129,7 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def _reasons_in(source: str) -> Iterator[Reason]:
-    tree = ast.parse(textwrap.dedent(source))
+def _reasons_in(tree: ast.AST) -> Iterator[Reason]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue

@@ -210,4 +210,4 @@ def test_a_batch_counts_models_without_their_purpose(tmp_path: Path, capsys: pyt
     assert not found["ok"] and [one["kind"] for one in found["failures"]] == ["purpose"]
     assert "1 model does not meet the purpose." in page.read_text()
     code, said = run(capsys, *command)
-    assert code == 1 and "failed: 1 model: 1 done, 1 of them without the purpose" in said
+    assert code == 1 and "failed: 1 model: 1 done, 1 of them missed its purpose" in said

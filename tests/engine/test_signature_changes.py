@@ -223,6 +223,30 @@ def test_an_input_that_becomes_constant_is_compared_at_that_value() -> None:
     assert ports(result)[0] == ["x", "w"]
 
 
+INSIDE = """<ir_version: 10, opset_import: ["" : 18]>
+g (float[n, 2] x, float[n, 3] v) => (float[n, 2] y, float[n, 2] z, float[n, 3] u) {
+    a = Relu(x)
+    b = Exp(a)
+    y = Neg(b)
+    z = Abs(x)
+    u = Sqrt(v)
+}"""
+
+
+@pytest.mark.parametrize("rows", ["n", "2"])
+def test_an_input_from_inside_the_original_that_becomes_constant_is_compared_at_that_value(rows: str) -> None:
+    # With a free dim, the constant is filled into the dims of another input.
+    steps = "steps: [{cut: {inputs: a}}, {remove-inputs: {inputs: {a: 2}}}, {fold-constants: {}}]"
+    result = apply(steps, INSIDE.replace("[n", f"[{rows}"))
+    assert result.ok and verdicts(result)[:2] == [("committed", "equal")] * 2
+    assert ports(result) == (["x", "v"], ["y", "z", "u"])
+
+
+def test_a_wrong_step_is_found_after_an_input_from_inside_the_original_became_constant() -> None:
+    steps = "steps: [{cut: {inputs: a}}, {remove-inputs: {inputs: {a: 2}}}, sig-rename-exp]"
+    assert verdicts(apply(steps, INSIDE))[-1] == ("failed", "different")
+
+
 def test_an_input_that_the_original_lacks_cannot_be_fed() -> None:
     (step,) = apply("steps: [sig-new-input]").steps
     assert step.status == "failed" and step.verdict is not None

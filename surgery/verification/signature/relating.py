@@ -106,6 +106,31 @@ class Amid:
 
 
 @dataclass(frozen=True)
+class Instead:
+    """Nodes and constants in place of the node that computes a value inside a model."""
+
+    value: str
+    nodes: Sequence[onnx.NodeProto] = ()
+    constants: Sequence[onnx.TensorProto] = ()
+
+    def apply(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """Copy the model with them; what the model computed gets another name. Without the value, nothing changes."""
+        result = deepcopy(model)
+        graph = result.graph
+        flow = Flow(graph)
+        place = flow.producers.get(self.value)
+        if place is None:
+            return result
+        other = unused(self.value, {*names_of(graph)})
+        node = flow.nodes[place]
+        node.output[:] = [other if name == self.value else name for name in node.output]
+        for number, new in enumerate(self.nodes, place):
+            graph.node.insert(number, new)
+        graph.initializer.extend(self.constants)
+        return _import_domains(result, self.nodes)
+
+
+@dataclass(frozen=True)
 class AddedModel:
     """Another model in parallel with a model or after it, some of whose inputs are fed from it."""
 
@@ -157,6 +182,7 @@ class _Settling:
     def __init__(self, original: onnx.ModelProto, changed: onnx.ModelProto, match: Match) -> None:
         self._model = original
         self._changed = {value.name: value for value in changed.graph.input}
+        self._constants = {tensor.name: tensor for tensor in changed.graph.initializer}
         self._given = {value.name for value in changed.graph.output}
         self._inputs = {theirs: mine for mine, theirs in match.inputs}
         self._inner = {theirs: mine for mine, theirs in match.inner}
@@ -177,7 +203,17 @@ class _Settling:
                 self._input(account, f"relation_{number}/")
             else:
                 self._output(account, f"relation_{number}/")
+        self._bind_inner()
         return self._found
+
+    def _bind_inner(self) -> None:
+        """Bind values inside the original that were inputs before the pass and are constants after it."""
+        for now, mine in self._inner.items():
+            tensor = self._constants.get(now)
+            if tensor is not None and now not in self._changed and mine in Flow(self._model.graph):
+                bound = deepcopy(tensor)
+                bound.name = mine
+                self._add(Instead(mine, constants=[bound]))
 
     def _add(self, wrap: Wrap) -> None:
         self._found.wraps.append(wrap)
@@ -221,7 +257,10 @@ class _Settling:
     def _from_inside(self, relation: Relation, prefix: str) -> None:
         """Compute a current input inside the original, if the previous input is a value that the original computes."""
         value = self._inner.get(relation.port, relation.port)
-        if value not in Flow(self._model.graph) or not relation.inverse:
+        if value not in Flow(self._model.graph):
+            return
+        if not relation.inverse:
+            self._replace(relation, value, _Body(relation, relation.body, prefix))
             return
         body, inverse = _Body(relation, relation.body, prefix), _Body(relation, relation.inverse, f"{prefix}inverse/")
         now = relation.names.get(inverse.last, inverse.last)
@@ -233,6 +272,14 @@ class _Settling:
             self._add(Amid(forth, body.nodes(dict.fromkeys(body.free, now), again), value, now, again))
         else:
             self._add(Behind(forth, now))
+
+    def _replace(self, relation: Relation, value: str, body: _Body) -> None:
+        """Compute a value inside the original, which was an input before the pass, from inputs that are unchanged."""
+        known = self._untouched(relation.port)
+        read = {name: relation.names.get(name, name) for name in body.free}
+        if relation.port not in self._changed and all(now in known for now in read.values()):
+            nodes = body.nodes({key: known[now] for key, now in read.items()}, value)
+            self._add(Instead(value, nodes=nodes))
 
     def _output(self, relation: Relation, prefix: str) -> None:
         if relation.port not in self._given:
