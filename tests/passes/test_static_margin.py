@@ -8,7 +8,7 @@ from support.calibrated import Given
 
 from surgery import storage
 from surgery.bridges.run_pass import run_pass
-from surgery.errors import UsageError
+from surgery.errors import UsageError, WorkerError
 from surgery.graph import text
 from surgery.graph.graph import Graph
 from surgery.registry.catalog import catalog
@@ -36,3 +36,21 @@ def test_ranges_of_drawn_inputs_get_a_margin() -> None:
     assert scale(is_drawn=False, margin=1.5) == pytest.approx(4.5 / 255)
     with pytest.raises(UsageError, match="the margin is below 1"):
         scale(is_drawn=False, margin=0.9)
+
+
+def test_a_drawn_set_that_the_model_rejects_is_not_measured() -> None:
+    """Whether a model accepts inputs may depend on their values; of given inputs, each has to run."""
+    model = text.parse("g (float[N,2] x, int64[1] i) => (float[1,2] y) { y = Gather<axis=0>(x, i) }")
+    data = np.array([[0, 1], [2, 3]], np.float32)
+    feeds = [{"x": data, "i": np.array([place])} for place in (0, 2, 1)]
+    stored = storage.from_proto(model)
+    graph = Graph(storage.ir_from_proto(stored.proto, stored.weights), weights=stored.weights)
+    results = [node.outputs[0] for node in graph.nodes()]
+    graph.calibration = Given(feeds, is_drawn=True)
+    assert [array.tolist() for _, array in graph.recordings(results)] == [[[0, 1]], [[2, 3]]]
+    graph.calibration = Given(feeds, is_drawn=False)
+    with pytest.raises(WorkerError, match="out of data bounds"):
+        list(graph.recordings(results))
+    graph.calibration = Given(feeds[1:2], is_drawn=True)
+    with pytest.raises(WorkerError, match="out of data bounds"):
+        list(graph.recordings(results))

@@ -151,25 +151,34 @@ class Evaluation:
         metric = self._spec.metric
         return [*map(describe, self.limits), *([describe_metric(metric)] if metric is not None else [])]
 
-    @cached_property
+    @property
     def samples(self) -> Samples:
         """The evaluation inputs."""
-        return samples(self._original, self._spec.samples, EVALUATION_SEED)
+        return self._ran[0]
+
+    @property
+    def _expected(self) -> Sequence[Mapping[str, Any]]:
+        """The original's outputs for the evaluation inputs."""
+        return self._ran[1]
 
     @cached_property
-    def _expected(self) -> list[Mapping[str, Any]]:
-        """The original's outputs for the evaluation inputs."""
+    def _ran(self) -> tuple[Samples, Sequence[Mapping[str, Any]]]:
+        """The evaluation inputs, and the original's outputs for them.
+
+        Drawn sets that the original rejects are left out: whether a model accepts inputs may depend on their values.
+        """
+        drawn = samples(self._original, self._spec.samples, EVALUATION_SEED)
         engine = self._original.engine_for(self._original.engine)
         try:
-            outcome = engine.run(self._original.skeleton, self.samples.feeds)
+            outcome = engine.run(self._original.skeleton, drawn.feeds)
         finally:
             engine.close()
+        found = {number: run for number, run in enumerate(outcome.runs) if not isinstance(run, str)}
         failure = _failure(outcome)
-        if failure:
+        if outcome.failure or (failure and not (drawn.synthetic and found)):
             raise UsageError(f"the original does not run on the evaluation inputs: {failure}")
-        found = [run for run in outcome.runs if not isinstance(run, str)]
-        self._check_limits(list(found[0]) if found else [])
-        return found
+        self._check_limits(list(next(iter(found.values()), [])))
+        return drawn.only(found), list(found.values())
 
     def _check_limits(self, outputs: Sequence[str]) -> None:
         """Raise `UsageError` for a limit on an output that does not exist, or that varies between runs."""

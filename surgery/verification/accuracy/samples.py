@@ -7,7 +7,7 @@ only the former.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,6 +48,13 @@ class Samples:
         """Return the kind of data of a set; given sets are of one kind."""
         binding = self.bindings[number]
         return "given" if isinstance(binding, GivenBinding) else binding.character
+
+    def only(self, numbers: Collection[int]) -> Samples:
+        """Return the sets with these numbers."""
+        if len(numbers) == len(self.feeds):
+            return self
+        kept = ([self.feeds[number] for number in numbers], [self.bindings[number] for number in numbers])
+        return Samples(*kept, self.synthetic)
 
     @property
     def labelled(self) -> list[dict[str, Any]]:

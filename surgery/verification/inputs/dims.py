@@ -141,7 +141,7 @@ class Dims:
         points = [self.point(0), self._small(0), self.point(1), *self.multiples(), self._all(4), self._all(1)]
         points += [{**self.point(0), name: 1} for name in self.names[:_SINGLE] if name not in self.wishes]
         points += [self._leading(2, extent) for extent in LARGE[:2]]
-        points += self._signals()
+        points += [self._all(LARGE[0]), *self._signals()]
         points += [self._leading(2, extent) for extent in LARGE[2:]]
         points += [self._leading(1, extent) for extent in LARGE[1:3]]
         points += [self._all(extent) for extent in LARGE]

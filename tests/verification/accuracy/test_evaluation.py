@@ -164,3 +164,17 @@ def test_integers_that_differ_use_the_budget() -> None:
     with closing(Verifier(one, None, VerifySpec(accuracy=AccuracySpec()))) as verifier:
         assert verifier.verify(near, Parity.LOSSY).status == "lossy"
         assert verifier.verify(far, Parity.LOSSY).status == "different"
+
+
+def test_drawn_sets_that_the_original_rejects_are_left_out() -> None:
+    # The index is out of range if more than three elements exceed 1.5, as in some sets.
+    rejects = (
+        "{ b = Constant<value=float {1.5}>() g = Greater(x, b) h = Cast<to=1>(g) n = ReduceSum<keepdims=0>(h)"
+        " i = Cast<to=7>(n) t = Constant<value=float[4] {1, 1, 1, 1}>() f = Gather(t, i)"
+    )
+    before = f"{rejects} y = Mul(x, f) }}"
+    after = f"{rejects} c = Constant<value=float {{0.999}}>() m = Mul(f, c) y = Mul(x, m) }}"
+    verdict = _verdict(after, before=before)
+    assert verdict.status == "lossy"
+    assert verdict.details is not None
+    assert 0 < verdict.details.accuracy["sets"] < 64

@@ -297,3 +297,10 @@ def test_large_equal_lengths_are_tried() -> None:
 
     search.search(plan, 0, probe, lambda: UNKNOWN, lambda _: TRIVIAL, found)
     assert len(found.accepted) > 1
+
+
+def test_a_dim_of_several_axes_is_tried_at_moderate_extents_before_those_of_a_waveform() -> None:
+    model = _proto("g (float[S,S,8] x) => (float[1,1] y) <int64[1,1,3] place = {4, 4, 4}> { y = GatherND(x, place) }")
+    extents = [point["S"] for point in _found(model)]
+    assert len(extents) > 1
+    assert max(extents) <= 64
