@@ -21,8 +21,9 @@ def fuse_attention(graph: Graph) -> None:
 
     Cases in which runtimes deviate from the written-out form are refused or avoided. A row that is completely masked by
     minus infinity gives NaN when written out and zeros in the operator. So a mask may contain minus infinity only if a
-    Where replaces the NaN with zeros, or if the mask is known to be causal, so that each query sees itself. The lowest
-    number of the type, which ONNX Runtime treats as minus infinity, is halved in other masks, which still masks. A mask
+    Where replaces the NaN with zeros, or if the mask is known to be causal, so that each query sees itself. A bias that
+    is computed has no infinity if bounds follow from constants, normalizations and bounded functions. The lowest number
+    of the type, which ONNX Runtime treats as minus infinity, is halved in other masks, which still masks. A mask
     of one row, or not known to have a column for each key, is expanded, because ONNX Runtime 1.31 does not broadcast
     it.
 

@@ -9,9 +9,14 @@ import numpy as np
 
 from surgery.graph.values import Node, Value
 
-_MOVES = {"Cast", "Expand", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
+_SHAPED = {"Expand", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
+_MOVES = _SHAPED | {"Cast", "Gather", "Identity"}
 _SELECTS = {"Concat", "Max", "Min", "Where"}
 _ARITHMETIC = {"Add", "Mul", "Sub"}
+_BOUNDED = {"Cos": (-1.0, 1.0), "Sigmoid": (0.0, 1.0), "Sin": (-1.0, 1.0), "Softmax": (0.0, 1.0), "Tanh": (-1.0, 1.0)}
+"""Operators whose results are in an interval, or NaN, whatever they read."""
+_ROUNDED = 2.0
+"""How much further from 0 a sum of products may be than without rounding."""
 
 Interval = tuple[float, float]
 
@@ -21,7 +26,8 @@ def is_finite(*values: Value) -> bool:
 
     The bounds of a value follow from the constants that its elements are selected, moved and computed from: a sum of
     two masks with the lowest number of the type is minus infinity where both mask. A number that is cast from an
-    integer counts as 0 or 1, as in a mask.
+    integer counts as 0 or 1, as in a mask. Activations have bounds after an operator with a limited range, as a
+    normalization, and so do their products with constants and with each other, as in a bias of relative positions.
     """
     known: dict[Value, Interval | None] = {}
     low = high = 0.0
@@ -56,18 +62,40 @@ def _above(value: Value) -> Sequence[Value] | None:
     if value.is_constant or not _is_float(value):
         return ()
     node = value.producer
-    if node is None:
-        return None
-    if node.op in _MOVES:
-        return (node.required_input(0),)
-    if node.op in _SELECTS | _ARITHMETIC:
-        return _operands(node)
-    return None
+    return None if node is None else _operands(node)
 
 
-def _operands(node: Node) -> list[Value]:
+def _operands(node: Node) -> Sequence[Value] | None:
+    """List the operands whose bounds determine those of the first result of a node; None for other operators."""
     operands = [operand for operand in node.inputs if operand is not None]
-    return operands[1:] if node.op == "Where" else operands
+    if node.op in _BOUNDED:
+        return ()
+    if node.op in _MOVES:
+        return operands[:1]
+    if node.op == "Where" or (node.op == "LayerNormalization" and _normalized(node)):
+        return operands[1:]
+    if node.op == "Pad" and node.attr("mode") == "constant":
+        return [operands[0], *operands[2:3]]
+    is_product = node.op == "MatMul" and _summed(node) is not None
+    return operands if is_product or node.op in _SELECTS | _ARITHMETIC else None
+
+
+def _normalized(node: Node) -> int:
+    """Return the number of elements that a LayerNormalization normalizes together; 0 if its result has no bounds.
+
+    Without an epsilon it has none: the variance of nearly equal elements may be rounded to 0.
+    """
+    extents, epsilon = node.required_input(0).shape, node.attr("epsilon")
+    parts = (extents or (None,))[node.attr("axis") :]
+    known = [extent for extent in parts if isinstance(extent, int)]
+    return math.prod(known) if known and len(known) == len(parts) and epsilon > 0 else 0
+
+
+def _summed(node: Node) -> int | None:
+    """Return the number of products that an element of the result of a MatMul is the sum of; None if unknown."""
+    left, right = (node.required_input(place).shape or (None,) for place in (0, 1))
+    sizes = left[-1], right[-2] if len(right) > 1 else right[0]
+    return next((size for size in sizes if isinstance(size, int)), None)
 
 
 def _is_float(value: Value) -> bool:
@@ -84,13 +112,32 @@ def _computed(value: Value, parts: Sequence[Interval | None]) -> Interval | None
     node = value.producer
     if node is None or len(known) < len(parts):
         return None
-    if node.op not in _ARITHMETIC:
-        found = min(low for low, _ in known), max(high for _, high in known)
-    else:
+    return _held(_result(node, known), value) if value == node.outputs[0] or node.op == "Split" else None
+
+
+def _result(node: Node, known: Sequence[Interval]) -> Interval:
+    """Return the bounds of the results of a node, given those of the operands that determine them."""
+    if node.op in _BOUNDED:
+        return _BOUNDED[node.op]
+    if node.op == "LayerNormalization":
+        # no element is further from the mean than the root of their number times the standard deviation
+        end = _ROUNDED * math.sqrt(_normalized(node)) * _reach(known[0])
+        low, high = known[1] if len(known) > 1 else (0.0, 0.0)
+        return low - end, high + end
+    if node.op == "MatMul":
+        end = _ROUNDED * (_summed(node) or 0) * _reach(known[0]) * _reach(known[1])
+        return -end, end
+    if node.op in _ARITHMETIC:
         (a, b), (c, d) = known
-        ends = {"Add": (a + c, b + d), "Sub": (a - d, b - c), "Mul": (a * c, a * d, b * c, b * d)}[node.op]
-        found = min(ends), max(ends)
-    return _held(found, value)
+        corners = {"Add": (a + c, b + d), "Sub": (a - d, b - c), "Mul": (a * c, a * d, b * c, b * d)}[node.op]
+        return min(corners), max(corners)
+    ends = [*known, (0.0, 0.0)] if node.op == "Pad" else known  # pads with 0 where no number is given
+    return min(low for low, _ in ends), max(high for _, high in ends)
+
+
+def _reach(interval: Interval) -> float:
+    """Return the greatest distance from 0 in an interval."""
+    return max(abs(interval[0]), abs(interval[1]))
 
 
 def _ends(value: Value) -> Interval:

@@ -26,6 +26,12 @@ GUARDED = [
     "fuse-multi-head-attention/makes_rows_zero_where_minus_infinity_replaces_masked_scores",
     "fuse-multi-head-attention/makes_rows_zero_that_two_choices_of_infinity_hide",
 ]
+LOWEST = [
+    "fuse-attention/fuses_a_bias_of_relative_positions_under_a_mask",
+    "fuse-attention/fuses_with_a_mask_of_finite_numbers",
+    "fuse-multi-head-attention/steps_over_a_guard_where_a_finite_number_replaces_masked_scores",
+]
+"""Masks of the lowest number, under which the probabilities of fully masked rows are equal."""
 SIZES = {"B": 3, "S": 4, "T": 4, "P": 2}
 LEVELS = onnxruntime.GraphOptimizationLevel
 
@@ -67,3 +73,16 @@ def test_rows_that_are_masked_completely_are_zero(name: str, level: Any) -> None
         assert (wanted[0][0] == 0).all()
         for one, other in zip(wanted, found):
             np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", LOWEST)
+@pytest.mark.parametrize("level", [LEVELS.ORT_DISABLE_ALL, LEVELS.ORT_ENABLE_ALL])
+def test_rows_of_the_lowest_number_are_the_mean_of_the_values(name: str, level: Any) -> None:
+    case = _case(name)
+    before, after = text.parse(case.before), text.parse(case.after or "")
+    for seed in range(3):
+        feeds = _inputs(before, seed)
+        wanted, found = _run(before, feeds, LEVELS.ORT_DISABLE_ALL), _run(after, feeds, level)
+        mean = feeds["v"][0].mean(axis=-2, keepdims=True)
+        np.testing.assert_allclose(found[0][0], np.broadcast_to(mean, found[0][0].shape), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5, atol=1e-6)
