@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from surgery import Graph, Node, Refusal, UsageError, Value
 
+from ._following import Follower, Stuck
+from ._old_sizes import Meets, Sizes
 from ._ports import Dim, declared
-from ._sizes import RULES, BakedIn, Sizes, pinned
+from ._sizes import RULES, pinned
 from ._wishes import Freed, Wish
 
 _PIECES = 2
 """Number of pieces into which a batch of any size is cut for verification."""
+_MOST_NODES = 3
+_MOST_REASONS = 8
+"""Numbers of nodes for each reason, and of reasons after the first, in an error."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +48,13 @@ class Outcome:
 
 
 def free(graph: Graph, freed: Sequence[Freed]) -> Outcome:
-    """Name dims of inputs, and adapt each node with the old size; UsageError at the first that cannot be adapted."""
+    """Name dims of inputs, and adapt each node with the old size; UsageError with all that cannot be adapted."""
     if not freed:
         return Outcome()
     symbols, sizes = _symbols(graph, freed)
     ports = list(dict.fromkeys(one.port for one in freed))
-    nodes = graph.below(ports)
-    values = [value for node in [*nodes, *_inside(graph, nodes)] for value in node.outputs if value.name]
-    before = [value for value in values if value.declared_shape is not None or value.is_output]
-    was = Sizes(sizes, {value: value.shape for value in [*ports, *values]})
+    values = [*graph.values(), *(value for node in graph.nodes() for value in node.outputs)]
+    was = Sizes(sizes, {value: value.shape for value in values})
     with graph.site() as new:
         for port in ports:
             dims = declared(port) or []
@@ -57,20 +62,160 @@ def free(graph: Graph, freed: Sequence[Freed]) -> Outcome:
                 if one.port == port:
                     dims[one.axis] = symbols[one]
             new.set_port(port, dims=dims)
-        for value in before:
-            new.declare(value, value.type, None)
-    for node in nodes:
-        inner = _inside(graph, [node]) if node.subgraphs else []
-        for held in inner:
-            _adapt(graph, held, was)
-        if inner:
-            graph.facts.settle([node.ir])
-        _adapt(graph, node, was)
+    places = {symbols[one]: (one.port, one.axis) for one in reversed(freed)}
+    before = _Adapted(graph, was, Follower(graph, was, places)).run(ports)
     return Outcome(
         {value: _dims(graph, value) for value in before if value.shape is not None},
         {symbols[one]: one.wish for one in freed if isinstance(one.wish, int)},
         symbols,
     )
+
+
+@dataclass
+class _Adapted:
+    """Adapts the nodes downstream of freed dims, in order, and again those downstream of what is followed."""
+
+    graph: Graph
+    was: Sizes
+    follower: Follower
+    failures: dict[str, list[Node]] = field(default_factory=dict)
+    unknown: set[Value] = field(default_factory=set)
+    originals: set[Node] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.originals = set(self.graph.nodes())
+
+    def run(self, ports: Sequence[Value]) -> list[Value]:
+        """Adapt all nodes; return the values that had declared dims, which were removed."""
+        nodes = self.graph.below(ports)
+        before = self._undeclare(nodes)
+        while nodes:
+            touched = self._adapt_with_bodies(nodes[0])
+            if not touched:
+                nodes = nodes[1:]
+                continue
+            again = self.graph.below([value for node in touched for value in node.outputs])
+            before += self._undeclare([*touched, *again])
+            self.graph.facts.settle(node.ir for node in touched)
+            wanted = {*touched, *again, *nodes}
+            nodes = [node for node in self.graph.main_nodes() if node in wanted]
+        self._check_left()
+        self._report()
+        self._remark()
+        return list(dict.fromkeys(before))
+
+    def _check_left(self) -> None:
+        """Record masks that follow along one of their two dims only, and lookups that may or may not mean all."""
+        for mask in self.follower.counter.masks:
+            if mask.is_used and mask.producer is not None and mask.producer.required_input(1).is_constant:
+                reader = mask.consumers[0]
+                while reader not in self.originals:
+                    reader = reader.outputs[0].consumers[0]
+                self._fail(reader, "it reads a triangular mask over a dim that keeps its size")
+        for node in self.graph.nodes("Gather"):
+            data, indices = node.required_input(0), node.required_input(1)
+            axis, positions = int(node.attr("axis", 0)) % len(data.shape or (0,)), indices.constant
+            if axis in self.was.axes(data) and positions is not None and positions.size > 1:
+                size = self.was.sizes.get(str((data.shape or ())[axis]))
+                if positions.size == size and np.array_equal(positions.reshape(-1), np.arange(size)):
+                    self._fail(
+                        node, f"it takes the positions up to {size - 1}, which may or may not mean the whole dim"
+                    )
+
+    def _undeclare(self, nodes: Sequence[Node]) -> list[Value]:
+        values = [value for node in [*nodes, *_inside(self.graph, nodes)] for value in node.outputs if value.name]
+        found = [value for value in values if value.declared_shape is not None or value.is_output]
+        with self.graph.site() as new:
+            for value in found:
+                new.declare(value, value.type, None)
+        return found
+
+    def _adapt_with_bodies(self, node: Node) -> list[Node]:
+        """Adapt a node after those in its subgraphs; return nodes with new inputs, from which to begin again."""
+        inner = _inside(self.graph, [node]) if node.subgraphs else []
+        for held in inner:
+            touched = self._adapt(held)
+            if touched:
+                self.graph.facts.settle(one.ir for one in touched)
+                return [*touched, node]
+        if inner:
+            self.graph.facts.settle([node.ir])
+        return self._adapt(node)
+
+    def _adapt(self, node: Node) -> list[Node]:
+        """Adapt one node whose operands are already adapted, and check that its results match their old shapes."""
+        if any(value in self.unknown for value in node.inputs):
+            self.unknown.update(node.outputs)
+            return []
+        if not any(self.was.axes(value) for value in node.inputs if value is not None):
+            return []
+        met, reason = self._rule(node)
+        if met is not None:
+            return self._follow(node, met)
+        self.graph.remarks += filter(None, [pinned(node, self.was)])
+        wrong = [f"{value.name} would be {text}" for value in node.outputs if (text := self.was.contradiction(value))]
+        if reason or wrong:
+            self._fail(node, reason or wrong[0])
+            self.unknown.update(node.outputs)
+        return []
+
+    def _rule(self, node: Node) -> tuple[Meets | None, str]:
+        """Adapt a node by the rule for its operator; return what is to be followed, or the reason of a refusal."""
+        rule = RULES.get("broadcast" if node.is_broadcasting else node.op)
+        met, reason = None, ""
+        if rule is not None:
+            with self.graph.site(node) as new:
+                try:
+                    rule(node, self.was, new)
+                except Refusal as refusal:
+                    reason = refusal.reason
+                except Meets as found:
+                    met = found
+            self.graph.facts.settle(dict.fromkeys(reader.ir for value in node.outputs for reader in value.consumers))
+        return met, reason
+
+    def _follow(self, node: Node, met: Meets) -> list[Node]:
+        try:
+            return self.follower.follow(node, met)
+        except Stuck as stuck:
+            self._fail(stuck.node, str(stuck))
+            touched = self.follower.stand_in(node, met)
+            if not touched:
+                self.unknown.update(node.outputs)
+            return touched
+
+    def _fail(self, node: Node, reason: str) -> None:
+        nodes = self.failures.setdefault(reason, [])
+        if node not in nodes:
+            nodes.append(node)
+
+    def _remark(self) -> None:
+        """Name the constants that are counted on: no run of the original shows how they go on."""
+        names = self.follower.counter.extended
+        if names:
+            listed = [f"{kind} in '{name}'" for name, kind in names.items()]
+            more = f" and {len(listed) - _MOST_NODES} more" if len(listed) > _MOST_NODES else ""
+            what = f"continued beyond {self.was.told}: {', '.join(listed[:_MOST_NODES])}{more}"
+            self.graph.remarks.append(f"{what}; compare other sizes with the source of the model")
+
+    def _report(self) -> None:
+        """Raise UsageError if nodes could not be adapted, with each reason and its nodes."""
+        if not self.failures:
+            return
+        named = {reason: _named(nodes) for reason, nodes in self.failures.items()}
+        (where, first), *others = ((nodes, reason) for reason, nodes in named.items())
+        listed = [f"{nodes}: {reason}" for nodes, reason in others]
+        more = f"; and {len(listed) - _MOST_REASONS} more" if len(listed) > _MOST_REASONS else ""
+        what = "; ".join([f"a size of {self.was.told} is hard-coded: {first}", *listed[:_MOST_REASONS]]) + more
+        todo = "export with this dim dynamic, replace the nodes that need it, or keep the dim"
+        raise UsageError(what, where=where, todo=todo)
+
+
+def _named(nodes: Sequence[Node]) -> str:
+    """Name the first nodes."""
+    names = ", ".join(f"'{node.label}' ({node.op})" for node in nodes[:_MOST_NODES])
+    more = f" and {len(nodes) - _MOST_NODES} more" if len(nodes) > _MOST_NODES else ""
+    return f"node{'s' if len(nodes) > 1 else ''} {names}{more}"
 
 
 def _inside(graph: Graph, nodes: Sequence[Node]) -> list[Node]:
@@ -100,34 +245,6 @@ def _symbols(graph: Graph, freed: Sequence[Freed]) -> tuple[dict[Freed, str], di
             what = f"'{symbol}' would stand for a dim of {sizes[symbol]} and for one of {one.size}"
             raise UsageError(what, where=f"input '{one.port.name}'", todo="give them two names")
     return symbols, sizes
-
-
-def _adapt(graph: Graph, node: Node, was: Sizes) -> None:
-    """Adapt one node whose operands are already adapted, and check that its results match their old shapes."""
-    if not any(was.axes(value) for value in node.inputs if value is not None):
-        return
-    rule = RULES.get("broadcast" if node.is_broadcasting else node.op)
-    if rule is not None:
-        with graph.site(node) as new:
-            try:
-                rule(node, was, new)
-            except Refusal as refusal:
-                raise _baked_in(node, was, refusal.reason) from None
-            except BakedIn as found:
-                raise _baked_in(found.node, was, str(found)) from None
-        graph.facts.settle(dict.fromkeys(reader.ir for value in node.outputs for reader in value.consumers))
-    graph.remarks += filter(None, [pinned(node, was)])
-    for value in node.outputs:
-        wrong = was.contradiction(value)
-        if wrong:
-            raise _baked_in(node, was, f"{value.name} would be {wrong}")
-
-
-def _baked_in(node: Node, was: Sizes, reason: str) -> UsageError:
-    what = f"a size of {was.told} is hard-coded: {reason}"
-    return UsageError(
-        what, where=f"node '{node.label}' ({node.op})", todo="replace the nodes that need it, or keep the dim"
-    )
 
 
 def _dims(graph: Graph, value: Value) -> list[Dim]:

@@ -26,8 +26,15 @@ def set_dims(
     If a number becomes a name, or another number, nodes may contain the old one: a model exported for one batch size
     reshapes to that size. The freed dim is followed through the graph. Constant targets of Reshape, Expand and Resize
     are adapted. Constants that repeat one slice along the dim, such as a class token or the initial state of an LSTM,
-    are expanded to its size or broadcast. A node that needs the old size in another way is an error. A Resize to other
-    constant sizes runs for any size, but its result keeps those sizes: the report names it.
+    are expanded to its size or broadcast. A Resize to other constant sizes runs for any size, but its result keeps
+    those sizes: the report names it.
+
+    Constants of at least three positions that show how they go on are computed for any size: positions 0, 1, 2 that
+    look up a longer table or all of a dim, slices of a longer table, rotary angles, and causal masks. This is done only
+    where such a constant meets the freed dim, so that the model would be invalid with the old size; that another number
+    equals the old size shows nothing. The report names these constants: no run of the original shows what they are for
+    other sizes, so compare them with the source of the model. All nodes that need the old size in another way are named
+    in one error, such as those that add a folded table of positions.
 
     `rebatch` is for a batch of independent samples: the model is then also compared at another batch size, with the
     original run on each part of the batch.

@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 from support import ROOT
-from surgery.passes.edit import _image, _scores, _sizes
+from surgery.passes.edit import _image, _reshaping, _scores
 
 import surgery
 from surgery.engine.runner import Result
@@ -112,7 +112,7 @@ def test_the_wrong_place_for_a_batch_is_found(monkeypatch: pytest.MonkeyPatch) -
         { r = Reshape(x, s) m = ReduceMean(r, axes) y = Sub(r, m) }"""
     )
     assert apply(model, "set-dims: {rebatch: batch}").ok
-    monkeypatch.setattr(_sizes, "_place", lambda *_: 1)
+    monkeypatch.setattr(_reshaping, "_place", lambda *_: 1)
     assert [step.status for step in apply(model, "set-dims: {rebatch: batch}").steps] == ["failed"]
 
 
