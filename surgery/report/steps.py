@@ -216,4 +216,6 @@ def distance(verdict: Verdict) -> str:
         if details.float64 is not None and details.float64.original is not None:
             far, near = details.float64.changed, details.float64.original
             parts.append(f"{far:.2g} tolerances from float64 (original: {near:.2g})")
+    if verdict.is_tied:
+        parts.append("other choices between near ties")
     return "; ".join(parts)

@@ -16,7 +16,7 @@ from surgery.report import loss, missed, steps
 from surgery.report.amounts import change, needed, size
 from surgery.storage.digests import STATEMENT_KEY
 from surgery.storage.summary import OperatorCount, histogram
-from surgery.verification.comparing.details import REPRODUCED, Status
+from surgery.verification.comparing.details import REPRODUCED, Status, Verdict
 
 if TYPE_CHECKING:
     from surgery.engine.records import Result, StepRecord
@@ -276,9 +276,7 @@ def _proof(committed: Sequence[StepRecord], account: Result) -> str:
         return moves
     is_equal = set(compared) == {Status.EQUAL} or (account.end is not None and account.end.status is Status.EQUAL)
     worst = "every output bit-identical to" if is_equal else "every output within tolerance of"
-    beyond = ""
-    if any(step.verdict.details.beyond for step in committed if step.verdict is not None and step.verdict.details):
-        beyond = ", or as close to float64 as the original is"
+    beyond = _beyond([step.verdict for step in committed if step.verdict is not None], account.end)
     if all(step.verdict.message.startswith("the same bytes") for step in committed if step.verdict is not None):
         return "the same model except for the declared changes; nothing was run"
     lossy = Status.LOSSY in verdicts
@@ -305,6 +303,19 @@ def _proof(committed: Sequence[StepRecord], account: Result) -> str:
     if account.providers:
         proof += f", run with {', '.join(account.providers)}"
     return f"{moves}; {proof}" if moves else proof
+
+
+def _beyond(verdicts: Sequence[Verdict], end: Verdict | None) -> str:
+    """Return what else than the tolerance explains the differences of outputs; empty for nothing."""
+    compared = () if end is not None and end.status is Status.EQUAL else (*verdicts, *([end] if end else []))
+    parts = [
+        (
+            any(one.details is not None and one.details.beyond for one in verdicts),
+            "as close to float64 as the original is",
+        ),
+        (any(one.is_tied for one in compared), "chosen otherwise between near ties"),
+    ]
+    return "".join(f", or {what}" for holds, what in parts if holds)
 
 
 def _moves(verdicts: Sequence[Status]) -> str:

@@ -56,6 +56,9 @@ _MEANINGS = {
     Status.INTENDED: _Meaning(False, True, "cyan"),
 }
 
+TIES = "near ties of nearly equal values"
+"""How the message of a verdict begins if the models differ only in choices between nearly equal values."""
+
 REPRODUCED = "reproduced"
 """The outcome if the original reproduced the outputs that came with a set of inputs."""
 
@@ -233,6 +236,11 @@ class Verdict:
     def is_different(self) -> bool:
         """Whether the models are shown to differ."""
         return self.status is Status.DIFFERENT
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether the models agree but for choices between nearly equal values."""
+        return self.status is Status.CLOSE and self.message.startswith(TIES)
 
     @property
     def is_unverified(self) -> bool:

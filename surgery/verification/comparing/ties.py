@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.promises import Parity
 from surgery.runtime.engine import Outcome
-from surgery.verification.comparing.details import Status, Verdict
+from surgery.verification.comparing.details import TIES, Status, Verdict
 from surgery.verification.comparing.feeding import feeds_for
 from surgery.verification.comparing.output_judge import OutputJudge
 from surgery.verification.comparing.reference_run import ReferenceRun
@@ -50,7 +50,7 @@ def settled(original: ReferenceRun, candidate: bytes, verdict: Verdict, run: Run
     found = _Settling(original, models, shared, run or _like(original)).judge()
     if found is None or not found.passed:
         return verdict
-    message = f"near ties of nearly equal values: {verdict.message}; with the original's choices, {found.message}"
+    message = f"{TIES}: {verdict.message}; with the original's choices, {found.message}"
     return replace(found, status=Status.CLOSE, message=message)
 
 
