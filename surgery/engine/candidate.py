@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -46,7 +46,8 @@ class Candidate:
     is then 1 for a negative verdict and 3 for a pass that broke. A `final` candidate was refused before, in parts as
     well. `defects` are the sites that a standard pass lost to an exception. `renamed` maps inputs and outputs to their
     new names, and `accounts` describe how they follow from the previous ones. `remarks` are what the pass says about
-    its result.
+    its result. `doubts` are the values whose inferred shapes the pass did not get to see, because a run contradicts
+    them, and `is_outdated` says that there are more of them now, so that the pass has to run again.
     """
 
     step: PassStep
@@ -64,6 +65,8 @@ class Candidate:
     accounts: tuple[SignatureMapping, ...] = ()
     defects: tuple[Defect, ...] = ()
     remarks: tuple[str, ...] = ()
+    doubts: Collection[str] = ()
+    is_outdated: bool = False
 
     @property
     def promise(self) -> Parity:
@@ -78,7 +81,7 @@ class Candidate:
     @property
     def keeps(self) -> bool:
         """Whether it is committed, verified or not."""
-        return self.ok or self.step.on_failure == "keep"
+        return self.ok or (self.step.on_failure == "keep" and not self.is_outdated)
 
     @property
     def applied(self) -> tuple[Site, ...]:

@@ -12,6 +12,7 @@ from surgery.engine.candidate import Candidate, State
 from surgery.errors import ModelFileError
 from surgery.graph.graph import Graph
 from surgery.recipe.schema import PassStep
+from surgery.shapes.facts import NO_DOUBTS, Doubts
 from surgery.targets import STANDARD, Target
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class CommittedModel:
         self.stored = stored
         self.keeps_empty = keeps_empty
         self.target = target
+        self.doubts: Doubts = NO_DOUBTS
         self._names: frozenset[str] = frozenset()
         # Standard passes that changed nothing; they change nothing when they run again on the same model.
         self._unchanged: dict[_Key, Candidate] = {}
@@ -55,7 +57,9 @@ class CommittedModel:
     def _load(self, proto: onnx.ModelProto) -> str | None:
         """Build the live graph, and list nodes that form a ring. `_touched` is set once a pass has worked on it."""
         model = storage.ir_from_proto(proto, self.stored.weights)
-        self.graph = Graph(model, weights=self.stored.weights, reserved=self._names, target=self.target)
+        self.graph = Graph(
+            model, weights=self.stored.weights, reserved=self._names, target=self.target, doubts=self.doubts
+        )
         ring = self.graph.sort()
         self.graph.settle_order()
         self._touched = False
@@ -85,6 +89,13 @@ class CommittedModel:
         """
         self._touched = True
         self._unchanged.clear()
+
+    def doubt(self, doubts: Doubts) -> None:
+        """Have the graph rebuilt without the inferred shapes that a run contradicts."""
+        self.doubts = {**self.doubts, **doubts}
+        self.read_anew()
+        self._refused.clear()
+        self._memory = b"", {}
 
     def known(self, step: PassStep, declared: Pass, skip: frozenset[int]) -> Candidate | None:
         """Return the known candidate of a step on this exact model, unchanged or refused, or None."""
@@ -119,7 +130,12 @@ class CommittedModel:
         if changed:
             found = Candidate(step, made.proto, data, True, made.live, made.sites, made.refusals)
             return replace(
-                found, renamed=made.renamed, accounts=made.accounts, defects=made.defects, remarks=made.remarks
+                found,
+                renamed=made.renamed,
+                accounts=made.accounts,
+                defects=made.defects,
+                remarks=made.remarks,
+                doubts=self.doubts,
             )
         found = Candidate(step, state.proto, state.data, False, made.live, made.sites, made.refusals)
         found = replace(found, defects=made.defects, remarks=made.remarks)

@@ -19,6 +19,7 @@ from surgery.errors import RecipeError, UsageError, internal, require_machine
 from surgery.graph.state import Feed
 from surgery.promises import COMPARING, Parity
 from surgery.runtime.engine import most_weights
+from surgery.shapes.facts import NO_DOUBTS, Doubts
 from surgery.storage import weight_bytes
 from surgery.verification.accuracy.evaluation import Loss
 from surgery.verification.comparing.deployment import Deployed
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     import onnx
 
     from surgery.registry.passes import Pass
+
+
+_OUTDATED = "a run contradicts inferred shapes that the pass may rely on"
 
 
 class Judge(Protocol):
@@ -83,6 +87,10 @@ class Judge(Protocol):
     def judge(self, candidate: Candidate, declared: Pass) -> Candidate:
         """Return the candidate with a verdict, and with a complaint if it is wrong."""
 
+    @property
+    def doubts(self) -> Doubts:
+        """The values whose inferred shapes a run contradicts, as far as known."""
+
     def moves_baseline(self, candidate: Candidate) -> bool:
         """Return whether to verify the committed model first, because a candidate becomes the new baseline."""
 
@@ -111,6 +119,7 @@ class Trusting:
     trusts = True
     can_run = False
     is_evaluated = False
+    doubts: Doubts = NO_DOUBTS
 
     def __init__(self, begin: Callable[[], ReferenceStart]) -> None:
         self._begin = begin
@@ -226,6 +235,7 @@ class Verifying:
         self._first = self.tracker.verifier
         self._findings: list[str] | None = None
         self._base = first.data
+        self.doubts: Doubts = NO_DOUBTS
         self._is_open = spec.mode == "end"  # whether a step since the baseline was not compared as a whole
 
     def prepare(self) -> None:
@@ -270,10 +280,7 @@ class Verifying:
         names = candidate.renamed, candidate.accounts
         return replace(candidate, renamed=self.tracker.names(candidate.proto, declared.changes, *names))
 
-    @property
-    def trusts(self) -> bool:
-        """False: candidates are judged."""
-        return False
+    trusts = False
 
     @property
     def can_run(self) -> bool:
@@ -312,6 +319,9 @@ class Verifying:
             return candidate
         verdict = None
         try:
+            self._learn_doubts(candidate)
+            if self.doubts.keys() - candidate.doubts:
+                return replace(candidate, complaint=_OUTDATED, exit_code=1, is_outdated=True)
             complaint = next(self._complaints(candidate, declared, findings), "")
             if not complaint and self.compares(candidate):
                 self._journal.stage(candidate.step.name, "parity")
@@ -330,6 +340,12 @@ class Verifying:
             require_machine(error)
             return replace(candidate, complaint=internal(error), exit_code=getattr(error, "exit_code", 3))
         return replace(candidate, verdict=verdict, complaint=complaint, exit_code=1 if complaint else 0)
+
+    def _learn_doubts(self, candidate: Candidate) -> None:
+        """Note the inferred shapes that a run of the reference contradicts, if the step is compared with it."""
+        if candidate.promise in COMPARING and self.spec.mode != "off":
+            with suppress(SearchEnded):
+                self.doubts = {**self.doubts, **self.tracker.verifier.doubts}
 
     def _complaints(self, candidate: Candidate, declared: Pass, findings: list[str] | None) -> Iterator[str]:
         assert candidate.proto is not None

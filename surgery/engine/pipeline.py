@@ -261,6 +261,9 @@ class Pipeline:
             self._changes -= 1 + len(self._speculation)
             again = [*(later.step for later, _ in ahead.later), *self._speculation.take_back()]
             self.model.enter(ahead.before, live=False)
+            if candidate.is_outdated:
+                self.model.doubt(self.judge.doubts)
+                return [ahead.step, *again]
             transaction = Transaction(ahead.step, self.bench, seconds)
             self._conclude(transaction, transaction.reduce(candidate))
             return again

@@ -251,8 +251,13 @@ class Transaction:
         return candidate
 
     def judge(self, candidate: Candidate) -> Candidate:
-        """Judge a candidate of this step."""
-        return self._bench.judge.judge(candidate, self.declared)
+        """Judge a candidate of this step; run the pass again if it relied on shapes that a run contradicts."""
+        judged = self._bench.judge.judge(candidate, self.declared)
+        if not judged.is_outdated:
+            return judged
+        self._bench.model.doubt(self._bench.judge.doubts)
+        again = self.avoid_guilty_sites(self.run())
+        return self._bench.judge.judge(again, self.declared)
 
     def reduce(self, candidate: Candidate) -> Judged:
         """Reduce a judged candidate that fails to the part that holds, if there is one."""

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from surgery.graph.rename import rename_values
 from surgery.graph.signature_mappings import SignatureMapping
+from surgery.shapes.facts import NO_DOUBTS, Doubts
 from surgery.shapes.table import ShapeTable
 from surgery.storage import Weights, residue_of, spill_tensor
 from surgery.storage.scopes import scopes, values
@@ -100,6 +101,7 @@ class GraphState:
         skip: frozenset[int] = frozenset(),
         reserved: frozenset[str] = frozenset(),
         target: Target = STANDARD,
+        doubts: Doubts = NO_DOUBTS,
     ) -> None:
         self.reserved = reserved
         self.target = target
@@ -112,7 +114,7 @@ class GraphState:
         self.spared: frozenset[str] = frozenset()
         self.excepted: frozenset[ir.Node] = frozenset()
         self.keeps_empty = False  # whether nodes that take no empty batch are refused
-        self.facts = ShapeTable(model)
+        self.facts = ShapeTable(model, doubts)
         self.begin(pass_name, skip)
         self.refresh()
 
@@ -292,7 +294,7 @@ class GraphState:
     def adopt(self, model: ir.Model) -> None:
         """Replace the model by another one, made from it by other means."""
         self.ir = model
-        self.facts = ShapeTable(model)
+        self.facts = ShapeTable(model, self.facts.doubts)
         self.refresh()
 
     def store(self, tensor: ir.TensorProtocol) -> ir.TensorProtocol:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 Dim = int | str | None
 """One dim: an extent, a symbolic expression such as "batch" or "2*sequence", or None if unknown."""
+
+
+Doubt = tuple[int, ...] | None
+"""The axes whose inferred dims a run contradicts; None if it contradicts the rank."""
+
+Doubts = Mapping[str, Doubt]
+"""Doubts by the name of the value."""
+
+NO_DOUBTS: Doubts = {}
 
 
 @dataclass(frozen=True)

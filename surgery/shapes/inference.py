@@ -22,7 +22,7 @@ from onnx_shape_inference import registry
 from surgery.shapes import contrib, ml, older
 from surgery.shapes.contents import follow
 from surgery.shapes.context import Context, as_content
-from surgery.shapes.facts import Dim, Fact, declarable, dims, symbolic
+from surgery.shapes.facts import NO_DOUBTS, Dim, Doubts, Fact, declarable, dims, symbolic
 from surgery.shapes.products import names
 from surgery.shapes.rules import correct
 from surgery.shapes.shapes import tell
@@ -80,10 +80,12 @@ def _collect() -> None:
 class Inference:
     """The inference of one model. Generated symbols are never used twice.
 
-    The name of a dim is only a name, whatever it looks like; with `arithmetic`, "n + 1" is one more than n.
+    The name of a dim is only a name, whatever it looks like; with `arithmetic`, "n + 1" is one more than n. Dims of
+    which there are `doubts` are unknown, and so are the elements of these values.
     """
 
-    def __init__(self, model: ir.Model, *, arithmetic: bool = False) -> None:
+    def __init__(self, model: ir.Model, *, arithmetic: bool = False, doubts: Doubts = NO_DOUBTS) -> None:
+        self._doubts = doubts
         self._symbolic = partial(symbolic, arithmetic=arithmetic)
         _collect()
         self._model = model
@@ -191,7 +193,7 @@ class Inference:
         for node in graph:
             if self._can_infer(node):
                 for value in node.outputs:
-                    if value.shape is not None:
+                    if value.shape is not None and value.name not in self._doubts:
                         self._declared[value] = value.shape
                     value.shape = None
         for value in graph.inputs:
@@ -209,9 +211,10 @@ class Inference:
         if value.is_initializer():
             return Fact(value.type, self._symbolic(value.shape))
         data = context.elements.get(value)
+        known = None if value.name in self._doubts else self._symbolic(declared.shape)
         return Fact(
             value.type,
-            self._normal(self._merged(value.shape, self._symbolic(declared.shape))),
+            self._normal(self._merged(value.shape, known)),
             None if data is None else tuple(map(number, data)),
         )
 
@@ -262,6 +265,21 @@ class Inference:
         self._outputs(context, node, calls)
         if not calls:  # what a function body declares may not hold in the call that is being followed
             self._declare_unknown(node)
+            self._drop_doubtful(context, node)
+
+    def _drop_doubtful(self, context: Context, node: ir.Node) -> None:
+        """Forget the dims of a node's outputs that a run contradicts, before other nodes read them."""
+        for value in node.outputs if self._doubts else ():
+            axes = self._doubts.get(value.name or "", ())
+            if axes == ():
+                continue
+            context.forget(value)
+            value.const_value = None
+            if axes is None or value.shape is None:
+                value.shape = None
+            else:
+                kept = (ir.SymbolicDim(None) if axis in axes else dim for axis, dim in enumerate(value.shape))
+                value.shape = ir.Shape(kept)
 
     def _outputs(self, context: Context, node: ir.Node, calls: tuple[Any, ...]) -> None:
         """Infer the outputs of a node, of which an earlier inference may have known more, for other operands."""

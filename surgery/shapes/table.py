@@ -13,16 +13,20 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from surgery.shapes.facts import NOTHING, Fact, dims, symbolic
+from surgery.shapes.facts import NO_DOUBTS, NOTHING, Doubts, Fact, dims, symbolic
 
 if TYPE_CHECKING:
     from surgery.shapes.inference import Inference
 
 
 class ShapeTable:
-    """A table from value to `Fact`, filled on first use and extended when nodes are added."""
+    """A table from value to `Fact`, filled on first use and extended when nodes are added.
 
-    def __init__(self, model: ir.Model) -> None:
+    Dims of which there are `doubts`, because a run contradicted them, are not known.
+    """
+
+    def __init__(self, model: ir.Model, doubts: Doubts = NO_DOUBTS) -> None:
+        self.doubts = doubts
         self._model = model
         self._table: dict[ir.Value, Fact] = {}
         self._inference: Inference | None = None
@@ -121,7 +125,7 @@ class ShapeTable:
     def _infer(self) -> None:
         from surgery.shapes.inference import Inference
 
-        self._inference = Inference(self._model)
+        self._inference = Inference(self._model, doubts=self.doubts)
         self._table.update(self._inference.everything())
 
     def _extend(self, value: ir.Value) -> Fact:

@@ -15,7 +15,7 @@ cases, equal outputs are sufficient. An output that depends on elements is *vacu
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -129,11 +129,13 @@ def _differ(name: str, first: Run, second: Run, rules: ComparisonRules) -> bool:
     return not same(one, other) if rules.promise is Parity.EXACT else exceeds(one, other, rules)
 
 
-def misdeclared(outputs: Iterable[onnx.ValueInfoProto], runs: Sequence[Run]) -> frozenset[str]:
-    """Return the outputs whose shape in some run contradicts the declared shape."""
+def misdeclared(skeleton: bytes, runs: Sequence[Run]) -> frozenset[str]:
+    """Return the outputs of a model whose shape in some run contradicts the declared shape."""
+    import onnx
+
     declared = {
         output.name: [dim.dim_value if dim.HasField("dim_value") else None for dim in output.type.tensor_type.shape.dim]
-        for output in outputs
+        for output in onnx.load_model_from_string(skeleton).graph.output
         if output.type.tensor_type.HasField("shape")
     }
     return frozenset(

@@ -30,6 +30,7 @@ from surgery.verification.comparing.deployment import Deployed, DeploymentCheck
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.feeding import feeds_for
 from surgery.verification.comparing.moments import Moments
+from surgery.verification.comparing.observed_shapes import contradicted
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS, OutputJudge, names
 from surgery.verification.comparing.pieces import too_much
 from surgery.verification.comparing.reference_run import ReferenceRun
@@ -90,10 +91,8 @@ class Verifier:
 
     def misdeclared(self) -> frozenset[str]:
         """Run the original; return the outputs whose declared shapes differ from those that it computes."""
-        import onnx
-
         self.prepare()
-        return misdeclared(onnx.load_model_from_string(self._original.skeleton).graph.output, self.runs)
+        return misdeclared(self._original.skeleton, self.runs)
 
     @property
     def problem(self) -> str | None:
@@ -125,6 +124,11 @@ class Verifier:
         """The inputs that passes calibrate with, under the names of the original."""
         self._prepare_whole()
         return samples(self._original, self._inputs.calibration, CALIBRATION_SEED)
+
+    @cached_property
+    def doubts(self) -> Mapping[str, tuple[int, ...] | None]:
+        """The inferred shapes that a run of the original contradicts, see `observed_shapes`."""
+        return contradicted(self._original)
 
     @property
     def engine(self) -> EngineName:
