@@ -16,6 +16,7 @@ from surgery.verification.comparing.output_judge import VACUOUS
 
 if TYPE_CHECKING:
     import onnx
+    import onnx_ir as ir
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,8 @@ class Candidate:
     is then 1 for a negative verdict and 3 for a pass that broke. A `final` candidate was refused before, in parts as
     well. `defects` are the sites that a standard pass lost to an exception. `renamed` maps inputs and outputs to their
     new names, and `accounts` describe how they follow from the previous ones. `remarks` are what the pass says about
-    its result. `doubts` are the values whose inferred shapes the pass did not get to see, because a run contradicts
-    them, and `is_outdated` says that there are more of them now, so that the pass has to run again.
+    its result. `shapes` are the inferred shapes that the pass could rely on, `doubts` the values of which it could
+    not, because a run contradicts them; if it `is_outdated`, there are more of them now, and the pass has to run again.
     """
 
     step: PassStep
@@ -66,6 +67,7 @@ class Candidate:
     defects: tuple[Defect, ...] = ()
     remarks: tuple[str, ...] = ()
     doubts: Collection[str] = ()
+    shapes: Mapping[str, ir.Shape] = field(default_factory=dict, repr=False, compare=False)
     is_outdated: bool = False
 
     @property

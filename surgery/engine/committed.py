@@ -109,7 +109,7 @@ class CommittedModel:
     def refuse(self, candidate: Candidate) -> None:
         """Remember a step that was refused as a whole, so that it is not judged again on the same model."""
         key = _key(candidate.step, candidate.step.find(), frozenset())
-        self._refused[key] = self.state.data, replace(candidate, live=False, final=True)
+        self._refused[key] = self.state.data, replace(candidate, live=False, final=True, shapes={})
 
     def editable(self) -> Graph:
         """Return the live graph for a pass to work on."""
@@ -136,6 +136,7 @@ class CommittedModel:
                 defects=made.defects,
                 remarks=made.remarks,
                 doubts=self.doubts,
+                shapes=self.graph.facts.shapes(),
             )
         found = Candidate(step, state.proto, state.data, False, made.live, made.sites, made.refusals)
         found = replace(found, defects=made.defects, remarks=made.remarks)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from surgery import storage
 from surgery.engine.candidate import Candidate, State
+from surgery.engine.doubting import Doubting
 from surgery.engine.records import DEPLOYED, Journal
 from surgery.engine.reference_start import ReferenceStart
 from surgery.errors import RecipeError, UsageError, internal, require_machine
@@ -235,7 +236,7 @@ class Verifying:
         self._first = self.tracker.verifier
         self._findings: list[str] | None = None
         self._base = first.data
-        self.doubts: Doubts = NO_DOUBTS
+        self._doubting = Doubting()
         self._is_open = spec.mode == "end"  # whether a step since the baseline was not compared as a whole
 
     def prepare(self) -> None:
@@ -250,6 +251,11 @@ class Verifying:
     def feeds(self) -> Sequence[Feed]:
         """Return the inputs under the names of the committed model."""
         return self.tracker.calibration()
+
+    @property
+    def doubts(self) -> Doubts:
+        """The values whose inferred shapes a run contradicts, as far as known."""
+        return self._doubting.found
 
     @property
     def is_drawn(self) -> bool:
@@ -319,7 +325,8 @@ class Verifying:
             return candidate
         verdict = None
         try:
-            self._learn_doubts(candidate)
+            if candidate.promise in COMPARING and self.spec.mode != "off":
+                self._doubting.learn(self.tracker.verifier, candidate.shapes)
             if self.doubts.keys() - candidate.doubts:
                 return replace(candidate, complaint=_OUTDATED, exit_code=1, is_outdated=True)
             complaint = next(self._complaints(candidate, declared, findings), "")
@@ -340,12 +347,6 @@ class Verifying:
             require_machine(error)
             return replace(candidate, complaint=internal(error), exit_code=getattr(error, "exit_code", 3))
         return replace(candidate, verdict=verdict, complaint=complaint, exit_code=1 if complaint else 0)
-
-    def _learn_doubts(self, candidate: Candidate) -> None:
-        """Note the inferred shapes that a run of the reference contradicts, if the step is compared with it."""
-        if candidate.promise in COMPARING and self.spec.mode != "off":
-            with suppress(SearchEnded):
-                self.doubts = {**self.doubts, **self.tracker.verifier.doubts}
 
     def _complaints(self, candidate: Candidate, declared: Pass, findings: list[str] | None) -> Iterator[str]:
         assert candidate.proto is not None

@@ -108,6 +108,15 @@ class ShapeTable:
     def _lacks_shape(self, node: ir.Node) -> bool:
         return any(self.seen(value).shape is None for value in node.outputs)
 
+    def shapes(self) -> dict[str, ir.Shape]:
+        """Return the shapes found so far of values of the main graph, by name, without running inference."""
+        main = self._model.graph
+        return {
+            value.name: fact.shape
+            for value, fact in self._table.items()
+            if value.name and fact.shape is not None and value.graph is main
+        }
+
     def drop(self, node: ir.Node) -> None:
         """Forget the facts about a node's outputs, because its inputs or attributes have changed."""
         for value in node.outputs:

@@ -1,14 +1,17 @@
 """Inferred shapes that the run of the original contradicts: no pass relies on them."""
 
-from typing import Any
+from typing import Any, cast
 
+import onnx_ir as ir
 import pytest
 
 from surgery import recipe as recipes
 from surgery.engine import runner
+from surgery.engine.doubting import Doubting
 from surgery.graph import text
 from surgery.runtime.engine import Engine
 from surgery.shapes import inference
+from surgery.verification.comparing.observed_shapes import Observed
 
 # A wrong rule says that c has the dims of d, which has 3 rows; it has n + 1. The test for 9 rows fails at every size
 # that is drawn, so no verdict shows that folding it is wrong.
@@ -59,3 +62,32 @@ def test_no_step_relies_on_a_shape_that_the_run_contradicts(steps: str) -> None:
 @pytest.mark.usefixtures("wrong_rule")
 def test_a_step_relies_on_the_shape_where_no_run_contradicts_it() -> None:
     assert "Equal" not in [node.op_type for node in apply("[fold-constants]", "[2]").proto.graph.node]
+
+
+class Runs:
+    """What a verifier shows of two runs: a has n rows, b twice as many and c three more."""
+
+    observed = (
+        Observed({"a": (2, 4), "b": (4,), "c": (5, 1), "d": (7,)}, frozenset("a")),
+        Observed({"a": (5, 4), "b": (10,), "c": (8, 1), "d": (9,)}, frozenset("a")),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "expected"),
+    [
+        ("b", ["2*n"], {}),
+        ("b", ["n + 2"], {"b": (0,)}),  # as in the first run
+        ("c", ["n + 3", 1], {}),
+        ("c", ["n + 3", 2], {"c": (1,)}),
+        ("c", [5, "n"], {"c": (0, 1)}),
+        ("c", ["n + 3"], {"c": None}),
+        ("d", ["unknown"], {}),
+        ("d", [None], {}),
+        ("d", ["max(n, 7)"], {}),  # not read
+    ],
+)
+def test_a_shape_is_doubted_that_is_not_so_in_each_run(name: str, dims: list[Any], expected: dict[str, Any]) -> None:
+    doubting = Doubting()
+    doubting.learn(cast(Any, Runs()), {"a": ir.Shape(["n", 4]), name: ir.Shape(dims)})
+    assert doubting.found == expected

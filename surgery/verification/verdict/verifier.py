@@ -30,7 +30,7 @@ from surgery.verification.comparing.deployment import Deployed, DeploymentCheck
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.feeding import feeds_for
 from surgery.verification.comparing.moments import Moments
-from surgery.verification.comparing.observed_shapes import contradicted
+from surgery.verification.comparing.observed_shapes import Observed, observe
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS, OutputJudge, names
 from surgery.verification.comparing.pieces import too_much
 from surgery.verification.comparing.reference_run import ReferenceRun
@@ -126,9 +126,9 @@ class Verifier:
         return samples(self._original, self._inputs.calibration, CALIBRATION_SEED)
 
     @cached_property
-    def doubts(self) -> Mapping[str, tuple[int, ...] | None]:
-        """The inferred shapes that a run of the original contradicts, see `observed_shapes`."""
-        return contradicted(self._original)
+    def observed(self) -> Sequence[Observed]:
+        """The shapes of values in runs of the original, see `observed_shapes`."""
+        return observe(self._original)
 
     @property
     def engine(self) -> EngineName:
