@@ -9,7 +9,7 @@ PYTEST := -m pytest -n auto --dist worksteal --durations-by-file=10
 # The processes that tests start share the bytecode of what they import, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-slow test-all test-gpu coverage test-latest test-lowest lint docs man picture site lock clean
+.PHONY: demo test test-slow test-all test-gpu coverage test-latest test-lowest test-middle lint docs man picture site lock clean
 
 demo: $(VENV)/installed
 	$(BIN)/surgery apply recipes/bert.yaml
@@ -47,14 +47,25 @@ test-latest:
 	.venv-latest/bin/python $(PIP_INSTALL) --editable '.[test]'
 	.venv-latest/bin/python $(PYTEST)
 
-# With the oldest release of every dependency that pyproject.toml allows.
-test-lowest: $(VENV)/tested
-	$(PYTHON) -m venv --clear .venv-lowest
-	$(BIN)/uv pip compile --quiet --no-header --resolution lowest-direct --only-binary :all: --extra test \
-		--python .venv-lowest/bin/python --output-file .venv-lowest/lowest.txt pyproject.toml
-	.venv-lowest/bin/python $(PIP_INSTALL) --requirement .venv-lowest/lowest.txt
-	.venv-lowest/bin/python $(PIP_INSTALL) --no-deps --editable .
-	.venv-lowest/bin/python $(PYTEST)
+# With the oldest release of every dependency of the package that pyproject.toml allows, and with a set in between. What
+# only the tests need is as new as fits; TESTS names some of them.
+MIDDLE := onnx==1.20.1 onnxruntime==1.27.0
+COMPILE_OLD = $(BIN)/uv pip compile --quiet --no-header --only-binary :all: --python .venv-$*/bin/python
+test-lowest test-middle: test-%: .venv-%/tested
+	.venv-$*/bin/python $(PYTEST) $(TESTS)
+
+.PRECIOUS: .venv-%/tested
+.venv-%/tested: pyproject.toml $(VENV)/tested
+	$(PYTHON) -m venv --clear .venv-$*
+	printf '%s\n' $(if $(filter middle,$*),$(MIDDLE)) > .venv-$*/between.txt
+	$(BIN)/python -c "import tomllib; print(*(one for one in tomllib.load(open('pyproject.toml', 'rb'))['project'][ \
+		'optional-dependencies']['test'] if not one.startswith(('onnx>', 'onnxruntime>'))), sep='\n')" > .venv-$*/testing.txt
+	$(COMPILE_OLD) --resolution lowest-direct --extra cpu --constraint .venv-$*/between.txt \
+		--output-file .venv-$*/package.txt pyproject.toml
+	$(COMPILE_OLD) --output-file .venv-$*/all.txt .venv-$*/package.txt .venv-$*/testing.txt
+	.venv-$*/bin/python $(PIP_INSTALL) --requirement .venv-$*/all.txt
+	.venv-$*/bin/python $(PIP_INSTALL) --no-deps --editable .
+	touch $@
 
 lint: $(VENV)/tested
 	$(BIN)/ruff check .
@@ -102,4 +113,4 @@ $(VENV)/tested: $(VENV)/installed requirements-test.lock
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-latest .venv-lowest .venv-site build dist *.egg-info
+	rm -rf $(VENV) .venv-latest .venv-lowest .venv-middle .venv-site build dist *.egg-info

@@ -70,6 +70,8 @@ _GUESSED = ("Attention", "Compress", "Expand", "FlexAttention")
 @pytest.mark.parametrize("operator", _GUESSED)
 def test_results_are_not_guessed_from_the_other_operands(cases: list[Any], operator: str) -> None:
     ours = [case for case in cases if case.model.graph.node[-1].op_type == operator]
+    if operator not in {schema.name for schema in onnx.defs.get_all_schemas()}:
+        pytest.skip(f"this release of onnx has no {operator}")
     assert ours
     assert [found for case in ours for found in contradictions(case)] == []
 
