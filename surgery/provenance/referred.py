@@ -7,7 +7,7 @@ import importlib.util
 import sysconfig
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Final
@@ -47,12 +47,21 @@ def imported(path: Path) -> list[Path]:
     return sorted(found - {path})
 
 
-def _imports(path: Path) -> Iterator[str]:
-    """Yield the absolute names that a file imports anywhere, and those that may be modules of a package."""
+def _imports(path: Path) -> frozenset[str]:
+    """Return the absolute names that a file imports anywhere, and those that may be modules of a package."""
     try:
-        tree = ast.parse(path.read_bytes())
+        return _names(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
-        return
+        return frozenset()
+
+
+@lru_cache(maxsize=256)
+def _names(source: bytes) -> frozenset[str]:
+    """Return what source code imports. Every run asks for its plugins anew, and parsing takes longer than reading."""
+    return frozenset(_imported_names(ast.parse(source)))
+
+
+def _imported_names(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

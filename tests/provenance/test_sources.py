@@ -1,8 +1,10 @@
 """Digests of source code, compared with the imports that Python itself finds."""
 
+import ast
 import hashlib
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from support.imports import ROOT, imports
 
 from surgery.promises import Parity
 from surgery.provenance import sources
+from surgery.provenance.referred import imported
 from surgery.registry.passes import Pass
 
 PASSES = sorted((ROOT / "passes").glob("*/[a-z]*.py"))
@@ -69,3 +72,24 @@ def test_a_registered_object_has_the_source_of_the_file_that_declares_it(tmp_pat
     file.write_text("# mine")
     one = Pass("mine", Parity.EXACT, "graph", test_shared_modules_are_found, declared_at=f"{file}:1")
     assert sources.source_of(one).digest == hashlib.sha256(b"# mine").hexdigest()
+
+
+def test_a_file_is_parsed_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("one_for_imports", "other_for_imports"):
+        (tmp_path / f"{name}.py").write_text(f"name = {name!r}")
+    file = tmp_path / "mine.py"
+    file.write_text("import one_for_imports")
+    parsed: list[bytes] = []
+    parse = ast.parse
+
+    def noted(source: bytes) -> ast.Module:
+        parsed.append(source)
+        return parse(source)
+
+    monkeypatch.setattr("surgery.provenance.referred.ast", SimpleNamespace(**{**vars(ast), "parse": noted}))
+    assert imported(file) == imported(file) == [tmp_path / "one_for_imports.py"]
+    assert parsed == [b"import one_for_imports", b"name = 'one_for_imports'"]
+    file.write_text("import other_for_imports")
+    assert imported(file) == [tmp_path / "other_for_imports.py"]
+    assert parsed[2:] == [b"import other_for_imports", b"name = 'other_for_imports'"]
