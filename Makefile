@@ -18,8 +18,9 @@ demo: $(VENV)/installed
 test: $(VENV)/tested
 	$(BIN)/python $(PYTEST) -m 'not slow'
 
+# PART=K/N runs one of N parts of them.
 test-slow: $(VENV)/tested
-	$(BIN)/python $(PYTEST) -m slow
+	$(BIN)/python $(PYTEST) -m slow $(if $(PART),--part $(PART))
 
 test-all: test test-slow
 

@@ -1,5 +1,6 @@
 """Options of the test run."""
 
+import gc
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from zlib import crc32
 import pytest
 from support import short_models as short
 from support.durations import Durations
+from support.parts import Part
 
 from surgery import workers
 from surgery.workers import client
@@ -19,6 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="rewrite the expected half of the case files")
     about = "show the N slowest files next to their budgets"
     parser.addoption("--durations-by-file", type=int, default=0, metavar="N", help=about)
+    parser.addoption("--part", metavar="K/N", help="run one of N parts of the tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -26,6 +29,14 @@ def pytest_configure(config: pytest.Config) -> None:
     is_worker = hasattr(config, "workerinput")
     if shown and not is_worker:
         config.pluginmanager.register(Durations(shown))
+    if part := config.getoption("--part"):
+        config.pluginmanager.register(Part(part))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of further garbage collections: thousands of tests that stay to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
