@@ -6,9 +6,9 @@ im2col.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,6 +19,9 @@ _END = 2**63 - 1
 
 _MOST_OFFSETS = 1024
 """Maximum number of positions in a window; operators with larger windows are not expanded."""
+
+_WIDE = 16
+"""Number of channels from which a convolution is a sum of products by position; fewer make its products too small."""
 
 _OLDEST = 11
 """The first opset in which Pad and Slice take their parameters as inputs."""
@@ -105,24 +108,22 @@ class _Windows:
             return None
         return cls(kernel, strides, dilations, pads[:rank], pads[rank:])
 
-    def slices(self, scope: Scope, source: str) -> list[str]:
-        """Add one slice of the padded input for each position in the window."""
+    def slices(self, scope: Scope, source: str) -> Iterator[str]:
+        """Add one slice of the padded input for each position in the window, when it is asked for."""
         if any((*self.begins, *self.ends)):
             source = scope.add("Pad", [source, scope.integers(0, 0, *self.begins, 0, 0, *self.ends)])
         axes = scope.integers(*range(2, 2 + len(self.kernel)))
         steps = scope.integers(*self.strides)
-        found = []
         for offset in product(*(range(size) for size in self.kernel)):
             starts = [at * step for at, step in zip(offset, self.dilations)]
             # Counted from the end, so that the input size need not be known.
             after = [(size - 1 - at) * step for size, at, step in zip(self.kernel, offset, self.dilations)]
             ends = scope.integers(*(-extent if extent else _END for extent in after))
-            found.append(scope.add("Slice", [source, scope.integers(*starts), ends, axes, steps]))
-        return found
+            yield scope.add("Slice", [source, scope.integers(*starts), ends, axes, steps])
 
 
 def _conv(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> bool:
-    """Multiply the weights with the im2col columns."""
+    """Multiply the weights with the slices of the input."""
     weights = scope.dims(node.input[1])
     if weights is None or None in weights:
         return False
@@ -130,17 +131,13 @@ def _conv(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> boo
     windows = _Windows.of(attributes, kernel)
     if windows is None or not made * per_group:
         return False
-    rank, groups, count = len(kernel), attributes.get("group", 1), prod(kernel)
+    rank, groups = len(kernel), attributes.get("group", 1)
     slices = windows.slices(scope, scope.read(node.input[0]))
-    form = scope.integers(0, groups, per_group, 1, -1)
-    columns = [scope.add("Reshape", [item, form]) for item in slices]
-    joined = scope.add("Concat", columns, axis=3) if count > 1 else columns[0]
-    matrix = scope.add("Reshape", [joined, scope.integers(0, groups, per_group * count, -1)])
-    weight = scope.add(
-        "Reshape", [scope.read(node.input[1]), scope.integers(groups, made // groups, per_group * count)]
-    )
-    product_ = scope.add("MatMul", [weight, matrix])
-    extents = scope.add("Shape", [slices[0]])
+    first = next(slices)
+    extents = scope.add("Shape", [first])
+    multiply = _by_position if per_group >= _WIDE else _joined
+    weight = scope.read(node.input[1])
+    product_ = multiply(scope, chain([first], slices), weight, (groups, made // groups, per_group))
     batch = scope.add("Gather", [extents, scope.integers(0)])
     spatial = scope.add("Gather", [extents, scope.integers(*range(2, 2 + rank))])
     shape = scope.add("Concat", [batch, scope.integers(made), spatial], axis=0)
@@ -151,18 +148,41 @@ def _conv(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> boo
     return True
 
 
+def _joined(scope: Scope, slices: Iterable[str], weight: str, sizes: tuple[int, int, int]) -> str:
+    """Multiply the weights with all slices at once: the columns of im2col."""
+    groups, made, read = sizes
+    columns = [scope.add("Reshape", [item, scope.integers(0, groups, read, 1, -1)]) for item in slices]
+    joined = scope.add("Concat", columns, axis=3) if len(columns) > 1 else columns[0]
+    matrix = scope.add("Reshape", [joined, scope.integers(0, groups, read * len(columns), -1)])
+    return scope.add("MatMul", [scope.add("Reshape", [weight, scope.integers(groups, made, -1)]), matrix])
+
+
+def _by_position(scope: Scope, slices: Iterable[str], weight: str, sizes: tuple[int, int, int]) -> str:
+    """Multiply the weights at each position in the window with its slice, and add up: a fraction of the memory."""
+    groups, made, read = sizes
+    rows = scope.add("Reshape", [weight, scope.integers(groups, made, read, -1)])
+    stack = scope.add("Transpose", [rows], perm=[3, 0, 1, 2])
+    total = ""
+    for place, item in enumerate(slices):
+        matrix = scope.add("Reshape", [item, scope.integers(0, groups, read, -1)])
+        each = scope.add("Slice", [stack, *map(scope.integers, (place, place + 1, 0))])
+        product_ = scope.add("MatMul", [scope.add("Reshape", [each, scope.integers(groups, made, read)]), matrix])
+        total = scope.add("Add", [total, product_]) if total else product_
+    return total
+
+
 def _average_pool(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> bool:
     """Divide the sum over each window by the number of elements in it."""
     windows = _Windows.of(attributes, attributes["kernel_shape"])
     if windows is None:
         return False
     source = scope.read(node.input[0])
-    total = scope.add("Sum", windows.slices(scope, source))
+    total = scope.add("Sum", [*windows.slices(scope, source)])
     if attributes.get("count_include_pad", 0) or not any((*windows.begins, *windows.ends)):
         scope.add("Div", [total, scope.number(float(prod(windows.kernel)))])
         return True
     ones = scope.add("Expand", [scope.number(1.0), scope.add("Shape", [source])])
-    scope.add("Div", [total, scope.add("Sum", windows.slices(scope, ones))])
+    scope.add("Div", [total, scope.add("Sum", [*windows.slices(scope, ones)])])
     return True
 
 

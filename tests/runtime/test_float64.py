@@ -235,6 +235,12 @@ EXPANDED = {
     "same, upper": ("[1,2,5,6]", "[3,2,2,3]", 'Conv<auto_pad="SAME_UPPER">'),
     "same, lower": ("[1,2,5,6]", "[3,2,2,3]", 'Conv<auto_pad="SAME_LOWER">'),
     "one by one": ("[2,3,4,4]", "[5,3,1,1]", "Conv<strides=[2,2]>"),
+    "many channels": ("[2,16,9,8]", "[4,16,3,2]", "Conv<strides=[2,3], pads=[1,0,2,1]>"),
+    "many channels, dilations": ("[1,17,11,9]", "[3,17,3,3]", "Conv<dilations=[2,3]>"),
+    "many channels, groups": ("[2,32,5,5]", "[6,16,2,2]", "Conv<group=2>"),
+    "many channels, one dim": ("[2,16,10]", "[5,16,4]", "Conv<strides=[2]>"),
+    "many channels, three dims": ("[1,16,4,5,6]", "[3,16,2,2,3]", "Conv"),
+    "many channels, one by one": ("[2,16,4,4]", "[5,16,1,1]", "Conv<strides=[2,2]>"),
 }
 
 
