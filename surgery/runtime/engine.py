@@ -192,7 +192,7 @@ class Engine:
             return [self.run(skeleton, feeds) for skeleton in skeletons]
         first, *others = [self._outcome(answer) for answer in answers]
         for answer, outcome in zip(answers[1:], others):
-            for number, names in enumerate(answer["same"]):
+            for number, names in enumerate(answer.get("same", ())):
                 mine, theirs = first.runs[number], outcome.runs[number]
                 if not isinstance(mine, str) and not isinstance(theirs, str):
                     outcome.runs[number] = {**theirs, **{name: mine[name] for name in names}}

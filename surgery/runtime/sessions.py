@@ -70,6 +70,7 @@ def run(
     providers: Sequence[str] = (),
     late: bool = True,
     profile: str | None = None,
+    like: Sequence[dict[str, Value] | str] | None = None,
 ) -> dict[str, Any]:
     """Run a model once for each dict of inputs.
 
@@ -80,7 +81,8 @@ def run(
     execution provider.
 
     With `keep`, the session is kept for the next call; for `late`, see `prepared`. With `profile`, a folder, the
-    model runs as deployed, and "executed" lists the nodes of the first run, see `executed`. Raises MemoryError if the
+    model runs as deployed, and "executed" lists the nodes of the first run, see `executed`. Outputs with the same bytes
+    as in the runs of another model, `like`, are dropped, and only listed by name in "same". Raises MemoryError if the
     outputs of all runs take more than `limit` bytes in total.
     """
     import time
@@ -105,6 +107,8 @@ def run(
             raise
         except Exception as error:
             results.append(str(error) or type(error).__name__)
+        if like is not None:
+            found.setdefault("same", []).append(_take_same(like[number - 1], results[-1]))
         if _size(results) > limit:
             raise MemoryError(f"the outputs take more than {limit >> 20} MiB")
         seconds.append(time.process_time() - begin)
@@ -140,10 +144,8 @@ def run_each(skeletons: Sequence[bytes], feeds: list[dict[str, Value]], **how: A
 
     Outputs with the same bytes as those of the first model are only listed by name in "same".
     """
-    first, *others = [run(skeleton, feeds, **how) for skeleton in skeletons]
-    for other in others:
-        other["same"] = [_take_same(*pair) for pair in zip(first.get("runs", ()), other.get("runs", ()))]
-    return [first, *others]
+    first = run(skeletons[0], feeds, **how)
+    return [first, *(run(skeleton, feeds, **how, like=first.get("runs")) for skeleton in skeletons[1:])]
 
 
 def _take_same(mine: dict[str, Value] | str, theirs: dict[str, Value] | str) -> list[str]:

@@ -24,12 +24,15 @@ from typing import Any
 from surgery.workers import wire
 from surgery.workers.ending import end_for_lack_of_memory, reap
 from surgery.workers.limits import end_with_parent, limit_memory
+from surgery.workers.memory import return_free
 
 PRELOAD = ("numpy", "ml_dtypes", "onnx", "onnx.shape_inference", "onnx.checker", "onnxruntime")
 ALLOWED = "surgery."
 
 _MESSAGE_LIMIT = 1 << 16
 _MANY_FILES = 1 << 16
+_LARGE = 64 << 20
+"""Number of bytes of an answer after which the memory that it took is returned to the system."""
 _channel: socket.socket | None = None
 _timeout: float | None = None
 
@@ -162,7 +165,12 @@ def _become_worker(server: int, descriptors: list[int], memory: int | None) -> N
             request = wire.receive(_channel)
         except wire.ClosedError:
             os._exit(0)
-        wire.send(_channel, _answer(request))
+        answer = _answer(request)
+        wire.send(_channel, answer)
+        size = sum(memoryview(piece).nbytes for piece in answer)
+        del request, answer
+        if size > _LARGE:
+            return_free()
 
 
 def _answer(request: dict[str, Any]) -> list[bytes | memoryview]:
