@@ -41,6 +41,7 @@ def fuse_hard_sigmoid(m: Match, new: Builder) -> Value:
         }
     """
     require_type(m, "HardSigmoid", m.x)
+    m.require(new.target.prefers.get("hard_sigmoid") != "clipped", "the target prefers the clipped form")
     bounds = (m.root if m.root.op == "Clip" else m.node("c")).bounds
     m.require(bounds is not None and bounds[0] == 0 and 0 < bounds[1] < np.inf, "the cut is not at 0 and a number")
     assert bounds is not None

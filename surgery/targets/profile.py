@@ -98,6 +98,9 @@ class Preferred(_Section):
 
     skip_normalization: Literal["fused", "separate", ""] = Field("", description="A sum and the norm over it.")
     conv_activation: Literal["fused", "separate", ""] = Field("", description="A Conv and the activation after it.")
+    hard_sigmoid: Literal["fused", "clipped", ""] = Field(
+        "", description="A linear function clipped to 0 and 1: HardSigmoid, or Clip and the operators around it."
+    )
     rotated_half: Literal["negated", "signed", ""] = Field(
         "", description="The half of a rotary embedding with another sign: negated itself, or by the signs of the sine."
     )
