@@ -29,7 +29,8 @@ class Doubting:
     def learn(self, verifier: Verifier, shapes: Mapping[str, ir.Shape]) -> None:
         """Compare inferred shapes, by name, with those in runs of the reference of a verifier.
 
-        The shapes of its inputs bind the names of dims. A run that was abandoned shows nothing.
+        The shapes of its inputs bind the names of dims. A run that was abandoned shows nothing, and none shows what a
+        pass makes of inputs that it changes.
         """
         if verifier is not self._verifier:
             with suppress(SearchEnded):

@@ -325,7 +325,6 @@ class Verifying:
             return candidate
         verdict = None
         try:
-            # What a pass makes of inputs of other extents, no run of the reference shows.
             if candidate.promise in COMPARING and self.spec.mode != "off" and not declared.changes:
                 self._doubting.learn(self.tracker.verifier, candidate.shapes)
             if self.doubts.keys() - candidate.doubts:
