@@ -91,6 +91,8 @@ def ours(model: onnx.ModelProto, feed: Feed | None) -> onnx.ModelProto:
     from surgery.registry.catalog import catalog
 
     class Given:
+        is_drawn = False
+
         def feeds(self) -> Sequence[Feed]:
             return [feed] if feed is not None else []
 

@@ -31,6 +31,8 @@ g (float[2] x, float[N,2] r, bool c) => (float[2] y, float[N,2] z) <int64 n = {3
 
 
 class Given:
+    is_drawn = False
+
     def __init__(self, *feeds: dict[str, Any]) -> None:
         self._feeds = feeds
 
