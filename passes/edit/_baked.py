@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,8 +19,8 @@ from ._wishes import Freed, Wish
 _PIECES = 2
 """Number of pieces into which a batch of any size is cut for verification."""
 _MOST_NODES = 3
-_MOST_REASONS = 8
-"""Numbers of nodes for each reason, and of reasons after the first, in an error."""
+_MOST_REASONS = 9
+"""Numbers of nodes for each reason, and of reasons, in an error."""
 
 
 @dataclass(frozen=True)
@@ -87,18 +88,18 @@ class _Adapted:
 
     def run(self, ports: Sequence[Value]) -> list[Value]:
         """Adapt all nodes; return the values that had declared dims, which were removed."""
-        nodes = self.graph.below(ports)
+        nodes = deque(self.graph.below(ports))
         before = self._undeclare(nodes)
         while nodes:
             touched = self._adapt_with_bodies(nodes[0])
             if not touched:
-                nodes = nodes[1:]
+                nodes.popleft()
                 continue
             again = self.graph.below([value for node in touched for value in node.outputs])
             before += self._undeclare([*touched, *again])
             self.graph.facts.settle(node.ir for node in touched)
             wanted = {*touched, *again, *nodes}
-            nodes = [node for node in self.graph.main_nodes() if node in wanted]
+            nodes = deque(node for node in self.graph.main_nodes() if node in wanted)
         self._check_left()
         self._report()
         self._remark()
@@ -193,29 +194,33 @@ class _Adapted:
         """Name the constants that are counted on: no run of the original shows how they go on."""
         names = self.follower.counter.extended
         if names:
-            listed = [f"{kind} in '{name}'" for name, kind in names.items()]
-            more = f" and {len(listed) - _MOST_NODES} more" if len(listed) > _MOST_NODES else ""
-            what = f"continued beyond {self.was.told}: {', '.join(listed[:_MOST_NODES])}{more}"
+            found = _first((f"{kind} in '{name}'" for name, kind in names.items()), _MOST_NODES)
+            what = f"continued beyond {self.was.listed}: {found}"
             self.graph.remarks.append(f"{what}; compare other sizes with the source of the model")
 
     def _report(self) -> None:
         """Raise UsageError if nodes could not be adapted, with each reason and its nodes."""
         if not self.failures:
             return
-        named = {reason: _named(nodes) for reason, nodes in self.failures.items()}
-        (where, first), *others = ((nodes, reason) for reason, nodes in named.items())
-        listed = [f"{nodes}: {reason}" for nodes, reason in others]
-        more = f"; and {len(listed) - _MOST_REASONS} more" if len(listed) > _MOST_REASONS else ""
-        what = "; ".join([f"a size of {self.was.told} is hard-coded: {first}", *listed[:_MOST_REASONS]]) + more
+        (first, nodes), *others = self.failures.items()
+        reasons = [f"a size of {self.was.listed} is hard-coded: {first}"]
+        reasons += [f"{_named(affected)}: {reason}" for reason, affected in others]
+        what, where = _first(reasons, _MOST_REASONS, ";"), _named(nodes)
         todo = "export with this dim dynamic, replace the nodes that need it, or keep the dim"
         raise UsageError(what, where=where, todo=todo)
 
 
 def _named(nodes: Sequence[Node]) -> str:
     """Name the first nodes."""
-    names = ", ".join(f"'{node.label}' ({node.op})" for node in nodes[:_MOST_NODES])
-    more = f" and {len(nodes) - _MOST_NODES} more" if len(nodes) > _MOST_NODES else ""
-    return f"node{'s' if len(nodes) > 1 else ''} {names}{more}"
+    names = _first((f"'{node.label}' ({node.op})" for node in nodes), _MOST_NODES)
+    return f"node{'s' if len(nodes) > 1 else ''} {names}"
+
+
+def _first(items: Iterable[str], most: int, mark: str = ",") -> str:
+    """List the first items, and the number of further ones."""
+    texts = list(items)
+    more = f"{'' if mark == ',' else mark} and {len(texts) - most} more" if len(texts) > most else ""
+    return f"{mark} ".join(texts[:most]) + more
 
 
 def _inside(graph: Graph, nodes: Sequence[Node]) -> list[Node]:

@@ -31,7 +31,7 @@ class Sizes:
     shapes: Mapping[Value, Dims | None]
 
     @property
-    def told(self) -> str:
+    def listed(self) -> str:
         """The old sizes, for a message."""
         return " or ".join(str(size) for size in dict.fromkeys(self.sizes.values()))
 

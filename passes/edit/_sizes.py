@@ -98,12 +98,10 @@ def _one_slice(
     `array` has its elements, if these were narrowed along another axis.
     """
     array = same_in_every_run(node.required_input(index)) if array is None else array
-    first = None if array is None else array.take([0], axis)
-    if (
-        array is None
-        or first is None
-        or not np.array_equal(np.broadcast_to(first, array.shape), array, equal_nan=array.dtype.kind == "f")
-    ):
+    if array is None:
+        raise Meets(index, axis, dim)
+    first = array.take([0], axis)
+    if not np.array_equal(np.broadcast_to(first, array.shape), array, equal_nan=array.dtype.kind == "f"):
         raise Meets(index, axis, dim)
     return np.ascontiguousarray(first)
 
