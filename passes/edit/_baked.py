@@ -95,6 +95,9 @@ class _Adapted:
             if not touched:
                 nodes.popleft()
                 continue
+            if touched == [nodes[0]]:  # what reads its results is still to come
+                self.graph.facts.settle([nodes[0].ir])
+                continue
             again = self.graph.below([value for node in touched for value in node.outputs])
             before += self._undeclare([*touched, *again])
             self.graph.facts.settle(node.ir for node in touched)
