@@ -1,4 +1,4 @@
-"""Run a command with a time limit, and watch the private memory of the command and all its descendants."""
+"""Run a command with a time limit, and watch the memory and CPU time of the command and all its descendants."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ _ERROR = re.compile(r"\w*(Error|Exception|Fail)\b.*:|^\[?error", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Ran:
-    """The result of a command. `failure` is empty on success; `private` is the peak private memory, in bytes.
+    """The result of a command. `failure` is empty on success.
 
-    `cpu` is the CPU time of the command and the descendants it waited for, in seconds; it says more than `seconds` on a
-    busy machine.
+    `private` is the peak memory not backed by files, in bytes; a page that forked processes share counts once.
+    `cpu` is the CPU time of the command and all its descendants, in seconds; on a busy machine it says more than
+    `seconds` does.
     """
 
     seconds: float
@@ -42,13 +43,14 @@ def run(command: list[str], *, timeout: float, folder: Path) -> Ran:
     paths = filter(None, (os.environ.get("PYTHONPATH"), str(_BENCHMARKS)))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     with out.open("wb") as stdout, err.open("wb") as stderr:
-        begin, before = time.perf_counter(), _cpu()
+        begin, before = time.perf_counter(), _waited()
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=environment, cwd=folder
         )
-        peak, expired = _watch(process, begin + timeout)
-        seconds, cpu = time.perf_counter() - begin, _cpu() - before
-    printed = out.read_text(errors="replace")
+        watched = Watched()
+        expired = watched.until_end(process, begin + timeout)
+        seconds, cpu = time.perf_counter() - begin, max(_waited() - before, watched.cpu)
+    printed, peak = out.read_text(errors="replace"), watched.peak
     if expired:
         return Ran(seconds, cpu, peak, f"not done in {timeout:.0f} s", printed)
     messages = err.read_text(errors="replace") if err.stat().st_size else printed
@@ -74,31 +76,59 @@ def _read(path: str) -> bytes:
         os.close(descriptor)
 
 
-def _watch(process: subprocess.Popen[bytes], deadline: float) -> tuple[int, bool]:
-    """Wait for a process to end; return the peak private memory of its tree, and whether it was killed."""
-    handle, peak = os.pidfd_open(process.pid), 0
-    try:
-        while not select.select([handle], [], [], _INTERVAL)[0]:
-            peak = max(peak, sum(map(_private, tree(process.pid))))
-            if time.perf_counter() > deadline:
-                return peak, True
-        return peak, False
-    finally:
-        os.close(handle)
-        if process.poll() is None:
-            _kill(process.pid)
-        process.wait()
+class Watched:
+    """What a process and its descendants took, as samples show it."""
+
+    def __init__(self) -> None:
+        self.peak = 0
+        self._ticks: dict[int, int] = {}
+
+    @property
+    def cpu(self) -> float:
+        """CPU time in seconds up to the last sample of each process. Nobody waits for some workers, so the kernel adds
+        theirs to no parent."""
+        return sum(self._ticks.values()) / os.sysconf("SC_CLK_TCK")
+
+    def until_end(self, process: subprocess.Popen[bytes], deadline: float) -> bool:
+        """Wait for a process to end, and return whether it had to be killed."""
+        handle = os.pidfd_open(process.pid)
+        try:
+            while not select.select([handle], [], [], _INTERVAL)[0]:
+                self._sample(tree(process.pid))
+                if time.perf_counter() > deadline:
+                    return True
+            return False
+        finally:
+            os.close(handle)
+            if process.poll() is None:
+                _kill(process.pid)
+            process.wait()
+
+    def _sample(self, pids: list[int]) -> None:
+        for pid in pids:
+            self._ticks[pid] = max(self._ticks.get(pid, 0), _ticks(pid))
+        # The exact figure takes the kernel a walk over all pages, and it is at most the sum that is read first.
+        if sum(_field(f"/proc/{pid}/status", b"RssAnon:") for pid in pids) > self.peak:
+            self.peak = max(self.peak, sum(_field(f"/proc/{pid}/smaps_rollup", b"Pss_Anon:") for pid in pids))
 
 
-def _cpu() -> float:
+def _waited() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
-def _private(pid: int) -> int:
-    """Return the bytes of memory not backed by files; 0 for a process that has ended."""
+def _ticks(pid: int) -> int:
+    """Return the CPU time of a process, in clock ticks; 0 when it has ended."""
     with suppress(OSError):
-        _, _, rest = _read(f"/proc/{pid}/status").partition(b"RssAnon:")
+        _, _, rest = _read(f"/proc/{pid}/stat").rpartition(b")")
+        return sum(map(int, rest.split()[11:13])) if rest else 0
+    return 0
+
+
+def _field(path: str, name: bytes) -> int:
+    """Return a field of a kernel file that counts kilobytes, in bytes; 0 for a process that has ended."""
+    with suppress(OSError):
+        _, _, rest = _read(path).partition(name)
         return int(rest.split(None, 1)[0]) * 1024 if rest else 0
     return 0
 
