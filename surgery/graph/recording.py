@@ -19,7 +19,7 @@ from surgery.storage import Weights, proto_from_ir
 if TYPE_CHECKING:
     import onnx
 
-    from surgery.graph.state import Calibration, GraphState, Limits
+    from surgery.graph.state import Calibration, Feed, GraphState, Limits
     from surgery.graph.values import Value
 
 Recording = tuple["Value", np.ndarray[Any, Any]]
@@ -53,11 +53,11 @@ def record(graph: GraphState, values: Sequence[Value], calibration: Calibration 
     """
     if calibration is None:
         raise UsageError("there are no inputs to calibrate with", todo="run the pass by a recipe or `surgery run`")
-    inputs = {value.name for value in graph.ir.graph.inputs}
+    feeds, inputs = calibration.feeds(), {value.name for value in graph.ir.graph.inputs}
     distinct = list(dict.fromkeys(values))
     for value in distinct:
         if value.name in inputs:
-            yield from ((value, feed[value.name]) for feed in calibration.feeds() if value.name in feed)
+            yield from ((value, feed[value.name]) for feed in feeds if value.name in feed)
     computed = [value for value in distinct if value.name not in inputs]
     if not computed:
         return
@@ -68,7 +68,8 @@ def record(graph: GraphState, values: Sequence[Value], calibration: Calibration 
         group = _Group(computed)
         while taken := group.take():
             largest = 0
-            for arrays in _runs(runner, only(model, [value.name for value in taken]), calibration):
+            part = only(model, [value.name for value in taken])
+            for arrays in _runs(runner, part, feeds, drawn=calibration.is_drawn):
                 largest = max(largest, sum(array.nbytes for array in arrays.values()))
                 yield from ((value, arrays[value.name]) for value in taken if value.name in arrays)
             group.learn(len(taken), largest)
@@ -91,7 +92,7 @@ def record_bodies(
         if not names:
             return {}
         runner = stack.enter_context(closing(_engine(model, graph.limits)))
-        for arrays in _runs(runner, model, calibration):
+        for arrays in _runs(runner, model, calibration.feeds(), drawn=calibration.is_drawn):
             for matrix, array in arrays.items():
                 for name, largest, smallest in extremes(array, names[matrix]):
                     before = found.get(name, (0.0, np.inf))
@@ -104,7 +105,7 @@ def _engine(model: onnx.ModelProto, limits: Limits) -> Engine:
 
 
 def _runs(
-    runner: Engine, model: onnx.ModelProto, calibration: Calibration
+    runner: Engine, model: onnx.ModelProto, feeds: Sequence[Feed], *, drawn: bool
 ) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
     """Run a model on one input set after another; yield the outputs that are tensors.
 
@@ -113,7 +114,7 @@ def _runs(
     skeleton = model.SerializeToString()
     known = {value.name for value in model.graph.input}
     rejected, ran = "", False
-    for feed in calibration.feeds():
+    for feed in feeds:
         own = {name: array for name, array in feed.items() if name in known}
         outcome = runner.run(skeleton, [own], keep=True)
         if outcome.crash is not None:
@@ -122,7 +123,7 @@ def _runs(
         if not isinstance(result, str):
             ran = True
             yield {name: array for name, array in result.items() if isinstance(array, np.ndarray)}
-        elif outcome.failure or not calibration.is_drawn:
+        elif outcome.failure or not drawn:
             raise _unrecorded(result)
         else:
             rejected = result
