@@ -11,6 +11,7 @@ import numpy as np
 
 from surgery.bisection.cuts import Cut
 from surgery.bisection.probe import Shown
+from surgery.operators.tensors import from_array, to_array
 
 if TYPE_CHECKING:
     import onnx
@@ -51,18 +52,17 @@ def _sliced(cut: Cut, extent: int, size: int) -> Cut:
 
 def _sliced_model(model: onnx.ModelProto, feed: Mapping[str, Any], extent: int, size: int) -> onnx.ModelProto:
     import onnx
-    import onnx.numpy_helper
 
     from surgery.proto.extract import describe
 
     result = deepcopy(model)
     for tensor in result.graph.initializer:
-        value = onnx.numpy_helper.to_array(tensor)
+        value = to_array(tensor)
         sliced = _slice(value, extent, size)
         if tensor.data_type == onnx.TensorProto.INT64:
             sliced = np.where(sliced == extent, np.int64(size), sliced)
         if sliced.shape != value.shape or sliced is not value:
-            tensor.CopyFrom(onnx.numpy_helper.from_array(sliced, tensor.name))
+            tensor.CopyFrom(from_array(sliced, tensor.name))
     for value_info in result.graph.input:
         if value_info.name in feed:
             value_info.CopyFrom(describe(value_info.name, feed[value_info.name]))

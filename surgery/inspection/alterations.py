@@ -14,6 +14,7 @@ from surgery.inspection.changes import Change, of_one
 from surgery.inspection.matching import Matching
 from surgery.inspection.nodes import Pair
 from surgery.inspection.side import Side, Value
+from surgery.operators.tensors import to_array
 from surgery.operators.traits import attribute_default
 from surgery.storage.stored_lists import with_list
 
@@ -147,12 +148,12 @@ def _tensor(tensor: onnx.TensorProto) -> str:
     """Format a tensor as "int64[3] [1, 2, 3]"; elements are included for small tensors only."""
     import math
 
-    from onnx import TensorProto, numpy_helper
+    from onnx import TensorProto
 
     head = f"{TensorProto.DataType.Name(tensor.data_type).lower()}{list(tensor.dims)}"
     if tensor.external_data or math.prod(tensor.dims) > _SHOWN:
         return head
-    return f"{head} {numpy_helper.to_array(tensor).reshape(-1).tolist()}"
+    return f"{head} {to_array(tensor).reshape(-1).tolist()}"
 
 
 def _told(value: Any) -> Any:

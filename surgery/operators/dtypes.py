@@ -73,6 +73,13 @@ def dtype_of(number: int) -> np.dtype[Any] | None:
     return np.dtype(name) if name is not None else ONNX_TYPES.get(number)
 
 
+def type_of(dtype: np.dtype[Any]) -> int:
+    """Return the number in `TensorProto.DataType` of a NumPy dtype."""
+    if dtype.kind in "US":
+        return 8
+    return next(number for number in (*_NUMPY_TYPES, *ONNX_TYPES) if dtype_of(number) == dtype)
+
+
 def epsilon(dtype: np.dtype[Any]) -> float:
     """Return the distance from 1 to the next number of a float dtype."""
     return float(_INFO.finfo(dtype).eps)

@@ -19,6 +19,7 @@ from surgery.operators import traits
 from surgery.operators.dtypes import limits
 from surgery.operators.forms import Schema, key_of
 from surgery.operators.moving import CARRIES, CARRIES_FLOATS
+from surgery.operators.tensors import to_array
 from surgery.operators.use import Use, View
 
 if TYPE_CHECKING:
@@ -289,12 +290,10 @@ def without_row(schema: Schema) -> Iterator[str]:
 
 def _splits(use: Use) -> Iterable[float]:
     """Return the thresholds of a TreeEnsemble, and the members of its set-membership nodes."""
-    import onnx.numpy_helper
-
     found: list[float] = []
     for name in ("nodes_splits", "membership_values"):
         tensor = use.attr(name)
         if tensor is not None and not tensor.external_data:
-            array = np.asarray(onnx.numpy_helper.to_array(tensor), dtype=np.float64)
+            array = to_array(tensor).astype(np.float64)
             found += [float(item) for item in np.unique(array) if math.isfinite(item)][:_MOST]
     return found

@@ -14,6 +14,7 @@ from surgery.operators import traits
 from surgery.operators.dtypes import Array
 from surgery.operators.moving import CARRIES, RESHAPING, VARIADIC
 from surgery.operators.subgraphs import BODIES, bodies
+from surgery.operators.tensors import to_array
 
 if TYPE_CHECKING:
     import onnx
@@ -108,10 +109,7 @@ class View:
         """
         tensor = self.index.constants.get(name)
         if tensor is not None and not tensor.external_data:
-            import onnx.numpy_helper
-
-            array: Array = np.asarray(onnx.numpy_helper.to_array(tensor))
-            return array
+            return to_array(tensor)
         node = self.index.producers.get(name)
         if node is None:
             return None

@@ -14,14 +14,12 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from surgery.errors import UsageError
-from surgery.operators.dtypes import dtype_of
+from surgery.operators.dtypes import type_of
 from surgery.operators.subgraphs import subgraphs
 from surgery.proto.dataflow import Flow
 
 if TYPE_CHECKING:
     import onnx
-
-_NEWEST_TYPE = 26
 
 
 def only(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
@@ -102,22 +100,15 @@ def describe(name: str, value: Any, *, shape: bool = True) -> onnx.ValueInfoProt
     elif isinstance(value, list):
         if value:
             item = result.type.sequence_type.elem_type.tensor_type
-            item.elem_type = _number(value[0].dtype)
+            item.elem_type = type_of(value[0].dtype)
     else:
         tensor = result.type.tensor_type
-        tensor.elem_type = _number(value.dtype)
+        tensor.elem_type = type_of(value.dtype)
         if shape:
             tensor.shape.SetInParent()
             for extent in value.shape:
                 tensor.shape.dim.add().dim_value = extent
     return result
-
-
-def _number(dtype: Any) -> int:
-    """Return the number in `TensorProto.DataType` of a NumPy dtype."""
-    if dtype.kind in "US":
-        return 8
-    return next(number for number in range(1, _NEWEST_TYPE + 1) if dtype_of(number) == dtype)
 
 
 FunctionKey = tuple[str, str, str]

@@ -21,6 +21,7 @@ from surgery.operators.kernels import Kernels, choose, installed
 from surgery.operators.moving import GATHERING
 from surgery.operators.result_types import BIT_CAST, FLOAT_BY_DEFAULT, STASHING, TYPE_ATTRIBUTES
 from surgery.operators.subgraphs import BODIES
+from surgery.operators.tensors import from_array, to_array
 from surgery.operators.type_strings import (
     DOUBLE,
     FLOAT,
@@ -368,10 +369,7 @@ _UNKNOWN = Value("")
 
 def to_double(tensor: onnx.TensorProto) -> onnx.TensorProto:
     """Convert a tensor to float64, which represents all its values exactly."""
-    from onnx import numpy_helper
-
-    array = np.asarray(numpy_helper.to_array(tensor)).astype(np.float64)
-    return numpy_helper.from_array(array, tensor.name)
+    return from_array(to_array(tensor).astype(np.float64), tensor.name)
 
 
 def _stash_in_double(node: onnx.NodeProto) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from surgery.operators.tensors import to_array
 from surgery.storage.tensors import STRING, external_reference, is_external
 
 if TYPE_CHECKING:
@@ -21,10 +22,8 @@ def bytes_of(tensor: onnx.TensorProto) -> bytes:
         return b"".join(b"%d:%b" % (len(text), text) for text in tensor.string_data)
     if tensor.HasField("raw_data"):
         return tensor.raw_data
-    from onnx import numpy_helper
-
     try:
-        return bytes(numpy_helper.to_array(tensor).tobytes())
+        return to_array(tensor).tobytes()
     except (TypeError, ValueError):
         # An invalid tensor, with fewer elements than its dims require, must still differ from others.
         return bytes(tensor.SerializeToString(deterministic=True))

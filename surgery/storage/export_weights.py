@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from surgery import storage
 from surgery.errors import UsageError
 from surgery.operators.subgraphs import graphs
+from surgery.operators.tensors import from_array
 from surgery.storage.globs import Globs, did_you_mean
 from surgery.storage.named_tensors import Named
 
@@ -63,15 +64,13 @@ def export_weights(
 
 def _initializers(stored: storage.StoredModel) -> Iterator[onnx.TensorProto]:
     """Yield the initializers of a model and of its subgraphs, sparse ones as dense tensors."""
-    from onnx import numpy_helper
-
     from surgery.storage.mapped import dense
 
     for scope in graphs(stored.proto.graph):
         yield from (tensor for tensor in scope.initializer if tensor.name)
         for sparse in scope.sparse_initializer:
             if sparse.values.name:
-                yield numpy_helper.from_array(dense(sparse, stored.weights), sparse.values.name)
+                yield from_array(dense(sparse, stored.weights), sparse.values.name)
 
 
 def _picked(tensors: list[onnx.TensorProto], names: Sequence[str]) -> list[onnx.TensorProto]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import onnx
 
 from surgery.errors import ModelFileError, OutputError, WorkerError
+from surgery.operators.tensors import from_array, to_array
 from surgery.storage.tensors import all_tensors, is_external
 from surgery.workers import Worker, WorkerRaised
 
@@ -111,11 +112,9 @@ def format_model(data: bytes, format_name: str) -> dict[str, Any]:
 
 def _normal(model: onnx.ModelProto) -> onnx.ModelProto:
     """Encode all tensors in the same way, and drop the names of tensors in attributes, which have no meaning."""
-    from onnx import numpy_helper
-
     for tensor in all_tensors(model):
         if not is_external(tensor) and tensor.data_type != onnx.TensorProto.STRING and not tensor.raw_data:
-            raw = numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name)
+            raw = from_array(to_array(tensor), tensor.name)
             raw.doc_string, raw.data_type = tensor.doc_string, tensor.data_type
             raw.metadata_props.extend(tensor.metadata_props)
             tensor.CopyFrom(raw)

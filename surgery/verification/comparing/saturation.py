@@ -15,6 +15,7 @@ from surgery.operators.dtypes import is_float
 from surgery.operators.moving import RESHAPING
 from surgery.operators.precision import ROUNDING_AS_ONE
 from surgery.operators.ranges import BOUNDS
+from surgery.operators.tensors import to_array
 from surgery.promises import Parity
 from surgery.verification.comparing.compare import ComparisonRules
 
@@ -98,9 +99,7 @@ def _limits(node: onnx.NodeProto, constant: Callable[[str], onnx.TensorProto | N
 
 def _number(tensor: onnx.TensorProto | None) -> float | None:
     """Read a tensor of one element that is stored in place."""
-    from onnx import numpy_helper
-
     if tensor is None or tensor.external_data or any(extent != 1 for extent in tensor.dims) or not tensor.data_type:
         return None
-    array = numpy_helper.to_array(tensor)
+    array = to_array(tensor)
     return float(array.reshape(-1)[0]) if is_float(array.dtype) else None

@@ -16,6 +16,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from surgery.operators.dtypes import type_of
+from surgery.operators.tensors import to_array
 from surgery.promises import Parity
 from surgery.runtime.engine import Outcome
 from surgery.verification.comparing.details import TIES, Status, Verdict
@@ -125,7 +127,7 @@ def _content(held: Any) -> bytes:
         if not tensors:
             return b"".join(one.SerializeToString(deterministic=True) for one in held.attribute)
         held = tensors[0]
-    return onnx.numpy_helper.to_array(held).tobytes() if not held.external_data else held.SerializeToString()
+    return to_array(held).tobytes() if not held.external_data else held.SerializeToString()
 
 
 def _only(model: onnx.ModelProto, names: Sequence[str]) -> bytes:
@@ -165,7 +167,7 @@ def _without(model: onnx.ModelProto, shared: Sequence[tuple[str, ...]], feed: Ma
         del field[:]
         field.extend(copies)
     for name in sorted(given):
-        kind = onnx.helper.np_dtype_to_tensor_dtype(feed[name].dtype)
+        kind = type_of(feed[name].dtype)
         graph.input.append(onnx.helper.make_tensor_value_info(name, kind, None))
     data: bytes = copy.SerializeToString()
     return data

@@ -17,6 +17,7 @@ import numpy as np
 
 from surgery.errors import Problem, RecipeError, UsageError
 from surgery.operators.dtypes import ONNX_TYPES, Array, is_float, is_integer, limits
+from surgery.operators.tensors import to_array
 from surgery.runtime.reference import external_tensors
 from surgery.verification.inputs.spec import InputsSpec, Place, TensorSpec
 
@@ -185,10 +186,18 @@ def read_proto(path: Path, kind: str) -> tuple[str, Any]:
     import onnx
     from onnx import numpy_helper
 
+    def items(sequence: onnx.SequenceProto) -> Any:
+        is_plain = sequence.elem_type == onnx.SequenceProto.TENSOR
+        return [*map(to_array, sequence.tensor_values)] if is_plain else numpy_helper.to_list(sequence)
+
+    def present(optional: onnx.OptionalProto) -> Any:
+        is_plain = optional.elem_type == onnx.OptionalProto.TENSOR
+        return to_array(optional.tensor_value) if is_plain else numpy_helper.to_optional(optional)
+
     readers: dict[str, tuple[Any, Any]] = {
-        "tensor": (onnx.TensorProto, numpy_helper.to_array),
-        "sequence": (onnx.SequenceProto, numpy_helper.to_list),
-        "optional": (onnx.OptionalProto, numpy_helper.to_optional),
+        "tensor": (onnx.TensorProto, to_array),
+        "sequence": (onnx.SequenceProto, items),
+        "optional": (onnx.OptionalProto, present),
     }
     if kind not in readers:
         raise MisfitError(f"{path.name} is for a {kind}, which cannot be fed or compared")

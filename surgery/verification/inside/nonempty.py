@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.operators.subgraphs import graphs, subgraphs
+from surgery.operators.tensors import from_array, to_array
 from surgery.verification.inside.regions import Region
 
 if TYPE_CHECKING:
@@ -75,19 +76,17 @@ class _Opened:
 
 def _numbers(node: onnx.NodeProto, known: Mapping[str, onnx.TensorProto]) -> _Numbers:
     """Read the inputs of a node that are constants stored in the model, and its integer list attributes."""
-    from onnx import numpy_helper
-
     found: dict[int | str, Any] = {a.name: np.array(a.ints, np.int64) for a in node.attribute if a.ints}
     for place, name in enumerate(node.input):
         tensor = known.get(name)
         if tensor is not None and not tensor.external_data:
-            found[place] = numpy_helper.to_array(tensor)
+            found[place] = to_array(tensor)
     return found
 
 
 def _give(graph: onnx.GraphProto, node: onnx.NodeProto, place: int | str, array: Any) -> None:
     """Replace the numbers of an input or an attribute of a node."""
-    from onnx import helper, numpy_helper
+    from onnx import helper
 
     if isinstance(place, str):
         kept = [attribute for attribute in node.attribute if attribute.name != place]
@@ -95,7 +94,7 @@ def _give(graph: onnx.GraphProto, node: onnx.NodeProto, place: int | str, array:
         node.attribute.extend([*kept, helper.make_attribute(place, array.tolist())])
         return
     name = f"{node.output[0]}/kept{place}"
-    graph.initializer.append(numpy_helper.from_array(array, name))
+    graph.initializer.append(from_array(array, name))
     node.input[place] = name
 
 

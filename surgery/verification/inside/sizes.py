@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from surgery.operators import traits
+from surgery.operators.tensors import from_array, to_array
 from surgery.verification.inside.regions import Region
 from surgery.verification.inside.values import Form, Point
 
@@ -104,8 +105,6 @@ def with_turns(region: Region) -> Region | None:
 
 
 def _with_turns(piece: onnx.ModelProto) -> onnx.ModelProto | None:
-    from onnx import numpy_helper
-
     stored = {tensor.name: tensor for tensor in piece.graph.initializer}
     stored |= {node.output[0]: a.t for node in piece.graph.node for a in node.attribute if a.name == "value"}
     none = {name for name, tensor in stored.items() if _is_false(tensor)}
@@ -116,24 +115,20 @@ def _with_turns(piece: onnx.ModelProto) -> onnx.ModelProto | None:
         node.input[0], goes_on = _TURNS, node.input[1]
         node.input[1] = "" if goes_on in none else goes_on
     if loops:
-        result.graph.initializer.append(numpy_helper.from_array(np.array(2), _TURNS))
+        result.graph.initializer.append(from_array(np.array(2), _TURNS))
     return result if loops else None
 
 
 def _is_false(tensor: onnx.TensorProto) -> bool:
-    from onnx import numpy_helper
-
     is_small = not tensor.external_data and math.prod(tensor.dims) == 1
-    return is_small and tensor.data_type in (7, 9) and not numpy_helper.to_array(tensor).any()
+    return is_small and tensor.data_type in (7, 9) and not to_array(tensor).any()
 
 
 def _integers(tensor: onnx.TensorProto) -> Sequence[int]:
     """Read the elements of a small integer tensor that is stored in place; return an empty list for others."""
-    from onnx import numpy_helper
-
     if tensor.data_type not in (6, 7) or tensor.external_data or math.prod(tensor.dims) > _MOST:
         return []
-    numbers: list[int] = numpy_helper.to_array(tensor).reshape(-1).tolist()
+    numbers: list[int] = to_array(tensor).reshape(-1).tolist()
     return numbers
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from surgery.operators.dtypes import Array, dtype_of, is_float
 from surgery.operators.subgraphs import graphs, nested
+from surgery.operators.tensors import from_array, to_array
 from surgery.verification.inside.regions import Region
 
 if TYPE_CHECKING:
@@ -49,16 +50,14 @@ def tamed(region: Region) -> Iterator[Region]:
 
 
 def _tamed(piece: onnx.ModelProto, ordinary: Callable[[onnx.TensorProto, Array], Array]) -> onnx.ModelProto | None:
-    from onnx import numpy_helper
-
     result = type(piece)()
     result.CopyFrom(piece)
     has_changed = False
     for tensor in _stored(result):
-        array = numpy_helper.to_array(tensor)
+        array = to_array(tensor)
         found = ordinary(tensor, array)
         if found is not array and not np.array_equal(found, array):
-            tensor.CopyFrom(numpy_helper.from_array(found.astype(array.dtype), tensor.name))
+            tensor.CopyFrom(from_array(found.astype(array.dtype), tensor.name))
             has_changed = True
     return result if has_changed else None
 
@@ -88,10 +87,8 @@ def _stored(piece: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 def _key(tensor: onnx.TensorProto) -> bytes:
     """Return a key that tensors of the same type, shape and bits share."""
-    from onnx import numpy_helper
-
     header = f"{tensor.data_type} {list(tensor.dims)} ".encode()
-    return header + numpy_helper.to_array(tensor).tobytes()
+    return header + to_array(tensor).tobytes()
 
 
 def _wild(array: Array) -> Array:

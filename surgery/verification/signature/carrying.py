@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surgery.operators.dtypes import type_of
 from surgery.proto.ports import required
 from surgery.proto.signature import Port, Signature, signature
 from surgery.runtime.engine import Engine
@@ -120,7 +121,7 @@ def _evaluated(
     """Run a few nodes; return None if that fails."""
     import onnx
 
-    kinds = {key: onnx.helper.np_dtype_to_tensor_dtype(np.asarray(value).dtype) for key, value in feed.items()}
+    kinds = {key: type_of(np.asarray(value).dtype) for key, value in feed.items()}
     graph = onnx.helper.make_graph(
         nodes,
         "inverse",
