@@ -49,6 +49,10 @@ class Probed(Protocol):
         """Estimate the seconds of one run."""
         ...
 
+    def shapes(self, binding: Binding) -> Mapping[str, Sequence[int]]:
+        """Infer the shapes of all values for a binding."""
+        ...
+
     def feed(self, binding: Binding) -> dict[str, Any]:
         """Return the inputs of a binding."""
         ...
@@ -88,7 +92,7 @@ class Probing:
 
     def _search(self, plan: Plan, found: Found, once: bool) -> None:
         original = self.original
-        asked = (plan, original.seed, self.probe, original.implied, original.cost, found)
+        asked = (plan, original.seed, self.probe, original.implied, original.cost, original.shapes, found)
         search(*asked, covers=original.draws_all, once=once)
 
     def _try(self, given: Given) -> None:

@@ -102,9 +102,9 @@ class ReferenceRun:
         return [*self._found.refused, *self._dropped]
 
     @property
-    def meets(self) -> Sequence[tuple[str, Sequence[str]]]:
-        """The dims that are broadcast to others, with these."""
-        return self._found.meets
+    def found(self) -> Found:
+        """What the search for inputs found out about dims."""
+        return self._found
 
     def computed_elsewhere(self, outputs: Mapping[int, Outputs], unsteady: frozenset[str]) -> ReferenceRun:
         """Return a copy whose outputs, by index of the run, were computed by something else.
@@ -352,7 +352,7 @@ class ReferenceRun:
         """Return the legal inputs at the point of a binding, and the seconds of a run there."""
         key = tuple(binding.dims.items())
         if key not in self._learned:
-            plan, shapes = self._plan, self._shapes(binding)
+            plan, shapes = self._plan, self.shapes(binding)
             cost, domains = plan.cost(shapes, self.weights), plan.domains(shapes)
             if cost <= TRIVIAL and plan.lacks(shapes, domains):
                 domains = plan.domains({**shapes, **self._observe(binding, domains)})
@@ -366,7 +366,7 @@ class ReferenceRun:
         result = {} if outcome.failure is not None or isinstance(outcome.runs[0], str) else outcome.runs[0]
         return {name: list(value.shape) for name, value in result.items() if hasattr(value, "shape")}
 
-    def _shapes(self, binding: Binding) -> dict[str, list[int]]:
+    def shapes(self, binding: Binding) -> dict[str, list[int]]:
         """Infer the shapes of all values for a binding, in a worker; empty if that fails."""
         return {name: shape for name, (_, shape) in self._shaped.declare(binding, self._worker).items()}
 

@@ -2,8 +2,9 @@
 
 Broadcasting goes wrong at 1, a split or a padding at an odd size, and an operand that is enlarged by a constant shows
 it only at 1, where all extents but that of the constant are rejected. So each dim is tried at 1, at 2, at an odd size,
-and at the extents of constants that it meets. Several dims move at once, so that one point serves all of them; if it is
-rejected, it is split until each size has been tried by itself, with the other dims unchanged and at 1.
+at the extents of constants that it meets, and on either side of those that it is compared with. Several dims move at
+once, so that one point serves all of them; if it is rejected, it is split until each size has been tried by itself,
+with the other dims unchanged and at 1.
 """
 
 from __future__ import annotations
@@ -43,11 +44,16 @@ class Budget:
         return True
 
 
-def sizes(dims: Dims, suggested: Mapping[str, Sequence[int]]) -> list[Size]:
-    """Return the sizes at which dims are to be tried: the user's, else 1, 2, an odd one and those suggested."""
+def sizes(dims: Dims, suggested: Mapping[str, Sequence[int]], compared: Sequence[Point]) -> list[Size]:
+    """Return the sizes at which dims are to be tried: the user's, else 1, 2, an odd one and those suggested.
+
+    Where few points can be kept, a size above a constant that the graph compares with it comes first.
+    """
     wanted: list[Size] = []
     for name in dims.names:
-        extents = dims.wishes.get(name) or (1, 2, dims.uneven(name), *suggested.get(name, ()))
+        sides = [point[name] for point in compared if set(point) == {name}]
+        usual = (1, 2, dims.uneven(name), *suggested.get(name, ()))
+        extents = dims.wishes.get(name) or (*sides[:1], 1, *sides[1:], *usual)
         wanted += [(name, extent) for extent in dict.fromkeys(extents)]
     return wanted
 
@@ -72,7 +78,9 @@ class Cover:
         self.accepted = list(accepted)
         self.base = self.accepted[0]
         self.tied = tied if tied.complete(self.base) == self.base else free
-        self.wanted = [size for size in sizes(free, implied["sizes"]) if self._may_be(size, implied["broadcast"])]
+        wanted = sizes(free, implied["sizes"], implied["compared"])
+        self.wanted = [size for size in wanted if self._may_be(size, implied["broadcast"])]
+        self.compared = [point for point in implied["compared"] if free.wishes.keys().isdisjoint(point)]
         self.meets = [(name, others) for name, *others in implied["meets"] if name not in free.wishes]
         self.tried: set[tuple[Size, ...]] = set()
         self._probe = probe
@@ -91,10 +99,14 @@ class Cover:
     def run(self, pairs: bool) -> None:
         """Try the sizes of all dims, first of those that others follow from; then, with `pairs`, pairs of sizes.
 
-        Also try each dim at 1 where another one that it is broadcast to is larger.
+        Also try dims that a graph compares with a constant together, such as their sum, and each dim at 1 where another
+        one that it is broadcast to is larger.
         """
         for names in (set(self.tied.names), set(self.free.names)):
             self._sizes(names)
+        for point in self.compared:
+            if len(point) > 1 and not any(point.items() <= other.items() for other in self.accepted):
+                self._at(self.base, list(point.items()))
         self._broadcast()
         loose = {name for name in self.free.names if not self._follows(name)}
         if pairs and 1 < len(loose) <= _PAIRED:
@@ -181,7 +193,8 @@ class Cover:
 
     def _pairs(self, names: set[str]) -> None:
         """Try points with many pairs of sizes that no accepted point has, until no pair is missing."""
-        possible = [size for size in self.wanted if size[0] in names and self._is_covered(size)]
+        sides = {size for point in self.compared for size in point.items()}
+        possible = [size for size in self.wanted if size[0] in names and self._is_covered(size) and size not in sides]
         missing = {pair for pair in combinations(possible, 2) if pair[0][0] != pair[1][0] and not self._holds(pair)}
         while missing:
             point = self._richest(missing, names)

@@ -15,7 +15,7 @@ import numpy as np
 from surgery.operators import traits
 from surgery.shapes.declarations import Extent
 from surgery.storage.scopes import subgraphs
-from surgery.verification.inputs.factors import constant, factors, integers, product, text
+from surgery.verification.inputs.factors import constant, factors, integers, product, stored, text
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -114,7 +114,7 @@ def _reshaped(node: ir.Node, data: list[Extent], elements: Shapes) -> Iterator[D
 
 def _indexed(node: ir.Node, data: list[Extent], elements: Shapes) -> Iterator[Demand]:
     """Yield the demand that constant indices lie within the axis."""
-    constant = node.inputs[1].const_value if node.inputs[1] is not None else None
+    constant = stored(node.inputs[1])
     axis = (integers(node, "axis") or [0])[0]
     if constant is None or not 0 < constant.size <= _MOST_INDICES or not -len(data) <= axis < len(data):
         return

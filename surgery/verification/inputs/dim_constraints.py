@@ -18,9 +18,11 @@ from surgery.shapes.declarations import Extent
 from surgery.verification.inputs.admissible import admissible, listed
 from surgery.verification.inputs.aliases import aliases
 from surgery.verification.inputs.broadcasts import ELEMENTWISE, PRODUCTS, broadcasts, einsum_pairs, meeting
+from surgery.verification.inputs.comparisons import compared
 from surgery.verification.inputs.contrib_constraints import contrib_pairs
 from surgery.verification.inputs.demands import demands, every_node
 from surgery.verification.inputs.dims import Implied, Joint, Linear, Solved
+from surgery.verification.inputs.factors import stored
 from surgery.verification.inputs.joint import joint, renamed
 from surgery.workers import stage
 
@@ -88,6 +90,7 @@ def _solved(
     groups = joint(loose, wanted, {**equal, **follow}, admitted)
     return {
         "meets": meeting(graph, shape, elements, names, equal),
+        "compared": compared(every_node(graph), shape, elements, names, follow, equal),
         "admits": {names[symbol]: listed(holds) for symbol, holds in admitted.items()},
         "joint": [_named(group, names) for group in groups],
     }
@@ -234,7 +237,7 @@ def _elements(value: ir.Value | None, facts: Mapping[ir.Value, Fact]) -> list[Ex
     fact = facts.get(value)
     if fact is not None and fact.data is not None:
         return list(fact.data)
-    constant = value.const_value
+    constant = stored(value)
     if constant is None or constant.size > 16 or not constant.dtype.is_integer():
         return None
     return [int(item) for item in constant.numpy().reshape(-1)]

@@ -23,9 +23,11 @@ class Joint(TypedDict):
 
 class Solved(TypedDict):
     """The admitted extents of dims for which the graph does not admit all, groups of dims that it admits only together,
-    and dims that may be 1 where others are larger, each followed by these."""
+    dims that may be 1 where others are larger, each followed by these, and points on either side of the constants that
+    extents are compared with."""
 
     meets: list[list[str]]
+    compared: list[dict[str, int]]
     admits: dict[str, list[int]]
     joint: list[Joint]
 
@@ -39,7 +41,7 @@ class Implied(Solved):
     broadcast: list[str]
 
 
-UNKNOWN = Implied(ties={}, sizes={}, broadcast=[], meets=[], admits={}, joint=[])
+UNKNOWN = Implied(ties={}, sizes={}, broadcast=[], meets=[], compared=[], admits={}, joint=[])
 """Nothing is implied."""
 
 
@@ -217,7 +219,7 @@ class Dims:
         return found
 
     def _small(self, which: int) -> dict[str, int]:
-        return {name: self._wish(name, which, _nth(SMALL[which], index)) for index, name in enumerate(self.names)}
+        return {name: self._wish(name, which, extent) for name, extent in first_extents(self.names, which).items()}
 
     def alternatives(self, name: str, extent: int) -> list[int]:
         """Return other extents to try for a dim that has an accepted one."""
@@ -255,6 +257,11 @@ class Dims:
     def _wish(self, name: str, which: int, extent: int) -> int:
         wishes = self.wishes.get(name)
         return wishes[min(which, len(wishes) - 1)] if wishes else extent
+
+
+def first_extents(names: Iterable[str], which: int = 0) -> dict[str, int]:
+    """Return one of two small extents for each dim."""
+    return {name: _nth(SMALL[which], index) for index, name in enumerate(names)}
 
 
 def _nth(extents: tuple[int, ...], index: int) -> int:

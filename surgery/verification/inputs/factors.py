@@ -50,6 +50,13 @@ def integers(node: ir.Node, name: str) -> list[int] | None:
     return [int(value)] if isinstance(value, int) else [int(item) for item in value]
 
 
+def stored(value: ir.Value | None) -> ir.TensorProtocol | None:
+    """Return the tensor of an initializer, or of a Constant node; None for other values."""
+    import onnx_ir as ir
+
+    return None if value is None else ir.convenience.get_const_tensor(value)
+
+
 def text(node: ir.Node, name: str) -> str:
     """Return the text of an attribute; no text if it is absent."""
     attribute = node.attributes.get(name)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
 
 from surgery.operators.cost import PROBE, PROBE_NODE
 from surgery.verification.inputs.alike import guesses
+from surgery.verification.inputs.comparisons import compares
 from surgery.verification.inputs.cover import Budget, Cover
 from surgery.verification.inputs.dims import UNKNOWN, Dims, Implied
 from surgery.verification.inputs.plan import PROFILES, Binding, Plan
@@ -36,13 +37,14 @@ class Found:
     """Bindings that the original accepts, and those that it rejected, with the reason.
 
     `demands` says in words what the graph requires of several dims together. `meets` holds dims that are broadcast to
-    others, with these.
+    others, with these, and `compared` points on either side of the constants that extents are compared with.
     """
 
     accepted: list[Binding] = field(default_factory=list)
     refused: list[tuple[Binding, str]] = field(default_factory=list)
     demands: list[str] = field(default_factory=list)
     meets: list[tuple[str, list[str]]] = field(default_factory=list)
+    compared: list[dict[str, int]] = field(default_factory=list)
 
 
 _MOST_ELEMENTS = 1 << 27
@@ -54,6 +56,9 @@ _OTHER_DATA, _POINTS_OF_OTHER_DATA = 6, 3
 Cost = Callable[[Binding], float]
 """Estimates the seconds of one run."""
 
+Shapes = Callable[[Binding], Mapping[str, Sequence[int]]]
+"""Infers the shapes of all values for a binding."""
+
 
 def search(
     plan: Plan,
@@ -61,6 +66,7 @@ def search(
     probe: Probe,
     implied: Implications,
     cost: Cost,
+    shapes: Shapes,
     found: Found,
     *,
     covers: bool = True,
@@ -71,7 +77,7 @@ def search(
     Then, with `covers`, try each dim at the most informative sizes. With `once`, one point is enough. Adds
     to `found` as it goes, so that nothing is lost if `probe` raises.
     """
-    _Search(plan, seed, probe, implied, cost, found).run(covers, once)
+    _Search(plan, seed, probe, implied, cost, shapes, found).run(covers, once)
 
 
 _BUDGETS = ((64, 14, 1.5), (24, 5, 1.5), (4, 1, 60.0))
@@ -80,13 +86,16 @@ that are kept, and the estimated seconds that trying may take."""
 
 
 class _Search:
-    def __init__(self, plan: Plan, seed: int, probe: Probe, implied: Implications, cost: Cost, found: Found) -> None:
+    def __init__(
+        self, plan: Plan, seed: int, probe: Probe, implied: Implications, cost: Cost, shapes: Shapes, found: Found
+    ) -> None:
         self.free = self.dims = plan.dims
         self.seed = seed
         self.probe = probe
         self.implied = implied
         self.plan = plan
         self.cost = cost
+        self.shapes = shapes
         self.tied: Dims | None = None
         self.known = UNKNOWN
         self.deadline = time.monotonic() + PATIENCE
@@ -137,10 +146,17 @@ class _Search:
             return message is None
 
         guessed = self.dims is not self.free
-        tied = self.dims if guessed else self._implied() if self.found.refused else self.free
+        solves = bool(self.found.refused) or self._compares()
+        tied = self.dims if guessed else self._implied() if solves else self.free
         points = [dict(binding.dims) for binding in self.found.accepted]
         self.found.meets = [(name, others) for name, *others in self.known["meets"]]
+        self.found.compared = self.known["compared"]
         Cover(self.free, tied, self.known, points, probe).run(pairs=cost <= TRIVIAL)
+
+    def _compares(self) -> bool:
+        """Return whether the graph compares extents with constants; looking for these takes less than solving them."""
+        points = self.found.accepted[:2]
+        return len(points) > 1 and compares(self.plan.index, *map(self.shapes, points))
 
     def _first(self) -> Binding | None:
         """Try points with the integers that the graph suggests, then with simpler ones, then with other data.

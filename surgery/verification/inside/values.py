@@ -19,6 +19,7 @@ from surgery.shapes.declarations import Declared, declare, empty
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.cover import stands_alone
 from surgery.verification.inputs.plan import Binding, Plan
+from surgery.verification.inputs.search import Found
 from surgery.verification.inputs.sets import RECORDED
 from surgery.verification.inputs.spec import InputsSpec
 from surgery.verification.inside.budget import Budget
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from surgery.verification.comparing.reference_run import ReferenceRun
 
 MOST_POINTS = 4
-"""How many sizes of the dynamic dims a region is tried with, how many more with the largest extents, and how
-many more in which a dim is 1 where it is broadcast to another one."""
+"""How many sizes of the dynamic dims a region is tried with, how many more with the largest extents, how many more
+in which a dim is 1 where it is broadcast to another one, and how many more on either side of constants."""
 
 _CHEAP = 0.05
 """Seconds of runs of the whole model up to which no closer estimate is made."""
@@ -134,7 +135,7 @@ class Values:
     def __init__(self, original: ReferenceRun, engine: Engine) -> None:
         self._original = original
         self._engine = engine
-        self.points = _points(original.trials(), original.meets)
+        self.points = _points(original.trials(), original.found)
         self._empty: tuple[bytes, frozenset[str]] | None = None
         self._followed: set[int] = set()
 
@@ -281,11 +282,11 @@ class Values:
                 values.pop(name, None)
 
 
-def _points(runs: Sequence[Run], meets: Sequence[tuple[str, Sequence[str]]]) -> list[Point]:
+def _points(runs: Sequence[Run], known: Found) -> list[Point]:
     """Choose runs with different sizes: some of the first, those with the largest extent of each dim, and broadcasts.
 
     The largest may show what small sizes do not: a stride, a position beyond a window. Where a dim is 1 and another one
-    that it meets is not, a broadcast shows.
+    that it meets is not, a broadcast shows; on either side of a constant that it is compared with, what that decides.
     """
     found: dict[tuple[tuple[str, int], ...], Point] = {}
     for run in runs:
@@ -300,8 +301,11 @@ def _points(runs: Sequence[Run], meets: Sequence[tuple[str, Sequence[str]]]) -> 
     largest = [max(points, key=lambda point: point.dims.get(name, 0)) for name in names]
     chosen = {id(point): point for point in (*points[:MOST_POINTS], *largest[:MOST_POINTS])}
     most = len(chosen) + MOST_POINTS
-    for name, others in meets:
+    for name, others in known.meets:
         if len(chosen) < most and not any(stands_alone(point.dims, name, others) for point in chosen.values()):
             alone = [point for point in points if stands_alone(point.dims, name, others)]
             chosen.update((id(point), point) for point in alone[:1])
+    sides = [next((point for point in points if side.items() <= point.dims.items()), None) for side in known.compared]
+    more = [point for point in sides if point is not None and id(point) not in chosen]
+    chosen.update((id(point), point) for point in more[:MOST_POINTS])
     return list(chosen.values())

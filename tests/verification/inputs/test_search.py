@@ -265,7 +265,7 @@ def test_other_data_is_tried_if_a_model_refuses_the_first(wanted: int, is_found:
         tried.append(binding)
         return None if binding.seed >= wanted else "23 by 24"
 
-    search.search(Plan(model, InputsSpec()), 0, probe, lambda: UNKNOWN, lambda _: TRIVIAL, found)
+    search.search(Plan(model, InputsSpec()), 0, probe, lambda: UNKNOWN, lambda _: TRIVIAL, lambda _: {}, found)
     assert bool(found.accepted) is is_found and all(binding.seed == wanted for binding in found.accepted)
     assert found.refused[0][0].seed == 0 and len(tried) < search.PROBES
 
@@ -279,7 +279,7 @@ def test_inputs_over_the_memory_limit_are_tried_only_on_request(wish: dict[str, 
         tried.append(binding.dims["N"])
         return "no"
 
-    search.search(Plan(model, InputsSpec(**wish)), 0, probe, lambda: UNKNOWN, lambda _: TRIVIAL, found)
+    search.search(Plan(model, InputsSpec(**wish)), 0, probe, lambda: UNKNOWN, lambda _: TRIVIAL, lambda _: {}, found)
     assert max(tried) == (700 if wish else 224)
 
 
@@ -295,7 +295,7 @@ def test_large_equal_lengths_are_tried() -> None:
         fed = plan.feeds(binding, plan.domains(shapes))
         return None if fed["notes"].sum() == fed["sounds"].sum() and fed["notes"].min() >= 10 else "too short"
 
-    search.search(plan, 0, probe, lambda: UNKNOWN, lambda _: TRIVIAL, found)
+    search.search(plan, 0, probe, lambda: UNKNOWN, lambda _: TRIVIAL, lambda _: {}, found)
     assert len(found.accepted) > 1
 
 

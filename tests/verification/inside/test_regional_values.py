@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from surgery.verification.inputs.plan import Binding
+from surgery.verification.inputs.search import Found
 from surgery.verification.inside.values import Values
 
 FLOAT = 1
@@ -15,7 +16,7 @@ FLOAT = 1
 
 def _values(found: dict[str, tuple[int, list[int]]]) -> Values:
     run: Any = SimpleNamespace(binding=Binding(seed=0, dims={"n": 3}), feed={"x": np.zeros((1, 3), np.float32)})
-    original: Any = SimpleNamespace(trials=lambda: [run], inferred=lambda _: {}, skeleton=b"", meets=[])
+    original: Any = SimpleNamespace(trials=lambda: [run], inferred=lambda _: {}, skeleton=b"", found=Found())
     engine: Any = SimpleNamespace(analyse=lambda *_, **__: found)
     return Values(original, engine)
 

@@ -1,0 +1,168 @@
+"""A dim that the graph compares with a constant is tried below, at and above that constant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+
+import onnx.parser
+import pytest
+
+from surgery import recipe as recipes
+from surgery.engine import runner
+from surgery.graph import text
+from surgery.graph.graph import Graph
+from surgery.promises import Parity
+from surgery.registry.declare import graph_pass
+from surgery.verification.comparing.details import Status
+from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+from surgery.verification.verdict.verifier import Verifier
+
+MODELS = Path(__file__).parents[3] / "models"
+
+# The constant is 77, which no other rule suggests: the sizes of a dim are small, or 32, 64, 128 and 224.
+CONSTANTS = """<int64 zero = {0}, int64 one = {1}, int64 c = {77}, int64[1] c1 = {77}, int64[1] z1 = {0},
+    int64[1] back = {-77}, int64[1] o1 = {1}, int64[1] end = {9223372036854775807}, float f = {77}, float m = {-1}>"""
+EXTENT = "s = Shape(x) n = Gather(s, one)"
+FACTOR = "k = Cast<to = 1>(q) y = Mul(x, k)"
+COMPARED = {
+    "greater": f"{EXTENT} q = Greater(n, c) {FACTOR}",
+    "less_or_equal": f"{EXTENT} q = LessOrEqual(c, n) {FACTOR}",
+    "constant_of_a_node": f"{EXTENT} i = Constant<value = int64 {{77}}>() q = Greater(n, i) {FACTOR}",
+    "equal_of_a_shape": f"s = Shape<start = 1>(x) e = Equal(s, c1) q = Squeeze(e, z1) {FACTOR}",
+    "as_a_float": f"{EXTENT} v = Cast<to = 1>(n) q = Less(v, f) {FACTOR}",
+    "a_difference": f"{EXTENT} d = Sub(n, c) q = Less(d, zero) {FACTOR}",
+    "min": f"{EXTENT} q = Min(n, c) {FACTOR}",
+    "max": f"{EXTENT} q = Max(c, n) {FACTOR}",
+    "clip": f"{EXTENT} q = Clip(n, zero, c) {FACTOR}",
+    "branches": """s = Shape(x) n = Gather(s, one) b = Greater(n, c)
+        y = If(b) <then_branch = t () => (float[B,N] p) { p = Neg(x) }, else_branch = e () => (float[B,N] p2) {
+            p2 = Abs(x) }>""",
+    "in_a_branch": """s = Shape(x) n = Gather(s, one) t0 = ReduceSum<keepdims = 0>(x) b = Greater(t0, m)
+        y = If(b) <then_branch = t () => (float[B,N] p) { q = Less(n, c) k = Cast<to = 1>(q) p = Mul(x, k) },
+            else_branch = e () => (float[B,N] p2) { p2 = Abs(x) }>""",
+    "slice_up_to_a_constant": "p = Slice(x, z1, c1, o1) k = ReduceMax<keepdims = 1>(p) y = Mul(x, k)",
+    "slice_of_the_last": "p = Slice(x, back, end, o1) k = ReduceMax<keepdims = 1>(p) y = Mul(x, k)",
+    "positions": """s = Shape(x) n = Gather(s, one) r = Range(zero, n, one) u = Unsqueeze(r, z1) q = Less(u, c)
+        k = Cast<to = 1>(q) y = Mul(x, k)""",
+    "distances": """s = Shape(x) n = Gather(s, one) r = Range(zero, n, one) u = Unsqueeze(r, z1) w = Unsqueeze(r, o1)
+        d = Sub(u, w) a = Abs(d) q = Less(a, c) k = Cast<to = 1>(q) y = MatMul(x, k)""",
+    "range_from_a_constant": """s = Shape(x) n = Gather(s, one) h = Max(n, c) r = Range(c, h, one) q = ReduceSum(r)
+        k = Cast<to = 1>(q) y = Mul(x, k)""",
+}
+ABOVE = {"positions": 78, "distances": 78}
+"""Positions are counted from 0, so the first one that is compared with an equal number is one further."""
+
+
+def _model(body: str, inputs: str = "float[B,N] x") -> bytes:
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 18]> g ({inputs}) => (float[B,N] y) {CONSTANTS} {{ {body} }}'
+    )
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    return model.SerializeToString()
+
+
+def _points(skeleton: bytes, inputs: InputsSpec | None = None) -> list[dict[str, int]]:
+    with closing(Verifier(skeleton, inputs, VerifySpec())) as verifier:
+        verifier.prepare()
+        assert verifier._original.problem is None, verifier._original.problem
+        return [dict(run.binding.dims) for run in verifier.runs]
+
+
+@pytest.mark.parametrize("case", sorted(COMPARED))
+def test_a_dim_is_tried_below_at_and_above_the_constant(case: str) -> None:
+    constant = ABOVE.get(case, 77)
+    extents = {point["N"] for point in _points(_model(COMPARED[case]))}
+    assert extents >= {constant - 1, constant, constant + 1}
+
+
+def test_a_table_is_sliced_to_all_of_its_rows() -> None:
+    rows = ", ".join(["1"] * 77)
+    body = (
+        f"{EXTENT} e = Unsqueeze(n, z1) t = Constant<value = float[77] {{{rows}}}>() p = Slice(t, z1, e) y = Add(x, p)"
+    )
+    extents = {point["N"] for point in _points(_model(body))}
+    assert 77 in extents and max(extents) == 77 and len(extents) > 2
+
+
+def test_the_sum_of_two_dims_reaches_the_constant() -> None:
+    inputs = "float[B,N] x, float[B,P] past"
+    body = f"t = Concat<axis = 1>(past, x) s = Shape(t) n = Gather(s, one) q = Greater(n, c) {FACTOR}"
+    sums = {point["N"] + point["P"] for point in _points(_model(body, inputs))}
+    assert sums >= {76, 77, 78}
+
+
+def test_a_computed_extent_reaches_the_constant() -> None:
+    body = f"p = Concat<axis = 1>(x, x, x) s = Shape(p) n = Gather(s, one) q = Greater(n, c) {FACTOR}"
+    extents = {point["N"] for point in _points(_model(body))}
+    assert extents >= {25, 26}  # 75 and 78 columns
+
+
+def test_sizes_of_the_user_stay() -> None:
+    points = _points(_model(COMPARED["greater"]), InputsSpec(dims={"N": (5, 9)}))
+    assert {point["N"] for point in points} == {5, 9}
+
+
+def test_a_size_whose_run_takes_long_is_not_tried() -> None:
+    body = COMPARED["greater"].replace("c)", "far)")
+    model = onnx.load_model_from_string(_model(body.replace("far", "c")))
+    model.graph.initializer[2].int64_data[:] = [1 << 20]
+    body_of = model.graph
+    body_of.node.append(onnx.helper.make_node("MatMul", ["t", "x"], ["z"]))
+    body_of.node.append(onnx.helper.make_node("Transpose", ["x"], ["t"]))
+    body_of.node.insert(0, body_of.node.pop())
+    body_of.output.append(onnx.ValueInfoProto(name="z"))
+    assert max(point["N"] for point in _points(model.SerializeToString())) < 1 << 12
+
+
+@pytest.mark.parametrize("equal", ["-1", "1"])
+def test_a_comparison_with_what_no_extent_crosses_adds_no_sets(equal: str) -> None:
+    plain = _points(_model("q = Shape(x) k = Cast<to = 1>(q) s = ReduceSum(k) y = Mul(x, s)"))
+    body = f"""q = Shape(x) i = Constant<value = int64 {{{equal}}}>() e = Equal(q, i) v = Where(e, i, q)
+        k = Cast<to = 1>(v) s = ReduceSum(k) y = Mul(x, s)"""
+    assert len(_points(_model(body))) == len(plain)
+
+
+@pytest.mark.parametrize("regional", [False, True], ids=["whole", "region"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (f"{EXTENT} q = Greater(n, c) {FACTOR}", f"{EXTENT} q = Greater(zero, n) {FACTOR}"),
+        (f"{EXTENT} q = Greater(n, c) {FACTOR}", f"{EXTENT} q = GreaterOrEqual(n, c) {FACTOR}"),
+        ("p = Slice(x, z1, c1, o1) y = Neg(p)", "y = Neg(x)"),
+        (f"{EXTENT} q = Min(n, c) {FACTOR}", f"{EXTENT} q = Identity(n) {FACTOR}"),
+    ],
+    ids=["never_above", "off_by_one", "never_cut", "never_bounded"],
+)
+def test_a_change_that_holds_on_one_side_differs(before: str, after: str, regional: bool) -> None:
+    first, second = _model(before), _model(after)
+    with closing(Verifier(first)) as verifier:
+        verdict = verifier.verify(second, Parity.CLOSE, first if regional else None)
+        assert verdict.status is Status.DIFFERENT, verdict.message
+        assert not verifier.compare_regions(first, second).verdict.passed
+
+
+@graph_pass("comparisons-short-operand", parity=Parity.EXACT)
+def short_operand(graph: Graph) -> None:
+    """Take the operand for short sequences of each Where: wrong for long ones."""
+    for node in graph.nodes("Where"):
+        with graph.site(node):
+            graph.replace(node.outputs[0], node.required_input(2))
+
+
+PLANTED = """<ir_version: 10, opset_import: ["" : 18]>
+g (float[batch, length] x) => (float[batch, length] y) <int64 one = {1}, int64 most = {512}> {
+    s = Shape(x)  n = Gather(s, one)  is_long = Greater(n, most)  a = Abs(x)  b = Neg(x)  w = Where(is_long, a, b)
+    r = Sigmoid(w)  y = Cos(r)
+}"""
+
+
+def _ops(nodes: Iterable[onnx.NodeProto]) -> list[str]:
+    return [node.op_type for node in nodes]
+
+
+def test_a_rewrite_that_is_right_only_for_short_sequences_is_refused() -> None:
+    result = runner.apply(text.parse(PLANTED), recipes.parse("recipe: t\nsteps: [comparisons-short-operand]", "t.yaml"))
+    assert [step.status for step in result.steps if step.name == "comparisons-short-operand"] == ["failed"]
+    assert "Where" in _ops(result.proto.graph.node)
