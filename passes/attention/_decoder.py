@@ -154,3 +154,8 @@ def flattened(value: Value, new: Builder) -> Value:
         rows = new.node("Transpose", value, perm=[0, 2, 1, 3])
     target = new.constant(np.array([0, 0, extents[1] * extents[3]], np.int64), "flat")
     return new.node("Reshape", rows, target)
+
+
+def is_causal_only(new: Builder) -> bool:
+    """Return whether the target prefers GroupQueryAttention only where the mask hides future keys and no others."""
+    return new.target.prefers.get("group_query_attention") == "causal"

@@ -1,16 +1,19 @@
 """Inputs of com.microsoft's MultiHeadAttention: flat queries, keys and values, or keys and values cut into heads."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from surgery import Builder, Value
 
 from ._columns import Biased, Columns, biased, columns, joint_bias, laid_out, on_products
-from ._core import Core, Side, repetition
-from ._decoder import flattened
+from ._core import Core, Repetition, Side, flat_apart, repetition
+from ._decoder import flattened, is_causal_only
 from ._dependence import Dependence
 from ._linear import Array
+from ._shared import ints
+
+GROUPED = "com.microsoft::GroupQueryAttention"
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,8 @@ def operands(found: Core, dependence: Dependence, opset: int, new: Builder, *, f
     """Return queries, keys and values as operands; a `factor` of the scores is applied to the queries."""
     shape = found.queries.shape or (None,) * 4
     new.require(isinstance(shape[1], int) and isinstance(shape[3], int), "the number of heads is not known")
-    repeated = None if found.keys.perm else repetition(found.keys.value)
-    new.require(repeated is None, "keys and values are shared by groups of queries")
+    if not found.keys.perm and repetition(found.keys.value) is not None:
+        return _repeated(found, opset, new, factor)
     if factor is not None:
         return _in_heads(found, None, opset, new, factor=factor)
     queries = columns(Side(found.queries), scaled=True)
@@ -57,6 +60,29 @@ def operands(found: Core, dependence: Dependence, opset: int, new: Builder, *, f
         if flat is not None:
             return flat
     return _in_heads(found, queries, opset, new)
+
+
+def _repeated(found: Core, opset: int, new: Builder, factor: Value | None) -> Operands:
+    """Return operands with keys and values that are repeated for each query of a group, flat where they were."""
+    queries = found.queries
+    new.require(queries.dtype is not None, "the element type is unknown")
+    shared = new.target.has(GROUPED, queries.dtype) and not is_causal_only(new)
+    new.require(not shared, "keys and values are shared by groups of queries: use GroupQueryAttention")
+    given = _in_heads(found, columns(Side(queries), scaled=True) if factor is None else None, opset, new, factor=factor)
+    parts = repetition(found.keys.value), repetition(found.values)
+    flat = [_repeated_flat(part, new) for part in parts if part is not None and flat_apart(part.apart) is not None]
+    if len(flat) < 2:
+        return given
+    return replace(given, inputs=(given.inputs[0], *flat, *given.inputs[3:]), keys_axis=1)
+
+
+def _repeated_flat(part: Repetition, new: Builder) -> Value:
+    """Repeat flat keys or values [batch, sequence, count * size] head by head."""
+    cut = flat_apart(part.apart)
+    assert cut is not None
+    apart = new.node("Reshape", cut.flat, ints(new, 0, 0, part.count, 1, cut.size))
+    wide = new.node("Expand", apart, ints(new, 1, 1, 1, part.times, 1))
+    return new.node("Reshape", wide, ints(new, 0, 0, part.count * part.times * cut.size))
 
 
 def _state(side: Side) -> State:

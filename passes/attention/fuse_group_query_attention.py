@@ -10,7 +10,7 @@ from surgery import Builder, Graph, Node, Parity, Value, data_type, graph_pass, 
 
 from ._causal import Hidden, hidden
 from ._core import core
-from ._decoder import Decoder, decoder, flattened, fresh_columns
+from ._decoder import Decoder, decoder, flattened, fresh_columns, is_causal_only
 from ._dependence import Dependence
 from ._mask import clamped, expanded, fits, has_columns, hides_rows, is_shared, reduced, visible_rows
 from ._shared import hand_on_flat, ints
@@ -53,6 +53,9 @@ def fuse_group_query_attention(graph: Graph) -> None:
       low that it absorbs the scores.
 
     Empty sequences and batches are an error in the kernel. The head size must be a multiple of 8.
+
+    The kernel of CUDA is always causal, and has no fast path with a bias. The target `ort-cuda` prefers the operator
+    only where a causal mask, or a sliding window of one, is the whole mask; fuse-multi-head-attention fuses the others.
 
     Example:
         # target: ort-cpu
@@ -110,6 +113,8 @@ def _fuse(softmax: Node, ready: Ready, dependence: Dependence, new: Builder) -> 
     new.require_operator(OPERATOR, found.queries)
     new.require(read.size % 8 == 0, "the size of the heads is not a multiple of 8")
     form = _form(read, ready, dependence, softmax.opset, new)
+    plain = form == Form(_window_of(form), None, needs_lengths=False)
+    new.require(plain or not is_causal_only(new), "the target prefers GroupQueryAttention under a causal mask alone")
     queries = flattened(found.queries, new)
     keys, values = (fresh_columns(part, new) for part in (read.keys, read.values))
     lengths = _lengths(read, queries, ready, softmax.opset, new)
@@ -170,6 +175,10 @@ def _also(found: Hidden, read: Decoder, ready: Ready, opset: int, new: Builder) 
     new.require(fits(found.bias, read.core), "the mask is not known to fit the scores")
     new.require(is_finite(found.bias), "the mask may contain infinities")
     return _bias(found.bias, read, ready, opset, new), not read.takes_any_bias
+
+
+def _window_of(form: Form) -> dict[str, int]:
+    return {name: size for name, size in form.attributes.items() if name == "local_window_size"}
 
 
 def _window(found: Hidden) -> dict[str, int]:

@@ -16,7 +16,7 @@ from ._narrow_casts import Casts
 from ._narrow_divisors import divisor_of, divisors, fragile
 from ._narrow_format import Format
 from ._narrow_functions import Functions
-from ._narrow_masks import masks, parts
+from ._narrow_masks import covered, masks, parts
 from ._narrow_nodes import (
     QUANTIZING,
     counting,
@@ -30,6 +30,7 @@ from ._narrow_nodes import (
 )
 from ._narrow_norms import norms
 from ._narrow_ranges import Range, Ranges, measured
+from ._narrow_rows import Rows
 from ._narrow_sums import sum_inside
 
 Runtime = Literal["cpu", "any"]
@@ -103,6 +104,8 @@ class Narrowing:
         self.ranges = self._measured()
         self.fragile = fragile(graph, self.ranges, self.format)
         self.casts.masks = frozenset(masks(graph, self.ranges, self.limit, self.format))
+        self.covered = covered(self.casts.masks, self.ranges, self.limit)
+        self.rows = Rows(self.format)
         self.casts.fitting = frozenset(name for name, one in self.ranges.items() if one.largest <= self.limit)
         self.whole: Mapping[Node, str] = {}
         self.whole = dict(self._norms_in_float32())
@@ -305,7 +308,12 @@ class Narrowing:
 
     def _convert(self, new: Builder, candidate: _Candidate) -> None:
         node, found = candidate.node, candidate.found
-        self.casts.rebuild(new, node, found.inputs, found.outputs)
+        given: Mapping[int, Value] | None = None
+        if any(value in self.covered for value in node.inputs):
+            given = self.rows.hide(new, node, lambda value: self.casts.narrow(new, value, node))
+            if given is None:
+                return
+        self.casts.rebuild(new, node, found.inputs, found.outputs, given)
 
 
 def _narrowed(candidate: _Candidate) -> list[Value]:

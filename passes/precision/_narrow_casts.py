@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -40,11 +40,23 @@ class Casts:
         """Return the loss of a constant in the narrower type; the result is remembered."""
         return self.graph.remember(("loss", value.name), lambda: self.format.loss(tensor.numpy()))
 
-    def rebuild(self, new: Builder, node: Node, inputs: frozenset[int], outputs: frozenset[int]) -> None:
-        """Rebuild a node so that it reads these inputs and computes these outputs in the narrower type."""
+    def rebuild(
+        self,
+        new: Builder,
+        node: Node,
+        inputs: frozenset[int],
+        outputs: frozenset[int],
+        given: Mapping[int, Value] | None = None,
+    ) -> None:
+        """Rebuild a node so that it reads these inputs and computes these outputs in the narrower type.
+
+        `given` holds inputs that are in the narrower type already, by position.
+        """
         read: dict[Value, Value] = {}
         operands = node.inputs
-        for place in sorted(inputs):
+        for place, value in (given or {}).items():
+            operands[place] = value
+        for place in sorted(inputs - (given or {}).keys()):
             value = node.required_input(place)
             if value not in read:
                 read[value] = self.narrow(new, value, node)

@@ -1,14 +1,17 @@
 """Masks that are added to the scores of a Softmax, and are too low for a narrower type.
 
-The lowest number of float32 stands for "not this element": added to a score, it leaves a probability of 0, and in a row
-that is masked completely all sums are that number, so that the probabilities are equal. 3/4 of the lowest number of a
-narrower type does the same, if the scores are small: the sum rounds to it, and cannot become infinite.
+The lowest number of float32 stands for "not this element": added to a score, it leaves a probability of 0. So does 3/4
+of the lowest number of a narrower type, and the sum cannot become infinite. In a row that is masked completely all sums
+are the lowest number of float32, so that the probabilities are equal: see `_narrow_rows`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import numpy as np
 
 from surgery import Graph, Node, Value
 
@@ -27,6 +30,16 @@ _BIASES = {
 }
 """Operators that take the exponential of an input relative to others, perhaps with something added to it first, and the
 position of the input."""
+BIASED = "com.microsoft::MultiHeadAttention"
+PACKED = "com.microsoft::Attention"
+QUERIES, KEYS, BIAS, PADDING, MASK = 0, 1, 3, 4, 5
+"""The positions of inputs of MultiHeadAttention; the mask of Attention has the same."""
+WEIGHT, PACKED_BIAS, LENGTHS, PAST = 1, 2, 3, 4
+"""The positions of inputs of Attention."""
+_FIRST_AXES = 13
+"""The opset from which on the axes of Squeeze and the sizes of Split are inputs."""
+_ABSORBING = float(np.finfo(np.float32).min) / 4
+"""The largest number to which a score can be added in float32 without changing it."""
 _FIRST_MAX = 8
 """The opset from which on Max broadcasts."""
 
@@ -40,12 +53,14 @@ def masks(graph: Graph, ranges: Ranges, limit: float, format: Format) -> set[Val
     """Find the values that only masks make too large for the narrower type, and that only a Softmax depends on.
 
     They are the inputs of a Softmax or an attention, and those summands of them that reach below -`limit`, but not
-    above it, on the calibration data, in no row completely. Infinities may be meant to give NaN, so values with any are
-    left out, as are inputs of the model.
+    above it, on the calibration data. Rows may be covered completely only where the queries of the attention can be
+    made 0. Infinities may be meant to give NaN, so values with any are left out, as are inputs of the model.
     """
     if graph.opset < _FIRST_MAX:
         return set()
     found = {value for value in parts(graph) if _is_low(value, ranges, limit)}
+    hidden = covered(found, ranges, limit)
+    found -= {value for value in hidden if not _is_choice(value, limit) or not _is_hidden(value, hidden, format)}
     most = format.greatest + lowest(format)
     small = {name for name, known in ranges.items() if known.largest <= most and not known.endless}
     while True:
@@ -53,6 +68,40 @@ def masks(graph: Graph, ranges: Ranges, limit: float, format: Format) -> set[Val
         if not other:
             return found
         found -= other
+
+
+def covered(masks: Collection[Value], ranges: Ranges, limit: float) -> set[Value]:
+    """Return those masks of which a row is below -`limit` completely on the calibration data."""
+    return {value for value in masks if value.name in ranges and ranges[value.name].row < -limit}
+
+
+def _is_hidden(mask: Value, others: set[Value], format: Format) -> bool:  # noqa: A002
+    """Return whether each Softmax that a mask covers rows of is in an attention whose queries can be made 0."""
+    readers = [reader for reader in mask.consumers if not (is_default(reader) and reader.op in EXTENTS)]
+    return all(
+        is_hideable(reader, format.dtype) if _bias(reader) == mask else reader.outputs[0] in others
+        for reader in readers
+    )
+
+
+def _is_choice(mask: Value, limit: float) -> bool:
+    """Return whether a mask consists of elements of constants, and all below -`limit` are the same number.
+
+    The number must absorb every score in float32, so that all sums of a covered row are equal.
+    """
+    low, waiting, seen = set[float](), [mask], set[Value]()
+    while waiting:
+        value = waiting.pop()
+        tensor, maker = value.tensor, value.producer
+        if tensor is not None:
+            array = tensor.numpy()
+            low.update(np.unique(array[array < -limit]).tolist())
+        elif maker is None or not is_default(maker) or not is_moving(maker):
+            return False
+        elif value not in seen:
+            seen.add(value)
+            waiting += floats(maker)
+    return len(low) == 1 and max(low) <= _ABSORBING
 
 
 def parts(graph: Graph) -> list[Value]:
@@ -81,7 +130,7 @@ def _is_low(value: Value, ranges: Ranges, limit: float) -> bool:
     known = ranges.get(value.name)
     if known is None or known.endless or value.is_input or value.is_output:
         return False
-    return known.largest > limit >= known.highest and known.row >= -limit
+    return known.largest > limit >= known.highest
 
 
 def _parts(value: Value) -> Iterator[Value]:
@@ -110,3 +159,34 @@ def _is_part(reader: Node, value: Value, found: set[Value], small: set[str]) -> 
         return False
     others = [one for one in floats(reader) if one != value]
     return is_moving(reader) or (reader.op in _SUMS and all(one.name in small for one in others))
+
+
+def is_hideable(node: Node, dtype: Any) -> bool:
+    """Return whether the queries of an attention with a mask can be made 0 row by row.
+
+    The mask must be the same for all heads. MultiHeadAttention needs separate queries, with a constant bias;
+    Attention, which computes them itself, becomes MultiHeadAttention where the target has it.
+    """
+    mask = node.input(MASK)
+    shape = None if mask is None else mask.shape
+    shared = shape is not None and len(shape) == 4 and shape[1] == 1
+    if node.graph.opset < _FIRST_AXES or not shared or node.attr("unidirectional", 0):
+        return False
+    if node.op == PACKED:
+        return _is_separable(node) and node.graph.target.has(BIASED, dtype)
+    return node.op == BIASED and _is_separate(node)
+
+
+def _is_separate(node: Node) -> bool:
+    """Return whether a MultiHeadAttention has separate queries, with a constant bias, and masks no keys by length."""
+    bias, queries = node.input(BIAS), node.input(QUERIES)
+    plain = node.input(KEYS) is not None and node.input(PADDING) is None
+    return plain and (bias is None or bias.is_constant) and queries is not None and queries.rank == 3
+
+
+def _is_separable(node: Node) -> bool:
+    """Return whether an Attention is a MultiHeadAttention of a product that can be split."""
+    weight, bias = node.input(WEIGHT), node.input(PACKED_BIAS)
+    plain = node.input(LENGTHS) is None and node.input(PAST) is None and not node.attr("do_rotary", 0)
+    known = weight is not None and weight.static_shape is not None and bias is not None and bias.is_constant
+    return plain and known and not any(value.is_used for value in node.outputs[1:])

@@ -31,9 +31,11 @@ def to_float16(
     its small operands, those of a difference that float16 rounds away (1 minus a probability of 0.9999), squares of
     which a root is left, and bounds such as the 1e-12 of a Clip, a Max or an Add, which keep it from being 0.
     A mask that is added to the scores of a Softmax, as low as float32 allows, is raised to the range of float16, unless
-    it covers a row of the calibration data completely. An epsilon that is lost in the rounding of its sum is converted
-    too, so that a norm in parts is converted as a whole. Where a part of one must stay in float32, all of it does: ONNX
-    Runtime fuses a norm with Casts around it, but none with Casts inside.
+    it covers a row of the calibration data completely. MultiHeadAttention and Attention of ONNX Runtime are converted
+    then, too, where a choice makes the mask: the queries of covered rows become 0, so that all keys keep the same
+    weight. Attention becomes MultiHeadAttention for this. An epsilon that is lost in the rounding of its sum is
+    converted too, so that a norm in parts is converted as a whole. Where a part of one must stay in float32, all of it
+    does: ONNX Runtime fuses a norm with Casts around it, but none with Casts inside.
     Operators that only move elements take the type of their neighbors, so that each value is cast at most once in each
     direction.
 

@@ -107,6 +107,9 @@ class Preferred(_Section):
     grouped_heads: Literal["repeated", "broadcast", ""] = Field(
         "", description="Keys and values of grouped heads: repeated for each query, or broadcast to them."
     )
+    group_query_attention: Literal["any_mask", "causal", ""] = Field(
+        "", description="GroupQueryAttention: under any mask, or only where the mask hides future keys and no others."
+    )
 
 
 def _rows(given: Any) -> Any:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from support import ROOT
 
+import surgery
 from surgery import storage
 from surgery.bridges.run_pass import run_pass
 from surgery.graph.graph import Graph
@@ -79,3 +82,43 @@ def test_batch_normalizations_of_a_network_stay_on_the_gpu(tmp_path: Path) -> No
     _, after = converted(tmp_path / "m.onnx", "to-float16")
     assert not fallen(after)
     assert [node.op for node in after.nodes()].count("Cast") == 2
+
+
+COVERED = """
+<ir_version: 10, opset_import: ["" : 17, "com.microsoft" : 1]>
+g (float[B,S,8] q, float[B,S,8] k, float[B,S,8] v, bool[B,1,S,S] c) => (float[B,S,8] y)
+<float keep = {0}, float low = {-3.4e38}> {
+    m = Where(c, keep, low)
+    y = com.microsoft.MultiHeadAttention<num_heads = 2, scale = 1.0>(q, k, v, "", "", m)
+}
+"""
+
+
+def test_a_row_that_a_mask_covers_stays_the_mean_of_the_values(tmp_path: Path) -> None:
+    path = tmp_path / "covered.onnx"
+    onnx.save(onnx.parser.parse_model(COVERED), path)
+    rng = np.random.default_rng(0)
+    feeds = {name: rng.normal(0, 3, (1, 3, 8)).astype(np.float32) for name in "qkv"}
+    feeds["c"] = np.array([[[[True, False, True], [False, False, False], [False, True, False]]]])
+    np.savez(tmp_path / "seen.npz", **feeds)  # type: ignore[arg-type]
+    recipe = tmp_path / "half.yaml"
+    recipe.write_text("calibration: {data: seen.npz}\naccuracy: {budget: snr >= 40 dB}\nsteps: [to-float16]\n")
+    assert surgery.apply(path, recipe, output=tmp_path / "half.onnx", target="ort-cuda").ok
+    model = onnx.load(tmp_path / "half.onnx")
+    assert sum(node.op_type == "Cast" for node in model.graph.node) == 4  # of q, k, v and y: none around the operator
+    (found,) = ort.InferenceSession(model.SerializeToString()).run(None, feeds)
+    values = feeds["v"]
+    # Scores of 3 * 3 * 4 reach far apart: without its own rows, a mask of -49,152 gives a covered row their softmax.
+    np.testing.assert_allclose(found[0, 1], values[0].mean(axis=0), atol=4e-3)
+    np.testing.assert_allclose(found[0, 2], values[0, 1], atol=4e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "most"), [("llama-tiny", 5), ("llama-tiny.dy", 5), ("gpt2-tiny", 2)])
+def test_casts_stand_at_true_borders_only(model: str, most: int, tmp_path: Path) -> None:
+    """The mask of the caller, the output, and, with rotary positions, their angle, cosine and sine."""
+    result = surgery.apply(ROOT / "models" / f"{model}.onnx", "fp16", output=tmp_path / "m.onnx", target="ort-cuda")
+    assert result.ok
+    nodes = onnx.load(tmp_path / "m.onnx").graph.node
+    assert sum(node.op_type == "Cast" for node in nodes) == most
+    assert not any(node.op_type == "Softmax" for node in nodes)
