@@ -21,46 +21,17 @@ from surgery import __version__
 from surgery.cli import _configuration, _inputs, _log, _output, _parsing, _places, _signals
 from surgery.errors import RecipeError, SurgeryError
 
-COMMANDS = (
-    "apply",
-    "batch",
-    "corpus",
-    "plan",
-    "inspect",
-    "view",
-    "check",
-    "opset",
-    "diff",
-    "verify",
-    "report",
-    "bench",
-    "sensitivity",
-    "tune",
-    "bisect",
-    "passes",
-    "run",
-    "extract",
-    "merge",
-    "split",
-    "export",
-    "export-weights",
-    "import-weights",
-    "externalize",
-    "embed",
-    "why",
-    "recipe",
-    "lock",
-    "provenance",
-    "schema",
-    "config",
-    "cache",
-    "completion",
-    "doctor",
-    "init",
-    "new",
-    "test",
-)
-"""The commands, in the order of the help; each has a module of its name, with `_` for `-`."""
+GROUPS = {
+    "optimize": ("apply", "run", "batch", "plan", "tune", "export"),
+    "look at models": ("inspect", "view", "diff", "check", "opset", "why"),
+    "edit": ("extract", "merge", "split", "import-weights", "export-weights", "externalize", "embed"),
+    "verify and measure": ("verify", "bench", "bisect", "sensitivity", "report", "corpus", "provenance"),
+    "find or write": ("passes", "recipes", "targets", "recipe", "lock", "schema", "init", "new", "test"),
+    "set up": ("help", "config", "cache", "completion", "doctor"),
+}
+"""The commands under the titles that the help gives them; each has a module of its name, with `_` for `-`."""
+
+COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 
 _MISTAKEN = 2
 _BROKEN = 3
@@ -112,6 +83,8 @@ def _prepare_streams() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; an exception becomes one line on stderr and an exit code."""
     given = sys.argv[1:] if argv is None else list(argv)
+    if not given:
+        return _say(parser(()).format_help().rstrip("\n"), _MISTAKEN)
     arguments = parser(_named(given)).parse_args(given, argparse.Namespace(given=given))
     try:
         _configuration.fill(arguments, arguments.parser, arguments.parser.seen, parser)
@@ -199,6 +172,7 @@ def parser(complete: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
         description="Optimize and edit ONNX models with recipes of passes, each step verified against the original.",
         epilog="exit codes: 0 success, 1 negative verdict, 2 invalid input, 3 internal failure, 130 interrupted",
     )
+    parser.groups = GROUPS
     parser.add_argument("--version", action="version", version=f"surgery {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in COMMANDS:

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, TextIO
@@ -162,6 +162,18 @@ def write(renderable: RenderableType, *, wrap: bool = True) -> None:
             console.print(renderable, soft_wrap=not wrap)
         sys.stdout.writelines(f"{line.rstrip()}\n" for line in _renamed(captured.get()).splitlines())
         _log.note(_renamed(_plain(renderable, wrap=wrap) if forced else captured.get()))
+
+
+def columns(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> RenderableType:
+    """Return a table without lines, of which only the last column is wrapped; empty titles are not shown."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(titles))
+    for number, title in enumerate(titles, start=1):
+        table.add_column(title, no_wrap=number < len(titles))
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def _plain(renderable: RenderableType, *, wrap: bool) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from itertools import takewhile
 from pathlib import Path
@@ -53,6 +53,8 @@ _MISSING = re.compile(r"(?:the following arguments are|one of the arguments (.*)
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line each, with a suggestion; the exit code is 2."""
 
+    groups: Mapping[str, Collection[str]] = {}
+    """The names of its commands by the title under which the help lists them; empty for a command."""
     _given: Sequence[str] = ()
     _is_mixing = False
     seen: set[str]
@@ -69,6 +71,25 @@ class Parser(argparse.ArgumentParser):
         remedy = "" if "; " in message else f"; see '{self.prog} --help'"
         _output.say(f"{self.prog}: {message}{remedy}")
         self.exit(_MISTAKEN)
+
+    def format_help(self) -> str:
+        """Return the help; commands are listed in their groups."""
+        if not self.groups:
+            return super().format_help()
+        [commands] = (action for action in self._actions if isinstance(action, argparse._SubParsersAction))
+        listed = {action.dest: action for action in commands._choices_actions}
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        for title, names in self.groups.items():
+            formatter.start_section(title)
+            formatter.add_arguments([listed[name] for name in names])
+            formatter.end_section()
+        formatter.start_section("options")
+        formatter.add_arguments(self._optionals._group_actions)
+        formatter.end_section()
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
