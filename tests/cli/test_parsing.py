@@ -40,7 +40,6 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("int8 m.onnx", "surgery: no command 'int8'; did you mean 'surgery apply int8'?"),
         ("fuse-gelu m.onnx", "surgery: no command 'fuse-gelu'; did you mean 'surgery run fuse-gelu'?"),
         ("zzz", "surgery: no command 'zzz'; see 'surgery --help'"),
-        ("", "surgery: COMMAND is missing; see 'surgery --help'"),
         ("verify a.onnx", "surgery verify: B is missing; see 'surgery verify --help'"),
         ("recipe chek r.yaml", "surgery recipe: no action 'chek'; did you mean 'surgery recipe check'?"),
         ("diff a b --verfy", "surgery diff: unknown option --verfy; did you mean --verify?"),
