@@ -1,33 +1,44 @@
-"""Inferred shapes that runs of the original contradict: a rule of shape inference, or a declaration, was wrong.
+"""Inferred shapes that runs contradict: a rule of shape inference, or a declaration, was wrong.
 
-A number must be the extent that was seen, and an expression in the names of the inputs' dims must have its value.
+A number must be the extent that was seen, and an expression in the names of the inputs' dims must have its value. The
+shapes of the original's values are seen in runs of the original. A value that a pass creates is looked at in a run of
+the changed model, unless a run has confirmed the rule for a node with the same operator and attributes: to look at each
+such node would take longer than to compare the models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from surgery.operators import traits
 from surgery.shapes.facts import Dim, Doubt, dims
-from surgery.verification.comparing.observed_shapes import Observed
+from surgery.verification.comparing.observed_shapes import Seen
 from surgery.verification.comparing.probing import SearchEnded
 from surgery.verification.inputs.dims import evaluate
 from surgery.verification.verdict.verifier import Verifier
 
+if TYPE_CHECKING:
+    import onnx
+
+Shapes = Mapping[str, ir.Shape]
+
 
 class Doubting:
-    """Compares inferred shapes of values with those in runs of the reference. `found` are the contradicted ones."""
+    """Compares inferred shapes of values with those in runs. `found` are the contradicted ones."""
 
     def __init__(self) -> None:
         self.found: dict[str, Doubt] = {}
         self._verifier: Verifier | None = None
-        self._runs: Sequence[Observed] = ()
+        self._runs: Sequence[Seen] = ()
         self._compared: dict[str, ir.Shape] = {}
+        self._settled: set[Hashable] = set()
 
-    def learn(self, verifier: Verifier, shapes: Mapping[str, ir.Shape]) -> None:
-        """Compare inferred shapes, by name, with those in runs of the reference of a verifier.
+    def learn(self, verifier: Verifier, shapes: Shapes, changed: onnx.ModelProto) -> None:
+        """Compare inferred shapes of a changed model, by name, with those in runs on the inputs of a verifier.
 
         The shapes of its inputs bind the names of dims. A run that was abandoned shows nothing, and none shows what a
         pass makes of inputs that it changes.
@@ -35,10 +46,25 @@ class Doubting:
         if verifier is not self._verifier:
             with suppress(SearchEnded):
                 self._verifier, self._compared, self._runs = verifier, {}, ()
-                self._runs = verifier.observed
+                self._runs = verifier.seen()
         new = {name: shape for name, shape in shapes.items() if self._compared.get(name) is not shape}
         self._compared.update(new)
-        for seen in self._runs if new else ():
+        if not new or not self._runs:
+            return
+        self._compare(self._runs, shapes, new)
+        seen = self._runs[0].shapes
+        kinds = _kinds(changed)
+        self._settled.update(kinds[name] for name in new if name in seen and name in kinds and name not in self.found)
+        first = {kinds[name]: name for name in reversed(new) if name in kinds and name not in seen}
+        made = {name: new[name] for kind, name in first.items() if kind not in self._settled}
+        if made:
+            with suppress(SearchEnded):
+                self._compare(verifier.seen(changed.SerializeToString(), list(made)), shapes, made)
+            self._settled.update(kinds[name] for name in made if name not in self.found)
+
+    def _compare(self, runs: Sequence[Seen], shapes: Shapes, new: Shapes) -> None:
+        """Compare some inferred shapes with those that were seen in runs."""
+        for seen in runs:
             point: dict[str, int] = {}
             for name in seen.inputs:
                 for dim, extent in zip(dims(shapes.get(name)) or (), seen.shapes[name]):
@@ -57,6 +83,17 @@ class Doubting:
         known = self.found.get(name, ())
         if axes and known is not None:
             self.found[name] = tuple(sorted(axes.union(known)))
+
+
+def _kinds(model: onnx.ModelProto) -> dict[str, Hashable]:
+    """Return the rule for the node of each value of the main graph: all elementwise operators share one."""
+    found: dict[str, Hashable] = {}
+    for node in model.graph.node:
+        given = tuple(sorted(attribute.name for attribute in node.attribute))
+        is_shared = node.op_type in traits.BROADCASTING | traits.UNARY_ELEMENTWISE
+        kind = "elementwise" if is_shared else (node.domain, node.op_type, given)
+        found.update((name, (kind, place)) for place, name in enumerate(node.output))
+    return found
 
 
 def _agrees(dim: Dim, extent: int, point: Mapping[str, int]) -> bool:

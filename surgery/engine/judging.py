@@ -326,7 +326,7 @@ class Verifying:
         verdict = None
         try:
             if candidate.promise in COMPARING and self.spec.mode != "off" and not declared.changes:
-                self._doubting.learn(self.tracker.verifier, candidate.shapes)
+                self._doubting.learn(self.tracker.verifier, candidate.shapes, candidate.proto)
             if self.doubts.keys() - candidate.doubts:
                 return replace(candidate, complaint=_OUTDATED, exit_code=1, is_outdated=True)
             complaint = next(self._complaints(candidate, declared, findings), "")

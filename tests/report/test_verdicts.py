@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from surgery.report import steps, terminal
-from surgery.verification.comparing.details import TIES, Arbitration, Details, Status
+from surgery.verification.comparing.details import Arbitration, Details, Status
 from surgery.verification.verdict.pair import Pair
 from surgery.verification.verdict.verifier import Verdict
 
@@ -42,8 +42,10 @@ def test_a_pair_is_shown_with_its_distance():
 
 
 def test_a_verdict_on_other_choices_says_that_they_are_ties():
-    verdict = Verdict(Status.CLOSE, None, NEEDED, f"{TIES}: output 'labels'[3]: 7 instead of 5", Details(ulp=3.0))
+    message = "near ties of nearly equal values: output 'labels'[3]: 7 instead of 5"
+    verdict = Verdict(Status.CLOSE, None, NEEDED, message, Details(ulp=3.0, tied=True))
     assert verdict.is_tied and steps.distance(verdict).endswith("; other choices between near ties")
-    other = replace(verdict, message="output 'y'[0]: 1 instead of 2")
+    assert verdict.to_json()["details"]["tied"] is True
+    other = replace(verdict, details=Details(ulp=3.0))  # whatever its message says
     assert not other.is_tied and "ties" not in steps.distance(other)
     assert not replace(verdict, status=Status.DIFFERENT).is_tied

@@ -56,9 +56,6 @@ _MEANINGS = {
     Status.INTENDED: _Meaning(False, True, "cyan"),
 }
 
-TIES = "near ties of nearly equal values"
-"""How the message of a verdict begins if the models differ only in choices between nearly equal values."""
-
 REPRODUCED = "reproduced"
 """The outcome if the original reproduced the outputs that came with a set of inputs."""
 
@@ -176,7 +173,8 @@ class Details:
     `elements` were compared, `differing` of them have different bits, `beyond` of them exceed the tolerance. `ulp` is
     the largest distance in units in the last place, `worst` the element that needs the largest tolerance, `metrics` how
     near the outputs of a LOSSY step are as a whole, and `accuracy` how much of the budget they use and on which inputs.
-    `outputs` has the error distribution of each output, if the whole model was compared.
+    `outputs` has the error distribution of each output, if the whole model was compared. `tied` says whether the models
+    were compared with the choices of the original, because they choose otherwise between nearly equal values.
     """
 
     elements: int = 0
@@ -190,6 +188,7 @@ class Details:
     accuracy: Mapping[str, Any] | None = None
     float64: Arbitration | None = None
     outputs: tuple[OutputErrors, ...] = ()
+    tied: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; NaN and infinity, which JSON lacks, as strings."""
@@ -197,7 +196,7 @@ class Details:
         parts_json = {name: part.to_json() if part is not None else None for name, part in parts.items()}
         metrics = None if self.metrics is None else {name: plain(value) for name, value in self.metrics.items()}
         counts = {"elements": self.elements, "differing": self.differing, "beyond": self.beyond, "ulp": plain(self.ulp)}
-        spread = {"outputs": [one.to_json() for one in self.outputs]}
+        spread = {"outputs": [one.to_json() for one in self.outputs], "tied": self.tied}
         return {**counts, **parts_json, "metrics": metrics, "accuracy": _plain(self.accuracy), **spread}
 
 
@@ -240,7 +239,7 @@ class Verdict:
     @property
     def is_tied(self) -> bool:
         """Whether the models agree but for choices between nearly equal values."""
-        return self.status is Status.CLOSE and self.message.startswith(TIES)
+        return self.passed and self.details is not None and self.details.tied
 
     @property
     def is_unverified(self) -> bool:

@@ -1,4 +1,7 @@
-"""The shapes of all values in runs of the original, which show where inferred shapes are wrong."""
+"""The shapes of values in runs of the original, which show where inferred shapes are wrong.
+
+The values that a pass creates are not in the original: they are looked at in the changed model.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from surgery.proto.extract import cut
+
 if TYPE_CHECKING:
+    import onnx
+
     from surgery.verification.comparing.reference_run import ReferenceRun
     from surgery.verification.comparing.vacuity import Run
 
@@ -17,7 +24,7 @@ Extents = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Observed:
+class Seen:
     """The shapes of tensors in one run, by name, and the names of the inputs among them."""
 
     shapes: Extents
@@ -27,6 +34,9 @@ class Observed:
 _MOST_RUNS = 4
 """Maximum number of runs whose shapes are looked at."""
 
+_MOST_CHANGED = 2
+"""The same for a changed model: two different sizes are enough to confirm a rule."""
+
 _LONG = 0.1
 """Estimated seconds above which another run of the model is not worth it."""
 
@@ -34,30 +44,36 @@ _PLAIN = frozenset({*range(1, 14), 16})
 """The element types that Shape takes in every release of ONNX Runtime, as numbers of `TensorProto.DataType`."""
 
 
-def observe(original: ReferenceRun) -> list[Observed]:
+def seen(original: ReferenceRun, changed: bytes = b"", names: Sequence[str] = ()) -> list[Seen]:
     """Run a copy of the original that outputs the shapes of its values, on inputs of different sizes, none of them 0.
 
-    Return the shapes of inputs and of values of the main graph in each run; nothing if runs are expensive.
+    Return the shapes of inputs and of values of the main graph in each run; nothing if runs are expensive. With
+    `changed`, run that model on the same inputs, and return the shapes of inputs and of `names`.
     """
     original.prepare()
-    runs = list(_unlike(original.runs))
+    runs = list(_unlike(original.runs))[: _MOST_CHANGED if changed else None]
     if original.problem is not None or original.engine != "onnxruntime" or not runs:
         return []
     if original.cost(runs[0].binding) > _LONG:
         return []
-    types = {name: dtype for name, (dtype, _) in original.inferred(runs[0].binding).items()}
-    skeleton, names = _watching(original.skeleton, types)
+    if changed:
+        watching, watched = _watching_some(changed, names), list(names)
+    else:
+        types = {name: dtype for name, (dtype, _) in original.inferred(runs[0].binding).items()}
+        watching, watched = _watching(original.skeleton, types)
+    given = {value.name for value in watching.graph.input}
     engine = original.engine_for(original.engine)
     try:
-        outcome = engine.run(skeleton, [run.feed for run in runs])
+        feeds = [{name: value for name, value in run.feed.items() if name in given} for run in runs]
+        outcome = engine.run(watching.SerializeToString(), feeds)
     finally:
         engine.close()
-    found: list[Observed] = []
-    for run, seen in zip(runs, outcome.runs if outcome.failure is None else ()):
-        if not isinstance(seen, str):
-            shapes = {name: tuple(map(int, seen[_name(number)])) for number, name in enumerate(names)}
+    found: list[Seen] = []
+    for run, result in zip(runs, outcome.runs if outcome.failure is None else ()):
+        if not isinstance(result, str):
+            shapes = {name: tuple(map(int, result[_name(number)])) for number, name in enumerate(watched)}
             fed = _fed(run)
-            found.append(Observed({**fed, **shapes}, frozenset(fed)))
+            found.append(Seen({**fed, **shapes}, frozenset(fed)))
     return found
 
 
@@ -75,7 +91,7 @@ def _fed(run: Run) -> dict[str, tuple[int, ...]]:
     return {name: value.shape for name, value in run.feed.items() if isinstance(value, np.ndarray)}
 
 
-def _watching(skeleton: bytes, types: Mapping[str, int]) -> tuple[bytes, list[str]]:
+def _watching(skeleton: bytes, types: Mapping[str, int]) -> tuple[onnx.ModelProto, list[str]]:
     """Copy a model so that its outputs are the shapes of computed tensors; return their names, too."""
     import onnx
 
@@ -83,11 +99,27 @@ def _watching(skeleton: bytes, types: Mapping[str, int]) -> tuple[bytes, list[st
     graph = model.graph
     computed = [name for node in graph.node if node.op_type != "Constant" for name in node.output]
     names = [name for name in computed if types.get(name) in _PLAIN]
+    _add_shapes(graph, names)
+    return model, names
+
+
+def _watching_some(skeleton: bytes, names: Sequence[str]) -> onnx.ModelProto:
+    """Copy the nodes upstream of some values to a model whose outputs are the shapes of these."""
+    import onnx
+
+    model = cut(onnx.load_model_from_string(skeleton), {}, names)
+    _add_shapes(model.graph, names)
+    return model
+
+
+def _add_shapes(graph: onnx.GraphProto, names: Sequence[str]) -> None:
+    """Replace the outputs of a graph by the shapes of some values."""
+    import onnx
+
     del graph.output[:]
     for number, name in enumerate(names):
         graph.node.append(onnx.helper.make_node("Shape", [name], [_name(number)]))
         graph.output.append(onnx.ValueInfoProto(name=_name(number)))
-    return bytes(model.SerializeToString()), names
 
 
 def _name(number: int) -> str:

@@ -20,7 +20,7 @@ from surgery.operators.dtypes import type_of
 from surgery.operators.tensors import to_array
 from surgery.promises import Parity
 from surgery.runtime.engine import Outcome
-from surgery.verification.comparing.details import TIES, Status, Verdict
+from surgery.verification.comparing.details import Details, Status, Verdict
 from surgery.verification.comparing.feeding import feeds_for
 from surgery.verification.comparing.output_judge import OutputJudge
 from surgery.verification.comparing.reference_run import ReferenceRun
@@ -52,8 +52,9 @@ def settled(original: ReferenceRun, candidate: bytes, verdict: Verdict, run: Run
     found = _Settling(original, models, shared, run or _like(original)).judge()
     if found is None or not found.passed:
         return verdict
-    message = f"{TIES}: {verdict.message}; with the original's choices, {found.message}"
-    return replace(found, status=Status.CLOSE, message=message)
+    message = f"near ties of nearly equal values: {verdict.message}; with the original's choices, {found.message}"
+    details = replace(found.details or Details(), tied=True)
+    return replace(found, status=Status.CLOSE, message=message, details=details)
 
 
 def _like(original: ReferenceRun) -> RunModel:

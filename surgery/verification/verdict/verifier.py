@@ -30,7 +30,7 @@ from surgery.verification.comparing.deployment import Deployed, DeploymentCheck
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.feeding import feeds_for
 from surgery.verification.comparing.moments import Moments
-from surgery.verification.comparing.observed_shapes import Observed, observe
+from surgery.verification.comparing.observed_shapes import Seen, seen
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS, OutputJudge, names
 from surgery.verification.comparing.pieces import too_much
 from surgery.verification.comparing.reference_run import ReferenceRun
@@ -125,10 +125,9 @@ class Verifier:
         self._prepare_whole()
         return samples(self._original, self._inputs.calibration, CALIBRATION_SEED)
 
-    @cached_property
-    def observed(self) -> Sequence[Observed]:
-        """The shapes of values in runs of the original, see `observed_shapes`."""
-        return observe(self._original)
+    def seen(self, changed: bytes = b"", names: Sequence[str] = ()) -> Sequence[Seen]:
+        """Return the shapes of values in runs of the original, or of some values of a changed model in such runs."""
+        return seen(self._original, changed, names)
 
     @property
     def engine(self) -> EngineName:

@@ -57,6 +57,7 @@ def test_another_choice_among_nearly_equal_values_is_a_tie() -> None:
     found = verdict_on(JOINED)
     assert found.status is Status.CLOSE
     assert found.message.startswith("near ties of nearly equal values: output 'labels'")
+    assert found.is_tied and found.to_json()["details"]["tied"]
     assert "with the original's choices, " in found.message
 
 
