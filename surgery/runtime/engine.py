@@ -182,11 +182,17 @@ class Engine:
                 return Outcome(crash=error)
         return self._outcome(answer)
 
-    def run_each(self, skeletons: Sequence[bytes], feeds: Sequence[Mapping[str, Any]]) -> list[Outcome]:
-        """Run models in ONNX Runtime on the same inputs, which are sent only once unless a run crashes the worker."""
+    def run_each(
+        self, skeletons: Sequence[bytes], feeds: Sequence[Mapping[str, Any]], *, room: int | None = None
+    ) -> list[Outcome]:
+        """Run models in ONNX Runtime on the same inputs, which are sent only once unless a run crashes the worker.
+
+        With `room`, the models run on the first of the inputs only, as soon as the outputs of the first model on these
+        take more than so many bytes.
+        """
         self._worker.timeout = self._timeout
         try:
-            arguments = self._arguments(feeds, keep=False)
+            arguments = self._arguments(feeds, keep=False) | {"room": room}
             answers = self._worker.call(f"{_FUNCTIONS['onnxruntime']}_each", skeletons=list(skeletons), **arguments)
         except WorkerError:
             return [self.run(skeleton, feeds) for skeleton in skeletons]

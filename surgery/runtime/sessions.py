@@ -71,6 +71,7 @@ def run(
     late: bool = True,
     profile: str | None = None,
     like: Sequence[dict[str, Value] | str] | None = None,
+    room: int | None = None,
 ) -> dict[str, Any]:
     """Run a model once for each dict of inputs.
 
@@ -82,8 +83,9 @@ def run(
 
     With `keep`, the session is kept for the next call; for `late`, see `prepared`. With `profile`, a folder, the
     model runs as deployed, and "executed" lists the nodes of the first run, see `executed`. Outputs with the same bytes
-    as in the runs of another model, `like`, are dropped, and only listed by name in "same". Raises MemoryError if the
-    outputs of all runs take more than `limit` bytes in total.
+    as in the runs of another model, `like`, are dropped, and only listed by name in "same". With `room`, no more
+    runs are made once the outputs take more than so many bytes: "runs" may be shorter than `feeds`. Raises MemoryError
+    if the outputs of all runs take more than `limit` bytes in total.
     """
     import time
 
@@ -101,12 +103,8 @@ def run(
     for number, feed in enumerate(feeds, 1):
         stage("run")
         begin = time.process_time()
-        try:
-            results.append(run_once(session, feed, _shrinking() if number == len(feeds) and profile is None else None))
-        except MemoryError:
-            raise
-        except Exception as error:
-            results.append(str(error) or type(error).__name__)
+        may_be_last = number == len(feeds) or room is not None
+        results.append(_tried(session, feed, _shrinking() if may_be_last and profile is None else None))
         if like is not None:
             found.setdefault("same", []).append(_take_same(like[number - 1], results[-1]))
         if _size(results) > limit:
@@ -114,10 +112,24 @@ def run(
         seconds.append(time.process_time() - begin)
         if profile is not None and number == 1:
             found["executed"] = executed(session)
+        if room is not None and _size(results) > room:
+            break
     if has_lists(skeleton):
         del session
         return_free()
     return found
+
+
+def _tried(
+    session: onnxruntime.InferenceSession, feed: dict[str, Value], options: onnxruntime.RunOptions | None
+) -> dict[str, Value] | str:
+    """Run once; return the message of the runtime if that fails."""
+    try:
+        return run_once(session, feed, options)
+    except MemoryError:
+        raise
+    except Exception as error:
+        return str(error) or type(error).__name__
 
 
 def _session(
@@ -139,13 +151,17 @@ def _session(
         return _refusal(str(error))
 
 
-def run_each(skeletons: Sequence[bytes], feeds: list[dict[str, Value]], **how: Any) -> list[dict[str, Any]]:
-    """Run models one after another on the same inputs, see `run`.
+def run_each(
+    skeletons: Sequence[bytes], feeds: list[dict[str, Value]], room: int | None = None, **how: Any
+) -> list[dict[str, Any]]:
+    """Run models one after another on the same inputs, see `run`; `room` is for the outputs of the first model.
 
     Outputs with the same bytes as those of the first model are only listed by name in "same".
     """
-    first = run(skeletons[0], feeds, **how)
-    return [first, *(run(skeleton, feeds, **how, like=first.get("runs")) for skeleton in skeletons[1:])]
+    first = run(skeletons[0], feeds, **how, room=room)
+    known = first.get("runs")
+    taken = feeds if known is None else feeds[: len(known)]
+    return [first, *(run(skeleton, taken, **how, like=known) for skeleton in skeletons[1:])]
 
 
 def _take_same(mine: dict[str, Value] | str, theirs: dict[str, Value] | str) -> list[str]:

@@ -191,6 +191,17 @@ def test_models_run_together_match_separate_runs():
             assert all(outputs[name].tobytes() == alone[name].tobytes() for name in alone)
 
 
+def test_runs_end_with_the_one_that_fills_the_room():
+    models = [_parse(f"agraph (float[n] x) => (float[n] y) {{ y = {op}(x) }}") for op in ("Relu", "Abs")]
+    feeds = [{"x": np.full(extent, -1, np.float32)} for extent in (1, 2, 30, 4)]
+    one = Engine("onnxruntime", 60, None, 0)
+    try:
+        outcomes = one.run_each([model.SerializeToString() for model in models], feeds, room=100)
+    finally:
+        one.close()
+    assert [[run["y"].size for run in outcome.runs] for outcome in outcomes] == [[1, 2, 30]] * 2
+
+
 def test_zeros_of_different_sign_are_distinguished():
     models = [_parse(f"agraph (float[n] x) => (float[n] y) {{ y = {op}(x) }}") for op in ("Relu", "Neg")]
     outcomes = _run_each(models, [{"x": np.zeros(2, np.float32)}])

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from surgery.promises import Parity
 from surgery.runtime.engine import Outcome
 from surgery.verification.comparing.arbiter import Float64Arbiter, Ruling
 from surgery.verification.comparing.compare import Difference, compare
-from surgery.verification.comparing.details import Details, Status, Verdict
+from surgery.verification.comparing.details import Arbitration, Details, Status, Verdict
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.vacuity import Run
 
 NOT_RUN, VACUOUS, NONDETERMINISTIC = "not-run", "vacuous", "nondeterministic"
+
+_WEIGHT = ("noise", "right", "unknown", "wrong")
+"""The kinds of rulings; of two rulings on different runs, the one that comes later here counts."""
 
 
 class OutputJudge:
@@ -38,11 +41,18 @@ class OutputJudge:
 
         If outputs agree but prove nothing, `inside` is given the verdict on them and the reasons, and decides.
         """
-        original, found = self._original, self._find(runs, results, promise)
-        negative = found.negative()
-        if negative is not None and original.control():
-            found = self._find(runs, results, promise)
-            negative = found.negative()
+        found = Findings(promise)
+        self.find(runs, results, found)
+        if found.negative() is not None and self._original.control():
+            found = Findings(promise)
+            self.find(runs, results, found)
+        return self.conclude(found, inside)
+
+    def conclude(
+        self, found: Findings, inside: Callable[[Verdict, Mapping[str, str]], Verdict] | None = None
+    ) -> Verdict:
+        """Return the verdict that follows from the findings on all runs; for `inside`, see `judge`."""
+        original, negative = self._original, found.negative()
         if original.problem is not None:
             return Verdict(Status.UNVERIFIED, NOT_RUN, message=original.problem)
         if negative is not None:
@@ -52,11 +62,11 @@ class OutputJudge:
             what = f"the original differs between its own runs in {names(original.nondeterministic)}"
             return Verdict(Status.UNVERIFIED, NONDETERMINISTIC, None, what, details)
         total = found.total
-        empty = original.vacuous[promise if total.bits else Parity.EXACT]
+        empty = original.vacuous[found.promise if total.bits else Parity.EXACT]
         if empty and inside is None:
             what = "; ".join(f"'{name}' {why}" for name, why in sorted(empty.items()))
             return Verdict(Status.UNVERIFIED, VACUOUS, None, f"nothing is proven: {what}", details)
-        text = found.tell() if total.bits else f"bit-identical in {_count(runs)}"
+        text = found.tell() if total.bits else f"bit-identical in {_count(found.runs)}"
         status = Status.CLOSE if total.bits else Status.EQUAL
         verdict = Verdict(status, None, total.as_needed(), f"{text}{self._note()}", details)
         return inside(verdict, empty) if empty and inside is not None else verdict
@@ -73,21 +83,20 @@ class OutputJudge:
                 return f"declared bit-identical to the previous step, but {total.message}{describe(run)}"
         return None
 
-    def _find(self, runs: Sequence[Run], results: Sequence[Mapping[str, Any]], promise: Parity) -> _Found:
-        """Compare all runs; consult float64 in case of doubt."""
-        rules = self._original.rules(promise)
-        found = _Found(promise, Difference(spreads={}))
-        total = found.total
+    def find(self, runs: Sequence[Run], results: Sequence[Mapping[str, Any]], found: Findings) -> None:
+        """Compare runs, in addition to those that the findings are on already; consult float64 in case of doubt."""
+        rules, total = self._original.rules(found.promise), found.total
+        differing = total.differing
         for run, outputs in zip(runs, results):
             before = total.needed, total.bits
             total.binding = run.binding.as_json()
             compare(run.outputs, outputs, rules, total)
             if (total.needed, total.bits) != before:
-                found.worst = run
-        doubted = total.bits and promise is not Parity.EXACT and not total.hopeless
-        if doubted and total.needed > self._arbiter.doubt(rules):
-            found.ruling = self._arbiter.judge(runs, results, rules)
-        return found
+                found.worst = _named(run)
+        found.runs += len(runs)
+        doubted = total.bits and found.promise is not Parity.EXACT and not total.hopeless
+        if doubted and total.needed > self._arbiter.doubt(rules) and (not found.ruling or total.differing > differing):
+            found.settle(self._arbiter.judge(runs, results, rules))
 
     def _note(self) -> str:
         original = self._original
@@ -103,13 +112,29 @@ class OutputJudge:
 
 
 @dataclass
-class _Found:
-    """The findings on a changed model. `worst` is the run with the worst element."""
+class Findings:
+    """The findings on a changed model, from so many `runs`. `worst` is the run with the worst element, without values.
+
+    `ruling` is that of float64, if it was consulted.
+    """
 
     promise: Parity
-    total: Difference
+    total: Difference = field(default_factory=lambda: Difference(spreads={}))
+    runs: int = 0
     worst: Run | None = None
     ruling: Ruling | None = None
+
+    def settle(self, ruling: Ruling) -> None:
+        """Add the ruling on more runs. What is noise in some runs and sound in others has been compared."""
+        ruling = replace(ruling, run=_named(ruling.run)) if ruling.run is not None else ruling
+        known = self.ruling or ruling
+        counts = max(known, ruling, key=lambda one: _WEIGHT.index(one.kind))
+        self.ruling = replace(counts, arbitration=_joined(known.arbitration, ruling.arbitration))
+
+    def count_equal(self, output: str, elements: int) -> None:
+        """Count elements of an output that are known to be equal."""
+        self.total.elements += elements
+        self.total.count_equal(output, elements)
 
     def negative(self) -> Verdict | None:
         """Return the verdict if the findings speak against the changed model, else None."""
@@ -163,5 +188,20 @@ def names(items: frozenset[str]) -> str:
     return ", ".join(f"'{name}'" for name in sorted(items))
 
 
-def _count(runs: Sequence[Run]) -> str:
-    return "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+def _count(runs: int) -> str:
+    return "1 run" if runs == 1 else f"{runs} runs"
+
+
+def _named(run: Run) -> Run:
+    """Return a run without its values, which are large."""
+    return replace(run, feed={}, outputs={})
+
+
+def _joined(one: Arbitration, other: Arbitration) -> Arbitration:
+    """Join what float64 says about some runs and about others."""
+    original, changed = (
+        max((each for each in pair if each is not None), default=None)
+        for pair in ((one.original, other.original), (one.changed, other.changed))
+    )
+    narrow = tuple(sorted({*one.narrow, *other.narrow}))
+    return Arbitration(original, changed, narrow, one.unavailable or other.unavailable)

@@ -38,8 +38,10 @@ class PieceEngine(Engine):
             return Outcome(unsupported="it does not fit into memory, and cannot run in pieces")
         return found or super().run(skeleton, feeds, keep=keep)
 
-    def run_each(self, skeletons: Sequence[bytes], feeds: Sequence[Mapping[str, Any]]) -> list[Outcome]:
-        """Run models on the same inputs."""
+    def run_each(
+        self, skeletons: Sequence[bytes], feeds: Sequence[Mapping[str, Any]], *, room: int | None = None
+    ) -> list[Outcome]:
+        """Run models on the same inputs; `room` is not used, since each piece runs on all of them."""
         return [self.run(skeleton, feeds) for skeleton in skeletons]
 
 

@@ -6,7 +6,8 @@ the values before it is left. Such an output agrees for most wrong models too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from surgery.operators.ranges import BOUNDS
 from surgery.operators.tensors import to_array
 from surgery.promises import Parity
 from surgery.verification.comparing.compare import ComparisonRules
+from surgery.verification.comparing.tolerance import blocks
 
 if TYPE_CHECKING:
     import onnx
@@ -67,23 +69,41 @@ def bounds(model: onnx.ModelProto) -> dict[str, tuple[float, float]]:
     return found
 
 
-def saturated(values: Sequence[Any], limits: tuple[float, float], rules: ComparisonRules) -> bool:
-    """Return whether hardly any element differs from the bounds: in its bits, or beyond the tolerance."""
-    total = between = 0
-    for tensor in values:
+@dataclass
+class Saturation:
+    """A count of the elements of an output that are at its bounds, over the runs so far."""
+
+    limits: tuple[float, float]
+    rules: ComparisonRules
+    total: int = 0
+    between: int = 0
+    floats: bool = True
+
+    def add(self, tensor: Any) -> None:
+        """Count the elements that differ from the bounds: in their bits, or beyond the tolerance."""
         if not is_float(tensor.dtype):
-            return False
-        wide = tensor.astype(np.float64)
-        apart = np.ones(tensor.shape, bool)
-        for limit in limits:
-            # The bound in the precision that the runtime computes with.
-            bound = np.asarray(limit).astype(tensor.dtype).astype(np.float64)
-            tolerance = rules.tolerance(tensor.dtype)
-            margin = 0.0 if rules.promise is Parity.EXACT else (tolerance.atol + tolerance.rtol) * max(map(abs, limits))
-            apart &= ~(np.abs(wide - bound) <= margin)
-        total += tensor.size
-        between += int(np.count_nonzero(apart))
-    return total >= _LEAST and between <= _SHARE * total
+            self.floats = False
+            return
+        margin = self._margin(tensor.dtype)
+        # The bounds in the precision that the runtime computes with.
+        ends = [np.asarray(limit).astype(tensor.dtype).astype(np.float64) for limit in self.limits]
+        for block in blocks(tensor.shape):
+            wide = np.asarray(tensor[block]).astype(np.float64)
+            apart = np.ones(wide.shape, bool)
+            for bound in ends:
+                apart &= ~(np.abs(wide - bound) <= margin)
+            self.between += int(np.count_nonzero(apart))
+        self.total += tensor.size
+
+    def _margin(self, dtype: np.dtype[Any]) -> float:
+        if self.rules.promise is Parity.EXACT:
+            return 0.0
+        tolerance = self.rules.tolerance(dtype)
+        return (tolerance.atol + tolerance.rtol) * max(map(abs, self.limits))
+
+    def __bool__(self) -> bool:
+        """Return whether hardly any element is between the bounds."""
+        return self.floats and self.total >= _LEAST and self.between <= _SHARE * self.total
 
 
 def _limits(node: onnx.NodeProto, constant: Callable[[str], onnx.TensorProto | None]) -> tuple[float, float] | None:

@@ -14,9 +14,8 @@ cases, equal outputs are sufficient. An output that depends on elements is *vacu
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from surgery.proto.randomness import Origins
 from surgery.runtime.engine import Outputs
 from surgery.verification.comparing.compare import ComparisonRules, exceeds, same_bits
 from surgery.verification.comparing.compare import tensors as tensors
-from surgery.verification.comparing.saturation import bounds, saturated
+from surgery.verification.comparing.saturation import Saturation, bounds
 from surgery.verification.comparing.tolerance import blocks
 from surgery.verification.inputs.plan import Binding
 
@@ -58,70 +57,135 @@ def vacuous(
     limits: Mapping[str, tuple[float, float]] | None = None,
 ) -> dict[str, str]:
     """Return the outputs that prove nothing under a promise, with reasons; `limits`: their `bounds`, if known."""
-    groups: dict[tuple[tuple[str, int], ...], list[Run]] = defaultdict(list)
+    found = Evidence(model, origins, rules, limits)
     for run in runs:
-        groups[tuple(run.binding.dims.items())].append(run)
-    found = {}
-    limits = bounds(model) if limits is None else limits
-    for output in model.graph.output:
-        name, sources = output.name, origins.inputs[output.name]
-        if sources and name not in origins.random:
-            if declares_empty(output) or not _vary(runs, sources):
-                continue
-            values = [tensor for run in runs for tensor in tensors(run.outputs[name])]
-            why = _unusable(values)
-            if why is None and name in limits and saturated(values, limits[name], rules):
-                why = "is saturated: all elements are at its bounds"
-            why = why or _unmoved(name, sources, list(groups.values()), rules)
-            if why is not None:
-                found[name] = why
-    return found
+        found.add(run)
+    return found.vacuous()
 
 
-def _vary(runs: list[Run], sources: frozenset[str]) -> bool:
-    """Return whether any input that an output depends on varied between runs.
+class Evidence:
+    """The evidence for the outputs of a model, from runs that are given one after the other.
 
-    An input with only one legal value, or without elements, leaves nothing to try: the output cannot vary.
+    Of the runs, only what later ones are compared with is held: the first with each choice of dims, and of its outputs
+    those that have not been seen to change.
     """
-    return any(not same(runs[0].feed[source], run.feed[source]) for run in runs[1:] for source in sources)
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        origins: Origins,
+        rules: ComparisonRules,
+        limits: Mapping[str, tuple[float, float]] | None = None,
+    ) -> None:
+        limits = bounds(model) if limits is None else limits
+        self._rules = rules
+        self._shown = {
+            output.name: _Shown(
+                origins.inputs[output.name],
+                Saturation(limits[output.name], rules) if output.name in limits else None,
+            )
+            for output in model.graph.output
+            if origins.inputs[output.name] and output.name not in origins.random and not declares_empty(output)
+        }
+        self._first: Mapping[str, Any] | None = None
+        self._firsts: dict[tuple[tuple[str, int], ...], Run] = {}
+
+    @property
+    def unmoved(self) -> list[str]:
+        """The outputs that have been the same in all runs with the same dims, if they are to change at all."""
+        return [name for name, shown in self._shown.items() if not shown.moved]
+
+    def add(self, run: Run) -> None:
+        """Note what one run shows."""
+        if self._first is None:
+            self._first = run.feed
+        left = self.unmoved
+        dims = tuple(run.binding.dims.items())
+        first = self._firsts.setdefault(dims, replace(run, outputs={name: run.outputs[name] for name in left}))
+        for name, shown in self._shown.items():
+            shown.see(run.outputs[name])
+            shown.varied = shown.varied or _other(self._first, run.feed, shown.sources)
+        for name in left if run.feed is not first.feed else ():
+            shown = self._shown[name]
+            if _other(first.feed, run.feed, shown.sources):
+                shown.tried = True
+                shown.moved = _differ(name, first, run, self._rules)
+        self._drop(left)
+
+    def _drop(self, left: Sequence[str]) -> None:
+        """Drop what no later run has to be compared with."""
+        now = self.unmoved
+        if len(now) == len(left):
+            return
+        if not now:
+            self._firsts.clear()
+        for dims, first in self._firsts.items():
+            self._firsts[dims] = replace(first, outputs={name: first.outputs[name] for name in now})
+
+    def vacuous(self) -> dict[str, str]:
+        """Return the outputs that prove nothing, with reasons."""
+        found = ((name, shown.reason()) for name, shown in self._shown.items() if shown.varied)
+        return {name: reason for name, reason in found if reason is not None}
+
+
+@dataclass
+class _Shown:
+    """What is known of one output so far; `sources` are the inputs whose elements it depends on."""
+
+    sources: frozenset[str]
+    saturation: Saturation | None
+    sized: bool = False
+    floats: bool = True
+    usable: bool = False
+    finite: bool = False
+    varied: bool = False
+    tried: bool = False
+    moved: bool = False
+
+    def see(self, value: Any) -> None:
+        for tensor in tensors(value):
+            self.sized = self.sized or tensor.size > 0
+            self.floats = self.floats and is_float(tensor.dtype)
+            if self.saturation is not None:
+                self.saturation.add(tensor)
+            if self.floats and not self.usable:
+                self._look(tensor)
+
+    def _look(self, tensor: Any) -> None:
+        """Look for a finite element that is large enough to be compared, and for any finite element."""
+        # Types of a byte or less have too few bits to lose four of them.
+        least = smallest(tensor.dtype) * (VANISHING if tensor.dtype.itemsize > 1 else 1.0)
+        for block in blocks(tensor.shape):
+            values = np.abs(np.asarray(tensor[block]).astype(np.float64))
+            finite = np.isfinite(values)
+            self.finite = self.finite or bool(finite.any())
+            if (values[finite] >= least).any():
+                self.usable = True
+                return
+
+    def reason(self) -> str | None:
+        """Return why the output proves nothing; None if it proves something.
+
+        An input with only one legal value, or without elements, leaves nothing to try: then no output can vary.
+        """
+        if not self.sized:
+            return ALWAYS_EMPTY
+        if self.floats and not self.usable:
+            return "is always zero" if self.finite else NEVER_FINITE
+        if self.saturation:
+            return "is saturated: all elements are at its bounds"
+        return "does not change with the inputs" if self.tried and not self.moved else None
+
+
+def _other(first: Mapping[str, Any], second: Mapping[str, Any], sources: frozenset[str]) -> bool:
+    """Return whether any of some inputs differs between two runs."""
+    return any(not same(first[source], second[source]) for source in sources)
 
 
 def same(first: Any, second: Any) -> bool:
     """Return whether two values, sequences included, have the same bits."""
     mine, theirs = list(tensors(first)), list(tensors(second))
     return len(mine) == len(theirs) and all(same_bits(a, b) for a, b in zip(mine, theirs))
-
-
-def _unusable(found: list[Any]) -> str | None:
-    """Return why the elements of an output, given as the tensors of all runs, prove nothing; None if they may."""
-    if not any(tensor.size for tensor in found):
-        return ALWAYS_EMPTY
-    if not all(is_float(tensor.dtype) for tensor in found):
-        return None
-    # Types of a byte or less have too few bits to lose four of them.
-    least = smallest(found[0].dtype) * (VANISHING if found[0].dtype.itemsize > 1 else 1.0)
-    some_finite = False
-    for tensor in found:
-        for block in blocks(tensor.shape):
-            values = np.abs(np.asarray(tensor[block]).astype(np.float64))
-            finite = np.isfinite(values)
-            if (values[finite] >= least).any():
-                return None
-            some_finite = some_finite or bool(finite.any())
-    return "is always zero" if some_finite else NEVER_FINITE
-
-
-def _unmoved(name: str, sources: frozenset[str], groups: list[list[Run]], rules: ComparisonRules) -> str | None:
-    """Return the reason if an output does not change with its inputs in runs with the same dims, else None."""
-    tried = False
-    for group in groups:
-        for run in group[1:]:
-            if all(same(group[0].feed[source], run.feed[source]) for source in sources):
-                continue
-            tried = True
-            if _differ(name, group[0], run, rules):
-                return None
-    return "does not change with the inputs" if tried else None
 
 
 def _differ(name: str, first: Run, second: Run, rules: ComparisonRules) -> bool:

@@ -36,6 +36,9 @@ Drawn = dict[Hashable, Any]
 
 Feed = dict[str, Any]
 
+Chosen = tuple[Binding, int]
+"""A chosen set: what `Feeding.feed` draws its values from."""
+
 
 class Feeding:
     """The sets of values for one region at some sizes; `piece` declares the values that are given."""
@@ -54,13 +57,13 @@ class Feeding:
         self._cost = plan.cost(given, 0)
         self._places = {tuple(point.dims.items()): point for point in points}
 
-    def sets(self, promise: Parity, *, few: bool) -> list[tuple[Binding, Feed]]:
-        """Return some sets of each kind of data, a few if few must suffice."""
+    def sets(self, promise: Parity, *, few: bool) -> list[Chosen]:
+        """Choose some sets of each kind of data, a few if few must suffice."""
         chosen = bindings(self.region, self.points, promise, self._cost, few=few)
-        return [(binding, self.feed(binding, number)) for number, binding in enumerate(chosen)]
+        return [(binding, number) for number, binding in enumerate(chosen)]
 
-    def deciding(self, chosen: Sequence[Binding], engine: Engine) -> list[tuple[Binding, Feed]]:
-        """Return more sets, on which guards inside decide as they do on none of those chosen."""
+    def deciding(self, chosen: Sequence[Binding], engine: Engine) -> list[Chosen]:
+        """Choose more sets, on which guards inside decide as they do on none of those chosen."""
 
         def run(skeleton: bytes, feeds: Sequence[Any]) -> Sequence[Any]:
             outcome = engine.run(skeleton, feeds)
@@ -73,7 +76,7 @@ class Feeding:
             search = Search(Watch(piece), self.feed, run, _FEW_TRIES if self._cost > TRIVIAL else _TRIES)
             search.see([*chosen, *found])
             found += search.find(chosen[0])
-        return [(binding, self.feed(binding)) for binding in found]
+        return [(binding, 0) for binding in found]
 
     def _taken(self) -> list[Binding]:
         """Return sets with the integers of runs in which guards of the original decide otherwise, if they differ."""

@@ -12,7 +12,6 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from surgery.operators import traits
 from surgery.operators.dtypes import dtype_of, is_float
 from surgery.proto.dataflow import Flow
 from surgery.proto.extract import called
@@ -203,8 +202,8 @@ def _piece(side: Definitions, targets: tuple[str, ...], numbers: set[int], given
             source = name + _STORED
             graph.initializer.add().CopyFrom(side.initializers[name])
             graph.initializer[-1].name = source
-        elif _is_sequence(flow, name) and not _is_captured(flow, numbers, name):
-            # Before opset 14, Identity does not accept sequences.
+        elif name in flow.producers and not _is_captured(flow, numbers, name):
+            # Identity would copy the value, and before opset 14 it does not accept sequences.
             for node in graph.node:
                 for names in (node.input, node.output):
                     names[:] = [one + _MADE if one == name else one for one in names]
@@ -228,11 +227,6 @@ def _copied(node: onnx.NodeProto, given: Container[str]) -> onnx.NodeProto:
         copy.ClearField(field)
     copy.output[:] = [name + _MADE if name in given else name for name in copy.output]
     return copy
-
-
-def _is_sequence(flow: Flow, name: str) -> bool:
-    number = flow.producers.get(name)
-    return number is not None and flow.nodes[number].op_type in traits.SEQUENCES
 
 
 def _is_captured(flow: Flow, numbers: Iterable[int], name: str) -> bool:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,24 +12,25 @@ from surgery.operators.dtypes import is_float
 from surgery.promises import Parity
 from surgery.proto.fingerprint import alike
 from surgery.proto.randomness import origins
+from surgery.runtime.engine import Outcome
 from surgery.runtime.reference import external_bytes
 from surgery.shapes.declarations import element_types
-from surgery.verification.comparing.arbiter import DOUBT
-from surgery.verification.comparing.compare import ComparisonRules, Difference, compare, exceeds
+from surgery.verification.comparing.compare import ComparisonRules, exceeds
 from surgery.verification.comparing.details import Status, Verdict
-from surgery.verification.comparing.output_judge import NOT_RUN, OutputJudge
-from surgery.verification.comparing.precision import mentions_narrower, narrowest
-from surgery.verification.comparing.vacuity import ALWAYS_EMPTY, NEVER_FINITE, Run, same, tensors, vacuous
+from surgery.verification.comparing.output_judge import NOT_RUN
+from surgery.verification.comparing.vacuity import ALWAYS_EMPTY, NEVER_FINITE, Run, tensors
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.inside.budget import Budget
 from surgery.verification.inside.cost import cost, seconds
 from surgery.verification.inside.definitions import Definitions
 from surgery.verification.inside.elsewhere import REASONS, Elsewhere, elsewhere, shown
 from surgery.verification.inside.feeding import Drawn, Feeding
+from surgery.verification.inside.groups import run_in_groups
 from surgery.verification.inside.patterns import Pattern, pattern_of
 from surgery.verification.inside.regions import Region, nudged
 from surgery.verification.inside.sets import by_size
 from surgery.verification.inside.sizes import reduced
+from surgery.verification.inside.tally import Tally
 from surgery.verification.inside.values import Form, Point, UnknownError, Values
 
 if TYPE_CHECKING:
@@ -161,10 +161,13 @@ class Laboratory:
             computing = (node for node in model.graph.node if node.op_type != "Constant")
             names = dict.fromkeys(name for node in computing for name in node.output if name)
             model.graph.output.extend(type(piece.graph.output[0])(name=name) for name in names)
-            feeds = self._feeding(region, points, before, piece).sets(Parity.CLOSE, few=True)
-            outcome = self._engine.run(model.SerializeToString(), [feed for _, feed in feeds])
-            runs = [run for run in outcome.runs if not isinstance(run, str)]
-            if not all(any(sum(part.size for part in tensors(run[name])) for run in runs) for name in names):
+            feeding = self._feeding(region, points, before, piece)
+            chosen = feeding.sets(Parity.CLOSE, few=True)
+            left = set(names)
+            for group in run_in_groups(self._engine, [model.SerializeToString()], feeding, chosen):
+                runs = [run for run in group.outcomes[0].runs if not isinstance(run, str)]
+                left -= {name for name in left for run in runs if any(part.size for part in tensors(run[name]))}
+            if left:
                 return False
         return True
 
@@ -177,22 +180,26 @@ class Laboratory:
         if known is not None and pattern is not None and not pattern.weights:
             return dict(zip(region.targets, known))
         is_one_of_many = pattern is not None and (promise, pattern.family) in self._families
-        runs, results, failure = self._run(region, points, before, promise, few=is_one_of_many)
+        for piece in (region.before, region.after):
+            _declared(piece, region, points[0].forms)
+        tally = Tally(region, self._original, self._verify, self._engine, promise, few=is_one_of_many)
+        failure = self._run(tally, points, before, promise, few=is_one_of_many)
         if failure is not None:
             return dict.fromkeys(region.targets, failure)
-        verdicts = self._judge(region, runs, results, promise, few=is_one_of_many)
+        verdicts = tally.verdicts()
         if not is_one_of_many:
-            verdicts |= self._vacuous(region, before, list(zip(runs, results)), verdicts, promise, grown)
+            verdicts |= self._vacuous(tally, before, verdicts, promise, grown)
         if pattern is not None and all(one.passed for one in verdicts.values()):
             self._known[promise, pattern] = [verdicts[name] for name in region.targets]
             self._families.add((promise, pattern.family))
         return verdicts
 
     def _run(
-        self, region: Region, points: Sequence[Point], before: Definitions, promise: Parity, *, few: bool
-    ) -> tuple[list[Run], list[Mapping[str, Any]], Verdict | None]:
-        first = points[0].forms
-        pieces = [_declared(piece, region, first) for piece in (region.before, region.after)]
+        self, tally: Tally, points: Sequence[Point], before: Definitions, promise: Parity, *, few: bool
+    ) -> Verdict | None:
+        """Run both pieces of a region, and add what they do to the tally; return a verdict if the changed one fails."""
+        region = tally.region
+        pieces = region.before, region.after
         found = [origins(piece) for piece in pieces]
         if any(one.random for one in found):
             raise UnknownError(
@@ -200,23 +207,28 @@ class Laboratory:
             )
         skeletons = [piece.SerializeToString() for piece in pieces]
         feeding = self._feeding(region, points, before, pieces[0])
-        feeds = feeding.sets(promise, few=few)
+        chosen = feeding.sets(promise, few=few)
         if not few:
-            feeds += feeding.deciding([binding for binding, _ in feeds], self._engine)
-        mine, theirs = self._engine.run_each(skeletons, [feed for _, feed in feeds])
-        if mine.failure is not None:
-            raise UnknownError(f"the region of the original does not run: {mine.failure}")
-        kept = {number: run for number, run in enumerate(mine.runs) if not isinstance(run, str)}
-        if not kept:
-            raise UnknownError(f"the region of the original does not run: {mine.runs[0]}")
-        runs = [Run(*feeds[number], outputs) for number, outputs in kept.items()]
-        if theirs.unsupported is not None:
-            return runs, [], Verdict(Status.UNVERIFIED, NOT_RUN, message=theirs.unsupported)
-        results = [theirs.runs[number] for number in kept] if theirs.failure is None else []
-        failure = theirs.failure or next((run for run in results if isinstance(run, str)), None)
-        if failure is not None:
-            return runs, [], Verdict(Status.DIFFERENT, message=f"the changed region does not run: {failure}")
-        return runs, [run for run in results if not isinstance(run, str)], None
+            chosen += feeding.deciding([binding for binding, _ in chosen], self._engine)
+        refusal, has_run = "", False
+        for group in run_in_groups(self._engine, skeletons, feeding, chosen):
+            mine, theirs = group.outcomes
+            if mine.failure is not None:
+                raise UnknownError(f"the region of the original does not run: {mine.failure}")
+            kept = {number: run for number, run in enumerate(mine.runs) if not isinstance(run, str)}
+            if not kept:
+                refusal = refusal or str(mine.runs[0])
+                continue
+            has_run = True
+            failure = _failure(theirs, kept)
+            if failure is not None:
+                return failure
+            runs = [Run(*group.sets[number], outputs) for number, outputs in kept.items()]
+            tally.add(runs, [run for run in (theirs.runs[number] for number in kept) if not isinstance(run, str)])
+            del mine, theirs, kept, runs
+        if not has_run:
+            raise UnknownError(f"the region of the original does not run: {refusal}")
+        return None
 
     def _feeding(self, region: Region, points: Sequence[Point], before: Definitions, piece: Any) -> Feeding:
         return Feeding(region, points, before, piece, self._drawn)
@@ -241,59 +253,21 @@ class Laboratory:
     def _moves(self, region: Region, piece: onnx.ModelProto, before: Definitions, *, few: bool) -> bool:
         assert self._values is not None
         points = reduced(region, self._values.points)
-        feeds = self._feeding(region, points, before, region.before).sets(Parity.CLOSE, few=few)
+        feeding = self._feeding(region, points, before, region.before)
         skeletons = [model.SerializeToString() for model in (region.before, piece)]
-        sides = self._engine.run_each(skeletons, [feed for _, feed in feeds])
-        if any(side.failure is not None for side in sides):
-            return False
-        return any(
-            not isinstance(first, str) and not isinstance(second, str) and _moved(first[output], second[output])
-            for first, second in zip(sides[0].runs, sides[1].runs)
-            for output in region.outputs
-        )
-
-    def _judge(
-        self, region: Region, runs: list[Run], results: Sequence[Mapping[str, Any]], promise: Parity, *, few: bool
-    ) -> dict[str, Verdict]:
-        """Compare target by target, with fewer checks for the `few` runs of one of many similar regions."""
-        inner = self._original.inner(region.before.SerializeToString(), runs)
-        inner.precision = self._precision(region, runs[0])
-        judge = OutputJudge(inner)
-        verdicts = {}
-        for name, output in zip(region.targets, region.outputs):
-            mine = [replace(run, outputs={output: run.outputs[output]}) for run in runs]
-            theirs = [{output: values[output]} for values in results]
-            if all(same(run.outputs[output], values[output]) for run, values in zip(mine, theirs)):
-                verdicts[name] = Verdict(Status.EQUAL, message="bit-identical")
-            elif few and promise is Parity.CLOSE and (total := self._difference(mine, theirs)).needed <= DOUBT:
-                verdicts[name] = Verdict(Status.CLOSE, None, total.as_needed(), total.message, total.details())
-            else:
-                verdicts[name] = judge.judge(mine, theirs, promise)
-        return verdicts
-
-    def _precision(self, region: Region, run: Run) -> Mapping[str, np.dtype[Any]]:
-        """Return the types in which outputs are computed, for outputs of wider types than these."""
-        arrays = [value for value in map(run.outputs.get, region.outputs) if isinstance(value, np.ndarray)]
-        wide = max((array.dtype.itemsize for array in arrays if is_float(array.dtype)), default=0)
-        if not mentions_narrower(region.before, wide):
-            return {}
-        types = self._engine.analyse(element_types, skeleton=region.before.SerializeToString())
-        return narrowest(region.before, types or {})
-
-    def _difference(self, runs: Sequence[Run], results: Sequence[Mapping[str, Any]]) -> Difference:
-        rules, total = ComparisonRules.of(self._verify, Parity.CLOSE), Difference()
-        for run, values in zip(runs, results):
-            compare(run.outputs, values, rules, total)
-        return total
+        for group in run_in_groups(self._engine, skeletons, feeding, feeding.sets(Parity.CLOSE, few=few)):
+            if any(side.failure is not None for side in group.outcomes):
+                return False
+            if any(
+                not isinstance(first, str) and not isinstance(second, str) and _moved(first[output], second[output])
+                for first, second in zip(*(side.runs for side in group.outcomes))
+                for output in region.outputs
+            ):
+                return True
+        return False
 
     def _vacuous(
-        self,
-        region: Region,
-        before: Definitions,
-        pairs: Sequence[tuple[Run, Mapping[str, Any]]],
-        verdicts: Mapping[str, Verdict],
-        promise: Parity,
-        grown: bool,
+        self, tally: Tally, before: Definitions, verdicts: Mapping[str, Verdict], promise: Parity, grown: bool
     ) -> dict[str, Verdict]:
         """Return the verdicts on targets that agree but prove nothing.
 
@@ -301,40 +275,28 @@ class Laboratory:
         was enlarged until it no longer showed the difference. Likewise, a target that is empty for all extents is empty
         by definition.
         """
-        found = origins(region.before)
-        runs = [run for run, _ in pairs]
-        empty: dict[Parity, dict[str, str]] = {}
         result = {}
-        for name, output in zip(region.targets, region.outputs):
-            strict = promise if verdicts[name].status is Status.CLOSE else Parity.EXACT
-            if strict not in empty:
-                rules = ComparisonRules.of(self._verify, strict)
-                empty[strict] = vacuous(region.before, runs, found, rules)
-            why = empty[strict].get(output)
+        for name, output in zip(tally.region.targets, tally.region.outputs):
+            why = tally.vacuous(promise if verdicts[name].status is Status.CLOSE else Parity.EXACT).get(output)
             if not verdicts[name].passed or why is None:
                 continue
             if why == ALWAYS_EMPTY:
                 is_fixed = self._values is not None and self._values.is_empty(before, name)
             else:
                 is_fixed = not grown and why != NEVER_FINITE
-                is_fixed = is_fixed and (verdicts[name].status is Status.EQUAL or _is_constant(pairs, output))
+                is_fixed = is_fixed and (verdicts[name].status is Status.EQUAL or tally.is_constant(output))
             if not is_fixed:
                 result[name] = Verdict(Status.UNVERIFIED, "vacuous", message=f"'{name}' {why}")
         return result
 
 
-def _is_constant(pairs: Sequence[tuple[Run, Mapping[str, Any]]], output: str) -> bool:
-    """Return whether an output has the same elements in all runs with the same dims, in both models; -0 equals 0."""
-    seen: dict[Hashable, tuple[Any, Any]] = {}
-    for run, values in pairs:
-        mine, theirs = seen.setdefault(tuple(run.binding.dims.items()), (run.outputs[output], values[output]))
-        if not _same_elements(mine, run.outputs[output]) or not _same_elements(theirs, values[output]):
-            return False
-    return len(seen) < len(pairs)
-
-
-def _same_elements(first: Any, second: Any) -> bool:
-    return same(first, second) or (isinstance(first, np.ndarray) and np.array_equal(first, second))
+def _failure(theirs: Outcome, kept: Iterable[int]) -> Verdict | None:
+    """Return the verdict on a changed region that fails on sets that the original accepts; None if it does not."""
+    if theirs.unsupported is not None:
+        return Verdict(Status.UNVERIFIED, NOT_RUN, message=theirs.unsupported)
+    results = [theirs.runs[number] for number in kept] if theirs.failure is None else []
+    failure = theirs.failure or next((run for run in results if isinstance(run, str)), None)
+    return None if failure is None else Verdict(Status.DIFFERENT, message=f"the changed region does not run: {failure}")
 
 
 def _moved(first: Any, second: Any) -> bool:
