@@ -123,11 +123,12 @@ def _recipes_of(step: Step) -> Iterator[_File]:
 
 
 def _of_model(model: Path) -> Iterator[_File]:
-    """Yield the files of a model."""
-    from surgery import storage
-    from surgery.storage.summary import data_files
+    """Yield the files of a model. Its data is only named: the command loads the model itself."""
+    from surgery.storage.loading import external_locations
 
     yield _File("", str(model), "model")
+    # External data is in the folder of a link to the model, or in that of its target.
+    folders = dict.fromkeys((model.parent, Path(os.path.realpath(model)).parent))
     with suppress(SurgeryError):  # the command reports the problem
-        # With this limit, small external tensors also stay references to their files.
-        yield from (_File("", str(path), "data") for path in data_files(storage.load(model, limit=0))[1:])
+        locations = external_locations(model)
+        yield from (_File("", str(folder / location), "data") for folder in folders for location in locations)

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from surgery import cli
+from surgery import cli, storage
 from surgery.graph import text
 
 RECIPE = "steps: [drop-identity]\n"
@@ -77,3 +77,16 @@ def test_outputs_do_not_overwrite_each_other(
 def test_a_model_may_replace_the_model_that_it_is_made_from(folder: Path, command: str) -> None:
     assert cli.main([*command.split(), "-o", "m.onnx", "--force", "-q"]) == 0
     assert len(onnx.load("m.onnx").graph.node) == 1
+
+
+def test_the_data_of_a_linked_model_is_not_overwritten_and_the_model_is_loaded_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "links").mkdir()
+    (folder / "links" / "m.onnx").symlink_to(folder / "m.onnx")
+    before, read = (folder / "w.bin").read_bytes(), []
+    load = storage.load
+    monkeypatch.setattr(storage, "load", lambda path, **how: read.append(path) or load(path, **how))
+    assert cli.main(["apply", "t.yaml", "links/m.onnx", "-o", "w.bin", "--force"]) == 2
+    assert "w.bin would overwrite an input of this command" in capsys.readouterr().err
+    assert len(read) <= 1 and (folder / "w.bin").read_bytes() == before

@@ -46,6 +46,11 @@ class Region:
     after: onnx.ModelProto
     nodes: int
 
+    def inner(self, name: str) -> str:
+        """Return the name that nodes of the pieces read a value by: a target that is not given has another one."""
+        computed = any(name in node.output for node in self.before.graph.node)
+        return name if computed or name in self.given or name not in self.targets else name + _MADE
+
 
 @dataclass
 class _Cone:

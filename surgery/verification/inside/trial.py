@@ -243,7 +243,8 @@ class Laboratory:
         # A region that was proved, or that is like another one, has not been run.
         _declared(region.before, region, self._values.points[0].forms)
         types = self._engine.analyse(element_types, skeleton=region.before.SerializeToString()) or {}
-        piece = nudged(region.before, name, types.get(name, 0))
+        inner = region.inner(name)
+        piece = nudged(region.before, inner, types.get(inner, 0))
         if piece is None:
             return False
         budget.spend(seconds(region, reduced(region, self._values.points), Parity.CLOSE, few=True))
