@@ -9,6 +9,7 @@ import numpy as np
 from surgery import Builder, Node, Value
 
 from ._integers import Array
+from ._stored_weights import elements, is_own, put, stored
 
 POOLS = frozenset({"AveragePool", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "LpPool", "MaxPool"})
 _MOST_NODES = 64
@@ -27,9 +28,7 @@ class Removal:
         """Remove all channels but `kept` from each constant."""
         for node, position, axis in self.constants:
             value = node.required_input(position)
-            array = value.constant
-            assert array is not None
-            new.set_input(node, position, new.constant(array.take(kept, axis=axis), value.name))
+            put(node, position, elements(value).take(kept, axis=axis), stored(value)[0].name, new)
         for node in self.groups:
             new.set_attribute(node, "group", len(kept))
         for value in self.values:
@@ -82,7 +81,7 @@ class Followed:
     def _loses_the_same(self, node: Node) -> bool:
         """Return whether all computed values that a node combines have the channels at the same place."""
         axis = self._places[node.outputs[0]].axis
-        computed = [operand for operand in node.inputs if operand is not None and not operand.is_constant]
+        computed = [operand for operand in node.inputs if operand is not None and not stored(operand)[0].is_constant]
         return all(operand in self._places and self._places[operand].axis == axis for operand in computed)
 
     def _takes(self, reader: Node, value: Value) -> bool:
@@ -111,14 +110,14 @@ class Followed:
 
     def _own(self, value: Value | None) -> bool:
         """Return whether a value is a constant with one reader, so that it can be made smaller."""
-        return value is not None and value.is_constant and value.reads == 1 and not value.is_output
+        return value is not None and is_own(value)
 
     def _combine(self, reader: Node, place: Place) -> bool:
         """Record the constants that have a number for each channel; return False if one is also read elsewhere."""
         rank = place.rank
         self._joined.append(reader)
         for position, value in enumerate(reader.inputs):
-            if value is None or not value.is_constant:
+            if value is None or not stored(value)[0].is_constant:
                 continue
             shape = value.static_shape or ()
             rank = None if rank is None else max(rank, len(shape))

@@ -64,14 +64,14 @@ class Product:
         return new.node("Transpose", value, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
-def product_of(node: Node, new: Builder, *, is_stored: bool = False) -> Product:
+def product_of(node: Node, new: Builder) -> Product:
     """Read a product with one constant factor; refuse any other node.
 
-    With `is_stored`, the factor may also be a Transpose of a constant, as the head of a language model is that shares
-    its weight with the embedding, or a Cast of one that is stored in float16; `weight` is then that constant.
+    The factor may also be a Transpose of a constant, as the head of a language model is that shares its weight with the
+    embedding, or a Cast of one that is stored in float16; `weight` is then that constant.
     """
     factors = node.required_input(0), node.required_input(1)
-    found = [stored(factor) if is_stored else (factor, False) for factor in factors]
+    found = [stored(factor) for factor in factors]
     first, second = (value for value, _ in found)
     new.require(first.is_constant or second.is_constant, "no factor is a constant weight")
     new.require(not (first.is_constant and second.is_constant), "both factors are constant; fold them first")
@@ -80,6 +80,13 @@ def product_of(node: Node, new: Builder, *, is_stored: bool = False) -> Product:
     product = _product(node, data, weight, is_left, new)
     turned = found[0 if is_left else 1][1]
     return replace(product, transposes_weight=product.transposes_weight != turned)
+
+
+def read_product(node: Node, new: Builder) -> Product:
+    """Read a product as `product_of` does; `weight` is the factor that the product reads."""
+    found = product_of(node, new)
+    weight = node.required_input(0 if found.is_left else 1)
+    return replace(found, weight=weight, transposes_weight=found.transposes_weight != stored(weight)[1])
 
 
 def _product(node: Node, data: Value, weight: Value, is_left: bool, new: Builder) -> Product:

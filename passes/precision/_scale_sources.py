@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from surgery import Node, Refusal, Value
 
 from ._scales import Operand, along, groups_of, operand
+from ._stored_weights import parameter
 
 SHARED = "the activation has other consumers"
 NO_SOURCE = "no producer of the activation can absorb the factors"
@@ -135,7 +136,7 @@ class Source:
 
     def _product(self, node: Node, axis: int) -> None:
         """Divide a constant factor or, without one, the first computed factor that can be divided."""
-        if any(node.required_input(position).is_constant for position in (0, 1)):
+        if any(parameter(node.required_input(position)).is_constant for position in (0, 1)):
             self._vector(node, 1 - self._broadcast(node), axis)
             return
         if not node.is_broadcasting:
@@ -163,7 +164,7 @@ class Source:
 
     def _broadcast(self, node: Node) -> int:
         """Return the position of the computed operand of a node whose other operand is constant."""
-        constant = [node.required_input(position).is_constant for position in (0, 1)]
+        constant = [parameter(node.required_input(position)).is_constant for position in (0, 1)]
         if not node.is_broadcasting or sum(constant) != 1:
             raise Refusal(NO_SOURCE)
         return constant.index(False)

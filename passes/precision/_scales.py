@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surgery import Builder, Node, Refusal, Value
+from surgery import Builder, Node, Refusal, Value, data_type
 
 from ._integers import Array, blocks, extent, part, wide
-from ._products import product_of
+from ._products import read_product
+from ._stored_weights import elements, parameter
 
 EVEN = 1.02
 """Factors whose ratio is below this have no noticeable effect on quantization."""
@@ -29,7 +30,7 @@ def is_live(*magnitudes: Array) -> Array:
 
 @dataclass(frozen=True)
 class Operand:
-    """A constant operand of a node, and the place of its channels.
+    """A constant operand of a node, and the place of its channels. It may be stored in float16 and cast to float32.
 
     The constant is viewed in the shape `view`; numbers for the channels, in the shape `spread`, broadcast to it.
     """
@@ -53,12 +54,12 @@ class Operand:
     def magnitudes(self) -> Array:
         """Return the largest magnitude in each channel."""
         axes = tuple(axis for axis, dim in enumerate(self.spread) if dim != 1)
-        low, high = extent(_elements(self.value).reshape(self.view), axes)
+        low, high = extent(elements(self.value).reshape(self.view), axes)
         return np.maximum(-low, high).reshape(-1)
 
     def scaled(self, factors: Array) -> Array:
         """Return the constant times the factors of its channels; refuse if the result is out of range."""
-        array = _elements(self.value)
+        array = elements(self.value)
         spread = (1 / factors if self.is_divided else factors).reshape(self.spread)
         view = array.reshape(self.view)
         shape = np.broadcast_shapes(view.shape, spread.shape)
@@ -80,21 +81,18 @@ class Operand:
         return made.reshape(array.shape) if made.size == array.size else made
 
 
-def _elements(value: Value) -> Array:
-    array = value.constant
-    assert array is not None
-    return array
-
-
 def operand(
     node: Node, position: int, view: Sequence[int], spread: Sequence[int], *, is_divided: bool = False
 ) -> Operand:
-    """Return a weight or another parameter whose channels are scaled; refuse if it is no float32 constant."""
+    """Return a weight or another parameter whose channels are scaled; refuse if it is no float32 constant.
+
+    One that is stored in float16 and cast to float32 is float32, and is stored so once it is scaled.
+    """
     value = node.required_input(position)
-    tensor = value.tensor
+    tensor = parameter(value).tensor
     if tensor is None:
         raise Refusal("a weight or another parameter is not constant")
-    if tensor.dtype.name != "FLOAT":
+    if value.dtype != data_type("float"):
         raise Refusal("a weight or another parameter is not float32")
     if not tensor.size:
         raise Refusal("a weight or another parameter is empty")
@@ -147,7 +145,7 @@ def reader_of(node: Node, new: Builder) -> Reader:
         return Reader(node, node.required_input(0), weight, 1 - len(node.required_input(1).static_shape or ()))
     if node.op == "com.microsoft::Attention":
         return Reader(node, node.required_input(0), along(node, 1, 0), -1)
-    product = product_of(node, new)
+    product = read_product(node, new)
     new.require(not product.is_left and not product.transposes_data, "the channels are not the last axis of the data")
     axis = -1 if product.transposes_weight else -2
     return Reader(node, product.data, along(node, 1, axis), -1)

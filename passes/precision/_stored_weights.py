@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from surgery import Node, Value, data_type
+from surgery import Builder, Node, Value, data_type
 
 _NARROW = (data_type("float16"), data_type("bfloat16"))
 
@@ -30,6 +30,46 @@ def untransposed(factor: Value) -> Value:
     """Return the constant that a factor is cast from, as `stored` does; the factor itself if its axes are swapped."""
     value, turned = stored(factor)
     return factor if turned else value
+
+
+def parameter(factor: Value) -> Value:
+    """Return the constant that a factor is computed from, as `stored` does.
+
+    The factor itself if a copy with its axes swapped would be stored in addition: others read the constant too, as an
+    embedding does.
+    """
+    value, turned = stored(factor)
+    return factor if turned and value.reads > 1 else value
+
+
+def is_own(factor: Value) -> bool:
+    """Return whether a factor is constant or computed from a constant as `stored` says, and nothing else reads it."""
+    value, constant = factor, stored(factor)[0]
+    while value.reads == 1 and not value.is_output:
+        if value == constant:
+            return value.is_constant
+        assert value.producer is not None
+        value = value.producer.required_input(0)
+    return False
+
+
+def put(node: Node, position: int, array: np.ndarray[Any, Any], name: str, new: Builder) -> None:
+    """Replace the elements of a factor that a node reads, which `is_own`; they are stored as the old ones are."""
+    factor = node.required_input(position)
+    constant, turned = stored(factor)
+    assert constant.dtype is not None
+    value, changed = factor, []
+    while value != constant:
+        assert value.producer is not None
+        changed.append(value)
+        node, position = value.producer, 0
+        value = node.required_input(0)
+    made = np.swapaxes(array, -1, -2) if turned else array
+    new.set_input(node, position, new.at(node).constant(made.astype(constant.dtype.numpy(), copy=False), name))
+    for value in changed:
+        if array.shape != factor.static_shape:
+            new.outdates(value)
+        new.changes(value)
 
 
 def elements(factor: Value) -> np.ndarray[Any, Any]:

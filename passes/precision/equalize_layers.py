@@ -14,6 +14,7 @@ from ._integers import Array, extent
 from ._scale_sources import LAYERS, Source, source_of
 from ._scales import Reader, groups_of, is_live, move, reader_of, rounded_factors
 from ._selection import chosen
+from ._stored_weights import elements
 
 SWEEPS = 100
 """Maximum number of sweeps, each of which balances all pairs of layers of a chain in turn."""
@@ -65,6 +66,7 @@ def equalize_layers(
     Needs no data. Weights with one scale for the whole tensor lose much less afterwards, especially those of depthwise
     convolutions, whose channels differ by orders of magnitude. With a scale for each channel there is little to gain. A
     Clip at 6 blocks the rescaling: in networks with ReLU6, only layers without an activation between them are balanced.
+    Weights that are stored in float16 and cast to float32 are stored in float32 afterwards.
 
     Options:
         nodes: The layers that read the channels, all by default.
@@ -184,8 +186,7 @@ def _settled(chain: list[Pair], sizes: dict[Node, Array]) -> list[Array]:
 
 def _magnitudes(layer: Node) -> Array:
     """Return the largest magnitude of the weights for each pair of channels of a layer: [groups, outputs, inputs]."""
-    weight = layer.required_input(1).constant
-    assert weight is not None
+    weight = elements(layer.required_input(1))
     if layer.op in ("Conv", "ConvTranspose"):
         group, outer, inner, kernel = groups_of(layer)
         low, high = extent(weight.reshape(group * outer, inner, kernel), (0, 1))

@@ -8,9 +8,10 @@ import numpy as np
 from surgery import Builder, Graph, Node, NodeSelector, Parity, Size, UsageError, Value, graph_pass
 
 from ._channels import Followed, Place, zeroed
-from ._products import product_of
+from ._products import read_product
 from ._selection import chosen
 from ._sparsity import least, two_of_four, weakest
+from ._stored_weights import elements, is_own, put, stored
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ def prune_weights(
     Gemm that sums over them. If another operator reads a channel, such as the Add of a residual connection, or the
     caller does, its weights and its bias become zero instead.
 
+    A weight that is stored in float16 and cast to float32 stays in float16.
+
     Nothing is trained: above a sparsity of about 0.2, most models need fine-tuning afterwards. Set a budget.
 
     Options:
@@ -76,11 +79,11 @@ def prune_weights(
     for node in chosen(graph, ops, nodes, exclude):
         with graph.site(node) as new:
             layer = _layer(node, new)
-            tensor = layer.weight.tensor
+            tensor = stored(layer.weight)[0].tensor
             new.require(
                 tensor is not None and tensor.dtype.is_floating_point(), "the weight is not a constant of floats"
             )
-            new.require(layer.weight.reads == 1 and not layer.weight.is_output, "the weight is read elsewhere too")
+            new.require(is_own(layer.weight), "the weight is read elsewhere too")
             new.require(tensor is not None and tensor.nbytes >= min_size, "the weight is smaller than min_size")
             if pattern == "channels":
                 _prune_channels(layer, sparsity, new)
@@ -92,32 +95,30 @@ def _layer(node: Node, new: Builder) -> Layer:
     if node.op == "Conv":
         weight = node.required_input(1)
         return Layer(node, 1, weight, 0, 1, Place(1 - (weight.rank or 0), weight.rank))
-    product = product_of(node, new)
+    product = read_product(node, new)
     axis, rank = product.channel_axis, 2 if node.op == "Gemm" else product.data.rank
     place = None if product.is_left else Place(-1, rank)
     return Layer(node, int(not product.is_left), product.weight, axis, -3 - axis, place)
 
 
 def _prune_elements(layer: Layer, sparsity: float, pattern: str, new: Builder) -> None:
-    array = layer.weight.constant
-    assert array is not None
+    array = elements(layer.weight)
     if pattern == "2:4":
         new.require(array.ndim and array.shape[layer.depth] >= 4, "fewer than four weights are summed up")
         pruned = two_of_four(array, layer.depth)
     else:
         pruned = least(array, sparsity)
     new.require(not np.array_equal(pruned, array), "the weight already has that many zeros")
-    new.set_input(layer.node, layer.position, new.constant(pruned, f"{layer.weight.name}_pruned"))
+    put(layer.node, layer.position, pruned, f"{stored(layer.weight)[0].name}_pruned", new)
 
 
 def _prune_channels(layer: Layer, sparsity: float, new: Builder) -> None:
-    node, array, bias = layer.node, layer.weight.constant, layer.bias
-    assert array is not None
+    node, array, bias = layer.node, elements(layer.weight), layer.bias
     new.require(node.op == "Conv" or array.ndim == 2, "the weight is a batch of matrices")
     gone = weakest(array, layer.channels, sparsity)
     new.require(gone.size, "the share is less than one channel")
     channels = array.shape[layer.channels]
-    own = bias is not None and bias.is_constant and bias.reads == 1 and (bias.static_shape or (0,))[-1] == channels
+    own = bias is not None and is_own(bias) and (bias.static_shape or (0,))[-1] == channels
     removal = None
     if (bias is None or own) and layer.place is not None and node.attr("group", 1) == 1:
         removal = Followed(node, channels).removal_from(layer.place)
@@ -128,9 +129,9 @@ def _prune_channels(layer: Layer, sparsity: float, new: Builder) -> None:
         removal.apply(np.setdiff1d(np.arange(channels), gone), new)
         return
     made = [(layer.position, layer.weight, zeroed(array, gone, layer.channels))]
-    if bias is not None and own and bias.constant is not None:
-        made.append((2, bias, zeroed(bias.constant, gone, -1)))
-    changed = [not np.array_equal(zeros, value.constant) for _, value, zeros in made if value.constant is not None]
+    if bias is not None and own:
+        made.append((2, bias, zeroed(elements(bias), gone, -1)))
+    changed = [not np.array_equal(zeros, elements(value)) for _, value, zeros in made]
     new.require(any(changed), "the channels are already zero")
     for position, value, zeros in made:
-        new.set_input(node, position, new.constant(zeros, f"{value.name}_pruned"))
+        put(node, position, zeros, f"{stored(value)[0].name}_pruned", new)

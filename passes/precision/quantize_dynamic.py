@@ -90,7 +90,7 @@ def _quantize(node: Node, dynamic: Dynamic, min_size: int, new: Builder) -> None
         for old, result in zip(node.outputs, made if isinstance(made, tuple) else (made,)):
             new.replace(old, result)
         return
-    product = product_of(node, new, is_stored=True)
+    product = product_of(node, new)
     _require_worth(product.weight, node.required_input(0 if product.is_left else 1), min_size, new)
     if product.depth <= DEEPEST:
         made = _multiply(product, dynamic, new)

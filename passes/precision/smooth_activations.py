@@ -62,7 +62,8 @@ def smooth_activations(
     The division costs nothing at run time. It is folded into the constants of the operators that compute the
     activation: the scale and bias of a normalization, the weight and bias of a Conv, Gemm or MatMul, a constant that is
     multiplied; also through Relu, LeakyRelu, PRelu, pooling and the addition of a constant. The magnitudes max|x[j]|
-    are measured on calibration data. Products that read the same value share one s, and are one site.
+    are measured on calibration data. Products that read the same value share one s, and are one site. Constants
+    that are stored in float16 and cast to float32 are stored in float32 afterwards.
 
     Options:
         ops: The operators whose data are smoothed.
