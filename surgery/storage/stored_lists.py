@@ -164,6 +164,14 @@ def digest(attribute: onnx.AttributeProto) -> bytes:
     return known[reference]
 
 
+def same_list(one: onnx.AttributeProto, other: onnx.AttributeProto) -> bool:
+    """Return whether two attributes have the same elements, wherever their lists are. Raises ModelFileError."""
+    if is_stored(one) and is_stored(other):
+        return digest(one) == digest(other)
+    first, second = (with_list(attribute).SerializeToString(deterministic=True) for attribute in (one, other))
+    return bool(first == second)
+
+
 def with_list(attribute: onnx.AttributeProto) -> onnx.AttributeProto:
     """Return a copy of an attribute with its list, or itself if the list is there. Raises ModelFileError."""
     if not is_stored(attribute):

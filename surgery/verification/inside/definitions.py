@@ -136,11 +136,12 @@ def _differing_constants(before: Definitions, after: Definitions) -> Iterator[st
             ]
             if sparse[0] != sparse[1]:
                 yield name
-        elif mine is None or theirs is None or not _same_content(mine, theirs):
+        elif mine is None or theirs is None or not same_content(mine, theirs):
             yield name
 
 
-def _same_content(mine: onnx.TensorProto, theirs: onnx.TensorProto) -> bool:
+def same_content(mine: onnx.TensorProto, theirs: onnx.TensorProto) -> bool:
+    """Return whether two tensors have the same type, dims and elements, wherever they are stored."""
     first, second = content(mine), content(theirs)
     if first == second:
         return True

@@ -20,6 +20,7 @@ from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.inside.definitions import Definitions, differing, is_replaced
 from surgery.verification.inside.inner_values import form
 from surgery.verification.inside.recording import observe
+from surgery.verification.inside.tables import differing_tables
 
 if TYPE_CHECKING:
     from surgery.verification.comparing.reference_run import ReferenceRun
@@ -45,7 +46,9 @@ def hidden(
     if weights and difference is not None:
         more = f" and {len(weights) - 1} more" if len(weights) > 1 else ""
         return f"the stored numbers of '{weights[0]}'{more} differ, but no tried input reads them"
-    return ""
+    tables = differing_tables(*sides, changed)
+    first = next((name for name in names if name in tables), None)
+    return f"the stored {tables[first]} of '{first}' differ, but no tried input reads them" if first else ""
 
 
 def _in_runs(

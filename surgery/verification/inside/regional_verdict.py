@@ -21,6 +21,7 @@ from surgery.verification.inside.budget import COSTLY, REGION, Budget, CostlyErr
 from surgery.verification.inside.definitions import Definitions
 from surgery.verification.inside.descent import descend
 from surgery.verification.inside.regions import Boundary, Region
+from surgery.verification.inside.tables import differing_tables
 from surgery.verification.inside.trial import PROVED, Laboratory
 
 if TYPE_CHECKING:
@@ -68,9 +69,13 @@ class Regional:
             verdict = change.verdict()
         except CostlyError as error:
             verdict = Verdict(Status.UNVERIFIED, COSTLY, message=str(error))
-        if verdict.passed:
+        tables = differing_tables(*sides, change.boundary.differing) if verdict.passed else {}
+        unread = tuple(name for name in tables if name not in change.differing)
+        if unread:
+            verdict = _unshown(f"no drawn input reads what differs in {tables[unread[0]]} of '{unread[0]}'")
+        elif verdict.passed:
             self._last = sides[1]
-        return Compared(verdict, change.differing, sides[0].opsets != sides[1].opsets)
+        return Compared(verdict, (*change.differing, *unread), sides[0].opsets != sides[1].opsets)
 
     def _read(self, skeleton: bytes) -> Definitions:
         if self._last is None or self._last.skeleton != skeleton:

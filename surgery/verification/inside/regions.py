@@ -77,19 +77,19 @@ class Boundary:
 
     `doubted` are values with the same name that are no longer assumed to be equal: their readers belong to the region.
     `opened` are values that are assumed to be equal, but whose producing nodes belong to the region nevertheless,
-    because they constrain the values.
+    because they constrain the values. `differing` are the values of both models with different definitions.
     """
 
     def __init__(self, before: Definitions, after: Definitions) -> None:
         self.sides = (before, after)
         self.doubted: set[str] = set()
         self.opened: set[str] = set()
-        self._differing = differing(before, after)
+        self.differing = differing(before, after)
 
     @property
     def targets(self) -> set[str]:
         """The values that must be shown to be equal."""
-        found = set(self._differing)
+        found = set(self.differing)
         before, after = self.sides
         for name in self.doubted:
             for number in after.flow.readers.get(name, ()):
@@ -100,7 +100,7 @@ class Boundary:
 
     def is_replaced(self, name: str) -> bool:
         """Return whether a value is stored in both models, and nothing that is computed from it is assumed equal."""
-        return is_replaced(name, *self.sides, self._differing | self.doubted)
+        return is_replaced(name, *self.sides, self.differing | self.doubted)
 
     def stops(self, name: str) -> bool:
         """Return whether a region ends at a value, which is then given from outside."""
