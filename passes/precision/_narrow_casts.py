@@ -11,7 +11,7 @@ from surgery import Builder, Graph, Node, Value, data_type, narrowing
 
 from ._narrow_format import Format, Loss
 from ._narrow_masks import lowest
-from ._narrow_nodes import EXTENTS, INDIFFERENT, is_default, is_float, is_moving, is_widening
+from ._narrow_nodes import COMPARISONS, EXTENTS, INDIFFERENT, floats, is_default, is_float, is_moving, is_widening
 
 _FLOAT = data_type("float")
 _UNKNOWN_DIM = 64
@@ -155,17 +155,19 @@ class Casts:
             or self.graph.in_function(node)
         ):
             return None
-        found = narrowing(node, self.format.dtype, self.runtime)
+        found = self._narrowing(node)
         return None if isinstance(found, str) else (found.inputs, found.outputs)
+
+    def _narrowing(self, node: Node) -> Any:
+        return narrowing(node, self.format.dtype, self.runtime)
 
     def _exact(self, moving: dict[Node, tuple[frozenset[int], frozenset[int]]]) -> set[Value]:
         """Find the results of operators that only move elements that are exact in the narrower type."""
         exact: set[Value] = set()
         for node, (inputs, outputs) in moving.items():
             read = [node.required_input(place) for place in sorted(inputs)]
-            if all(value in exact or self.holds(value) for value in read) and not all(
-                value.is_constant for value in read
-            ):
+            varies = any(value is not None and not value.is_constant for value in node.inputs)
+            if varies and all(value in exact or self.holds(value) for value in read):
                 exact.update(node.outputs[place] for place in outputs)
         return exact
 
@@ -210,8 +212,15 @@ class Casts:
         indifferent = INDIFFERENT if exact else EXTENTS
         return value.is_output or any(
             not (reader in chosen or self._is_narrowing(reader) or (is_default(reader) and reader.op in indifferent))
+            and not (exact and self._compares(reader, value))
             for reader in value.consumers
         )
+
+    def _compares(self, node: Node, exact: Value) -> bool:
+        """Return whether a node compares an exact value with constants that are exact too: it may read either type."""
+        if not is_default(node) or node.op not in COMPARISONS or isinstance(self._narrowing(node), str):
+            return False
+        return all(value == exact or (value.is_constant and self.holds(value)) for value in floats(node))
 
     def is_read_narrow(self, value: Value, chosen: Container[Node] = ()) -> bool:
         """Return whether any reader needs a value in the narrower type."""
@@ -238,8 +247,15 @@ class Casts:
             with self.graph.follow_up(node) as new:
                 if self._is_narrowing(node):
                     new.replace(node.outputs[0], source)
-                elif not isinstance(narrowing(node, self.format.dtype, self.runtime), str):
+                elif not isinstance(self._narrowing(node), str):
                     new.set_input(node, 0, source)
+        for node in self.graph.nodes(*sorted(COMPARISONS)):
+            wide = [value for value in floats(node) if not value.is_constant]
+            if wide and all(self.source(value) is not None and self._compares(node, value) for value in wide):
+                with self.graph.follow_up(node) as new:
+                    for place, value in enumerate(node.inputs):
+                        if value is not None:
+                            new.set_input(node, place, self.narrow(new, value, node))
 
 
 def _at_least(array: np.ndarray[Any, Any], least: float) -> np.ndarray[Any, Any]:

@@ -26,6 +26,9 @@ EXTENTS = frozenset({"Shape", "Size"})
 INDIFFERENT = EXTENTS | {"ArgMax", "ArgMin", "Cast", "IsInf", "IsNaN", "NonZero"}
 """Operators whose results have another type, and are the same for a number in either float type."""
 
+COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
+"""Operators that give the same for numbers that are exact in either float type."""
+
 QUANTIZING = frozenset({"DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"})
 """Operators with a scale, which is the step between integers."""
 

@@ -37,7 +37,7 @@ def to_float16(
     converted too, so that a norm in parts is converted as a whole. Where a part of one must stay in float32, all of it
     does: ONNX Runtime fuses a norm with Casts around it, but none with Casts inside.
     Operators that only move elements take the type of their neighbors, so that each value is cast at most once in each
-    direction.
+    direction. A comparison with constants that float16 represents reads the value in float16.
 
     Nodes in bodies of If, Loop and Scan are converted too. Values that enter or leave a body take the narrower type if
     this changes no element; a sum over many iterations stays in float32. Calls of a function with the same types share
