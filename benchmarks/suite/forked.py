@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import resource
 import runpy
 import signal
 import sys
@@ -26,18 +25,17 @@ _INTERVAL = 0.05
 def run(command: list[str], *, timeout: float, folder: Path) -> Ran:
     """Run a command that begins with a Python and `-m`, like `process.run`.
 
-    `private` counts a page that several processes of the command share once, and leaves out what the server imported.
+    `private` leaves out what the server imported.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
-    out, err, used = folder / "stdout", folder / "stderr", folder / "cpu"
-    used.unlink(missing_ok=True)
+    out, err = folder / "stdout", folder / "stderr"
     child = context.Process(target=_be, args=(command[2:], str(folder)))
     begin = time.perf_counter()
     child.start()
-    peak, pid = 0, child.pid or 0
+    watched, pid = process.Watched(), child.pid or 0
     while child.exitcode is None and time.perf_counter() - begin < timeout:
-        peak = max(peak, sum(map(_anonymous, process.tree(pid))))
+        watched.sample(process.tree(pid))
         child.join(_INTERVAL)
     expired = child.exitcode is None
     if expired:
@@ -50,17 +48,7 @@ def run(command: list[str], *, timeout: float, folder: Path) -> Ran:
     failure = f"not done in {timeout:.0f} s" if expired else ""
     if child.exitcode and not failure:
         failure = process.reason(child.exitcode, messages or printed)
-    cpu = float(used.read_text()) if used.is_file() else 0.0
-    return Ran(seconds, cpu, peak, failure, printed)
-
-
-def _anonymous(pid: int) -> int:
-    """Return the bytes of memory not backed by files, a shared page as its share; 0 for a process that has ended."""
-    with suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss_Anon:"):
-                return int(line.split()[1]) * 1024
-    return 0
+    return Ran(seconds, watched.cpu, watched.peak, failure, printed)
 
 
 def _be(arguments: list[str], folder: str) -> None:
@@ -90,6 +78,4 @@ def _be(arguments: list[str], folder: str) -> None:
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    Path(folder, "cpu").write_text(str(sum(part.ru_utime + part.ru_stime for part in both)))
     os._exit(code)

@@ -94,7 +94,7 @@ class Watched:
         handle = os.pidfd_open(process.pid)
         try:
             while not select.select([handle], [], [], _INTERVAL)[0]:
-                self._sample(tree(process.pid))
+                self.sample(tree(process.pid))
                 if time.perf_counter() > deadline:
                     return True
             return False
@@ -104,7 +104,8 @@ class Watched:
                 _kill(process.pid)
             process.wait()
 
-    def _sample(self, pids: list[int]) -> None:
+    def sample(self, pids: list[int]) -> None:
+        """Note what these processes take now."""
         for pid in pids:
             self._ticks[pid] = max(self._ticks.get(pid, 0), _ticks(pid))
         # The exact figure takes the kernel a walk over all pages, and it is at most the sum that is read first.
