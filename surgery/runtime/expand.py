@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, product
+from itertools import chain, islice, product
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,6 +22,9 @@ _MOST_OFFSETS = 1024
 
 _WIDE = 16
 """Number of channels from which a convolution is a sum of products by position; fewer make its products too small."""
+
+_ROWS = 64
+"""Number of rows of im2col, a channel at a position each, that are multiplied at once: all may take gigabytes."""
 
 _OLDEST = 11
 """The first opset in which Pad and Slice take their parameters as inputs."""
@@ -149,12 +152,19 @@ def _conv(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> boo
 
 
 def _joined(scope: Scope, slices: Iterable[str], weight: str, sizes: tuple[int, int, int]) -> str:
-    """Multiply the weights with all slices at once: the columns of im2col."""
+    """Multiply the weights with many slices at once, the columns of im2col, and add up."""
     groups, made, read = sizes
-    columns = [scope.add("Reshape", [item, scope.integers(0, groups, read, 1, -1)]) for item in slices]
-    joined = scope.add("Concat", columns, axis=3) if len(columns) > 1 else columns[0]
-    matrix = scope.add("Reshape", [joined, scope.integers(0, groups, read * len(columns), -1)])
-    return scope.add("MatMul", [scope.add("Reshape", [weight, scope.integers(groups, made, -1)]), matrix])
+    rows = scope.add("Reshape", [weight, scope.integers(groups, made, read, -1)])
+    total, place, left = "", 0, iter(slices)
+    while items := list(islice(left, max(1, _ROWS // read))):
+        columns = [scope.add("Reshape", [item, scope.integers(0, groups, read, 1, -1)]) for item in items]
+        joined = scope.add("Concat", columns, axis=3) if len(columns) > 1 else columns[0]
+        matrix = scope.add("Reshape", [joined, scope.integers(0, groups, read * len(items), -1)])
+        part = scope.add("Slice", [rows, *map(scope.integers, (place, place + len(items), 3))])
+        place += len(items)
+        product_ = scope.add("MatMul", [scope.add("Reshape", [part, scope.integers(groups, made, -1)]), matrix])
+        total = scope.add("Add", [total, product_]) if total else product_
+    return total
 
 
 def _by_position(scope: Scope, slices: Iterable[str], weight: str, sizes: tuple[int, int, int]) -> str:

@@ -83,16 +83,20 @@ class Case:
         """Whether the two sides differ at all."""
         return not same_bits(self.pair.expected, self.pair.actual)
 
-    @cached_property
-    def factors(self) -> tuple[Array, Array]:
-        """The multiples of the tolerance that elements need, scaled by their surroundings and by the whole output."""
-        x, y = (array.astype(np.float64) for array in (self.pair.expected, self.pair.actual))
-        scales = Scales.of(self.pair.expected)
-        return factors(x, y, scales.at(x.shape, ()), self.tolerance), factors(x, y, scales.whole, self.tolerance)
+    def factors(self) -> Array:
+        """Return the multiples of the tolerance that elements need, scaled by their surroundings."""
+        x, y = self._wide()
+        return factors(x, y, Scales.of(self.pair.expected).at(x.shape, ()), self.tolerance)
 
-    @cached_property
+    def overall(self) -> Array:
+        """Return the multiples of the tolerance that elements need, scaled by the whole output."""
+        return factors(*self._wide(), Scales.of(self.pair.expected).whole, self.tolerance)
+
+    def _wide(self) -> tuple[Array, Array]:
+        return self.pair.expected.astype(np.float64), self.pair.actual.astype(np.float64)
+
     def distances(self) -> Distances:
-        """The distances of both sides from float64."""
+        """Return the distances of both sides from float64: several arrays of the size of the output."""
         assert self.truth is not None
         return Distances.of(self.pair.expected, self.pair.actual, self.truth, self.tolerance, self.rerounded)
 
@@ -202,52 +206,105 @@ def _power(logarithms: Array, magnitudes: Array, known: Array) -> Array:
 
 
 class Output:
-    """One output over all runs."""
+    """One output over all runs. Of a large tensor, only what is found is held, no array of its size."""
 
     def __init__(self, cases: Sequence[Case], doubt: float) -> None:
-        self.cases = cases
         self.doubt = doubt
-        measured = [case.distances for case in cases if case.truth is not None]
-        # An output of zeros has no tolerance to measure by.
-        sized = [item for item in measured if item.allowed.any()]
-        self.near = max((_largest(item.near, item.allowed) for item in sized), default=0.0)
-        self.far = max((_largest(item.far, item.allowed) for item in sized), default=0.0)
-        self.raw = max((float(item.near.max()) for item in measured), default=0.0)
-        self.count = sum(item.near.size for item in measured)
-        self.ratio = _mean(np.concatenate([item.ratios for item in measured])) if measured else 1.0
+        self._measured = [(case, self._measure(case)) for case in cases]
+        known = [one for _, one in self._measured if one is not None]
+        self.near = max((one.near for one in known), default=0.0)
+        self.far = max((one.far for one in known), default=0.0)
+        self.raw = max((one.raw for one in known), default=0.0)
+        self.count = sum(one.count for one in known)
+        ratios = sum(one.ratios for one in known)
+        self.ratio = float(np.exp(sum(one.logarithms for one in known) / ratios)) if ratios else 1.0
 
     def findings(self) -> Iterator[Finding]:
         """Judge run by run."""
-        for case in self.cases:
-            if case.differs:
-                yield _by_tolerance(case) if case.truth is None else self._by_distance(case)
+        is_worse = self.count >= _PLENTY and self.ratio > _MANY
+        for case, measured in self._measured:
+            if not case.differs:
+                continue
+            if measured is None:
+                yield _by_tolerance(case)
+            elif measured.found:
+                yield measured.found[is_worse]
+            else:
+                yield self._by_all_errors(case, is_worse)
 
-    def _by_distance(self, case: Case) -> Finding:
-        """Find the element farthest from float64, measured by the typical size of the original's errors around it."""
-        found, (factor, _) = case.distances, case.factors
+    def _measure(self, case: Case) -> _Measured | None:
+        """Measure the distances from float64, and judge by them; None if there is no float64 result."""
+        if case.truth is None:
+            return None
+        found = case.distances()
+        # An output of zeros has no tolerance to measure by.
+        sized = found.allowed.any()
+        logarithms = np.log(found.ratios)
+        return _Measured(
+            near=_largest(found.near, found.allowed) if sized else 0.0,
+            far=_largest(found.far, found.allowed) if sized else 0.0,
+            raw=float(found.near.max()),
+            count=found.near.size,
+            ratios=logarithms.size,
+            logarithms=float(logarithms.sum()),
+            found=self._by_own_errors(case, found) if case.differs and found.near.size >= LEAST_SLICE else (),
+        )
+
+    def _by_own_errors(self, case: Case, found: Distances) -> tuple[Finding, ...]:
+        """Find the element farthest from float64, measured by the typical size of the original's errors around it.
+
+        Returns the findings if the changed model's errors are not larger than the original's over all runs, and if they
+        are.
+        """
+        factor, limit = case.factors(), _limit(found)
         times = _ratio(found.far, found.unit) / _largest(found.near, found.unit)
-        limit, wide, doubt = _limit(found), False, self.doubt
-        if found.near.size >= LEAST_SLICE:
-            wide = _mean(found.ratios) > limit
-        else:
-            # Too few errors to know their size: use those of all runs, in tolerances and unscaled.
-            by_tolerance = np.where(found.allowed > 0, _ratio(found.far, found.allowed * self.near), 0.0)
-            times, limit = np.maximum(by_tolerance, _ratio(found.far, self.raw)), _SCARCE
-            doubt = doubt if self.count >= _ENOUGH else np.inf
-        wrong = (factor > 1.0) & ((times > limit) | wide)
-        suspicious = (factor > doubt) & (times > _SUSPICIOUS * limit)
-        if self.count >= _PLENTY and self.ratio > _MANY:
+        wrong = (factor > 1.0) & ((times > limit) | (_mean(found.ratios) > limit))
+        suspicious = (factor > self.doubt) & (times > _SUSPICIOUS * limit)
+        either = suspicious, suspicious | (factor > self.doubt)
+        return tuple(_finding(case, found, times, wrong, marked) for marked in either)
+
+    def _by_all_errors(self, case: Case, is_worse: bool) -> Finding:
+        """Judge too few errors to know their size: use those of all runs, in tolerances and unscaled."""
+        found, factor = case.distances(), case.factors()
+        by_tolerance = np.where(found.allowed > 0, _ratio(found.far, found.allowed * self.near), 0.0)
+        times = np.maximum(by_tolerance, _ratio(found.far, self.raw))
+        doubt = self.doubt if self.count >= _ENOUGH else np.inf
+        wrong = (factor > 1.0) & (times > _SCARCE)
+        suspicious = (factor > doubt) & (times > _SUSPICIOUS * _SCARCE)
+        if is_worse:
             suspicious |= factor > self.doubt
-        marked = wrong if wrong.any() else suspicious
-        if not marked.any():
-            return Finding("right", case.run)
-        kind: Kind = "wrong" if wrong.any() else "suspicious"
-        if kind == "wrong" and (found.lost or found.share > _NOISE):
-            kind = "noise"
-        top = int(np.argmax(np.where(marked, times, -1.0)))
-        index = tuple(int(i) for i in np.unravel_index(top, marked.shape))
-        assert case.truth is not None
-        return Finding(kind, case.run, case.pair.element(index), float(times[index]), float(case.truth[index]))
+        return _finding(case, found, times, wrong, suspicious)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """The distances of one tensor from float64, as numbers.
+
+    `near` and `far` are the largest in tolerances, `raw` the original's largest. `logarithms` is the sum of those of so
+    many `ratios`. `found` is empty if the finding depends on all runs.
+    """
+
+    near: float
+    far: float
+    raw: float
+    count: int
+    ratios: int
+    logarithms: float
+    found: tuple[Finding, ...]
+
+
+def _finding(case: Case, found: Distances, times: Array, wrong: Array, suspicious: Array) -> Finding:
+    """Return the finding on a tensor, of whose elements some are wrong, or else suspicious."""
+    marked = wrong if wrong.any() else suspicious
+    if not marked.any():
+        return Finding("right", case.run)
+    kind: Kind = "wrong" if wrong.any() else "suspicious"
+    if kind == "wrong" and (found.lost or found.share > _NOISE):
+        kind = "noise"
+    top = int(np.argmax(np.where(marked, times, -1.0)))
+    index = tuple(int(i) for i in np.unravel_index(top, marked.shape))
+    assert case.truth is not None
+    return Finding(kind, case.run, case.pair.element(index), float(times[index]), float(case.truth[index]))
 
 
 def _limit(found: Distances) -> float:
@@ -259,7 +316,7 @@ def _limit(found: Distances) -> float:
 
 def _by_tolerance(case: Case) -> Finding:
     """Judge without a float64 result, by the tolerance scaled by the whole output."""
-    _, overall = case.factors
+    overall = case.overall()
     if overall.max() <= 1.0:
         return Finding("right", case.run)
     index = tuple(int(i) for i in np.unravel_index(int(np.argmax(overall)), overall.shape))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import onnx
 import pytest
@@ -230,6 +232,18 @@ def _noisy(truth, size):
 
 
 TRUTH = RNG.standard_normal((16, 64))
+
+
+def test_the_arrays_of_one_run_are_held_at_a_time():
+    truth = RNG.standard_normal((64, 1024))
+    original, changed = _noisy(truth, 1e-7), _noisy(truth, 1e-7)
+    peaks = []
+    for runs in (1, 12):
+        tracemalloc.start()
+        assert _finding([original] * runs, [changed] * runs, [truth] * runs) == ["right"] * runs
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0]
 
 
 @pytest.mark.parametrize("size", [1e-7, 1e-5, 1e-3, 1e-2])
