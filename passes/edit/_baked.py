@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -90,23 +90,56 @@ class _Adapted:
         """Adapt all nodes; return the values that had declared dims, which were removed."""
         nodes = deque(self.graph.below(ports))
         before = self._undeclare(nodes)
+        waiting = set(nodes)
         while nodes:
             touched = self._adapt_with_bodies(nodes[0])
             if not touched:
-                nodes.popleft()
+                waiting.discard(nodes.popleft())
                 continue
-            if touched == [nodes[0]]:  # what reads its results is still to come
-                self.graph.facts.settle([nodes[0].ir])
-                continue
-            again = self.graph.below([value for node in touched for value in node.outputs])
-            before += self._undeclare([*touched, *again])
+            again = self._until(waiting, touched)
+            if again is not None:
+                before += self._undeclare(again)
+                nodes.extendleft(reversed(again))
+            else:
+                further = self.graph.below([value for node in touched for value in node.outputs])
+                before += self._undeclare([*touched, *further])
+                wanted = {*touched, *further, *nodes}
+                nodes = deque(node for node in self.graph.main_nodes() if node in wanted)
             self.graph.facts.settle(node.ir for node in touched)
-            wanted = {*touched, *again, *nodes}
-            nodes = deque(node for node in self.graph.main_nodes() if node in wanted)
+            waiting.update(nodes if again is None else again)
         self._check_left()
         self._report()
         self._remark()
         return list(dict.fromkeys(before))
+
+    def _until(self, waiting: Set[Node], touched: Sequence[Node]) -> list[Node] | None:
+        """List, in order, the nodes from `touched` downstream to those that are waiting, without these.
+
+        A walk over the whole graph for each constant that is followed would take quadratic time. None where only that
+        gives the order: in subgraphs, and where one of these nodes reads the result of a waiting one.
+        """
+        main, found = self.graph.main, dict[Node, None]()
+        pending = [*touched]
+        while pending:
+            node = pending.pop()
+            if node in waiting or node in found:
+                continue
+            if node.scope is not main or node.subgraphs:
+                return None
+            found[node] = None
+            pending += (reader for value in node.outputs for reader in value.consumers)
+        above = {node: [value.producer for value in node.inputs if value is not None] for node in found}
+        if any(one in waiting for producers in above.values() for one in producers):
+            return None
+        ordered: dict[Node, None] = {}
+        pending = [*reversed(found)]
+        while pending:
+            left = [one for one in above[pending[-1]] if one in found and one not in ordered]
+            if left:
+                pending += left
+            else:
+                ordered[pending.pop()] = None
+        return list(ordered)
 
     def _check_left(self) -> None:
         """Record masks that follow along one of their two dims only, and lookups that may or may not mean all."""
@@ -127,7 +160,8 @@ class _Adapted:
                     )
 
     def _undeclare(self, nodes: Sequence[Node]) -> list[Value]:
-        values = [value for node in [*nodes, *_inside(self.graph, nodes)] for value in node.outputs if value.name]
+        inner = _inside(self.graph, nodes) if any(node.subgraphs for node in nodes) else []
+        values = [value for node in [*nodes, *inner] for value in node.outputs if value.name]
         found = [value for value in values if value.declared_shape is not None or value.is_output]
         with self.graph.site() as new:
             for value in found:

@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import numpy as np
+import onnx.parser
 import onnxruntime
 import pytest
 from support import ROOT
 
 import surgery
 from surgery.engine.runner import Result
+from surgery.graph.graph import Graph
 from surgery.recipe import parse
 
 MODELS = ROOT / "models"
@@ -51,3 +53,27 @@ def test_a_folded_table_of_one_length_keeps_it(name: str, tmp_path: Path) -> Non
         tmp_path / "fixed.onnx", f"set-dims: {{ports: {{input_ids: {dims}, attention_mask: {dims}}}}}"
     ).steps
     assert step.status == "failed" and "has 6 different slices along the dim" in step.message
+
+
+def test_constants_of_many_layers_are_followed_without_a_walk_over_the_graph_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mask = ", ".join(["0, -1000, -1000, -1000", "0, 0, -1000, -1000", "0, 0, 0, -1000", "0, 0, 0, 0"])
+    layers = range(12)
+    masks = ", ".join(f"float[1,4,4] m{layer} = {{{mask}}}" for layer in layers)
+    nodes = " ".join(f"a{layer} = Tanh(b{layer}) b{layer + 1} = Add(a{layer}, m{layer})" for layer in layers)
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g (float[1,4,4] b0) => (float[1,4,4] b12) <{masks}> {{ {nodes} }}'
+    )
+    walks: list[object] = []
+    below = Graph.below
+    monkeypatch.setattr(Graph, "below", lambda self, *given: walks.append(given) or below(self, *given))
+    recipe = parse("recipe: t\nsteps: [{set-dims: {ports: {b0: [1, n, n]}}}]")
+    freed = surgery.apply(model, recipe)
+    assert freed.ok and len(walks) == 1
+    run = session(freed.proto.SerializeToString())
+    x = np.random.default_rng(0).normal(size=(1, 7, 7)).astype(np.float32)
+    expected = x
+    for _ in layers:
+        expected = np.tanh(expected) + np.where(np.tri(7) > 0, 0, -1000).astype(np.float32)
+    np.testing.assert_allclose(run.run(None, {"b0": x})[0], expected, rtol=1e-5)
