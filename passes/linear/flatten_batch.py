@@ -21,7 +21,8 @@ def flatten_batch(graph: Graph) -> None:
     and Concat along the last axis. Reshape does not reorder elements, so the rows do not change. A MatMul whose only
     consumer is an Add that does not enlarge it becomes a Gemm, and a Reshape that only changes the row axes is removed.
     At the boundary of a region, next to other operators, graph inputs or outputs, a Reshape is inserted. A region is
-    converted only if that saves nodes.
+    converted only if that saves nodes. OpenVINO computes MatMul and Add of any rank in one layer, and fuses elementwise
+    chains only without Reshapes between them, so the target `openvino` keeps the batch.
 
     A Reshape back to several dynamic dims takes them from a graph input or from the value with which the region
     begins; that needs Shape with `start` and `end`, of opset 15. The sums in a Gemm may be rounded differently.
@@ -45,6 +46,8 @@ def flatten_batch(graph: Graph) -> None:
     regions = Regions(graph)
     for nodes in list(regions):
         with graph.site(nodes[0]) as new:
+            batched = new.target.prefers.get("linear_layers") == "batched"
+            new.require(not batched, "the target prefers linear layers of the batch as it is")
             gain = regions.gain(nodes)
             new.require(gain > 0, "the Reshapes at the border cost more than is saved")
             spent = Matrices(graph, regions, nodes, new).build()

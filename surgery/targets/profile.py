@@ -107,6 +107,9 @@ class Preferred(_Section):
     grouped_heads: Literal["repeated", "broadcast", ""] = Field(
         "", description="Keys and values of grouped heads: repeated for each query, or broadcast to them."
     )
+    linear_layers: Literal["flat", "batched", ""] = Field(
+        "", description="Linear layers of a batch of sequences: on matrices of all rows, or on the batch as it is."
+    )
     group_query_attention: Literal["any_mask", "causal", ""] = Field(
         "", description="GroupQueryAttention: under any mask, or only where the mask hides future keys and no others."
     )
