@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surgery.operators.dtypes import ONNX_TYPES, Array, pack_nibbles, spread, type_of_name, unpack_nibbles
+from surgery.operators.dtypes import ONNX_TYPES, Array, is_float, pack_nibbles, spread, type_of_name, unpack_nibbles
 from surgery.operators.subgraphs import nodes
 from surgery.runtime.executed import begin_profile, executed
 from surgery.runtime.ordering import defer, settle_casts
@@ -72,6 +72,7 @@ def run(
     profile: str | None = None,
     like: Sequence[dict[str, Value] | str] | None = None,
     room: int | None = None,
+    bare: bool = False,
 ) -> dict[str, Any]:
     """Run a model once for each dict of inputs.
 
@@ -83,9 +84,10 @@ def run(
 
     With `keep`, the session is kept for the next call; for `late`, see `prepared`. With `profile`, a folder, the
     model runs as deployed, and "executed" lists the nodes of the first run, see `executed`. Outputs with the same bytes
-    as in the runs of another model, `like`, are dropped, and only listed by name in "same". With `room`, no more
-    runs are made once the outputs take more than so many bytes: "runs" may be shorter than `feeds`. Raises MemoryError
-    if the outputs of all runs take more than `limit` bytes in total.
+    as in the runs of another model, `like`, are dropped, and only listed by name in "same"; with `bare`, zeros are in
+    the place of the elements of floats. With `room`, no more runs are made once the outputs take more than so many
+    bytes: "runs" may be shorter than `feeds`. Raises MemoryError if the outputs of all runs take more than `limit`
+    bytes in total.
     """
     import time
 
@@ -104,7 +106,8 @@ def run(
         stage("run")
         begin = time.process_time()
         may_be_last = number == len(feeds) or room is not None
-        results.append(_tried(session, feed, _shrinking() if may_be_last and profile is None else None))
+        ran = _tried(session, feed, _shrinking() if may_be_last and profile is None else None)
+        results.append(_bare(ran) if bare else ran)
         if like is not None:
             found.setdefault("same", []).append(_take_same(like[number - 1], results[-1]))
         if _size(results) > limit:
@@ -118,6 +121,18 @@ def run(
         del session
         return_free()
     return found
+
+
+def _bare(run: dict[str, Value] | str) -> dict[str, Value] | str:
+    """Return the outputs of a run with one zero, repeated, in the place of the elements of each float."""
+    if isinstance(run, str):
+        return run
+    return {
+        name: np.broadcast_to(np.zeros((), value.dtype), value.shape)
+        if isinstance(value, np.ndarray) and is_float(value.dtype)
+        else value
+        for name, value in run.items()
+    }
 
 
 def _tried(

@@ -154,6 +154,10 @@ def _encode_array(array: Array, buffers: list[memoryview]) -> object:
     if array.dtype.kind in "OUS":
         items = [_encode(item, buffers) for item in array.reshape(-1).tolist()]
         return {_KIND: "objects", "shape": shape, "items": items}
+    if array.size > 1 and not any(array.strides):
+        # A view that repeats one element.
+        element = np.array(array.reshape(-1)[:1])
+        return {_KIND: "repeated", "shape": shape, "element": _encode_array(element, buffers)}
     # The buffer protocol lacks the types of ml_dtypes, and memoryview.cast rejects empty arrays, so use bytes.
     flat: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     buffers.append(memoryview(flat) if flat.size else memoryview(b""))
@@ -174,6 +178,8 @@ def _decode(value: Any, buffers: list[memoryview]) -> Any:
             return {_decode(key, buffers): _decode(item, buffers) for key, item in value["items"]}
         case "bytes":
             return bytes(buffers[value["buffer"]])
+        case "repeated":
+            return np.broadcast_to(_decode(value["element"], buffers).reshape(()), value["shape"])
         case "array":
             flat = np.frombuffer(buffers[value["buffer"]], dtype=dtype_of(value["dtype"]))
             return flat.reshape(value["shape"])

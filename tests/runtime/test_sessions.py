@@ -202,6 +202,17 @@ def test_runs_end_with_the_one_that_fills_the_room():
     assert [[run["y"].size for run in outcome.runs] for outcome in outcomes] == [[1, 2, 30]] * 2
 
 
+def test_bare_outputs_have_the_form_of_floats_and_the_elements_of_others():
+    model = _parse("agraph (float[n,3] x) => (float[n,3] y, int64[k] z) { y = Neg(x) z = Shape(x) }")
+    one = Engine("onnxruntime", 60, None, 0)
+    try:
+        (found,) = one.run(model.SerializeToString(), [{"x": np.ones((500, 3), np.float32)}], bare=True).runs
+    finally:
+        one.close()
+    assert (found["y"].dtype, found["y"].shape, found["y"].strides) == (np.float32, (500, 3), (0, 0))
+    assert found["z"].tolist() == [500, 3]
+
+
 def test_zeros_of_different_sign_are_distinguished():
     models = [_parse(f"agraph (float[n] x) => (float[n] y) {{ y = {op}(x) }}") for op in ("Relu", "Neg")]
     outcomes = _run_each(models, [{"x": np.zeros(2, np.float32)}])

@@ -30,13 +30,15 @@ Run = Callable[[bytes, Sequence[Mapping[str, Any]]], Outcome]
 class PieceEngine(Engine):
     """An engine for models that do not fit into memory: it runs them in pieces, all inputs on one piece at a time."""
 
-    def run(self, skeleton: bytes, feeds: Sequence[Mapping[str, Any]], *, keep: bool = False) -> Outcome:
+    def run(
+        self, skeleton: bytes, feeds: Sequence[Mapping[str, Any]], *, keep: bool = False, bare: bool = False
+    ) -> Outcome:
         """Run a model as `Engine.run` does; `unsupported` if it cannot be divided, and for float64."""
         # Float64 values would have to stay float64 between the pieces.
         found = run_in_pieces(super().run, skeleton, feeds) if self.name != "float64" else None
         if found is None and feeds and _total(onnx.load_model_from_string(skeleton)) >= MANY_WEIGHTS:
             return Outcome(unsupported="it does not fit into memory, and cannot run in pieces")
-        return found or super().run(skeleton, feeds, keep=keep)
+        return found or super().run(skeleton, feeds, keep=keep, bare=bare)
 
     def run_each(
         self, skeletons: Sequence[bytes], feeds: Sequence[Mapping[str, Any]], *, room: int | None = None

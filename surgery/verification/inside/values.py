@@ -260,7 +260,7 @@ class Values:
                 {name: value for name, value in point.runs[number].feed.items() if name in known}
                 for point, number in places
             ]
-            outcome = self._engine.run(model.SerializeToString(), feeds)
+            outcome = self._engine.run(model.SerializeToString(), feeds, bare=True)
             failure = outcome.failure or next((run for run in outcome.runs if isinstance(run, str)), None)
             if failure is not None:
                 return {name: f"'{name}' cannot be computed: {failure}" for name in left}
