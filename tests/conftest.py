@@ -2,13 +2,14 @@
 
 import gc
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from socket import socket
 from typing import IO
 from zlib import crc32
 
 import pytest
+from support import lacking
 from support import short_models as short
 from support.durations import Durations
 from support.parts import Part
@@ -37,6 +38,26 @@ def pytest_collection_finish() -> None:
     """Leave what was collected out of further garbage collections: thousands of tests that stay to the end."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    with lacking.recorded(collector.path):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
+    with lacking.recorded(item.path), lacking.excused(item.path):
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    with lacking.recorded(item.nodeid), lacking.excused(item.nodeid, item.path):
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

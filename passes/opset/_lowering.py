@@ -264,7 +264,8 @@ class Lowering:
     def nodes(self, op: str, *inputs: Value | None, outputs: int = 1, **attributes: Any) -> Sequence[Value]:
         """Add a node like `node`, and return all of its outputs."""
         version = _schemas.version_at(op, WRITTEN)
-        assert version is not None, op
+        if version is None:
+            raise Refusal(_schemas.unknown(op))
         given = {name: value for name, value in attributes.items() if value is not None}
         return self.make(Call(op, version, inputs, given, outputs))
 

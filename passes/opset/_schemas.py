@@ -49,6 +49,11 @@ def version_at(op: str, opset: int) -> int | None:
     return max((version for version in all_schemas().get(op, {}) if version <= opset), default=None)
 
 
+def unknown(op: str) -> str:
+    """Return the reason against a rewrite that needs an operator of a newer onnx than the installed one."""
+    return f"the installed onnx does not know {op}"
+
+
 def next_version(op: str, version: int, opset: int) -> int | None:
     """Return the first version of an operator after `version` and up to `opset`."""
     return min((other for other in all_schemas().get(op, {}) if version < other <= opset), default=None)

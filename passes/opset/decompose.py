@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from surgery import Graph, Node, Parity, UsageError, graph_pass, misfit
+from surgery import Graph, Node, Parity, Refusal, UsageError, graph_pass, misfit
 
 from . import (
     _all_parts,
@@ -94,6 +94,9 @@ def decompose(graph: Graph, *, ops: Sequence[str] = ()) -> None:
         known.forget_removed()
 
 
+_OF_RUNTIME = "SimplifiedLayerNormalization"
+"""The operator of ONNX Runtime that it has in the default domain."""
+
 _OPERATOR = frozenset({"domain", "operator", "excluded", "version", "type", "attribute", "outputs"})
 """The kinds of reasons against an operator that may not apply to other operators in its place."""
 
@@ -111,7 +114,7 @@ def _named(op: str) -> list[str]:
     An operator of com.microsoft may be named without its domain, unless ONNX has an operator of that name.
     """
     if op == f"{CONTRIB}*":
-        return [*(name for name in parts() if name.startswith(CONTRIB)), "SimplifiedLayerNormalization"]
+        return [*(name for name in parts() if name.startswith(CONTRIB)), _OF_RUNTIME]
     if op in parts():
         return [op]
     if CONTRIB + op in parts() and op not in _schemas.all_schemas():
@@ -125,5 +128,8 @@ def _named(op: str) -> list[str]:
 def _call(node: Node) -> Call:
     if node.domain:
         return Call(node.op, 1, node.inputs, node.attributes, len(node.outputs), node)
-    version = _schemas.version_at(node.op, node.opset) or min(_schemas.all_schemas().get(node.op, {1: None}))
+    versions = _schemas.all_schemas().get(node.op, {})
+    if not versions and node.op != _OF_RUNTIME:
+        raise Refusal(_schemas.unknown(node.op))
+    version = _schemas.version_at(node.op, node.opset) or min(versions, default=1)
     return Call(node.op, version, node.inputs, node.attributes, len(node.outputs), node)

@@ -42,7 +42,8 @@ def parse(text: str, *, opset: int = DEFAULT_OPSET) -> onnx.ModelProto:
         body = f'<ir_version: {DEFAULT_IR_VERSION}, opset_import: ["" : {opset}]>\n{body}'
     try:
         return onnx.parser.parse_model(body)
-    except onnx.parser.ParseError as error:
+    except (onnx.parser.ParseError, RuntimeError, IndexError) as error:
+        # The last two, by release, are for a number that its type does not hold.
         reason = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error)
         raise TextError(f"not ONNX text: {' '.join(reason.split())}") from error
 

@@ -30,7 +30,7 @@ def parse_functions(text: str) -> tuple[FunctionProto, ...]:
     body = "\n".join("" if line.lstrip().startswith("#") else line for line in text.splitlines())
     try:
         found = tuple(onnx.parser.parse_model(_HEAD + body).functions)
-    except onnx.parser.ParseError as error:
+    except (onnx.parser.ParseError, RuntimeError, IndexError) as error:
         raise _mistake(error, text) from error
     for function in found:
         if not function.domain:

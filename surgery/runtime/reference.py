@@ -6,13 +6,14 @@ With `contrib_ops`, it also supports operators of ONNX Runtime.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surgery.operators.dtypes import spread
+from surgery.operators.dtypes import ONNX_TYPES, spread
 from surgery.operators.kernels import MISTAKEN_BY_EVALUATOR
+from surgery.operators.result_types import TYPE_ATTRIBUTES
 from surgery.operators.subgraphs import graphs
 from surgery.runtime import contrib_ops
 from surgery.storage.stored_lists import MARK, whole
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 WEIGHTS_LIMIT = 512 << 20
 """Maximum bytes of weights for the evaluator, which needs them in memory."""
+
+
+_TYPES = TYPE_ATTRIBUTES | {"output_dtype"}
 
 
 def run(skeleton: bytes, feeds: list[dict[str, Any]]) -> dict[str, Any]:
@@ -37,6 +41,8 @@ def run(skeleton: bytes, feeds: list[dict[str, Any]]) -> dict[str, Any]:
     mistaken = next(_mistaken(model), None)
     if mistaken is not None:
         return {"unsupported": f"the reference evaluator computes {mistaken} incorrectly"}
+    if not _has_all_types() and _has_types(model, ONNX_TYPES):
+        return {"unsupported": "the reference evaluator of this onnx computes types that NumPy lacks as integers"}
     if external_bytes(model) > WEIGHTS_LIMIT:
         return {"unsupported": "the weights are too large for the reference evaluator"}
     for tensor in external_tensors(model):
@@ -76,6 +82,28 @@ def _mistaken(model: onnx.ModelProto) -> Iterator[str]:
                 since = onnx.defs.get_schema(node.op_type, versions[0], "").since_version
                 if (node.op_type, since) in MISTAKEN_BY_EVALUATOR:
                     yield f"{node.op_type} of opset {since}"
+
+
+def _has_all_types() -> bool:
+    """Return whether the evaluator of the installed onnx computes bfloat16 and its like as numbers."""
+    from onnx.helper import tensor_dtype_to_np_dtype
+
+    return tensor_dtype_to_np_dtype(16) == ONNX_TYPES[16]
+
+
+def _has_types(model: onnx.ModelProto, types: Collection[int]) -> bool:
+    """Return whether a model declares, stores or makes values of some element types."""
+    pending: list[Any] = [model]
+    while pending:
+        item = pending.pop()
+        for field, value in item.ListFields():
+            if field.message_type is not None:
+                pending.extend([value] if hasattr(value, "ListFields") else value)
+                continue
+            is_type = field.name in ("elem_type", "data_type") or (field.name == "i" and item.name in _TYPES)
+            if is_type and value in types:
+                return True
+    return False
 
 
 def _plain(value: Any) -> Any:

@@ -93,8 +93,9 @@ def parse(data: bytes, format_name: str) -> bytes:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # onnx warns that its text format is experimental
             model = serialization.registry.get(format_name).deserialize_proto(data, onnx.ModelProto())
-    except parser.ParseError as error:
-        # The message is bytes, of several lines.
+    except (parser.ParseError, RuntimeError, IndexError) as error:
+        # The last two, by release, are for a number that its type does not hold. Some messages are bytes, of several
+        # lines.
         reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
         raise ValueError(" ".join(reason.split())) from error
     return bytes(model.SerializeToString(deterministic=True))

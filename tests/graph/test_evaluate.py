@@ -8,6 +8,7 @@ from onnx import TensorProto, helper
 from surgery import Graph, Value, storage
 from surgery.graph import evaluate, text
 from surgery.graph.evaluate import FAILS, NO_TENSOR, TOO_LARGE, TOO_MUCH_MEMORY, UNSUPPORTED, Computed
+from surgery.operators.dtypes import dtype_of
 
 
 def values_of(model: onnx.ModelProto) -> dict[str, Value]:
@@ -59,6 +60,10 @@ def test_text_is_computed() -> None:
 def test_types_that_numpy_does_not_have(kind: int) -> None:
     values = values_of(text.parse(f"g () => () <float[3] w = {{1, -2, 0}}> {{ a = Cast<to = {kind}>(w) }}"))
     (result,) = evaluate.compute([values["a"]])
+    if onnx.helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16) != dtype_of(TensorProto.BFLOAT16):
+        # ONNX Runtime gives such outputs to Python only in newer releases, and the evaluator computes integers.
+        assert result.tensor is None or result.tensor.dtype == kind
+        pytest.skip(f"onnx {onnx.__version__} does not have these types")
     assert result.tensor is not None
     assert result.tensor.dtype == kind
     assert result.tensor.numpy().astype(np.float32).tolist() == [1, -2, 0]

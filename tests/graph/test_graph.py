@@ -254,3 +254,9 @@ def test_a_site_does_not_traverse_the_whole_graph(name: str, monkeypatch: pytest
 
 
 _BLOCK = "c{1} = Constant<value_floats=[1.0, 2.0]>() i{1} = Identity(c{1}) d{1} = Identity(s{0}) s{1} = Add(d{1}, i{1})"
+
+
+@pytest.mark.parametrize("constant", ["float k = {1e400}", "int64 k = {99999999999999999999}"])
+def test_a_number_that_its_type_does_not_hold_is_a_mistake_in_text(constant: str) -> None:
+    with pytest.raises(text.TextError, match="not ONNX text: "):
+        text.parse(f"g (float[n] x) => (float[n] y) <{constant}> {{ y = Relu(x) }}")

@@ -289,6 +289,7 @@ def test_functions_are_read() -> None:
     ("old", "new", "expected"),
     [
         ("Relu(x) }", "Relu(x }", "7:3"),
+        ("{ y = Relu(x) }", "{ y = Elu<alpha = 1e400>(x) }", "6:7: not ONNX text"),
         ('domain: "com.acme", ', "", '7:7: function Ramp needs a domain: <domain: "my.domain"> @ Ramp (x)'),
         ("{ y = Relu(x) }", "{ }", "7:7: function Ramp does nothing"),
         ("{ y = Relu(x) }", "{ y = Relu(z) }", "7:7: in function Ramp, no node produces 'z'"),

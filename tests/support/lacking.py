@@ -1,0 +1,160 @@
+"""What a model needs, and the installed onnx or ONNX Runtime lacks: each is asked, no release is named.
+
+A failing test is skipped with the reason if it, or its module, reads or makes a model that needs such a thing. The
+newest releases lack nothing, so no failure is skipped there.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import onnx
+import onnx.helper
+import onnx.parser
+import onnxruntime
+import pytest
+from packaging.requirements import Requirement
+
+from support import ROOT
+from surgery.operators.forms import Schema
+from surgery.operators.kernels import installed
+
+_TEXT = {
+    "names of nodes": '{ ["n"] y = Relu(x) }',
+    "quoted names of values": '{ "a/b" = Relu(x) y = Relu("a/b") }',
+    "quoted empty names": '{ y = Clip(x, "", "") }',
+    "numbers that float32 rounds to zero": "<float k = {1e-50}> { y = Add(x, k) }",
+    "expressions of dims": '<float["2*n"] a> { a = Concat<axis = 0>(x, x) y = Relu(a) }',
+}
+_UNREAD = (onnx.parser.ParseError, RuntimeError, IndexError)
+_ONNX_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+
+
+@cache
+def are_old() -> bool:
+    """Return whether onnx or ONNX Runtime is older than what the tests of the newest releases require."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        wanted = map(Requirement, tomllib.load(file)["project"]["optional-dependencies"]["test"])
+    modules = {"onnx": onnx, "onnxruntime": onnxruntime}
+    return any(one.name in modules and modules[one.name].__version__ not in one.specifier for one in wanted)
+
+
+@cache
+def of_parser() -> tuple[str, ...]:
+    """List what the installed onnx cannot read of ONNX text."""
+    found = []
+    for what, body in _TEXT.items():
+        try:
+            onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g (float[n] x) => (float[m] y) {body}')
+        except _UNREAD:
+            found.append(what)
+    return tuple(found)
+
+
+_made: dict[Hashable, list[onnx.ModelProto | None]] = {}
+"""The models that each test or module read or made; None for text that was not read."""
+
+
+@contextmanager
+def recorded(key: Hashable) -> Iterator[None]:
+    """Record the models that are read from text or made in Python in this process."""
+    models = _made.setdefault(key, [])
+
+    def watched(function: Callable[..., onnx.ModelProto]) -> Callable[..., onnx.ModelProto]:
+        def run(*args: Any, **options: Any) -> onnx.ModelProto:
+            try:
+                models.append(function(*args, **options))
+            except _UNREAD:
+                models.append(None)
+                raise
+            return models[-1]
+
+        return run
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((onnx.parser, "parse_model"), (onnx.helper, "make_model")):
+            patch.setattr(module, name, watched(getattr(module, name)))
+        yield
+
+
+@contextmanager
+def excused(*keys: Hashable) -> Iterator[None]:
+    """Skip a failing test if a recorded model needs what the installed releases lack."""
+    try:
+        yield
+    except (Exception, pytest.fail.Exception):
+        models = [model for key in keys for model in _made[key]]
+        if None in models and of_parser():
+            pytest.skip(f"onnx {onnx.__version__} reads no {', no '.join(of_parser())} in text")
+        skip_lacking(*filter(None, models))
+        raise
+
+
+def skip_lacking(*models: onnx.ModelProto) -> None:
+    """Skip the test if the installed releases lack something that a model needs."""
+    for model in models:
+        for what in _of_onnx(model):
+            pytest.skip(f"onnx {onnx.__version__} has no {what}")
+        for what in _of_runtime(model):
+            pytest.skip(f"ONNX Runtime {onnxruntime.__version__} has no {what}")
+
+
+def _of_onnx(model: onnx.ModelProto) -> Iterator[str]:
+    if model.ir_version > onnx.IR_VERSION:
+        yield f"IR version {model.ir_version}"
+    for domain, opset in _opsets(model).items():
+        if domain in _ONNX_DOMAINS and opset > _newest(domain):
+            yield f"opset {opset} of {domain or 'ai.onnx'}"
+
+
+@cache
+def _newest(domain: str) -> int:
+    plain = "" if domain == "ai.onnx" else domain
+    if not plain:
+        return int(onnx.defs.onnx_opset_version())
+    return max(schema.since_version for schema in onnx.defs.get_all_schemas_with_history() if schema.domain == plain)
+
+
+def _opsets(model: onnx.ModelProto) -> dict[str, int]:
+    return {item.domain: item.version for item in model.opset_import}
+
+
+def _of_runtime(model: onnx.ModelProto) -> Iterator[str]:
+    own = {(function.domain, function.name) for function in model.functions}
+    opsets = _opsets(model)
+    for node in _nodes(model):
+        if node.domain != "com.microsoft" or (node.domain, node.op_type) in own:
+            continue
+        schema = installed().schema(node.domain, node.op_type, opsets.get(node.domain, 1))
+        if schema is None:
+            yield node.op_type
+        else:
+            yield from _of_call(node, schema)
+
+
+def _of_call(node: onnx.NodeProto, schema: Schema) -> Iterator[str]:
+    """Yield what a node uses and a schema lacks."""
+    yield from (
+        f"attribute '{attribute.name}' of {node.op_type}"
+        for attribute in node.attribute
+        if attribute.name not in schema.attributes
+    )
+    for name, parameter in zip(node.input, schema.inputs):
+        if not name and parameter.option == "Single":
+            yield f"{node.op_type} without {parameter.name}"
+    for side, names, known in (("inputs", node.input, schema.inputs), ("outputs", node.output, schema.outputs)):
+        if len(names) > len(known) and not any(parameter.variadic for parameter in known):
+            yield f"{len(names)} {side} of {node.op_type}"
+
+
+def _nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    graphs = [model.graph.node, *(function.node for function in model.functions)]
+    while graphs:
+        for node in graphs.pop():
+            yield node
+            for attribute in node.attribute:
+                graphs += [graph.node for graph in (attribute.g, *attribute.graphs) if graph.node]
