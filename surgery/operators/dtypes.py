@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -123,6 +125,11 @@ def pack_nibbles(array: Array) -> Array:
     groups = padded.reshape(-1, share)
     shifts = np.arange(share, dtype=np.uint8) * bits
     return np.asarray(np.bitwise_or.reduce(groups << shifts, axis=1), dtype=np.uint8)
+
+
+def packed_size(dtype: np.dtype[Any], shape: Sequence[int]) -> int:
+    """Return the number of bytes in which `pack_nibbles` stores an array."""
+    return -(-math.prod(shape) * _BITS_OF.get(dtype, 8 * dtype.itemsize) // 8)
 
 
 def unpack_nibbles(raw: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from surgery.operators.dtypes import ONNX_TYPES, Array, pack_nibbles, type_of, unpack_nibbles
+from surgery.operators.dtypes import ONNX_TYPES, Array, pack_nibbles, packed_size, type_of, unpack_nibbles
 
 if TYPE_CHECKING:
     import onnx
@@ -28,7 +28,7 @@ def to_array(tensor: onnx.TensorProto) -> Array:
     # One element, or one byte of packed elements, per item.
     items = np.array(tensor.int32_data, np.int32).astype(np.uint16 if dtype.itemsize == 2 else np.uint8)
     raw = np.frombuffer(tensor.raw_data if tensor.HasField("raw_data") else items.tobytes(), np.uint8)
-    needed = pack_nibbles(np.zeros(dims, dtype)).size
+    needed = packed_size(dtype, dims)
     if raw.size != needed:
         raise ValueError(f"'{tensor.name}' has {raw.size} bytes; its type and dims require {needed}")
     return unpack_nibbles(raw, dtype, dims)

@@ -15,6 +15,7 @@ from surgery.bridges import graphsurgeon
 from surgery.engine import runner
 from surgery.errors import PassError
 from surgery.graph import text
+from surgery.operators.tensors import to_array
 
 
 def carried(model: onnx.ModelProto, function: object = lambda graph: graph) -> tuple[onnx.ModelProto, onnx.ModelProto]:
@@ -142,7 +143,7 @@ def test_constants_of_a_type_that_numpy_lacks() -> None:
         return graph
 
     _, back = carried(model, add)
-    read = [onnx.numpy_helper.to_array(tensor) for tensor in back.graph.initializer]
+    read = [to_array(tensor) for tensor in back.graph.initializer]
     assert all(a.dtype == b.dtype and (a == b).all() for a, b in zip(read, arrays, strict=True))
 
 

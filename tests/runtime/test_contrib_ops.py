@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from support import lacking
 from support.decomposed import decomposed, parsed, run
 
 import surgery
@@ -104,6 +105,7 @@ def test_a_reference_form_matches_the_decomposition(name: str) -> None:
         model = parsed(f"g {WITHOUT_KERNEL[name]}", opset)
         feeds = _fed(model)
         made, reasons = decomposed(model)
+        lacking.skip_unknown(reasons)
         assert reasons == [] and not any(node.domain for node in made.graph.node)
         _compare(run(made, feeds), _ours(model, feeds))
 

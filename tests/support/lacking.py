@@ -7,7 +7,7 @@ newest releases lack nothing, so no failure is skipped there.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -101,6 +101,26 @@ def skip_lacking(*models: onnx.ModelProto) -> None:
             pytest.skip(f"onnx {onnx.__version__} has no {what}")
         for what in _of_runtime(model):
             pytest.skip(f"ONNX Runtime {onnxruntime.__version__} has no {what}")
+
+
+def skip_opset(opset: int) -> None:
+    """Skip the test if the installed onnx does not have an opset."""
+    if opset > _newest(""):
+        pytest.skip(f"onnx {onnx.__version__} has no opset {opset}")
+
+
+def skip_types() -> None:
+    """Skip the test if the installed onnx does not compute the types that NumPy lacks."""
+    if onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16).name != "bfloat16":
+        pytest.skip(f"onnx {onnx.__version__} computes bfloat16 as an integer")
+
+
+def skip_unknown(reasons: Iterable[str]) -> None:
+    """Skip the test if a pass refuses to write an operator of ONNX that the installed onnx lacks."""
+    for reason in reasons:
+        op = reason.removeprefix("the installed onnx does not know ")
+        if op != reason and not onnx.defs.has(op):
+            pytest.skip(f"onnx {onnx.__version__} has no {op}")
 
 
 def _of_onnx(model: onnx.ModelProto) -> Iterator[str]:

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from support import lacking
 
 import surgery
 from surgery import storage
@@ -139,7 +140,10 @@ def computes(one: onnx.ModelProto, *, optimized: bool) -> Any:
 def test_what_only_optimizations_make_wrong_is_different(number: int) -> None:
     original, changed = PAIRS[number]
     expected = computes(original, optimized=True)
-    assert np.array_equal(computes(changed, optimized=False), expected), "the pair is not right as written"
+    written = computes(changed, optimized=False)
+    if written is None and lacking.are_old():
+        pytest.skip(f"ONNX Runtime {ort.__version__} does not load this model")
+    assert np.array_equal(written, expected), "the pair is not right as written"
     if np.array_equal(computes(changed, optimized=True), expected):
         pytest.skip(f"ONNX Runtime {ort.__version__} runs this model correctly")
     assert surgery.verify(original, changed, spec=UNOPTIMIZED).verdict.passed
