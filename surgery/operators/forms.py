@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +60,7 @@ class Schema:
     def of(cls, native: Any) -> Schema:
         """Read a schema of onnx or of ONNX Runtime."""
         attributes = {name: str(attribute.type).rpartition(".")[2] for name, attribute in native.attributes.items()}
-        inputs, outputs = (tuple(map(_parameter, side)) for side in (native.inputs, native.outputs))
+        inputs, outputs = (tuple(_parameter(native, one) for one in side) for side in (native.inputs, native.outputs))
         return cls(
             native.name,
             native.domain,
@@ -79,6 +80,25 @@ class Schema:
         return key_of(self.domain, self.name)
 
 
-def _parameter(native: Any) -> Parameter:
-    variable = native.type_str if hasattr(native, "type_str") else native.typeStr
-    return Parameter(native.name, variable, frozenset(native.types), str(native.option).rpartition(".")[2])
+def allowed_types(schema: Any, parameter: Any) -> frozenset[str]:
+    """Return the types that a schema of onnx or of ONNX Runtime allows for a parameter.
+
+    They are read from its constraints, because the `types` of a parameter cannot be read in onnx 1.20.
+    """
+    variable = _variable(parameter)
+    named = (one.allowed_type_strs for one in schema.type_constraints if one.type_param_str == variable)
+    # Constraints write "map(int64, float)" where parameters have "map(int64,tensor(float))".
+    return frozenset(_MAP.sub(r"map(\1,tensor(\2))", kind) for kind in next(named, [variable]))
+
+
+_MAP = re.compile(r"map\((\w+), (\w+)\)")
+
+
+def _variable(parameter: Any) -> str:
+    found: str = parameter.type_str if hasattr(parameter, "type_str") else parameter.typeStr
+    return found
+
+
+def _parameter(schema: Any, native: Any) -> Parameter:
+    types = allowed_types(schema, native)
+    return Parameter(native.name, _variable(native), types, str(native.option).rpartition(".")[2])

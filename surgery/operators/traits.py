@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from surgery.operators.forms import Schema
+from surgery.operators.forms import Schema, allowed_types
 from surgery.operators.schemas import schema_of
 
 RANDOM = frozenset(
@@ -222,5 +222,6 @@ def attribute_default(op_type: str, opset: int, name: str, domain: str = "") -> 
 def is_integer_by_schema(op_type: str, opset: int, position: int, domain: str = "") -> bool:
     """Return whether an input is always integer, whatever the type of the data: axes, a shape, indices."""
     found = schema_of(domain, op_type, opset)
-    inputs = [] if found is None else found.inputs
-    return position < len(inputs) and set(inputs[position].types) <= {"tensor(int32)", "tensor(int64)"}
+    if found is None or position >= len(found.inputs):
+        return False
+    return allowed_types(found, found.inputs[position]) <= {"tensor(int32)", "tensor(int64)"}

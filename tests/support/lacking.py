@@ -109,10 +109,10 @@ def skip_opset(opset: int) -> None:
         pytest.skip(f"onnx {onnx.__version__} has no opset {opset}")
 
 
-def skip_types() -> None:
-    """Skip the test if the installed onnx does not compute the types that NumPy lacks."""
-    if onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16).name != "bfloat16":
-        pytest.skip(f"onnx {onnx.__version__} computes bfloat16 as an integer")
+computes_types = pytest.mark.skipif(
+    onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16).name != "bfloat16",
+    reason=f"onnx {onnx.__version__} computes bfloat16 as an integer",
+)
 
 
 def skip_unknown(reasons: Iterable[str]) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from support import ROOT
+from support.lacking import computes_types
 
 import surgery
 from surgery import recipe as recipes
@@ -106,6 +107,7 @@ def test_a_mask_looked_up_by_two_indices_fits_an_npu_with_static_dims(name: str)
     assert off(result, "rknn-like") == {}
 
 
+@computes_types
 def test_a_bfloat16_encoder_runs_on_the_cpu_in_float32(tmp_path: Path) -> None:
     narrow = surgery.apply(
         ROOT / "models" / "whisper-enc-tiny.onnx",

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.given_sets import BODY, arrays, expected, model, write_set
-from support.lacking import skip_types
+from support.lacking import computes_types
 
 from surgery.errors import RecipeError, SurgeryError, UsageError
 from surgery.graph import text
@@ -182,8 +182,8 @@ def test_sequences_and_optionals_are_read(tmp_path: Path) -> None:
 # Types
 
 
+@computes_types
 def test_types_numpy_lacks_are_read_from_bytes_or_a_wider_type(tmp_path: Path) -> None:
-    skip_types()
     proto = _typed("bfloat16[n]", "int4[n]", "string[n]", "bool[n]")
     exact = {
         "x0": np.array([0.5, -2], ml_dtypes.bfloat16),

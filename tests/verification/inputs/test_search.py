@@ -7,7 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import onnx
+import onnxruntime
 import pytest
+from support import installed
 
 from surgery.verification.inputs import search
 from surgery.verification.inputs.admissible import MOST
@@ -67,6 +69,8 @@ LATER = """g (float[N,3,S] x) => (float[N,3,T] y)
 )
 def test_a_signal_is_long_enough_for_its_windows_and_reflections(body, least):
     model = _proto(body)
+    if "reflect" in body and not installed.fate(model):
+        pytest.skip(f"ONNX Runtime {onnxruntime.__version__} reflects more elements than there are")
     assert _admitted(model) == {"S": list(range(least, MOST + 1))}
     points = _found(model)
     assert all(point["S"] >= least for point in points)

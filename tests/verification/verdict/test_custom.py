@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 from support import installed
+from support.lacking import computes_types
 
 from surgery import storage
 from surgery.engine import runner
@@ -132,6 +133,7 @@ def test_functions_of_the_model_need_no_library() -> None:
     assert _verdict(before, wrong)[0] == "different"
 
 
+@computes_types
 def test_a_model_without_a_kernel_runs_in_the_reference_evaluator() -> None:
     ports = "g (bfloat16[n] x) => (bfloat16[n] y)"
     before = text.parse(f"{ports} {{ t = Abs(x) k = Identity(t) y = Neg(k) }}")
@@ -191,6 +193,7 @@ def test_the_unverified_policy_applies_to_every_reason(monkeypatch: pytest.Monke
         assert pair.ok is (code == 0)
 
 
+@computes_types
 def test_a_change_that_only_the_runtime_can_run_runs_there() -> None:
     """Where the original runs in the reference evaluator only: each side runs where it can."""
     # The parser reads the bits of a bfloat16: 1, -2, 3, 4.
