@@ -30,16 +30,20 @@ RANDOM = frozenset(
 REPEATABLE = frozenset(
     {
         "AffineGrid",
+        "BlackmanWindow",
         "CausalConvWithState",
         "DepthToSpace",
         "Dropout",
+        "HammingWindow",
+        "HannWindow",
         "LinearAttention",
+        "Range",
         "SpaceToDepth",
         "com.microsoft::MurmurHash3",
     }
 )
-"""Operators with the same results in each run, although they have a seed, or onnx calls them nondeterministic; Dropout
-only outside training mode."""
+"""Operators with the same results in each run, although they have a seed, or a release of onnx calls them
+nondeterministic; Dropout only outside training mode."""
 
 COMMUTATIVE = frozenset(
     {

@@ -92,7 +92,8 @@ def test_sums_of_products_have_an_estimate(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(cost, "_PRODUCTS", {})
     found = without_rows(asked_for())["cost"]
-    assert {"Attention", "Conv", "MatMul", "com.microsoft::FusedGemm"} <= set(found)
+    known = {op for op in ("Attention", "Conv", "MatMul") if onnx.defs.has(op)}
+    assert known | {"com.microsoft::FusedGemm"} <= set(found)
 
 
 def test_each_question_documents_which_operators_need_a_row() -> None:

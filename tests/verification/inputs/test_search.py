@@ -69,7 +69,7 @@ LATER = """g (float[N,3,S] x) => (float[N,3,T] y)
 )
 def test_a_signal_is_long_enough_for_its_windows_and_reflections(body, least):
     model = _proto(body)
-    if "reflect" in body and not installed.fate(model):
+    if "reflect" in body and installed.fate(model) in ("", "SIGSEGV"):
         pytest.skip(f"ONNX Runtime {onnxruntime.__version__} reflects more elements than there are")
     assert _admitted(model) == {"S": list(range(least, MOST + 1))}
     points = _found(model)
