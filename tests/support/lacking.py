@@ -6,6 +6,7 @@ newest releases lack nothing, so no failure is skipped there.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
@@ -113,6 +114,17 @@ computes_types = pytest.mark.skipif(
     onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16).name != "bfloat16",
     reason=f"onnx {onnx.__version__} computes bfloat16 as an integer",
 )
+
+
+def skip_unnamed(*texts: str) -> None:
+    """Skip the test if a reason, given or expected, names an operator that the installed releases lack."""
+    if not are_old():
+        return
+    for text in texts:
+        found = re.search(r"does not run com\.microsoft::(\w+)|^([A-Z]\w*[a-z][A-Z]\w*) supports", text)
+        op = found and (found[1] or found[2])
+        if op and not onnx.defs.has(op) and not installed().of("com.microsoft", op, 1):
+            pytest.skip(f"ONNX Runtime {onnxruntime.__version__} has no {op}")
 
 
 def skip_unknown(reasons: Iterable[str]) -> None:
