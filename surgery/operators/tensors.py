@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,3 +43,10 @@ def from_array(array: Array, name: str = "") -> onnx.TensorProto:
     if number not in ONNX_TYPES:
         return onnx.numpy_helper.from_array(array, name)
     return onnx.TensorProto(name=name, data_type=number, dims=array.shape, raw_data=pack_nibbles(array).tobytes())
+
+
+def in_memory(address: int, number: int, shape: tuple[int, ...]) -> Array:
+    """Return a copy of the elements that a runtime has at an address, of one of the `ONNX_TYPES`."""
+    dtype = ONNX_TYPES[number]
+    raw = np.frombuffer(ctypes.string_at(address, packed_size(dtype, shape)), np.uint8)
+    return unpack_nibbles(raw, dtype, shape)

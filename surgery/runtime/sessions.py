@@ -19,17 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surgery.operators.dtypes import (
-    ONNX_TYPES,
-    Array,
-    is_float,
-    pack_nibbles,
-    packed_size,
-    spread,
-    type_of_name,
-    unpack_nibbles,
-)
+from surgery.operators.dtypes import ONNX_TYPES, Array, is_float, pack_nibbles, spread, type_of_name
 from surgery.operators.subgraphs import nodes
+from surgery.operators.tensors import in_memory
 from surgery.runtime.executed import begin_profile, executed
 from surgery.runtime.ordering import defer, settle_casts
 from surgery.runtime.rounding import hold
@@ -504,6 +496,4 @@ def _boxed(value: Any) -> Any:
 
 def _from_runtime(value: Any) -> Array:
     """Read a tensor with an element type that NumPy lacks from the memory of the runtime."""
-    dtype, shape = ONNX_TYPES[value.element_type()], tuple(value.shape())
-    raw = np.frombuffer(ctypes.string_at(value.data_ptr(), packed_size(dtype, shape)), dtype=np.uint8)
-    return unpack_nibbles(raw, dtype, shape)
+    return in_memory(value.data_ptr(), value.element_type(), tuple(value.shape()))
