@@ -254,18 +254,18 @@ def compared(
     `names` are the names of the symbols, and `follow` expressions for the symbols that follow from others.
     """
     numbers = _of_symbols(shape, elements)
-    wanted: dict[Pair, None] = {}
+    wanted: dict[tuple[Pair, bool], None] = {}
     for node in nodes:
         if node.op_type in _COMPARING:
             for pair in numbers.pairs(node.op_type, node.inputs):
-                wanted.update(dict.fromkeys(_ordered(pair)))
+                wanted.update(dict.fromkeys((one, node.op_type in _DECIDING) for one in _ordered(pair)))
     loose = [symbol for symbol in names if symbol not in follow]
     # A dim that follows from others may also stand for itself: in a broadcast.
     readings = ((list(names), aliases), *([(loose, {**aliases, **follow})] if follow else []))
     found: dict[tuple[tuple[str, int], ...], int] = {}
     for symbols, equal in readings:
-        for pair in wanted:
-            for turn, point in enumerate(_sides(pair, symbols, equal)):
+        for pair, is_decided in wanted:
+            for turn, point in enumerate(_sides(pair, symbols, equal, both=is_decided)):
                 found.setdefault(tuple(sorted((names[symbol], extent) for symbol, extent in point.items())), turn)
     return _few([dict(point) for point in sorted(found, key=lambda point: found[point])])
 
@@ -290,10 +290,11 @@ def _few(points: Sequence[dict[str, int]]) -> list[dict[str, int]]:
     return [point for point in points if point in kept[tuple(point)][: most[tuple(point)]]]
 
 
-def _sides(pair: Pair, symbols: Sequence[str], aliases: Mapping[str, Extent]) -> list[dict[str, int]]:
+def _sides(pair: Pair, symbols: Sequence[str], aliases: Mapping[str, Extent], *, both: bool) -> list[dict[str, int]]:
     """Return points at which an expression is above, at and below a number, all as close together as possible.
 
-    Of several dims, the last one moves.
+    Of several dims, the last one moves. Without `both`, the side on which the small extents lie is left out: a Slice
+    cuts off one row as it does any number, and runs near the end of a long table take long.
     """
     expression, number = pair
     if not isinstance(expression, str):
@@ -310,18 +311,19 @@ def _sides(pair: Pair, symbols: Sequence[str], aliases: Mapping[str, Extent]) ->
         read = Reader({**extents, last: EXTENTS}, aliases).read(expression)
     if read is None:
         return []
-    signs = np.sign(read[1] - number)
-    return [{**fixed, last: extent} for extent in _closest(np.broadcast_to(signs, EXTENTS.shape))]
+    signs = np.broadcast_to(np.sign(read[1] - number), EXTENTS.shape)
+    usual = None if both else int(signs[small[last] == EXTENTS][0])
+    return [{**fixed, last: extent} for sign, extent in _closest(signs).items() if sign != usual or sign == 0]
 
 
-def _closest(signs: Integers) -> list[int]:
-    """Return the extents closest to a change of the sign: one for each sign, the positive one first."""
+def _closest(signs: Integers) -> dict[int, int]:
+    """Return the extent closest to a change of the sign for each sign, the positive one first."""
     changes, zeros = np.flatnonzero(np.diff(signs)), np.flatnonzero(signs == 0)
     if not changes.size:
-        return []
+        return {}
     middle = zeros[0] if zeros.size else changes[0]
-    places = [np.flatnonzero(signs == sign) for sign in (1, 0, -1)]
-    return [int(EXTENTS[each[np.argmin(abs(each - middle))]]) for each in places if each.size]
+    places = {sign: np.flatnonzero(signs == sign) for sign in (1, 0, -1)}
+    return {sign: int(EXTENTS[each[np.argmin(abs(each - middle))]]) for sign, each in places.items() if each.size}
 
 
 def _of_symbols(shape: Shapes, elements: Shapes) -> _Numbers[ir.Value]:

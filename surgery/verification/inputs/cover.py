@@ -23,6 +23,9 @@ Size = tuple[str, int]
 LEAST = 3
 """The smallest odd size: 1 is a case of its own."""
 
+_SHORT = 32
+"""The longest size next to a constant that is tried together with the sizes of other dims."""
+
 _PAIRED = 6
 """Maximum number of dims that are tried in pairs of sizes."""
 
@@ -102,6 +105,7 @@ class Cover:
         Also try dims that a graph compares with a constant together, such as their sum, and each dim at 1 where another
         one that it is broadcast to is larger.
         """
+        self._sides()
         for names in (set(self.tied.names), set(self.free.names)):
             self._sizes(names)
         for point in self.compared:
@@ -139,6 +143,13 @@ class Cover:
         """Try the base with some dims changed and all others kept, whatever follows from what."""
         return self._try({**self.base, **changes})
 
+    def _sides(self) -> None:
+        """Try long sizes next to a constant with the other dims at 1 if the model accepts that, which is cheaper."""
+        asked = [size for point in self.compared if len(point) == 1 for size in point.items() if size in self.wanted]
+        for name, extent in asked:
+            if extent > _SHORT and not self._is_covered((name, extent)):
+                self._at({**self.base, **self._ones()}, [(name, extent)])
+
     def _sizes(self, names: set[str]) -> None:
         """Try the missing sizes of some dims, all at once as long as that is accepted."""
         left = [size for size in self.wanted if size[0] in names]
@@ -161,11 +172,13 @@ class Cover:
             self._split(group[half:])
             return
         ((name, extent),) = group
-        ones = {other: 1 for other in self.base if other not in self.free.wishes}
         others = [point for point in self.accepted[1:] if point[name] != extent]
-        for point in [{**self.base, **ones}, *others[:2]]:
+        for point in [{**self.base, **self._ones()}, *others[:2]]:
             if self._at(point, group):
                 return
+
+    def _ones(self) -> Point:
+        return {name: 1 for name in self.base if name not in self.free.wishes}
 
     def _at(self, point: Mapping[str, int], group: Sequence[Size]) -> bool:
         """Try a point with some dims changed, and the dims that follow from them."""
