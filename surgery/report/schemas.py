@@ -306,6 +306,18 @@ SHAPES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
         {"passes": [_PASS]},
         {**_PASS, "doc": "string", "match": "array?", "before": "string?", "after": "string?", "refuses": ["string"]},
     ),
+    "recipes": ({"recipes": [{"name": "string", "target": "string", "summary": "string"}]},),
+    "targets": (
+        {"targets": [{"name": "string", "summary": "string"}]},
+        {
+            **dict.fromkeys(("name", "summary", "source", "runs_in"), "string"),
+            "domains": ["string"],
+            **dict.fromkeys(("opsets", "ir_versions", "element_types"), "array?"),
+            **dict.fromkeys(("rank", "constant_bytes"), "integer?"),
+            **dict.fromkeys(("dynamic_dims", "subgraphs", "functions"), "boolean"),
+            "operators": "array?",
+        },
+    ),
     "split": (
         {
             "ok": "boolean",

@@ -33,6 +33,8 @@ RUNS = {
     "report": ["report run.json -o page.html"],
     "bisect": ["bisect tidy m.onnx"],
     "passes": ["passes", "passes fuse-gelu"],
+    "recipes": ["recipes"],
+    "targets": ["targets", "targets rknn-like"],
     "split": ["split m.onnx --parts 2"],
     "export-weights": ["export-weights m.onnx -o w.npz"],
     "externalize": ["externalize m.onnx -o x.onnx"],
@@ -59,7 +61,7 @@ SLOW = {
     "sensitivity": ["sensitivity large.onnx --recipe int8-dynamic"],
     "tune": ["tune int8-dynamic large.onnx -o t.yaml"],
 }
-OWN_FORMAT = {"recipe-show": "a recipe", "schema": "a JSON schema"}
+OWN_FORMAT = {"recipe-show": "a recipe", "schema": "a JSON schema", "help": "text"}
 ELSEWHERE = {"export"}
 """Needs PyTorch: tests/frameworks/test_export_pytorch.py."""
 
