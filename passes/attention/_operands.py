@@ -65,7 +65,6 @@ def operands(found: Core, dependence: Dependence, opset: int, new: Builder, *, f
 def _repeated(found: Core, opset: int, new: Builder, factor: Value | None) -> Operands:
     """Return operands with keys and values that are repeated for each query of a group, flat where they were."""
     queries = found.queries
-    new.require(queries.dtype is not None, "the element type is unknown")
     shared = new.target.has(GROUPED, queries.dtype) and not is_causal_only(new)
     new.require(not shared, "keys and values are shared by groups of queries: use GroupQueryAttention")
     given = _in_heads(found, columns(Side(queries), scaled=True) if factor is None else None, opset, new, factor=factor)

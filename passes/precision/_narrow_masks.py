@@ -178,10 +178,14 @@ def is_hideable(node: Node, dtype: Any) -> bool:
 
 
 def _is_separate(node: Node) -> bool:
-    """Return whether a MultiHeadAttention has separate queries, with a constant bias, and masks no keys by length."""
-    bias, queries = node.input(BIAS), node.input(QUERIES)
-    plain = node.input(KEYS) is not None and node.input(PADDING) is None
-    return plain and (bias is None or bias.is_constant) and queries is not None and queries.rank == 3
+    """Return whether a MultiHeadAttention has separate queries, with a constant bias, and masks no keys by length.
+
+    The width of the queries tells which part of the bias is theirs.
+    """
+    bias, queries = node.input(BIAS), node.required_input(QUERIES)
+    if node.input(KEYS) is None or node.input(PADDING) is not None or queries.shape is None or queries.rank != 3:
+        return False
+    return bias is None or (bias.is_constant and isinstance(queries.shape[2], int))
 
 
 def _is_separable(node: Node) -> bool:

@@ -38,7 +38,6 @@ class Rows:
             return None
         queries, bias = node.required_input(QUERIES), node.input(BIAS)
         width = (queries.shape or (None,) * 3)[2]
-        new.require(bias is None or isinstance(width, int), "the width of the queries is not known")
         return {QUERIES: self._shown(new, mask, narrow(queries), bias, width), MASK: mask}
 
     def _separate(self, new: Builder, node: Node, mask: Value, narrow: Callable[[Value], Value]) -> None:
