@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +31,10 @@ def to_array(tensor: onnx.TensorProto) -> Array:
     items = np.array(tensor.int32_data, np.int32).astype(np.uint16 if dtype.itemsize == 2 else np.uint8)
     raw = np.frombuffer(tensor.raw_data if tensor.HasField("raw_data") else items.tobytes(), np.uint8)
     needed = packed_size(dtype, dims)
+    if not tensor.HasField("raw_data") and needed < math.prod(dims):
+        raw = raw[
+            :needed
+        ]  # the text parser of onnx writes an item for each element, of which onnx reads the first ones
     if raw.size != needed:
         raise ValueError(f"'{tensor.name}' has {raw.size} bytes; its type and dims require {needed}")
     return unpack_nibbles(raw, dtype, dims)

@@ -124,3 +124,9 @@ def test_equal_elements_have_equal_bytes(number: int, raw: bytes, wanted: list[f
         onnx.TensorProto(data_type=number, dims=[3], int32_data=numbers) for numbers in (items, [*items[:-1], 0])
     )
     assert storage.bytes_of(first) != storage.bytes_of(second)
+
+
+def test_surplus_items_of_packed_elements_are_ignored_as_onnx_does() -> None:
+    tensor = onnx.TensorProto(name="q", data_type=onnx.TensorProto.INT4, dims=[4, 2])
+    tensor.int32_data.extend([1, 2, 3, 4, 5, -6, -8, 7])
+    assert to_array(tensor).tolist() == [[1, 0], [2, 0], [3, 0], [4, 0]]
