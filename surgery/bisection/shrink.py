@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from copy import deepcopy
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from surgery.bisection.cuts import Cut
 from surgery.bisection.probe import Shown
-from surgery.operators.tensors import from_array, to_array
-
-if TYPE_CHECKING:
-    import onnx
+from surgery.proto.slicing import sliced, sliced_model
 
 _SHORTEST = 2
 """The minimum size of a dim; dims of size 1 would broadcast and could hide the difference."""
@@ -45,35 +38,6 @@ def _extents(cut: Cut) -> set[int]:
 
 
 def _sliced(cut: Cut, extent: int, size: int) -> Cut:
-    feed = {name: _slice(value, extent, size) for name, value in cut.feed.items()}
-    original, changed = (_sliced_model(model, feed, extent, size) for model in (cut.original, cut.changed))
+    feed = {name: sliced(value, extent, size) for name, value in cut.feed.items()}
+    original, changed = (sliced_model(model, feed, extent, size) for model in (cut.original, cut.changed))
     return replace(cut, original=original, changed=changed, feed=feed)
-
-
-def _sliced_model(model: onnx.ModelProto, feed: Mapping[str, Any], extent: int, size: int) -> onnx.ModelProto:
-    import onnx
-
-    from surgery.proto.extract import describe
-
-    result = deepcopy(model)
-    for tensor in result.graph.initializer:
-        value = to_array(tensor)
-        sliced = _slice(value, extent, size)
-        if tensor.data_type == onnx.TensorProto.INT64:
-            sliced = np.where(sliced == extent, np.int64(size), sliced)
-        if sliced.shape != value.shape or sliced is not value:
-            tensor.CopyFrom(from_array(sliced, tensor.name))
-    for value_info in result.graph.input:
-        if value_info.name in feed:
-            value_info.CopyFrom(describe(value_info.name, feed[value_info.name]))
-    return result
-
-
-def _slice(value: Any, extent: int, size: int) -> Any:
-    if extent not in value.shape:
-        return value
-    return np.ascontiguousarray(value[tuple(_ranges(value.shape, extent, size))])
-
-
-def _ranges(shape: tuple[int, ...], extent: int, size: int) -> Iterator[slice]:
-    return (slice(size) if dim == extent else slice(None) for dim in shape)
