@@ -32,9 +32,8 @@ def to_array(tensor: onnx.TensorProto) -> Array:
     raw = np.frombuffer(tensor.raw_data if tensor.HasField("raw_data") else items.tobytes(), np.uint8)
     needed = packed_size(dtype, dims)
     if not tensor.HasField("raw_data") and needed < math.prod(dims):
-        raw = raw[
-            :needed
-        ]  # the text parser of onnx writes an item for each element, of which onnx reads the first ones
+        # onnx reads the first bytes: its text parser writes one for each element.
+        raw = raw[:needed]
     if raw.size != needed:
         raise ValueError(f"'{tensor.name}' has {raw.size} bytes; its type and dims require {needed}")
     return unpack_nibbles(raw, dtype, dims)

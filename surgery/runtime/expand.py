@@ -140,7 +140,7 @@ def _conv(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> boo
     extents = scope.add("Shape", [first])
     multiply = _by_position if per_group >= _WIDE else _joined
     weight = scope.read(node.input[1])
-    product_ = multiply(scope, chain([first], slices), weight, (groups, made // groups, per_group))
+    summand = multiply(scope, chain([first], slices), weight, (groups, made // groups, per_group))
     batch = scope.add("Gather", [extents, scope.integers(0)])
     spatial = scope.add("Gather", [extents, scope.integers(*range(2, 2 + rank))])
     shape = scope.add("Concat", [batch, scope.integers(made), spatial], axis=0)
@@ -162,8 +162,8 @@ def _joined(scope: Scope, slices: Iterable[str], weight: str, sizes: tuple[int, 
         matrix = scope.add("Reshape", [joined, scope.integers(0, groups, read * len(items), -1)])
         part = scope.add("Slice", [rows, *map(scope.integers, (place, place + len(items), 3))])
         place += len(items)
-        product_ = scope.add("MatMul", [scope.add("Reshape", [part, scope.integers(groups, made, -1)]), matrix])
-        total = scope.add("Add", [total, product_]) if total else product_
+        summand = scope.add("MatMul", [scope.add("Reshape", [part, scope.integers(groups, made, -1)]), matrix])
+        total = scope.add("Add", [total, summand]) if total else summand
     return total
 
 
@@ -176,8 +176,8 @@ def _by_position(scope: Scope, slices: Iterable[str], weight: str, sizes: tuple[
     for place, item in enumerate(slices):
         matrix = scope.add("Reshape", [item, scope.integers(0, groups, read, -1)])
         each = scope.add("Slice", [stack, *map(scope.integers, (place, place + 1, 0))])
-        product_ = scope.add("MatMul", [scope.add("Reshape", [each, scope.integers(groups, made, read)]), matrix])
-        total = scope.add("Add", [total, product_]) if total else product_
+        summand = scope.add("MatMul", [scope.add("Reshape", [each, scope.integers(groups, made, read)]), matrix])
+        total = scope.add("Add", [total, summand]) if total else summand
     return total
 
 
