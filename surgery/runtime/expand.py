@@ -140,11 +140,11 @@ def _conv(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> boo
     extents = scope.add("Shape", [first])
     multiply = _by_position if per_group >= _WIDE else _joined
     weight = scope.read(node.input[1])
-    summand = multiply(scope, chain([first], slices), weight, (groups, made // groups, per_group))
+    multiplied = multiply(scope, chain([first], slices), weight, (groups, made // groups, per_group))
     batch = scope.add("Gather", [extents, scope.integers(0)])
     spatial = scope.add("Gather", [extents, scope.integers(*range(2, 2 + rank))])
     shape = scope.add("Concat", [batch, scope.integers(made), spatial], axis=0)
-    result = scope.add("Reshape", [product_, shape])
+    result = scope.add("Reshape", [multiplied, shape])
     if len(node.input) > 2 and node.input[2]:
         bias = scope.add("Reshape", [scope.read(node.input[2]), scope.integers(1, made, *[1] * rank)])
         scope.add("Add", [result, bias])
