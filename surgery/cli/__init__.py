@@ -20,6 +20,7 @@ from types import ModuleType
 from surgery import __version__
 from surgery.cli import _configuration, _inputs, _log, _output, _parsing, _places, _signals
 from surgery.errors import RecipeError, SurgeryError
+from surgery.workers.memory import return_large
 
 GROUPS = {
     "optimize": ("apply", "run", "batch", "plan", "tune", "export"),
@@ -42,6 +43,7 @@ def command() -> None:
     _prepare_streams()
     # Imported modules and loaded models live until the end, so frequent garbage collection finds nothing.
     gc.set_threshold(500_000, 20, 100)
+    return_large()
     _signals.install()
     try:
         code = main()

@@ -14,7 +14,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +21,7 @@ import numpy as np
 from surgery.operators.dtypes import ONNX_TYPES, Array, is_float, pack_nibbles, spread, type_of_name
 from surgery.operators.subgraphs import nodes
 from surgery.operators.tensors import in_memory
+from surgery.runtime.arena import share_arena, shrinking
 from surgery.runtime.executed import begin_profile, executed
 from surgery.runtime.ordering import defer, settle_casts
 from surgery.runtime.rounding import hold
@@ -107,7 +107,7 @@ def run(
         stage("run")
         begin = time.process_time()
         may_be_last = number == len(feeds) or room is not None
-        ran = _tried(session, feed, _shrinking() if may_be_last and profile is None else None)
+        ran = _tried(session, feed, shrinking() if may_be_last and profile is None else None)
         results.append(_bare(ran) if bare else ran)
         if like is not None:
             found.setdefault("same", []).append(_take_same(like[number - 1], results[-1]))
@@ -230,39 +230,6 @@ def _refusal(message: str) -> dict[str, Any]:
 _MANY_NODES = 500
 """Number of nodes from which buffers are not reused. Each buffer is still freed after its last use."""
 
-_EXTENDED_AS_REQUESTED = 1  # an OrtArenaExtendStrategy
-
-
-@cache
-def _share_arena() -> None:
-    """Make the sessions of this process allocate from one arena, which grows by the requested sizes.
-
-    Without an arena, freed buffers leave holes in the heap: the C library before 2.38 does not reuse the space of an
-    aligned buffer for another one of the same size. A ViT-base that needs 60 MiB took up to 300 MiB, at random. The
-    default arena of a session grows by powers of two.
-    """
-    import onnxruntime
-
-    onnxruntime.create_and_register_allocator(
-        onnxruntime.OrtMemoryInfo(
-            "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
-        ),
-        onnxruntime.OrtArenaCfg({"arena_extend_strategy": _EXTENDED_AS_REQUESTED}),
-    )
-
-
-@cache
-def _shrinking() -> onnxruntime.RunOptions:
-    """Return the options of a run after which the arena releases free memory, for the other workers.
-
-    A region that was allocated at once is released at once, and is kept while it contains an output of the run.
-    """
-    import onnxruntime
-
-    options = onnxruntime.RunOptions()
-    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-    return options
-
 
 def _options() -> onnxruntime.SessionOptions:
     import onnxruntime
@@ -270,7 +237,7 @@ def _options() -> onnxruntime.SessionOptions:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
-    _share_arena()
+    share_arena()
     options.add_session_config_entry("session.use_env_allocators", "1")
     options.enable_mem_pattern = False
     options.use_deterministic_compute = True

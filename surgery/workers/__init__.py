@@ -26,13 +26,14 @@ from surgery.errors import WorkerError
 from surgery.workers import wire
 from surgery.workers.client import forkserver, shutdown
 from surgery.workers.ending import OUT_OF_MEMORY, TIMEOUT, died, last_line, shorten, tells_of_memory
-from surgery.workers.server import note, stage
+from surgery.workers.server import after_call, note, stage
 
 __all__ = [
     "OUT_OF_MEMORY",
     "TIMEOUT",
     "Worker",
     "WorkerRaised",
+    "after_call",
     "before_call",
     "default_memory",
     "note",

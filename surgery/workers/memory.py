@@ -17,11 +17,28 @@ _MOST = 600
 """Maximum number of samples; beyond it, every second sample is removed and the interval is doubled."""
 
 
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_LARGE = 4 << 20
+
+
 def return_free() -> None:
     """Return free memory of the heap to the system, where the C library can: it keeps what small objects took."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def return_large() -> None:
+    """Have the C library, where it can, return each large block of this process to the system when it is freed.
+
+    By default, glibc keeps blocks of up to 32 MiB in a heap once one of that size was freed, and has a heap for each
+    thread: after the tensors of a few runs, more memory is free in them than in use.
+    """
+    configure = getattr(ctypes.CDLL(None), "mallopt", None)
+    if configure is not None:
+        configure(_M_ARENA_MAX, 1)
+        configure(_M_MMAP_THRESHOLD, _LARGE)
+        configure(_M_TRIM_THRESHOLD, _LARGE)
 
 
 def private_bytes(pid: int) -> int:

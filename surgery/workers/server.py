@@ -17,22 +17,24 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 from surgery.workers import wire
 from surgery.workers.ending import end_for_lack_of_memory, reap
 from surgery.workers.limits import end_with_parent, limit_memory
-from surgery.workers.memory import return_free
+from surgery.workers.memory import private_bytes, return_free, return_large
 
 PRELOAD = ("numpy", "ml_dtypes", "onnx", "onnx.shape_inference", "onnx.checker", "onnxruntime")
 ALLOWED = "surgery."
 
 _MESSAGE_LIMIT = 1 << 16
 _MANY_FILES = 1 << 16
-_LARGE = 64 << 20
-"""Number of bytes of an answer after which the memory that it took is returned to the system."""
+_LARGE = 8 << 20
+"""Number of bytes by which a worker may grow in a call before its free memory is returned to the system."""
+
+_released: list[Callable[[], object]] = []
 _channel: socket.socket | None = None
 _timeout: float | None = None
 
@@ -50,11 +52,18 @@ def note(value: object) -> None:
         wire.send(_channel, wire.pack({"note": value}))
 
 
+def after_call(release: Callable[[], object]) -> None:
+    """Register a function that releases memory of a worker after a call that took much."""
+    if release not in _released:
+        _released.append(release)
+
+
 def main(descriptor: int) -> None:
     """Serve fork requests on a socket until the process at its other end has ended."""
     control = socket.socket(fileno=descriptor)
     os.chdir("/")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return_large()
     _preload(PRELOAD)
     try:
         _Server(control).run()
@@ -160,6 +169,7 @@ def _become_worker(server: int, descriptors: list[int], memory: int | None) -> N
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory is not None:
         limit_memory(memory)
+    held = _private()
     while True:
         try:
             request = wire.receive(_channel)
@@ -167,10 +177,20 @@ def _become_worker(server: int, descriptors: list[int], memory: int | None) -> N
             os._exit(0)
         answer = _answer(request)
         wire.send(_channel, answer)
-        size = sum(memoryview(piece).nbytes for piece in answer)
         del request, answer
-        if size > _LARGE:
+        if _private() > held + _LARGE:
+            for release in _released:
+                release()
             return_free()
+            held = _private()
+
+
+def _private() -> int:
+    """Return the private memory of this process in bytes; 0 where the system does not tell."""
+    try:
+        return private_bytes(os.getpid())
+    except (OSError, ValueError):
+        return 0
 
 
 def _answer(request: dict[str, Any]) -> list[bytes | memoryview]:

@@ -1,0 +1,75 @@
+"""The arena from which all sessions of a worker process allocate, and the release of its memory."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING
+
+from surgery.workers import after_call
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+_ARENA = {
+    "arena_extend_strategy": 0,  # regions of doubled sizes
+    "initial_chunk_size_bytes": 1 << 20,
+    "max_dead_bytes_per_chunk": 1 << 20,
+}
+"""Settings of the arena. Untouched pages take no memory, and a large region has room for several smaller buffers."""
+
+
+@cache
+def share_arena() -> None:
+    """Make the sessions of this process allocate from one arena, and release its free memory after each call.
+
+    Without an arena, freed buffers leave holes in the heap: the C library before 2.38 does not reuse the space of an
+    aligned buffer for another one of the same size. A ViT-base that needs 60 MiB took up to 300 MiB, at random. In an
+    arena that grows by the requested sizes, or that gives the whole of a freed buffer to a smaller one, as the default
+    arena of a session does, the buffers of many sizes of a convolutional net in float64 took 500 MiB in place of 370.
+    """
+    import onnxruntime
+
+    onnxruntime.create_and_register_allocator(
+        onnxruntime.OrtMemoryInfo(
+            "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
+        ),
+        onnxruntime.OrtArenaCfg(_ARENA),
+    )
+    after_call(_shrink)
+
+
+@cache
+def shrinking() -> onnxruntime.RunOptions:
+    """Return the options of a run after which the arena releases free memory, for the other workers.
+
+    A region that was allocated at once is released at once, and is kept while it contains an output of a run.
+    """
+    import onnxruntime
+
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    return options
+
+
+@cache
+def _nothing() -> onnxruntime.InferenceSession:
+    """Return a session that computes nothing."""
+    import onnx.helper
+    import onnx.parser
+    import onnxruntime
+
+    graph = onnx.parser.parse_graph("nothing () => (bool y) { y = Constant<value = bool {1}>() }")
+    opsets = [onnx.helper.make_opsetid("", 13)]
+    model = onnx.helper.make_model(graph, ir_version=7, opset_imports=opsets)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.add_session_config_entry("session.use_env_allocators", "1")
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def _shrink() -> None:
+    """Release the regions of the arena that contained outputs, which only a run can do."""
+    with suppress(Exception):
+        _nothing().run(None, {}, shrinking())
