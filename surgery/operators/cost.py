@@ -9,11 +9,15 @@ Needs a row in `_PRODUCTS` for each operator with multiply-accumulates in `opera
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from surgery.operators.forms import Schema
 from surgery.operators.operations import has_products
 from surgery.operators.use import Index, Use, View
+
+if TYPE_CHECKING:
+    import onnx
 
 _PER_NODE, _PER_PRODUCT, _PER_ELEMENT, _PER_BYTE = 2.5e-6, 5e-11, 1e-9, 3e-10
 """Seconds per node, per multiplication within a sum of products, per result element, and per byte of weights."""
@@ -32,7 +36,13 @@ REGION, REGION_TWIN, REGION_ELEMENT, REGION_NODE = 1e-2, 1e-4, 2.5e-8, 1.5e-4
 for finding the regions."""
 
 _TURNS = 8
-"""Assumed number of iterations of a loop."""
+"""Assumed number of iterations of a loop, if it is unknown or smaller."""
+
+_NO_LIMIT = 1 << 20
+"""A number of iterations from which only the condition ends a loop."""
+
+_DEEPEST = 4
+"""Number of nested loops whose iterations are multiplied."""
 
 _UNKNOWN = 256
 """Assumed number of elements of an unknown value."""
@@ -44,13 +54,17 @@ _LENGTH = 64
 """Assumed number of terms of a sum, or of positions, if unknown."""
 
 
-def estimate(view: View, weights: int, inputs: Iterable[str]) -> float:
+Elements = Callable[[str], "Sequence[float | str] | None"]
+"""Returns the elements of a small tensor, as far as they follow from shapes."""
+
+
+def estimate(view: View, weights: int, inputs: Iterable[str], elements: Elements) -> float:
     """Return the estimated seconds of one run with the shapes of a view; `weights` is in bytes.
 
     Inputs that no node reads count too, because they must be generated.
     """
     given = sum(math.prod(view.shapes.get(name, ())) for name in inputs)
-    return reading(weights) + _PER_ELEMENT * given + _Estimate(view).seconds()
+    return reading(weights) + _PER_ELEMENT * given + _Estimate(view, elements).seconds()
 
 
 def reading(weights: int) -> float:
@@ -66,12 +80,14 @@ def opening(index: Index) -> float:
 class _Estimate:
     """A walk over the nodes; shapes that inference does not know are guessed from the operands."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, elements: Elements) -> None:
         self.view = view
+        self.elements = elements
+        self.times = [1]
         self.guessed: dict[str, int] = {}
         index = view.index
-        elements = {shape: math.prod(shape) for shape in set(view.shapes.values())}
-        known = {name: elements[shape] for name, shape in view.shapes.items()}
+        counts = {shape: math.prod(shape) for shape in set(view.shapes.values())}
+        known = {name: counts[shape] for name, shape in view.shapes.items()}
         # Guessed sizes are limited by the largest known size.
         self.most = max((size for name, size in known.items() if name not in index.constants), default=_UNKNOWN)
         self.known = {name: math.prod(tensor.dims) for name, tensor in index.constants.items()} | known
@@ -88,8 +104,30 @@ class _Estimate:
             self.guessed.update(zip(names, sizes))
             products = length * sizes[0] if sizes else 0
             seconds = _PER_NODE + _PER_ELEMENT * sum(sizes) + _PER_PRODUCT * products
-            total += _TURNS ** min(depth, 4) * seconds if depth else seconds
+            total += self.repeated(node, depth) * seconds
         return total
+
+    def repeated(self, node: onnx.NodeProto, depth: int) -> int:
+        """Return how often a node is assumed to run. The nodes of a body follow the node that has it."""
+        while len(self.times) <= depth:
+            self.times.append(self.times[-1] * (_TURNS if len(self.times) <= _DEEPEST else 1))
+        if node.op_type in ("Loop", "Scan"):
+            turns = max(_TURNS, self.turns(node)) if depth < _DEEPEST else 1
+            self.times[depth + 1 :] = [self.times[depth] * turns]
+        else:
+            del self.times[depth + 1 :]
+        return self.times[depth]
+
+    def turns(self, node: onnx.NodeProto) -> int:
+        """Return the number of iterations of a loop, 0 if it is unknown."""
+        use = Use(self.view, node, 0)
+        if node.op_type == "Scan":
+            shape, axis = use.shape(len(node.input) - 1), use.attr("scan_input_axes", [0])[-1]
+            return shape[axis] if shape and axis < len(shape) else 0
+        # A loop with a computed condition may end long before the limit.
+        found = self.elements(node.input[0]) if use.has(0) and (not use.has(1) or use.constant(1) is not None) else None
+        count = found[0] if found else 0
+        return int(count) if isinstance(count, (int, float)) and count < _NO_LIMIT else 0
 
     def guess(self, op: str, use: Use) -> tuple[int, int]:
         """Return the number of products per result element, and a guess of the number of result elements."""

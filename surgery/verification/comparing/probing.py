@@ -14,7 +14,7 @@ from surgery.verification.inputs.dims import Dims, Implied
 from surgery.verification.inputs.given import Given
 from surgery.verification.inputs.plan import Binding, Plan
 from surgery.verification.inputs.search import Found, search
-from surgery.verification.inputs.sets import TRIVIAL
+from surgery.verification.inputs.sets import CHEAP, TRIVIAL
 
 _CRASHES = 3
 """Number of crashed processes that ends a search."""
@@ -116,8 +116,9 @@ class Probing:
 
     def probe(self, binding: Binding) -> str | None:
         """Run the original with a binding; return None if that succeeds, else the reason."""
-        is_dear = self.original.cost(binding) >= TRIVIAL
-        if is_dear and self.empty_large and not self.content:
+        cost = self.original.cost(binding)
+        is_dear = cost >= TRIVIAL
+        if not self.content and ((is_dear and self.empty_large) or (cost > CHEAP and self.empty)):
             return "an output is empty at other sizes"
         outcome = self.engine.run(self.original.skeleton, [self.original.feed(binding)], keep=True)
         require_room(outcome, [binding], self.original.given_dims)

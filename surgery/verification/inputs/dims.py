@@ -55,6 +55,9 @@ SPATIAL = ((45, 37, 21), (50, 68, 24))
 positions in its last layer. With few positions, all taps of a kernel but the middle one see padding, and prove
 nothing."""
 
+NARROW = ((15, 13, 9), (22, 18, 12))
+"""The same for images of which a few positions are left everywhere, if a run takes long with `SPATIAL` extents."""
+
 LONG = (2, 37, 41, 31, 29)
 """One set of larger extents: a window, a bucket or a slice may treat the first few positions alike."""
 
@@ -99,7 +102,7 @@ class Dims:
     """The free dims of a model in order of appearance, and the user's extents for them.
 
     `ties` holds the dims that follow from others, `admits` the extents of dims for which the graph does not admit all,
-    `joint` points for groups of dims that the graph admits only together.
+    `joint` points for groups of dims that the graph admits only together. `images` are two sets of extents for images.
     """
 
     names: tuple[str, ...]
@@ -108,6 +111,7 @@ class Dims:
     ties: Mapping[str, Linear] = field(default_factory=dict)
     admits: Mapping[str, Sequence[int]] = field(default_factory=dict)
     joint: Sequence[Sequence[Mapping[str, int]]] = ()
+    images: tuple[tuple[int, ...], tuple[int, ...]] = SPATIAL
 
     def tied(self, ties: Mapping[str, Linear]) -> Dims:
         """Return the dims with some of them following from others, except those that the user sets."""
@@ -188,7 +192,7 @@ class Dims:
         return self._together(point, which)
 
     def _start(self, which: int) -> dict[str, int]:
-        return self._imaged(self._small(which), which, SPATIAL[which])
+        return self._imaged(self._small(which), which, self.images[which])
 
     def long(self) -> dict[str, int]:
         """Return a point with larger extents, except for the first dim, most often the batch."""

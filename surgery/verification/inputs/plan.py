@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from surgery.operators.thresholds import marks, sizes, spared
 from surgery.operators.use import Index, Shape, View, uses
 from surgery.shapes.declarations import Extent
 from surgery.storage.stored_lists import with_beginnings
+from surgery.verification.inputs.comparisons import elements
 from surgery.verification.inputs.dims import Dims, evaluate, free_names
 from surgery.verification.inputs.files import read_tensors, shape_of
 from surgery.verification.inputs.ports import InputPort
@@ -129,7 +130,8 @@ class Plan:
 
     def cost(self, shapes: Mapping[str, list[int]], weights: int) -> float:
         """Estimate the seconds of one run, given the inferred shapes of all values and the bytes of the weights."""
-        return estimate(self._view(shapes), weights, (port.name for port in self.ports))
+        view = self._view(shapes)
+        return estimate(view, weights, (port.name for port in self.ports), partial(elements, view))
 
     @property
     def nodes(self) -> int:

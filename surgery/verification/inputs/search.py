@@ -12,8 +12,9 @@ from surgery.operators.cost import PROBE, PROBE_NODE
 from surgery.verification.inputs.alike import guesses
 from surgery.verification.inputs.comparisons import compares
 from surgery.verification.inputs.cover import Budget, Cover
-from surgery.verification.inputs.dims import UNKNOWN, Dims, Implied
+from surgery.verification.inputs.dims import NARROW, UNKNOWN, Dims, Implied
 from surgery.verification.inputs.plan import PROFILES, Binding, Plan
+from surgery.verification.inputs.positions import leaves_positions
 from surgery.verification.inputs.sets import CHEAP, SECOND, TRIVIAL
 
 Probe = Callable[[Binding], "str | None"]
@@ -49,6 +50,9 @@ class Found:
 
 _MOST_ELEMENTS = 1 << 27
 """Maximum number of elements of all inputs together, at sizes that the user did not ask for: 1 GiB in float64."""
+
+_DEARER = 4
+"""How much longer a run takes than the first at points that are tried last."""
 
 _OTHER_DATA, _POINTS_OF_OTHER_DATA = 6, 3
 """Number of other sets of data that are tried if a model rejects everything, and number of points for each."""
@@ -102,10 +106,12 @@ class _Search:
         self.probes = 0
         self.seconds = 0.0
         self.refused: set[Hashable] = set()
+        self.reasons: dict[Hashable, tuple[str, bool]] = {}
         self.found = found
         self.profile = PROFILES[0]
 
     def run(self, covers: bool, once: bool) -> None:
+        self.free = self.dims = self._narrowed()
         base = self._first()
         if base is None:
             return
@@ -158,6 +164,16 @@ class _Search:
         points = self.found.accepted[:2]
         return len(points) > 1 and compares(self.plan.index, *map(self.shapes, points))
 
+    def _narrowed(self) -> Dims:
+        """Return the dims with smaller images if the usual ones take long, and the smaller ones show as much."""
+        dims = self.free
+        narrow = replace(dims, images=NARROW)
+        if not dims.spatial or self.cost(self._binding(dims.point(0))) <= TRIVIAL:
+            return dims
+        shapes = [self.shapes(self._binding(narrow.point(which))) for which in (0, 1)]
+        leaves = shapes[0] and leaves_positions(self.plan.index, *shapes)
+        return narrow if leaves and self._accepts(narrow.point(0)) else dims
+
     def _first(self) -> Binding | None:
         """Try points with the integers that the graph suggests, then with simpler ones, then with other data.
 
@@ -181,7 +197,26 @@ class _Search:
         return None
 
     def _points(self) -> Iterator[dict[str, int]]:
-        """Yield points to try; after the first rejection, those that respect what the graph implies come first."""
+        """Yield points to try; last come those at which a run takes much longer than at the first, ordered by cost.
+
+        If one is accepted, the dims that it is made for stay in use.
+        """
+        most = 0.0
+        dear: list[tuple[float, int, Dims, dict[str, int]]] = []
+        for point in self._in_turn():
+            cost = self.cost(self._binding(point))
+            most = most or max(CHEAP, _DEARER * cost)
+            if cost > most:
+                dear.append((cost, len(dear), self.dims, point))
+            else:
+                yield point
+        for _, _, dims, point in sorted(dear, key=lambda item: item[:2]):
+            self.dims = dims
+            yield point
+        self.dims = self.free
+
+    def _in_turn(self) -> Iterator[dict[str, int]]:
+        """Yield points; after the first, which is rejected, those that respect what the graph implies come first."""
         self.dims = self.free
         first, *others = self.free.ladder()
         yield first
@@ -333,10 +368,16 @@ class _Search:
     def _refuse(self, binding: Binding, message: str) -> None:
         self.found.refused.append((binding, message))
         self.refused.add(_key(binding))
+        point = tuple(sorted(binding.dims.items()))
+        self.reasons[point] = message, self.reasons.get(point, ("", False))[0] == message
 
     def _is_refused(self, binding: Binding) -> bool:
-        """Return whether the original has rejected the same inputs before."""
-        return _key(binding) in self.refused
+        """Return whether the original has rejected the same inputs before.
+
+        Where it rejects two kinds of data for the same reason, other data is not tried, unless a run is trivial.
+        """
+        _, is_repeated = self.reasons.get(tuple(sorted(binding.dims.items())), ("", False))
+        return _key(binding) in self.refused or (is_repeated and self.cost(binding) > TRIVIAL)
 
     def _binding(self, point: Mapping[str, int]) -> Binding:
         return replace(Binding(seed=self.seed, profile=self.profile), dims=self.dims.complete(point))

@@ -11,6 +11,7 @@ import onnxruntime
 import pytest
 from support import installed
 
+from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.inputs import search
 from surgery.verification.inputs.admissible import MOST
 from surgery.verification.inputs.alike import guesses
@@ -285,6 +286,64 @@ def test_inputs_over_the_memory_limit_are_tried_only_on_request(wish: dict[str, 
 
     search.search(Plan(model, InputsSpec(**wish)), 0, probe, lambda: UNKNOWN, lambda _: TRIVIAL, lambda _: {}, found)
     assert max(tried) == (700 if wish else 224)
+
+
+def test_points_at_which_a_run_takes_long_are_tried_last_and_with_two_kinds_of_data() -> None:
+    model = _proto("g (float[N,N] x, int64[2] i) => (float[N,N] y, int64[2] j) { y = Relu(x) j = Neg(i) }")
+    plan, found, tried = Plan(model, InputsSpec()), search.Found(), []
+
+    def probe(binding: Binding) -> str | None:
+        tried.append((binding.profile, binding.seed, binding.dims["N"]))
+        return f"{binding.dims['N']} is not 47"
+
+    search.search(plan, 0, probe, lambda: UNKNOWN, lambda binding: binding.dims["N"] / 1000, lambda _: {}, found)
+    extents = [extent for profile, seed, extent in tried if (profile, seed) == ("legal", 0)]
+    dear = [extent for extent in extents if extent > 100]
+    assert extents[-len(dear) :] == sorted(dear)
+    assert {sum(extent == other for _, _, other in tried) for extent in dear} == {2}
+    assert sum(extent == 2 for _, _, extent in tried) > 6
+
+
+def test_integers_are_tried_where_a_run_takes_long_if_they_change_the_reason() -> None:
+    model = _proto("g (float[N,N] x, int64[2] i) => (float[N,N] y, int64[2] j) { y = Relu(x) j = Neg(i) }")
+    found = search.Found()
+
+    def probe(binding: Binding) -> str | None:
+        needed = binding.profile == "sixteens" and binding.dims["N"] == 224
+        return None if needed else f"{binding.profile}, {binding.dims['N']}"
+
+    def cost(binding: Binding) -> float:
+        return min(binding.dims["N"] / 1000, 1.0)
+
+    plan = Plan(model, InputsSpec())
+    search.search(plan, 0, probe, lambda: UNKNOWN, cost, lambda _: {}, found)
+    assert found.accepted[0].dims == {"N": 224} and found.accepted[0].profile == "sixteens"
+
+
+def test_no_large_size_is_run_for_an_output_that_is_empty_at_small_ones(monkeypatch) -> None:
+    fed = []
+    feed = ReferenceRun.feed
+    monkeypatch.setattr(ReferenceRun, "feed", lambda self, binding: fed.append(binding) or feed(self, binding))
+    points = _found(_proto("g (float[N,N] x) => (int64[2,M] y) { a = MatMul(x, x) b = Sub(a, a) y = NonZero(b) }"))
+    assert len(points) > 1
+    assert max(binding.dims["N"] for binding in fed) < 1601
+
+
+CONVOLUTIONS = """g (float[N,3,H,W] x) => (float[N,3,T,U] y)
+    <float[CHANNELS,3,3,3] w = {FEW}, float[3,CHANNELS,3,3] v = {FEW}> {
+    a = Conv(x, w)
+    b = Conv(a, v)
+    y = MaxPool<kernel_shape = [2, 2], strides = [STEP, STEP]>(b) }"""
+
+
+@pytest.mark.parametrize(("channels", "step", "least"), [(900, 1, 15), (900, 4, 45), (3, 1, 45)])
+def test_images_are_smaller_where_a_run_takes_long_and_enough_positions_are_left(channels, step, least) -> None:
+    few = ", ".join(f"{place % 7 - 3}" for place in range(channels * 27))
+    body = CONVOLUTIONS.replace("CHANNELS", str(channels)).replace("STEP", str(step))
+    points = _found(_proto(body.replace("FEW", few)))
+    assert points[0]["H"] == least
+    assert len({point["H"] for point in points[:2]}) == 2
+    assert {1, 2} <= {point["N"] for point in points}
 
 
 def test_large_equal_lengths_are_tried() -> None:

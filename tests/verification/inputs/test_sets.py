@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import onnx
 import pytest
@@ -10,6 +12,7 @@ from surgery.operators.cost import estimate
 from surgery.operators.distributions import ORDINARY
 from surgery.operators.thresholds import marks, sizes, spared
 from surgery.operators.use import Index, View
+from surgery.verification.inputs.comparisons import elements
 from surgery.verification.inputs.dim_constraints import linear, solve
 from surgery.verification.inputs.plan import Binding, Plan
 from surgery.verification.inputs.sets import CHEAP, TRIVIAL, choose
@@ -65,7 +68,8 @@ def _cost(body: str, weights: int = 0) -> float:
     model = onnx.shape_inference.infer_shapes(_proto(body), data_prop=True)
     values = [*model.graph.input, *model.graph.value_info, *model.graph.output]
     shapes = {item.name: tuple(dim.dim_value for dim in item.type.tensor_type.shape.dim) for item in values}
-    return estimate(View(Index(model), shapes), weights, (value.name for value in model.graph.input))
+    view = View(Index(model), shapes)
+    return estimate(view, weights, (value.name for value in model.graph.input), partial(elements, view))
 
 
 def test_an_unused_input_costs_its_generation():
@@ -84,6 +88,28 @@ def test_the_estimate_follows_the_work():
     assert _cost("g (float[8,8] x) => (float[8,8] y) { y = Relu(x) }") < small
     assert _cost(f"g (float[8,8] x, int64 n, bool c) => (float[8,8] y) {{ {loop} }}") > small
     assert _cost("g (float[8] x) => (float[8] y) { y = Relu(x) }", 400 << 20) > CHEAP, "the weights of a BERT-base"
+
+
+TURNS = """g (float[{n},4] x, bool c) => (float[4] v, float[M,4] y) <int64 first = {{0}}> {{
+    s = Shape(x)
+    n = Gather(s, first)
+    z = ReduceMean<keepdims = 0>(x)
+    v, y = Loop(n, {condition}, z) <body = b (int64 i, bool k, float a) => (bool l, float w, float p) {{
+        l = Identity(k) w = Neg(a) p = Abs(a) }}> }}"""
+
+
+def test_the_estimate_counts_the_turns_of_a_loop_over_an_extent():
+    few, many = (_cost(TURNS.format(n=n, condition='""')) for n in (30, 30_000))
+    assert many > CHEAP > TRIVIAL > few
+    few, many = (_cost(TURNS.format(n=n, condition="c")) for n in (30, 30_000))
+    assert many < TRIVIAL, "the condition may end the loop at any time"
+
+
+def test_the_estimate_counts_the_turns_of_a_scan():
+    scan = """g (float[{n},4] x, float[4] s) => (float[4] t, float[{n},4] y) {{ t, y = Scan<num_scan_inputs = 1,
+        body = b (float[4] c, float[4] e) => (float[4] d, float[4] f) {{ d = Add(c, e) f = Neg(d) }}>(s, x) }}"""
+    few, many = (_cost(scan.format(n=n)) for n in (30, 30_000))
+    assert many > CHEAP > TRIVIAL > few
 
 
 def test_the_sets_do_not_depend_on_machine_load(monkeypatch):
