@@ -7,7 +7,7 @@ im2col.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice, product
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
@@ -25,6 +25,9 @@ _WIDE = 16
 
 _ROWS = 64
 """Number of rows of im2col, a channel at a position each, that are multiplied at once: all may take gigabytes."""
+
+_TILE = 1 << 20
+"""Number of elements that are made of some rows of an input, for each of its items, before they are multiplied."""
 
 _OLDEST = 11
 """The first opset in which Pad and Slice take their parameters as inputs."""
@@ -113,6 +116,9 @@ class _Windows:
 
     def slices(self, scope: Scope, source: str) -> Iterator[str]:
         """Add one slice of the padded input for each position in the window, when it is asked for."""
+        if prod(self.kernel) == prod(self.strides) == 1 and not any((*self.begins, *self.ends)):
+            yield source
+            return
         if any((*self.begins, *self.ends)):
             source = scope.add("Pad", [source, scope.integers(0, 0, *self.begins, 0, 0, *self.ends)])
         axes = scope.integers(*range(2, 2 + len(self.kernel)))
@@ -125,8 +131,41 @@ class _Windows:
             yield scope.add("Slice", [source, scope.integers(*starts), ends, axes, steps])
 
 
+@dataclass(frozen=True)
+class _Tile:
+    """The rows from `first` to `last` of an input, along its first spatial axis, and the windows on them.
+
+    The last one has all rows that are left, also those that no declared shape knows of.
+    """
+
+    first: int
+    last: int
+    windows: _Windows
+
+    @classmethod
+    def cut(cls, windows: _Windows, rows: int, made: int) -> list[_Tile]:
+        """Cut an input of so many rows, of which so many elements are made; return nothing if that is not worth it."""
+        reach = (windows.kernel[0] - 1) * windows.dilations[0] + 1
+        results = (rows + windows.begins[0] + windows.ends[0] - reach) // windows.strides[0] + 1
+        step = max(1, results * _TILE // made)
+        found = [cls._of(windows, rows, reach, place, min(place + step, results)) for place in range(0, results, step)]
+        return found if len(found) > 1 and all(tile.first < min(rows, tile.last) for tile in found) else []
+
+    @classmethod
+    def _of(cls, windows: _Windows, rows: int, reach: int, begin: int, end: int) -> _Tile:
+        """Return what the rows from `begin` to `end` of the result are computed from."""
+        first = begin * windows.strides[0] - windows.begins[0]
+        last = (end - 1) * windows.strides[0] - windows.begins[0] + reach
+        begins, ends = [max(0, -first), *windows.begins[1:]], [max(0, last - rows), *windows.ends[1:]]
+        return cls(max(0, first), last if last < rows else _END, replace(windows, begins=begins, ends=ends))
+
+    def of(self, scope: Scope, source: str) -> str:
+        """Add the rows of an input."""
+        return scope.add("Slice", [source, *map(scope.integers, (self.first, self.last, 2))])
+
+
 def _conv(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> bool:
-    """Multiply the weights with the slices of the input."""
+    """Multiply the weights with the slices of the input, some rows at a time if it is large."""
     weights = scope.dims(node.input[1])
     if weights is None or None in weights:
         return False
@@ -134,51 +173,120 @@ def _conv(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> boo
     windows = _Windows.of(attributes, kernel)
     if windows is None or not made * per_group:
         return False
-    rank, groups = len(kernel), attributes.get("group", 1)
-    slices = windows.slices(scope, scope.read(node.input[0]))
-    first = next(slices)
-    extents = scope.add("Shape", [first])
-    multiply = _by_position if per_group >= _WIDE else _joined
-    weight = scope.read(node.input[1])
-    multiplied = multiply(scope, chain([first], slices), weight, (groups, made // groups, per_group))
-    batch = scope.add("Gather", [extents, scope.integers(0)])
-    spatial = scope.add("Gather", [extents, scope.integers(*range(2, 2 + rank))])
-    shape = scope.add("Concat", [batch, scope.integers(made), spatial], axis=0)
-    result = scope.add("Reshape", [multiplied, shape])
+    groups = attributes.get("group", 1)
+    source, weight = scope.read(node.input[0]), scope.read(node.input[1])
+    multiply = _ByPosition if per_group >= _WIDE else _Joined
+    product_of = multiply(scope, weight, groups, made // groups, per_group)
+    bias = ""
     if len(node.input) > 2 and node.input[2]:
-        bias = scope.add("Reshape", [scope.read(node.input[2]), scope.integers(1, made, *[1] * rank)])
-        scope.add("Add", [result, bias])
+        bias = scope.add("Reshape", [scope.read(node.input[2]), scope.integers(1, made, *[1] * len(kernel))])
+    tiles = _tiles(scope.dims(node.input[0]), windows, product_of.positions)
+    parts = [_convolved(scope, tile.of(scope, source), tile.windows, product_of, bias) for tile in tiles]
+    if parts:
+        scope.add("Concat", parts, axis=2)
+    else:
+        _convolved(scope, source, windows, product_of, bias)
     return True
 
 
-def _joined(scope: Scope, slices: Iterable[str], weight: str, sizes: tuple[int, int, int]) -> str:
-    """Multiply the weights with many slices at once, the columns of im2col, and add up."""
-    groups, made, read = sizes
-    rows = scope.add("Reshape", [weight, scope.integers(groups, made, read, -1)])
-    total, place, left = "", 0, iter(slices)
-    while items := list(islice(left, max(1, _ROWS // read))):
-        columns = [scope.add("Reshape", [item, scope.integers(0, groups, read, 1, -1)]) for item in items]
-        joined = scope.add("Concat", columns, axis=3) if len(columns) > 1 else columns[0]
-        matrix = scope.add("Reshape", [joined, scope.integers(0, groups, read * len(items), -1)])
-        part = scope.add("Slice", [rows, *map(scope.integers, (place, place + len(items), 3))])
-        place += len(items)
-        summand = scope.add("MatMul", [scope.add("Reshape", [part, scope.integers(groups, made, -1)]), matrix])
-        total = scope.add("Add", [total, summand]) if total else summand
-    return total
+def _tiles(dims: list[int | None] | None, windows: _Windows, positions: int) -> list[_Tile]:
+    """Return the tiles of an input; none if its dims are unknown, or if it is small."""
+    known = [extent for extent in (dims or [])[1:] if extent is not None]
+    made = prod(known) * min(positions, prod(windows.kernel))
+    return _Tile.cut(windows, known[1], made) if len(known) == len(windows.kernel) + 1 and made > _TILE else []
 
 
-def _by_position(scope: Scope, slices: Iterable[str], weight: str, sizes: tuple[int, int, int]) -> str:
-    """Multiply the weights at each position in the window with its slice, and add up: a fraction of the memory."""
-    groups, made, read = sizes
-    rows = scope.add("Reshape", [weight, scope.integers(groups, made, read, -1)])
-    stack = scope.add("Transpose", [rows], perm=[3, 0, 1, 2])
-    total = ""
-    for place, item in enumerate(slices):
-        matrix = scope.add("Reshape", [item, scope.integers(0, groups, read, -1)])
-        each = scope.add("Slice", [stack, *map(scope.integers, (place, place + 1, 0))])
-        summand = scope.add("MatMul", [scope.add("Reshape", [each, scope.integers(groups, made, read)]), matrix])
-        total = scope.add("Add", [total, summand]) if total else summand
-    return total
+def _convolved(scope: Scope, source: str, windows: _Windows, product_of: _Product, bias: str) -> str:
+    """Add the convolution of an input, or of some of its rows."""
+    slices = windows.slices(scope, source)
+    first = next(slices)
+    extents = scope.add("Shape", [first])
+    multiplied = product_of.add(chain([first], slices))
+    batch = scope.add("Gather", [extents, scope.integers(0)])
+    spatial = scope.add("Gather", [extents, scope.integers(*range(2, 2 + len(windows.kernel)))])
+    shape = scope.add("Concat", [batch, scope.integers(product_of.made), spatial], axis=0)
+    result = scope.add("Reshape", [multiplied, shape])
+    return scope.add("Add", [result, bias]) if bias else result
+
+
+class _Product:
+    """The products of the weights of a convolution with slices of its input, a number of `positions` at a time."""
+
+    positions = 1
+
+    def __init__(self, scope: Scope, weight: str, groups: int, made: int, read: int) -> None:
+        self.scope = scope
+        self.made = groups * made
+        self._sizes = groups, made, read
+        self._rows = scope.add("Reshape", [weight, scope.integers(groups, made, read, -1)])
+
+    def add(self, slices: Iterable[str]) -> str:
+        """Add the products with one slice for each position, and their sum."""
+        raise NotImplementedError
+
+    def _sum(self, summands: Iterable[str]) -> str:
+        total = ""
+        for summand in summands:
+            total = self.scope.add("Add", [total, summand]) if total else summand
+        return total
+
+
+class _Joined(_Product):
+    """Multiplies the weights with many slices at once, the columns of im2col."""
+
+    def __init__(self, scope: Scope, weight: str, groups: int, made: int, read: int) -> None:
+        super().__init__(scope, weight, groups, made, read)
+        self.positions = max(1, _ROWS // read)
+        self._parts: list[str] = []
+
+    def add(self, slices: Iterable[str]) -> str:
+        return self._sum(self._summands(iter(slices)))
+
+    def _summands(self, left: Iterator[str]) -> Iterator[str]:
+        groups, _, read = self._sizes
+        number = 0
+        while items := list(islice(left, self.positions)):
+            columns = [self._reshaped(item, 0, groups, read, 1, -1) for item in items]
+            joined = self.scope.add("Concat", columns, axis=3) if len(columns) > 1 else columns[0]
+            matrix = self._reshaped(joined, 0, groups, read * len(items), -1)
+            yield self.scope.add("MatMul", [self._part(number, len(items)), matrix])
+            number += 1
+
+    def _reshaped(self, item: str, *form: int) -> str:
+        return self.scope.add("Reshape", [item, self.scope.integers(*form)])
+
+    def _part(self, number: int, count: int) -> str:
+        """Return the weights at some positions, for all tiles."""
+        if number == len(self._parts):
+            groups, made, _ = self._sizes
+            begin = number * self.positions
+            part = self.scope.add("Slice", [self._rows, *map(self.scope.integers, (begin, begin + count, 3))])
+            self._parts.append(self._reshaped(part, groups, made, -1))
+        return self._parts[number]
+
+
+class _ByPosition(_Product):
+    """Multiplies the weights at each position in the window with its slice: a fraction of the memory."""
+
+    def __init__(self, scope: Scope, weight: str, groups: int, made: int, read: int) -> None:
+        super().__init__(scope, weight, groups, made, read)
+        self._stack = scope.add("Transpose", [self._rows], perm=[3, 0, 1, 2])
+        self._each: list[str] = []
+
+    def add(self, slices: Iterable[str]) -> str:
+        return self._sum(self._summand(place, item) for place, item in enumerate(slices))
+
+    def _summand(self, place: int, item: str) -> str:
+        groups, _, read = self._sizes
+        matrix = self.scope.add("Reshape", [item, self.scope.integers(0, groups, read, -1)])
+        return self.scope.add("MatMul", [self._at(place), matrix])
+
+    def _at(self, place: int) -> str:
+        """Return the weights at a position, for all tiles."""
+        if place == len(self._each):
+            each = self.scope.add("Slice", [self._stack, *map(self.scope.integers, (place, place + 1, 0))])
+            self._each.append(self.scope.add("Reshape", [each, self.scope.integers(*self._sizes)]))
+        return self._each[place]
 
 
 def _average_pool(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from surgery.operators.dtypes import ONNX_TYPES
 from surgery.operators.kernels import NO_FLOAT64, installed
 from surgery.runtime import reference, sessions
+from surgery.runtime.arena import share_arena
 from surgery.runtime.float64_model import UnavailableError, widen
 from surgery.workers import stage
 
@@ -31,6 +32,7 @@ def run(skeleton: bytes, feeds: list[dict[str, Any]], limit: int, libraries: Seq
 
     The result has the form of `sessions.run`, with the operators that ran in float32 in `narrow`.
     """
+    share_arena(ends=True)
     wide = [{name: _widened(value) for name, value in feed.items()} for feed in feeds]
     problem = ""
     try:
@@ -51,7 +53,7 @@ def _in_runtime(skeleton: bytes, feeds: list[dict[str, Any]], limit: int, librar
     answer: dict[str, Any] = {}
     for _ in range(_ATTEMPTS):
         stage("float64 preparation")
-        found = widen(onnx.load_model_from_string(skeleton), installed(), frozenset(keep))
+        found = widen(onnx.load_model_from_string(skeleton), installed(), frozenset(keep), _shapes(feeds))
         answer = sessions.run(found.model.SerializeToString(), feeds, limit, libraries=libraries)
         message = answer.get("unsupported") or answer.get("invalid")
         if message is None:
@@ -69,6 +71,14 @@ def _in_reference(skeleton: bytes, feeds: list[dict[str, Any]]) -> dict[str, Any
     stage("float64 preparation")
     found = widen(onnx.load_model_from_string(skeleton), None)
     return {**reference.run(found.model.SerializeToString(), feeds), "narrow": sorted(found.narrow)}
+
+
+def _shapes(feeds: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of inputs that have the same one in all sets."""
+    found: dict[str, set[Any]] = {}
+    for name, value in (item for feed in feeds for item in feed.items()):
+        found.setdefault(name, set()).add(value.shape if isinstance(value, np.ndarray) else None)
+    return {name: shape for name, (shape, *others) in found.items() if shape is not None and not others}
 
 
 def _widened(value: Any) -> Any:

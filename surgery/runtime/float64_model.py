@@ -8,9 +8,10 @@ else runs in float32 with casts around it and is listed in `Widened.narrow`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,11 +59,16 @@ class Widened:
     narrow: set[str] = field(default_factory=set)
 
 
-def widen(model: onnx.ModelProto, kernels: Kernels | None, keep: frozenset[str] = frozenset()) -> Widened:
+def widen(
+    model: onnx.ModelProto,
+    kernels: Kernels | None,
+    keep: frozenset[str] = frozenset(),
+    shapes: Mapping[str, Sequence[int]] = MappingProxyType({}),
+) -> Widened:
     """Rewrite a model in place. Raises `UnavailableError`.
 
     `kernels` has the kernels of the runtime; None stands for the reference evaluator, which can compute everything in
-    float64. Operators in `keep` stay in float32.
+    float64. Operators in `keep` stay in float32. `shapes` are those of inputs in all runs, where that is known.
     """
     import onnx.inliner
     import onnx.shape_inference
@@ -72,7 +78,7 @@ def widen(model: onnx.ModelProto, kernels: Kernels | None, keep: frozenset[str] 
         raise UnavailableError(f"opset {opsets.get('', 0)} is too old")
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
-    inferred = onnx.shape_inference.infer_shapes(model)
+    inferred = onnx.shape_inference.infer_shapes(_bound(model, shapes))
     result = Widened(model)
     work = _Widening(result, kernels, keep, opsets)
     work.graph(model.graph, inferred.graph, {}, {})
@@ -81,6 +87,16 @@ def widen(model: onnx.ModelProto, kernels: Kernels | None, keep: frozenset[str] 
     del model.graph.node[:]
     model.graph.node.extend(head)
     return result
+
+
+def _bound(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
+    """Return a copy of a model in which inputs have these shapes, for inference alone."""
+    copied = type(model)()
+    copied.CopyFrom(model)
+    for value in copied.graph.input:
+        for dim, extent in zip(value.type.tensor_type.shape.dim, shapes.get(value.name, ())):
+            dim.dim_value = extent
+    return copied
 
 
 class _Widening:

@@ -8,9 +8,9 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from surgery.operators.kernels import Kernels, choose
+from surgery.operators.kernels import NO_FLOAT64, Kernels, choose, installed
 from surgery.operators.type_strings import FLOATS
-from surgery.runtime import float64
+from surgery.runtime import expand, float64
 from surgery.runtime.float64 import run
 from surgery.runtime.float64_model import UnavailableError, widen
 
@@ -250,6 +250,52 @@ def test_convolutions_are_rewritten_as_matrix_products(name):
     dims, bias = ",".join("ABCDE"[: len(shape.split(","))]), f"[{weight[1]}]"
     io = f"(float{shape} x, float{weight} w, float{bias} b) => (float[{dims}] y)"
     _agrees(_model(f"g {io} {{ y = {node}(x, w, b) }}"), shape, weight, bias)
+
+
+TILED = EXPANDED | {
+    "rows that no window reaches": ("[1,3,10,4]", "[4,3,2,2]", "Conv<strides=[3,1]>"),
+    "windows of pads alone": ("[1,2,3,4]", "[3,2,1,1]", "Conv<pads=[3,0,3,0]>"),
+    "pads on both sides of one tile": ("[1,2,2,9]", "[3,2,3,3]", "Conv<pads=[2,1,2,1]>"),
+    "many channels, long pads": ("[1,16,7,5]", "[3,16,3,3]", "Conv<pads=[2,2,2,2], dilations=[2,2]>"),
+}
+
+
+@pytest.mark.parametrize("elements", [1, 200])
+@pytest.mark.parametrize("name", TILED)
+def test_large_inputs_of_convolutions_are_multiplied_in_tiles(name, elements, monkeypatch):
+    monkeypatch.setattr(expand, "_TILE", elements)
+    shape, weight, node = TILED[name]
+    dims, bias = ",".join("ABCDE"[: len(shape.split(","))]), f"[{weight[1]}]"
+    for io in (
+        f"(float{shape} x, float{weight} w, float{bias} b)",
+        f"(float[{dims}] x, float{weight} w, float{bias} b)",
+    ):
+        _agrees(_model(f"g {io} => (float[{dims}] y) {{ y = {node}(x, w, b) }}"), shape, weight, bias)
+
+
+def test_tiles_take_the_place_of_one_product(monkeypatch):
+    monkeypatch.setattr(expand, "_TILE", 64)
+    model = _model("g (float[N,2,H,8] x, float[3,2,3,3] w) => (float[N,3,A,B] y) { y = Conv<pads=[1,1,1,1]>(x, w) }")
+    wide = widen(model, installed(), frozenset(NO_FLOAT64), {"x": (1, 2, 9, 8)}).model
+    assert wide.graph.node[-1].op_type == "Concat"
+    tiles = len(wide.graph.node[-1].input)
+    assert tiles == 9
+    # What the tiles share is computed once.
+    assert sum(node.op_type == "MatMul" for node in wide.graph.node) == tiles
+    assert sum(node.op_type == "Slice" for node in wide.graph.node) == tiles * (1 + 9) + 1
+
+
+def test_rows_that_a_declared_shape_lacks_are_computed(monkeypatch):
+    monkeypatch.setattr(expand, "_TILE", 1)
+    text = "g (float[N,2,H,4] x, float[3,2,2,2] w) => (float[A,B,C,D] y) { z = Neg(x) y = Conv(z, w) }"
+    model = _model(text)
+    model.graph.value_info.append(onnx.helper.make_tensor_value_info("z", 1, [1, 2, 5, 4]))
+    x, w = _f32(1, 2, 9, 4), _f32(3, 2, 2, 2)
+    wide = widen(model, installed(), frozenset(NO_FLOAT64)).model
+    assert wide.graph.node[-1].op_type == "Concat"
+    found, _ = _wide(model, x=x, w=w)
+    expected, _ = _wide(_model(text), x=x, w=w)
+    np.testing.assert_allclose(found["y"], expected["y"], rtol=1e-12)
 
 
 POOLS = {
