@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from surgery.registry.passes import Pass
 
-
 _OUTDATED = "a run contradicts inferred shapes that the pass may rely on"
 
 
@@ -441,6 +440,7 @@ class Verifying:
     def verify_whole(self, state: State, name: str) -> Verdict:
         """Compare the committed model as a whole with the original, or with the last intended change."""
         self._journal.stage(name, "parity")
+        self.checker.close()  # as the processes of regions, it starts again when it is needed
         return self.tracker.verify_whole(state.proto, state.data)
 
     def deploy(self, state: State, *, with_original: bool = False) -> Deployed:

@@ -17,6 +17,7 @@ from surgery.runtime.metadata import without_metadata
 from surgery.runtime.setup import SessionSetup
 from surgery.workers import OUT_OF_MEMORY, TIMEOUT, Worker, default_memory, half_of_memory, shorten, tells_of_memory
 from surgery.workers.installed import require_runtime
+from surgery.workers.memory import return_free
 
 LIMITS = (TIMEOUT, OUT_OF_MEMORY)
 """The signals of a crash that say nothing of the model: a limit of time or memory ended the run."""
@@ -268,6 +269,11 @@ class Engine:
             return found
         except WorkerError:
             return None
+
+    def rest(self) -> None:
+        """End the worker until the next call, and return free memory of this process, which held its results."""
+        self._worker.close()
+        return_free()
 
     def close(self) -> None:
         """End the worker."""

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from surgery.operators.dtypes import Array
+from surgery.proto.draws import redrawn
 from surgery.proto.randomness import origins
 from surgery.verification.comparing.compare import tensors
 from surgery.verification.comparing.reference_run import ReferenceRun
@@ -219,3 +220,12 @@ def _scores(differences: Array) -> Array:
     total, norm = np.abs(by_seed.sum(axis=0)), np.sqrt(np.square(by_seed).sum(axis=0))
     scores: Array = np.divide(total, norm, out=np.zeros_like(total), where=norm > 0)
     return scores
+
+
+def other_draws(original: ReferenceRun, candidate: bytes) -> str:
+    """Return how the random draws that outputs depend on differ; empty if they do not, or if there are none."""
+    import onnx
+
+    if not original.random:
+        return ""
+    return redrawn(*(onnx.load_model_from_string(skeleton) for skeleton in (original.skeleton, candidate)))

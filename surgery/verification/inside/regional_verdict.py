@@ -82,6 +82,10 @@ class Regional:
             self._last = Definitions(skeleton, self._last)
         return self._last
 
+    def rest(self) -> None:
+        """Stop the process that runs the regions until it is needed again."""
+        self._laboratory.rest()
+
     def close(self) -> None:
         """Stop the process that runs the regions."""
         self._laboratory.close()

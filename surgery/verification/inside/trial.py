@@ -60,6 +60,10 @@ class Laboratory:
         """Stop the process that runs the regions."""
         self._engine.close()
 
+    def rest(self) -> None:
+        """Stop the process that runs the regions until it is needed again, and return the memory that they took."""
+        self._engine.rest()
+
     def compare(
         self,
         regions: Sequence[Region],

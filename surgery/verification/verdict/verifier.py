@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.operators.cost import REGION_NODE
 from surgery.promises import Parity
-from surgery.proto.draws import redrawn
 from surgery.runtime.engine import FEW_WEIGHTS, EngineName, Outcome, Outputs
 from surgery.verification.accuracy.evaluation import Evaluation, Loss
 from surgery.verification.accuracy.samples import CALIBRATION_SEED, Samples, samples
 from surgery.verification.comparing.deployment import Deployed, DeploymentCheck
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.feeding import feeds_for
-from surgery.verification.comparing.moments import Moments
+from surgery.verification.comparing.moments import Moments, other_draws
 from surgery.verification.comparing.observed_shapes import Seen, seen
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS, OutputJudge, names
 from surgery.verification.comparing.pieces import too_much
@@ -341,6 +340,8 @@ class Verifier:
         return verdict
 
     def _compare_whole(self, candidate: bytes, promise: Parity) -> Verdict:
+        if self._regional is not None:
+            self._regional.rest()  # the whole model takes more memory than its parts
         verdict = self._with_random(self._with_defaults(candidate, promise), candidate)
         if self._overriding is None or not verdict.passed:
             return verdict
@@ -377,7 +378,7 @@ class Verifier:
         if failure is not None:
             original.control()
             return self._not_run() or failure
-        other = _other_draws(original, candidate)
+        other = other_draws(original, candidate)
         if other:
             return Verdict(Status.DIFFERENT, message=other)
         results = [run for run in outcome.runs if not isinstance(run, str)]
@@ -488,12 +489,3 @@ class Verifier:
 def _digest(before: bytes, candidate: bytes, promise: Parity) -> Hashable:
     """Return a small key for a change, which may be taken back and never looked up."""
     return hashlib.sha256(before).digest(), hashlib.sha256(candidate).digest(), promise
-
-
-def _other_draws(original: ReferenceRun, candidate: bytes) -> str:
-    """Return how the random draws that outputs depend on differ; empty if they do not, or if there are none."""
-    import onnx
-
-    if not original.random:
-        return ""
-    return redrawn(*(onnx.load_model_from_string(skeleton) for skeleton in (original.skeleton, candidate)))
