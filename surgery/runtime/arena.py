@@ -31,7 +31,8 @@ def share_arena(*, ends: bool = False) -> None:
     aligned buffer for another one of the same size. A ViT-base that needs 60 MiB took up to 300 MiB, at random. In an
     arena that grows by the requested sizes, or that gives the whole of a freed buffer to a smaller one, as the default
     arena of a session does, the buffers of many sizes of a convolutional net in float64 took 500 MiB in place of 370.
-    If all fit into one region, they took 270: that of a worker that `ends` after the next runs is large.
+    If all fit into one region, they took 270. It is not released, and wastes 30 MiB if values are small: only a worker
+    for large values that `ends` after the next runs has one.
     """
     global _is_shared
     if _is_shared:

@@ -18,6 +18,9 @@ from surgery.workers import stage
 _ATTEMPTS = 12
 """Maximum number of attempts; each failed attempt finds another operator without a working float64 kernel."""
 
+_LARGE = 1 << 21
+"""Number of elements of a value from which memory is allocated as for large values."""
+
 _BLAMED = (
     re.compile(r"no kernel for (?:[\w.]+[.:])?(\w+)\(\d+\)"),
     re.compile(r"of operator \((\w+)\)"),
@@ -32,7 +35,6 @@ def run(skeleton: bytes, feeds: list[dict[str, Any]], limit: int, libraries: Seq
 
     The result has the form of `sessions.run`, with the operators that ran in float32 in `narrow`.
     """
-    share_arena(ends=True)
     wide = [{name: _widened(value) for name, value in feed.items()} for feed in feeds]
     problem = ""
     try:
@@ -54,6 +56,7 @@ def _in_runtime(skeleton: bytes, feeds: list[dict[str, Any]], limit: int, librar
     for _ in range(_ATTEMPTS):
         stage("float64 preparation")
         found = widen(onnx.load_model_from_string(skeleton), installed(), frozenset(keep), _shapes(feeds))
+        share_arena(ends=found.largest > _LARGE)
         answer = sessions.run(found.model.SerializeToString(), feeds, limit, libraries=libraries)
         message = answer.get("unsupported") or answer.get("invalid")
         if message is None:

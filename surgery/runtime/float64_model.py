@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -53,10 +54,11 @@ class UnavailableError(Exception):
 
 @dataclass
 class Widened:
-    """The float64 form of a model, and the operators that remain in float32."""
+    """The float64 form of a model, the operators that remain in float32, and the size of the largest known value."""
 
     model: onnx.ModelProto
     narrow: set[str] = field(default_factory=set)
+    largest: int = 0
 
 
 def widen(
@@ -122,6 +124,7 @@ class _Widening:
     ) -> None:
         """Widen a graph in place; `outer` has the visible outer values, and `casts` their float32 forms."""
         values = {**outer, **declared(inferred)}
+        self.result.largest = max([self.result.largest, *(_elements(value.dims) for value in values.values())])
         scope = Scope(self, values, dict(casts))
         for tensor in graph.initializer:
             values[tensor.name] = value_of_tensor(tensor)
@@ -381,6 +384,11 @@ class Scope:
 
 
 _UNKNOWN = Value("")
+
+
+def _elements(dims: Sequence[int | None] | None) -> int:
+    """Return the number of elements of a value; 0 if it is unknown."""
+    return 0 if dims is None else prod(extent or 0 for extent in dims)
 
 
 def to_double(tensor: onnx.TensorProto) -> onnx.TensorProto:

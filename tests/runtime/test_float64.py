@@ -343,3 +343,9 @@ def _agrees(model: onnx.ModelProto, *shapes: str) -> None:
     expected = ReferenceEvaluator(model).run(None, {name: value.astype(np.float64) for name, value in feed.items()})[0]
     assert found["y"].shape == expected.shape
     np.testing.assert_allclose(found["y"], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_the_largest_value_is_known_from_the_shapes_of_inputs():
+    model = _model("g (float[N,M] x, float[3] w) => (float[M,N] y) { y = Transpose(x) }")
+    assert widen(model, installed(), frozenset(NO_FLOAT64), {"x": (4, 5)}).largest == 20
+    assert widen(model, installed(), frozenset(NO_FLOAT64)).largest == 3
