@@ -26,8 +26,9 @@ _WIDE = 16
 _ROWS = 64
 """Number of rows of im2col, a channel at a position each, that are multiplied at once: all may take gigabytes."""
 
-_TILE = 1 << 20
-"""Number of elements that are made of some rows of an input, for each of its items, before they are multiplied."""
+_TILE, _MOST_TILES = 1 << 22, 8
+"""Number of elements that are made of some rows of an input, for each of its items, before they are multiplied; and the
+maximum number of such tiles, each of which takes nodes of its own."""
 
 _OLDEST = 11
 """The first opset in which Pad and Slice take their parameters as inputs."""
@@ -147,7 +148,7 @@ class _Tile:
         """Cut an input of so many rows, of which so many elements are made; return nothing if that is not worth it."""
         reach = (windows.kernel[0] - 1) * windows.dilations[0] + 1
         results = (rows + windows.begins[0] + windows.ends[0] - reach) // windows.strides[0] + 1
-        step = max(1, results * _TILE // made)
+        step = max(1, results * _TILE // made, -(-results // _MOST_TILES))
         found = [cls._of(windows, rows, reach, place, min(place + step, results)) for place in range(0, results, step)]
         return found if len(found) > 1 and all(tile.first < min(rows, tile.last) for tile in found) else []
 
