@@ -88,7 +88,7 @@ def compare(before: onnx.ModelProto, after: onnx.ModelProto, name: str, *, exact
             continue
         feed = feeds(before, dims, seed)
         expected = _run(first, feed)
-        if isinstance(expected, str):
+        if isinstance(expected, str) or not _have_declared_ranks(before, expected):
             continue
         if isinstance(second, str):
             return Wrong(name, dims, second)
@@ -120,6 +120,14 @@ def _run(session: ort.InferenceSession, feed: Feed) -> list[Any] | str:
         return list(session.run(None, feed, run))
     except Exception as error:
         return f"not run: {' '.join(str(error).split())[:200]}"
+
+
+def _have_declared_ranks(model: onnx.ModelProto, results: list[Any]) -> bool:
+    """Return whether results have the ranks of the outputs; ONNX Runtime 1.22 gives others for means of no elements."""
+    kinds = [value.type.tensor_type for value in model.graph.output]
+    return all(
+        not kind.HasField("shape") or np.ndim(result) == len(kind.shape.dim) for kind, result in zip(kinds, results)
+    )
 
 
 def _difference(a: Array, b: Array, exact: bool) -> str | None:
