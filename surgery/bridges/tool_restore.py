@@ -90,7 +90,7 @@ class _Body:
             if old.HasField(field) and not getattr(node, field):
                 setattr(node, field, getattr(old, field))
         for field in ("metadata_props", "device_configurations"):
-            if not getattr(node, field):
+            if hasattr(node, field) and not getattr(node, field):  # onnx 1.17 has no configurations
                 getattr(node, field).extend(getattr(old, field))
 
     def _survivor(self, node: onnx.NodeProto) -> onnx.NodeProto | None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+from support import lacking
 from surgery.passes.opset import _forms, _lowering, _schemas, _shared, _types
 from surgery.passes.opset.decompose import HOMES
 from surgery.passes.opset.downgrade_opset import OLDEST, PARTS, RULES
@@ -28,13 +29,17 @@ def test_each_upgrade_adapter_has_a_downgrade_rule(op: str, version: int) -> Non
 
 
 def test_rules_convert_from_existing_versions() -> None:
-    assert all(version in _schemas.all_schemas()[op] for op, version in _lowering.rules())
+    known = _schemas.all_schemas()
+    missing = [(op, version) for op, version in _lowering.rules() if version not in known[op]]
+    # An older onnx knows no later versions.
+    assert all(version > onnx.defs.onnx_opset_version() for _, version in missing)
 
 
 def test_decompositions_are_of_existing_operators() -> None:
     assert PARTS
     assert HOMES
     standard = [op for op in _lowering.parts() if "::" not in op and op != "SimplifiedLayerNormalization"]
+    lacking.skip_opset(_lowering.WRITTEN)
     assert all(_schemas.version_at(op, _lowering.WRITTEN) for op in standard)
 
 

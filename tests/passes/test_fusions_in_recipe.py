@@ -10,6 +10,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+from support import lacking
 from support.case_files import read
 
 from surgery import recipe, storage
@@ -45,7 +46,18 @@ def _own(model: onnx.ModelProto) -> set[str]:
 def _cases() -> list[Case]:
     names = {step.name for step in pass_steps(RECIPE.steps)} - PREFERRED
     wanted = [case for case in read() if case.pass_name in names and case.target == "ort-cpu" and case.after]
-    return [case for case in wanted if _made(case)]
+    return [case for case in wanted if _is_read(case) and _made(case)]
+
+
+def _is_read(case: Case) -> bool:
+    """Return whether the installed onnx reads the texts of a case; older ones read no empty names in quotes."""
+    try:
+        text.parse(case.before), text.parse(case.after or "")
+    except text.TextError:
+        if not lacking.are_old():
+            raise
+        return False
+    return True
 
 
 @pytest.mark.parametrize("name", sorted({case.pass_name for case in _cases()}))

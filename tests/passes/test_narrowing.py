@@ -14,7 +14,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 from random_graphs.generate import generate
-from support import ROOT, corpus
+from support import ROOT, corpus, lacking
 from support.breadth import sampled
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -240,6 +240,7 @@ def test_bfloat16_is_valid_where_onnx_runtime_has_kernels(path: Path) -> None:
         assert np.linalg.norm(given - expected) <= 2**-4 * np.linalg.norm(expected)
 
 
+@lacking.computes_types
 def test_bfloat16_for_other_hardware_matches_the_reference_evaluator() -> None:
     from onnx.reference import ReferenceEvaluator
 

@@ -8,8 +8,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from functools import cache
 
+import numpy as np
 import onnx
+import onnx.parser
+import onnxruntime
 import pytest
 
 _PLAIN = """
@@ -69,6 +73,21 @@ def fate(model: onnx.ModelProto) -> str:
         [sys.executable, "-c", _PLAIN], input=model.SerializeToString(), capture_output=True, timeout=120, check=False
     )
     return signal.Signals(-ended.returncode).name if ended.returncode < 0 else ended.stdout.decode().strip()
+
+
+@cache
+def multiplies_integers() -> bool:
+    """Return whether MatMulInteger is exact for rows of 24 columns; ONNX Runtime 1.22 is not on CPUs with AMX."""
+    draw = np.random.default_rng(0)
+    a, w = draw.integers(0, 256, (64, 32)).astype(np.uint8), draw.integers(-127, 128, (32, 24)).astype(np.int8)
+    text = (
+        '<ir_version: 8, opset_import: ["": 17]> g (uint8[64,32] a) => (int32[64,24] y) <int8[32,24] w = {'
+        + ", ".join(map(str, w.flat))
+        + "}> { y = MatMulInteger(a, w) }"
+    )
+    model = onnx.parser.parse_model(text)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return bool(np.array_equal(session.run(None, {"a": a})[0], a.astype(np.int64) @ w.astype(np.int64)))
 
 
 _PAIR = """
