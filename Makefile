@@ -45,7 +45,7 @@ coverage: $(VENV)/tested
 # With the newest release of every dependency, whatever the lock says.
 test-latest:
 	$(PYTHON) -m venv --clear .venv-latest
-	.venv-latest/bin/python $(PIP_INSTALL) --editable '.[test]'
+	.venv-latest/bin/python $(PIP_INSTALL) --editable '.[test]' 'setuptools>=77'
 	.venv-latest/bin/python $(PYTEST)
 
 # With the oldest release of every dependency of the package that pyproject.toml allows, and with a set in between. What
@@ -59,8 +59,9 @@ test-lowest test-middle: test-%: .venv-%/tested
 .venv-%/tested: pyproject.toml $(VENV)/tested
 	$(PYTHON) -m venv --clear .venv-$*
 	printf '%s\n' $(if $(filter middle,$*),$(MIDDLE)) > .venv-$*/between.txt
-	$(BIN)/python -c "import tomllib; print(*(one for one in tomllib.load(open('pyproject.toml', 'rb'))['project'][ \
-		'optional-dependencies']['test'] if not one.startswith(('onnx>', 'onnxruntime>'))), sep='\n')" > .venv-$*/testing.txt
+	$(BIN)/python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb')); print(*(one for one in \
+		project['project']['optional-dependencies']['test'] if not one.startswith(('onnx>', 'onnxruntime>'))), \
+		*project['dependency-groups']['build'], sep='\n')" > .venv-$*/testing.txt
 	$(COMPILE_OLD) --resolution lowest-direct --extra cpu --constraint .venv-$*/between.txt \
 		--output-file .venv-$*/package.txt pyproject.toml
 	$(COMPILE_OLD) --output-file .venv-$*/all.txt .venv-$*/package.txt .venv-$*/testing.txt

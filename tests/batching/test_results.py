@@ -23,7 +23,7 @@ ROWS = [
 def written(folder: Path, name: str) -> Path:
     path = folder / name
     if name.endswith(".parquet"):
-        pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow", exc_type=ImportError)
     results.check(path)
     results.write(path, ROWS)
     return path
@@ -44,7 +44,7 @@ def test_lines_are_objects_for_other_tools(tmp_path: Path) -> None:
 
 
 def test_columns_of_parquet_have_types(tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet = pytest.importorskip("pyarrow.parquet", exc_type=ImportError)
     table = parquet.read_table(written(tmp_path, "r.parquet"))
     types = {field.name: str(field.type) for field in table.schema}
     assert (types["nodes_after"], types["rtol"], types["reason"]) == ("int64", "double", "string")
@@ -68,7 +68,7 @@ def test_files_that_are_not_results(tmp_path: Path) -> None:
     for name, (text, problem) in texts.items():
         (tmp_path / name).write_text(text)
         if name.endswith(".parquet"):
-            pytest.importorskip("pyarrow")
+            pytest.importorskip("pyarrow", exc_type=ImportError)
         with pytest.raises(UsageError) as error:
             results.read(tmp_path / name)
         assert problem in str(error.value)

@@ -1,6 +1,7 @@
 """The shipped recipes on the models that they name: everything holds, less is left, and a second run is idle."""
 
 import pytest
+from support import installed
 from support.breadth import sampled
 
 from surgery import recipe as recipes
@@ -23,6 +24,7 @@ def test_a_recipe_succeeds_on_its_model(name: str) -> None:
     assert result.steps[-1].nodes_after < 0.7 * result.steps[0].nodes_before
 
 
+@pytest.mark.skipif(not installed.centers_exactly(), reason="LayerNormalization of the installed runtime is inexact")
 def test_a_norm_that_centers_its_input_is_fused() -> None:
     spelled = """<ir_version: 8, opset_import: ["" : 13]>
     g (float[n, 8] x) => (float[n, 8] y)

@@ -8,6 +8,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+from support import installed
 
 from surgery import cli
 from surgery.engine import runner
@@ -169,6 +170,8 @@ def test_a_model_that_can_never_run_is_not_valid(
     model = text.parse(NEVER[name])
     model.graph.node[-1].name = "wrong_one"
     onnx.save(model, "m.onnx")
+    if not installed.fate(model):
+        pytest.skip("the installed ONNX Runtime runs the model")
     assert surgery(capsys, "check", "m.onnx", "--no-run") == (0, "m.onnx: valid\n", "")
     code, out, _ = surgery(capsys, "check", "m.onnx")
     assert code == 1 and out.startswith("m.onnx: invalid: it fails on every input that was tried: ")

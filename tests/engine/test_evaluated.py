@@ -4,6 +4,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+from support import lacking
 
 from surgery import cli
 from surgery.engine import runner, transaction
@@ -17,6 +18,7 @@ from surgery.verification.verdict.verifier import Verifier
 SINGLE = "g (bfloat16[n] x) => (bfloat16[n] y) { i = Identity(x) y = Erf(i) }"
 
 
+@lacking.computes_types
 def test_the_first_and_the_last_line_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     onnx.save(text.parse(SINGLE), tmp_path / "m.onnx")
     (tmp_path / "r.yaml").write_text("steps: [drop-identity]\nverify: {compare: whole}\n")
@@ -27,6 +29,7 @@ def test_the_first_and_the_last_line_say_so(tmp_path: Path, capsys: pytest.Captu
     assert "run by the reference evaluator of onnx" in " ".join(lines)
 
 
+@lacking.computes_types
 def test_the_last_bit_of_a_sum_depends_on_the_memory_layout_there() -> None:
     """NumPy adds up a transposed matrix in another order, and no kernel of the result is run like that."""
     head = "g (float[1000, n] x, bfloat16[m] b) => (float[n] y, bfloat16[m] z)"

@@ -90,6 +90,19 @@ def multiplies_integers() -> bool:
     return bool(np.array_equal(session.run(None, {"a": a})[0], a.astype(np.int64) @ w.astype(np.int64)))
 
 
+@cache
+def centers_exactly() -> bool:
+    """Return whether LayerNormalization is exact far from 0; ONNX Runtime 1.22 subtracts squares there."""
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[4,8] x, float[8] s) => (float[4,8] y)'
+    model = onnx.parser.parse_model(f"{text} {{ y = LayerNormalization<epsilon = 1e-5>(x, s) }}")
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    x = np.random.default_rng(0).normal(100, 1, (4, 8)).astype(np.float32)
+    centered = x - x.mean(-1, dtype=np.float64, keepdims=True)
+    wanted = centered / np.sqrt(np.square(centered).mean(-1, keepdims=True) + 1e-5)
+    found = session.run(None, {"x": x, "s": np.ones(8, np.float32)})[0]
+    return bool(np.abs(found - wanted).max() < 1e-4)
+
+
 _PAIR = """
 import sys
 import numpy as np, onnx, onnxruntime
