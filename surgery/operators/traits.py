@@ -27,6 +27,19 @@ RANDOM = frozenset(
 )
 """Operators whose outputs differ between runs; in training mode, Dropout is also random."""
 
+SEEDED = frozenset(
+    {
+        "Bernoulli",
+        "Dropout",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+    }
+)
+"""Operators whose attribute `seed` makes them draw the same numbers in each session."""
+
 REPEATABLE = frozenset(
     {
         "AffineGrid",

@@ -149,9 +149,9 @@ def is_random(node: onnx.NodeProto, off: Set[str] = frozenset()) -> bool:
     nonzero ratio.
     """
     key = key_of(node.domain, node.op_type)
-    if key == "Dropout":
-        return len(node.input) > 2 and bool(node.input[2]) and not off & set(node.input[1:3])
-    return key in traits.RANDOM and all(attribute.name != "seed" for attribute in node.attribute)
+    if key not in _DRAWING or any(attribute.name == "seed" for attribute in node.attribute):
+        return False
+    return key != "Dropout" or (len(node.input) > 2 and bool(node.input[2]) and not off & set(node.input[1:3]))
 
 
 def gives_zero(node: onnx.NodeProto) -> bool:
@@ -178,13 +178,12 @@ def is_zero(tensor: onnx.TensorProto) -> bool:
 
 
 def counts_runs(model: onnx.ModelProto) -> bool:
-    """Return whether a run may depend on earlier ones of the session: random operators continue their sequences."""
+    """Return whether a run may depend on earlier ones of the session: random operators continue their sequences.
+
+    Those with a seed begin anew in each run, see `sessions.run`.
+    """
     scopes: list[Any] = [model.graph, *model.functions]
     nodes = (node for scope in scopes for inner in graphs(scope) for node in inner.node)
     # Dropout is in training mode by its third input, or before opset 7 by an attribute.
     old = any(item.domain in ("", "ai.onnx") and item.version < 7 for item in model.opset_import)
-    return any(
-        key_of(node.domain, node.op_type) in traits.RANDOM
-        or (node.op_type == "Dropout" and (old or len(node.input) > 2))
-        for node in nodes
-    )
+    return any(is_random(node) or (old and node.op_type == "Dropout") for node in nodes)

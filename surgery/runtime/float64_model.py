@@ -22,6 +22,7 @@ from surgery.operators.forms import Parameter, Schema, plain_domain
 from surgery.operators.kernels import Kernels, choose, installed
 from surgery.operators.moving import GATHERING
 from surgery.operators.result_types import BIT_CAST, FLOAT_BY_DEFAULT, STASHING, TYPE_ATTRIBUTES
+from surgery.operators.seeds import seeded
 from surgery.operators.subgraphs import BODIES
 from surgery.operators.tensors import from_array, to_array
 from surgery.operators.type_strings import (
@@ -259,7 +260,8 @@ class Scope:
             self.work.keep_large(node.output[0], large)
             return
         if standard and node.op_type in traits.RANDOM:
-            raise UnavailableError(f"random numbers ({node.op_type})")
+            self._draw(node)
+            return
         if standard and node.op_type in ("Constant", "ConstantOfShape"):
             _widen_constants(node)
         if standard and self.opset >= STASHING.get(node.op_type, self.opset + 1):
@@ -268,6 +270,20 @@ class Scope:
             self._append(node)
             return
         self._with_casts(node)
+
+    def _draw(self, node: onnx.NodeProto) -> None:
+        """Add a random operator in its own types: it would draw other numbers in float64."""
+        if not seeded(node):
+            raise UnavailableError(f"random numbers ({node.op_type})")
+        for position, name in enumerate(node.input):
+            if name and self._kind(name).is_float:
+                node.input[position] = self._narrowed(name, self._kind(name), node, known=False)
+            else:
+                self.read(name)
+        self.nodes.append(node)
+        for position, name in enumerate(node.output):
+            if name and self._kind(name).is_float:
+                self._widen_output(node, position)
 
     def _append(self, node: onnx.NodeProto) -> None:
         for name in node.input:

@@ -19,19 +19,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.operators.dtypes import ONNX_TYPES, Array, is_float, pack_nibbles, spread, type_of_name
-from surgery.operators.subgraphs import nodes
+from surgery.operators.seeds import repeats_draws
 from surgery.operators.tensors import in_memory
 from surgery.runtime.arena import share_arena, shrinking
 from surgery.runtime.executed import begin_profile, executed
 from surgery.runtime.ordering import defer, settle_casts
 from surgery.runtime.rounding import hold
 from surgery.runtime.setup import ProviderError, packs_weights, provider_arguments, require_known, require_started
+from surgery.runtime.versions import stamped_down
 from surgery.storage.stored_lists import has_lists, whole
 from surgery.workers import stage
 from surgery.workers.memory import return_free
 
 if TYPE_CHECKING:
-    import onnx
     import onnxruntime
 
 Value = Array | list[Any] | None
@@ -50,7 +50,6 @@ _UNSUPPORTED = (
     (re.compile(r"Unsupported model IR version: (\d+)"), "ONNX Runtime does not know IR version {0}"),
     (re.compile(r"(?i)no opset import for domain '?([\w.]*)'?"), "domain {0} is not imported"),
 )
-_NEWEST = re.compile(r"till opset (\d+)|max supported IR version: (\d+)")
 
 _cached: tuple[bytes, onnxruntime.InferenceSession] | None = None
 _spent: onnxruntime.InferenceSession | None = None
@@ -89,10 +88,17 @@ def run(
     the place of the elements of floats. With `room`, no more runs are made once the outputs take more than so many
     bytes: "runs" may be shorter than `feeds`. Raises MemoryError if the outputs of all runs take more than `limit`
     bytes in total.
+
+    A model with seeded random operators has a new session for each run, so that its numbers do not depend on the runs
+    before.
     """
     import time
 
+    import onnx
+
     global _cached, _spent
+    anew = b"seed" in skeleton and repeats_draws(onnx.load_model_from_string(skeleton))
+    keep = keep and not anew
     session = _session(skeleton, keep, libraries, providers, late, profile)
     if isinstance(session, dict):
         return session
@@ -104,6 +110,8 @@ def run(
     seconds: list[float] = []
     found: dict[str, Any] = {"runs": results, "seconds": seconds}
     for number, feed in enumerate(feeds, 1):
+        if anew and number > 1:
+            session = _open(skeleton, libraries, providers, late, profile)
         stage("run")
         begin = time.process_time()
         may_be_last = number == len(feeds) or room is not None
@@ -272,7 +280,7 @@ def _open(
     try:
         return make_session(skeleton, options, providers)
     except Exception as error:
-        older = None if isinstance(error, ProviderError) else _stamped_down(skeleton, str(error))
+        older = None if isinstance(error, ProviderError) else stamped_down(skeleton, str(error))
         if older is None:
             raise
     return make_session(older, options, providers)
@@ -348,60 +356,6 @@ def prepared(skeleton: bytes, *, late: bool = True) -> tuple[bytes, int]:
     if late:
         defer(model.graph)
     return model.SerializeToString(), len(model.graph.node)
-
-
-def _stamped_down(skeleton: bytes, message: str) -> bytes | None:
-    """Return a copy with the newest IR version and opset of the runtime, if the model has the same meaning there.
-
-    The IR version determines how a model is stored, not what it computes. An opset may be lowered if no operator of the
-    model has changed since, because both versions then have the same definitions. The model itself keeps its versions.
-    """
-    import onnx
-
-    if _NEWEST.search(message) is None and "domain_version" not in message:
-        return None
-    model = onnx.load_model_from_string(skeleton)
-    newest_ir, newest_opset = _newest()
-    model.ir_version = min(model.ir_version, newest_ir)
-    for holder in (model, *model.functions):
-        for imported in holder.opset_import:
-            if imported.domain in ("", "ai.onnx") and imported.version > newest_opset:
-                _require_unchanged(model, newest_opset, imported.version)
-                imported.version = newest_opset
-    stamped: bytes = model.SerializeToString()
-    return stamped
-
-
-def _newest() -> tuple[int, int]:
-    """Return the newest IR version and opset of the runtime, which its error messages name."""
-    import onnx
-    import onnxruntime
-
-    found = []
-    for ir_version, opset in ((1 << 20, 1), (10, 1 << 20)):
-        graph = onnx.GraphProto(name="probe")
-        graph.output.append(onnx.helper.make_tensor_value_info("y", onnx.TensorProto.INT64, []))
-        graph.initializer.append(onnx.helper.make_tensor("y", onnx.TensorProto.INT64, [], [0]))
-        model = onnx.helper.make_model(
-            graph, ir_version=ir_version, opset_imports=[onnx.helper.make_opsetid("", opset)]
-        )
-        try:
-            onnxruntime.InferenceSession(model.SerializeToString(), _options(), providers=["CPUExecutionProvider"])
-            found.append(1 << 20)
-        except Exception as error:
-            named = _NEWEST.search(str(error))
-            found.append(int(named.group(1) or named.group(2)) if named else 1 << 20)
-    return found[0], found[1]
-
-
-def _require_unchanged(model: onnx.ModelProto, old: int, new: int) -> None:
-    """Raise unless each default-domain operator of the model is the same in both opsets."""
-    import onnx.defs
-
-    for op in sorted({node.op_type for node in list(nodes(model)) if node.domain in ("", "ai.onnx")}):
-        known = onnx.defs.has(op) and new <= onnx.defs.onnx_opset_version()
-        if not known or onnx.defs.get_schema(op, new, "").since_version > old:
-            raise ValueError(f"No Op registered for {op} with domain_version of {new}")
 
 
 def run_once(

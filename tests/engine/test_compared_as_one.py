@@ -15,7 +15,7 @@ from surgery.graph import text
 from surgery.registry.passes import Pass
 from surgery.runtime.engine import EngineName, Outcome
 from surgery.verification.verdict import verifier
-from surgery.verification.verdict.verifier import Verifier
+from surgery.verification.verdict.whole_models import WholeModels
 
 MODEL = """g (float[n,2] x) => (float[n,2] y) {
     i = Identity(x) a = Relu(i) b = Relu(a) d = Dropout(b) c = Cast<to=1>(d) y = Neg(c) }"""
@@ -65,13 +65,13 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
     monkeypatch.setattr(verifier, "REGION_NODE", 1e9)
     monkeypatch.setattr(Pass, "is_standard", property(lambda self: True))
     found: list[bytes] = []
-    run_model = Verifier._run
+    run_model = WholeModels.run
 
-    def noted(self: Verifier, candidate: bytes, engine: EngineName) -> Outcome:
+    def noted(self: WholeModels, candidate: bytes, engine: EngineName) -> Outcome:
         found.append(candidate)
         return run_model(self, candidate, engine)
 
-    monkeypatch.setattr(Verifier, "_run", noted)
+    monkeypatch.setattr(WholeModels, "run", noted)
     yield found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto
 
@@ -188,7 +189,7 @@ def test_an_operator_outside_the_standard_keeps_its_types():
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ("r = RandomNormalLike<seed=1.0>(x) y = Add(x, r)", "random numbers"),
+        ("r = RandomNormalLike(x) y = Add(x, r)", "random numbers"),
         ("y = acme.Secret(x)", "acme"),
     ],
 )
@@ -196,6 +197,16 @@ def test_a_model_without_a_float64_form_is_reported(body, why):
     model = _model(f"g {X} {{ {body} }}", '<ir_version: 10, opset_import: ["": 21, "acme": 1]>')
     answer = run(model.SerializeToString(), [{"x": _f32(2, 3)}], LIMIT)
     assert why in answer["unsupported"]
+
+
+@pytest.mark.parametrize("draw", ["RandomNormalLike<seed=1.0>(x)", "RandomUniform<shape=[2,3], seed=1.0>()"])
+def test_a_draw_with_a_seed_has_the_numbers_of_float32(draw):
+    model = _model(f"g {X} {{ r = {draw} y = Add(x, r) }}")
+    x = np.zeros((2, 3), np.float32)
+    found, narrow = _wide(model, x=x)
+    plain = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert narrow == []
+    np.testing.assert_array_equal(found["y"], plain.run(None, {"x": x})[0])
 
 
 def test_a_model_the_runtime_refuses_runs_in_the_reference_evaluator(monkeypatch):

@@ -67,6 +67,8 @@ class Difference:
     infinite: Places | None = None
     spreads: dict[str, Spread] | None = None
     """The error distribution of each output, if it is collected."""
+    filled: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The number of runs in which random outputs of both models have elements, if the original's have."""
 
     @property
     def beyond(self) -> bool:
@@ -80,6 +82,17 @@ class Difference:
             self.worst = element
         self.bits = self.hopeless = True
         self.needed = self.overall = float("inf")
+
+    def note_drawn(self, name: str, has_elements: bool) -> None:
+        """Note whether a random output has elements, where the original's has."""
+        mine, theirs = self.filled.get(name, (0, 0))
+        self.filled[name] = mine + 1, theirs + has_elements
+
+    def require_elements(self) -> None:
+        """Record a difference for a random output that never has elements, unlike the original's."""
+        for name, (mine, theirs) in self.filled.items():
+            if mine >= _ENOUGH and not theirs:
+                self.give_up(f"output '{name}' is empty in all {mine} runs, unlike the original's")
 
     def record(self, factor: float, overall: float, tolerance: Tolerance, element: Element) -> None:
         """Record the worst element of one output."""
@@ -116,13 +129,25 @@ class Difference:
 
 _HALF = np.dtype(np.float16)
 
+Free = frozenset[int] | None
+"""The axes along which the extents of a random output depend on the draws; None if its rank, or the length of a
+sequence, does."""
+
+_ENOUGH = 3
+"""Number of runs in which an output of the original has elements and that of the changed model has none, although it
+has none in any run, which is no accident of the draws."""
+
+
+_FIXED: Free = frozenset()
+
 
 @dataclass(frozen=True)
 class ComparisonRules:
     """The rules of a comparison: the promise, the recipe's tolerance, the outputs of random operators.
 
     `precision` has the outputs that are computed in a narrower type than their own, `ranges` the minimum scales of
-    outputs. `coarse`: types wider than 16 bits may have been computed in 16 bits.
+    outputs, `extents` what the draws decide of the shapes of random ones. `coarse`: types wider than 16 bits may have
+    been computed in 16 bits.
     """
 
     promise: Parity
@@ -131,6 +156,7 @@ class ComparisonRules:
     random: frozenset[str] = field(default_factory=frozenset)
     precision: Mapping[str, np.dtype[Any]] = field(default_factory=dict, hash=False)
     ranges: Mapping[str, float] = field(default_factory=dict, hash=False)
+    extents: Mapping[str, Free] = field(default_factory=dict, hash=False)
     coarse: bool = False
 
     @classmethod
@@ -149,6 +175,22 @@ class ComparisonRules:
         if self.coarse and computed.kind == "f" and computed.itemsize > _HALF.itemsize:
             computed = _HALF
         return Tolerance.of(computed, self.rtol, self.atol)
+
+    def fits(self, name: str, expected: tuple[int, ...], actual: tuple[int, ...]) -> bool:
+        """Return whether an output has the shape of the original's, except for extents that depend on draws."""
+        free = self._free(name)
+        if free is None or expected == actual:
+            return True
+        return len(expected) == len(actual) and all(
+            x == y or axis in free for axis, (x, y) in enumerate(zip(expected, actual))
+        )
+
+    def may_have(self, name: str, length: int, items: int) -> bool:
+        """Return whether a sequence of so many items may stand for one of another length."""
+        return items == length or (items > 0 and self._free(name) is None)
+
+    def _free(self, name: str) -> Free:
+        return self.extents.get(name, _FIXED) if name in self.random else _FIXED
 
     def scales(self, name: str, expected: Array) -> Scales:
         """Return the scales of the elements of an output."""
@@ -255,27 +297,37 @@ def _compare_values(
             into.give_up(f"{where} is {'empty' if actual is None else 'not empty'}, unlike the original's")
         return
     if isinstance(expected, list) or isinstance(actual, list):
-        if not (isinstance(expected, list) and isinstance(actual, list)) or len(expected) != len(actual):
+        both = isinstance(expected, list) and isinstance(actual, list)
+        if not both or not rules.may_have(name, len(expected), len(actual)):
             into.give_up(f"{where} is a sequence of a different length")
             return
         for index, (x, y) in enumerate(zip(expected, actual)):
             _compare_values(name, (*item, index), x, y, rules, into)
         return
+    _compare_forms(where, Pair(name, item, expected, actual, into.binding), rules, into)
+
+
+def _compare_forms(where: str, pair: Pair, rules: ComparisonRules, into: Difference) -> None:
+    """Compare the element types and shapes of two tensors, and then their elements unless they are random."""
+    expected, actual, name = pair.expected, pair.actual, pair.name
     if expected.dtype != actual.dtype:
         into.give_up(f"{where} is {actual.dtype}, not {expected.dtype}")
-    elif expected.shape != actual.shape:
+    elif not rules.fits(name, expected.shape, actual.shape):
         into.give_up(f"{where} has shape {list(actual.shape)}, not {list(expected.shape)}")
-    elif name not in rules.random:
+    elif name in rules.random:
+        if expected.size:
+            into.note_drawn(name, actual.size > 0)
+    else:
         into.elements += expected.size
         if same_bits(expected, actual):
             into.count_equal(name, expected.size)
         else:
-            _compare_tensors(Pair(name, item, expected, actual, into.binding), rules, into)
+            _compare_tensors(pair, rules, into)
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two tensors of the same dtype and shape whose bits differ."""
+    """Two tensors that are compared."""
 
     name: str
     item: tuple[int, ...]

@@ -14,8 +14,9 @@ trusted. As t is at least 6.5, fewer than 64 seeds, for which the sum is at most
 The values are taken as deviations from the mean of each element in units of its standard deviation, over both models.
 The statistics are the mean and the mean square of each element, and for the whole output the mean, the mean square, the
 mean absolute value, the shares below seven limits, the square of a run's mean (which grows if elements depend on each
-other), and the shares of distinct values, of NaN and of infinities. For two outputs, also their correlation and the
-share of elements in which they are equal: one draw in place of two makes them move together.
+other), and the shares of distinct values, of NaN and of infinities. Of an output whose size depends on the draws, the
+elements are a summary: the size, the mean, the mean square, the mean magnitude, and the deciles. For two outputs, also
+their correlation and the share of elements in which they are equal: one draw in place of two makes them move together.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ _REVERSED = "Bernoulli"
 """The operator that ONNX Runtime (1.31, on the CPU) draws inverted: 1 with the probability of 0."""
 
 _CHANCE = 1e-9
+_DECILES = tuple(number / 10 for number in range(11))
 _LIMITS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
 
 Sample = Mapping[str, Sequence[Any]]
@@ -139,20 +141,29 @@ def compare(mine: Sample, theirs: Sample) -> str:
 
 
 def _stacked(mine: Sequence[Any], theirs: Sequence[Any]) -> tuple[Array, Array] | None:
-    """Return an output of all runs as two arrays [runs, elements]; the sizes if these vary, None for strings."""
+    """Return an output of all runs as two arrays [runs, elements]; summaries if sizes vary, None for strings."""
     sides = [[list(tensors(value)) for value in side] for side in (mine, theirs)]
     everything = [tensor for side in sides for run in side for tensor in run]
     if any(tensor.dtype.kind in "OUS" for tensor in everything):
         return None
     flat = [[_flat(run) for run in side] for side in sides]
     if len({values.size for side in flat for values in side}) > 1:
-        flat = [[np.array([float(values.size)]) for values in side] for side in flat]
+        flat = [[_summary(values) for values in side] for side in flat]
     size = flat[0][0].size
     if not size:
         return None
     chosen = np.unique(np.linspace(0, size - 1, min(size, _ELEMENTS)).astype(np.int64))
     first, second = (np.stack([values[chosen] for values in side]) for side in flat)
     return first, second
+
+
+def _summary(values: Array) -> Array:
+    """Return the number of elements, their mean, mean square and mean magnitude, and their deciles."""
+    found = values[np.isfinite(values)]
+    if not found.size:
+        return np.zeros(4 + len(_DECILES))
+    moments = [found.mean(), np.square(found).mean(), np.abs(found).mean()]
+    return np.array([values.size, *moments, *np.quantile(found, _DECILES)])
 
 
 def _flat(run: Sequence[Any]) -> Array:

@@ -93,6 +93,7 @@ class OutputJudge:
             compare(run.outputs, outputs, rules, total)
             if (total.needed, total.bits) != before:
                 found.worst = _named(run)
+        total.require_elements()
         found.runs += len(runs)
         doubted = total.bits and found.promise is not Parity.EXACT and not total.hopeless
         if doubted and total.needed > self._arbiter.doubt(rules) and (not found.ruling or total.differing > differing):

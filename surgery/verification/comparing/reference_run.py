@@ -15,8 +15,9 @@ from surgery.proto.randomness import Origins, counts_runs, origins
 from surgery.runtime.contrib_ops import FUNCTIONS
 from surgery.runtime.engine import Engine, EngineName, Outcome, Outputs, most_weights
 from surgery.shapes.declarations import CONTRIB, Declared, inline
-from surgery.verification.comparing.compare import ComparisonRules
+from surgery.verification.comparing.compare import ComparisonRules, Free
 from surgery.verification.comparing.declaring import Declaring, Dims
+from surgery.verification.comparing.drawn_extents import drawn_extents
 from surgery.verification.comparing.given_outputs import held
 from surgery.verification.comparing.guards import Search as GuardSearch
 from surgery.verification.comparing.guards import Watch
@@ -48,9 +49,10 @@ class ReferenceRun:
     """The original model, run on inputs that it accepts.
 
     After `prepare`, either `problem` says why it cannot be run, or `runs` holds inputs and outputs. `engine` is the
-    engine that ran it and `gap` what ONNX Runtime lacked, if anything. `random`, `nondeterministic` and `vacuous` hold
-    names of outputs. `is_postponed`: it is so large that only `run_large` runs it. `rejection`: why it failed on every
-    input, see `Probing.rejection`. With `once`, the preparation ends with the first input that it accepts.
+    engine that ran it and `gap` what ONNX Runtime lacked, if anything. `random`, `nondeterministic`, `vacuous` and
+    `drawn` (by added seeds) hold names of outputs, `extents` what draws decide of shapes. `is_postponed`: it is so
+    large that only `run_large` runs it. `rejection`: why it failed on every input, see `Probing.rejection`. With
+    `once`, the preparation ends with the first input that it accepts.
     """
 
     def __init__(self, skeleton: bytes, inputs: InputsSpec, verify: VerifySpec, *, once: bool = False) -> None:
@@ -60,20 +62,18 @@ class ReferenceRun:
         self.engine: EngineName = "onnxruntime"
         self.gap = ""
         self.runs: list[Run] = []
-        self.random: frozenset[str] = frozenset()
-        self.operators: frozenset[str] = frozenset()
-        self.nondeterministic: frozenset[str] = frozenset()
+        self.random = self.drawn = self.operators = self.nondeterministic = frozenset[str]()
+        self.extents: Mapping[str, Free] = {}
         self.vacuous: dict[Parity, dict[str, str]] = {}
-        self.weights = 0
-        self.seed = verify.seed
+        self.weights, self.seed = 0, verify.seed
         self.empty_by_nature: set[str] = set()
         self.guards: GuardSearch | None = None
         self.precision: Mapping[str, Any] = {}
         self.ranges: Mapping[str, float] = {}
-        self._inputs = inputs
-        self._verify = verify
+        self._inputs, self._verify = inputs, verify
         self._once = once
-        self._prepared = self._planned = self._counts_runs = self._controlled = self.is_postponed = False
+        self._prepared = self._planned = self._counts_runs = self._controlled = False
+        self.is_postponed = self._abandoned = False
         self._found = Found()
         self._dropped: list[tuple[Binding, str]] = []
         self._probed: list[tuple[Binding, Outputs]] = []
@@ -83,7 +83,6 @@ class ReferenceRun:
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
         self._running: Engine | None = None
-        self._abandoned = False
 
     @property
     def bindings(self) -> list[dict[str, Any]]:
@@ -129,8 +128,8 @@ class ReferenceRun:
 
     def rules(self, promise: Parity) -> ComparisonRules:
         """Return the rules for comparing outputs under a promise."""
-        spec, unsteady = self._verify, self.random | self.nondeterministic
-        return ComparisonRules.of(spec, promise, random=unsteady, precision=self.precision, ranges=self.ranges)
+        more = {"precision": self.precision, "ranges": self.ranges, "extents": self.extents}
+        return ComparisonRules.of(self._verify, promise, random=self.random | self.nondeterministic, **more)
 
     def begin(self) -> None:
         """Start the preparation in a thread; `prepare` waits for it. The work is done in other processes."""
@@ -410,7 +409,8 @@ class ReferenceRun:
             results = list(zip(bindings, feeds, outcome.runs))
             self._dropped = [(binding, run) for binding, _, run in results if isinstance(run, str)]
             runs = [Run(binding, feed, run) for binding, feed, run in results if not isinstance(run, str)]
-            self.runs = held(runs, self.rules(Parity.CLOSE))
+            self.extents = drawn_extents(self, runs) if self.random else {}
+            self.runs = held(runs, self.rules(Parity.CLOSE), self.drawn)
             if not self.runs:
                 self.problem = f"the original rejects all tried inputs: {self._dropped[0][1]}"
                 return

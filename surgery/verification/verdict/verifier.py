@@ -15,35 +15,32 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from surgery.operators.cost import REGION_NODE
 from surgery.promises import Parity
-from surgery.runtime.engine import FEW_WEIGHTS, EngineName, Outcome, Outputs
+from surgery.runtime.engine import FEW_WEIGHTS, EngineName
 from surgery.verification.accuracy.evaluation import Evaluation, Loss
 from surgery.verification.accuracy.samples import CALIBRATION_SEED, Samples, samples
 from surgery.verification.comparing.deployment import Deployed, DeploymentCheck
 from surgery.verification.comparing.details import Status, Verdict
-from surgery.verification.comparing.feeding import feeds_for
-from surgery.verification.comparing.moments import Moments, other_draws
 from surgery.verification.comparing.observed_shapes import Seen, seen
-from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS, OutputJudge, names
+from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS, OutputJudge
 from surgery.verification.comparing.pieces import too_much
 from surgery.verification.comparing.reference_run import ReferenceRun
-from surgery.verification.comparing.sizes_given import require_room
-from surgery.verification.comparing.ties import settled
 from surgery.verification.comparing.vacuity import Run, misdeclared
 from surgery.verification.inputs.defaults import overridable, without_defaults
 from surgery.verification.inputs.given import without_given_sets
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
 from surgery.verification.inside.budget import COSTLY
+from surgery.verification.verdict.drawing import Drawing
 from surgery.verification.verdict.failing import failure_of
+from surgery.verification.verdict.whole_models import WholeModels, digest
 
 if TYPE_CHECKING:
-    from surgery.verification.inside.intermediate import Shown
     from surgery.verification.inside.regional_verdict import Compared, Regional
 
 __all__ = ["Verdict", "Verifier"]
@@ -56,20 +53,29 @@ class Verifier:
     """Verifies changed models against one original.
 
     The facts about the original (legal inputs, reference outputs, control runs) are determined once, by `prepare` or
-    the first `verify`. Models are skeletons as bytes.
+    the first `verify`. Models are skeletons as bytes. Random operators draw the same numbers in both models where that
+    is possible, unless not `seeded`.
     """
 
-    def __init__(self, original: bytes, inputs: InputsSpec | None = None, verify: VerifySpec | None = None) -> None:
+    def __init__(
+        self,
+        original: bytes,
+        inputs: InputsSpec | None = None,
+        verify: VerifySpec | None = None,
+        *,
+        seeded: bool = True,
+    ) -> None:
         self._verify = verify or VerifySpec()
+        self._drawing = Drawing.of(original) if seeded else None
+        self._accepted: bytes | None = None
+        self._apart: set[bytes] = set()
+        self._unseeded = partial(Verifier, original, inputs, verify, seeded=False)
+        original = self._seeded(original)
         self._original = ReferenceRun(original, inputs or InputsSpec(), self._verify)
         self._judge = OutputJudge(self._original)
         self.accuracy = Evaluation(self._original, self._verify.accuracy)
-        self._moments = Moments(self._original)
-        self._last: tuple[bytes, Sequence[Any]] | None = None
-        self._wholes: dict[Hashable, Verdict] = {}
         self._compared: dict[Hashable, Compared] = {}
         self._lock = threading.Lock()
-        self._accepted: bytes | None = None
         self._regional: Regional | None = None
         self._deployments: dict[str, DeploymentCheck] = {}
         self._overridable = overridable(original)
@@ -77,6 +83,25 @@ class Verifier:
         self._inputs = inputs or InputsSpec()
         if self._overridable and (drawn := without_given_sets(self._inputs)) is not None:
             self._overriding = Verifier(without_defaults(original, self._overridable), drawn, verify)
+        note = ""
+        if self._drawing is not None:
+            self._original.drawn, note = self._drawing.outputs, self._drawing.note
+        override = None if self._overriding is None else self._override
+        self._whole = WholeModels(self._original, self._judge, self._verify, override, self._rest, note)
+
+    @cached_property
+    def _by_distribution(self) -> Verifier:
+        """The verifier of models that draw in another way."""
+        found = self._unseeded()
+        if self._accepted is not None:
+            found.accept(self._accepted)
+        return found
+
+    def _is_apart(self, model: bytes) -> bool:
+        return bool(self._apart) and hashlib.sha256(model).digest() in self._apart
+
+    def _seeded(self, model: bytes) -> bytes:
+        return model if self._drawing is None else self._drawing.seeded(model)
 
     @property
     def bindings(self) -> list[dict[str, Any]]:
@@ -126,7 +151,7 @@ class Verifier:
 
     def seen(self, changed: bytes = b"", names: Sequence[str] = ()) -> Sequence[Seen]:
         """Return the shapes of values in runs of the original, or of some values of a changed model in such runs."""
-        return seen(self._original, changed, names)
+        return seen(self._original, self._seeded(changed) if changed else changed, names)
 
     @property
     def engine(self) -> EngineName:
@@ -154,7 +179,7 @@ class Verifier:
     def measure(self, candidate: bytes, *, optimized: bool = False, sets: tuple[int, ...] = ()) -> Loss:
         """Measure the loss of a changed model, see `Evaluation.measure`."""
         self._prepare_whole()
-        return self.accuracy.measure(candidate, optimized=optimized, sets=sets)
+        return self.accuracy.measure(self._seeded(candidate), optimized=optimized, sets=sets)
 
     def verify(
         self,
@@ -173,19 +198,34 @@ class Verifier:
         `later` is the model after some more steps, with the number of these steps. If it holds as a whole, the
         candidate is not run.
         """
+        if self._drawing is None:
+            return self._verify_change(candidate, promise, before, later)
+        older = before if before is None else self._seeded(before)
+        newer = later if later is None else (later[0], self._seeded(later[1]))
+        verdict = self._drawing.judge(
+            candidate, promise, lambda model: self._verify_change(model, promise, older, newer)
+        )
+        if verdict is not None:
+            return verdict
+        self._apart.add(hashlib.sha256(candidate).digest())
+        return self._by_distribution.verify(candidate, promise, before, later)
+
+    def _verify_change(
+        self, candidate: bytes, promise: Parity, before: bytes | None, later: tuple[int, bytes] | None
+    ) -> Verdict:
         if candidate == self._original.skeleton:
             return Verdict(Status.EQUAL, message="the same bytes")
         if promise is Parity.LOSSY:
             self._prepare_whole()
             return self.accuracy.judge(candidate)
         if before is None:
-            return self._verify_whole(candidate, promise)
+            return self._whole.verify(candidate, promise)
         change = before, candidate, promise
-        found = self._compared.pop(_digest(*change), None) or self._compare_affordable(*change)
+        found = self._compared.pop(digest(*change), None) or self._compare_affordable(*change)
         if found.verdict.passed:
             return self._refused(candidate, found) or found.verdict
         self._prepare_whole()
-        whole = self._verify_together(later, promise) or self._verify_whole(candidate, promise)
+        whole = self._verify_together(later, promise) or self._whole.verify(candidate, promise)
         if found.verdict.reason == COSTLY:
             verdict = self._with_hidden(whole, *change, found.differing)
             if not verdict.is_unverified:
@@ -208,8 +248,8 @@ class Verifier:
 
     def compare_ahead(self, before: bytes, candidate: bytes, promise: Parity) -> bool:
         """Compare the regions of a change that will be verified; return whether they decide."""
-        change = before, candidate, promise
-        found = self._compared[_digest(*change)] = self._compare_affordable(*change)
+        change = self._seeded(before), self._seeded(candidate), promise
+        found = self._compared[digest(*change)] = self._compare_affordable(*change)
         return found.verdict.passed
 
     def _compare_affordable(self, before: bytes, candidate: bytes, promise: Parity) -> Compared:
@@ -243,11 +283,11 @@ class Verifier:
         original = self._original
         if not found.changed_opsets or not original.runs:
             return None
-        return failure_of(self._run(candidate, original.engine), original.runs)
+        return failure_of(self._whole.run(candidate, original.engine), original.runs)
 
     def is_original(self, candidate: bytes) -> bool:
         """Return whether a model is the original itself."""
-        return candidate == self._original.skeleton
+        return self._seeded(candidate) == self._original.skeleton
 
     def deploy(self, candidate: bytes, *, target: str = "", with_original: bool = False) -> Deployed:
         """Run a changed model with the default options of ONNX Runtime, and compare its outputs with the original's.
@@ -259,6 +299,10 @@ class Verifier:
         takes as much time and memory.
         """
         self.prepare()
+        if self._drawing is not None and (target or self._is_apart(candidate)):
+            # Other providers and runtimes draw other numbers with the same seed.
+            return self._by_distribution.deploy(candidate, target=target, with_original=with_original)
+        candidate = self._seeded(candidate)
         weights = self._original.weights
         if not self._original.holds(weights):
             return Deployed(Verdict(Status.UNVERIFIED, NOT_RUN, message=too_much(weights, self._verify.memory)))
@@ -277,6 +321,9 @@ class Verifier:
 
         The region may show what the outputs cannot; if the outputs hide a difference, the verdict is `unverified`.
         """
+        if self._is_apart(candidate):
+            return self._by_distribution.confirm(candidate, verdict, promise)
+        candidate = self._seeded(candidate)
         if verdict.is_different or candidate == self._original.skeleton or promise is Parity.LOSSY:
             return verdict
         before = self._original.skeleton
@@ -286,7 +333,7 @@ class Verifier:
             return verdict if verdict.passed else replace(region, message=f"{region.message}; {verdict.message}")
         if self._original.is_postponed:
             self._prepare_whole()
-            verdict = self._verify_whole(candidate, promise)
+            verdict = self._whole.verify(candidate, promise)
         if verdict.is_unverified and region.reason != NOT_RUN:
             return replace(verdict, message=f"{verdict.message}; {region.message}")
         return self._with_hidden(verdict, before, candidate, promise, found.differing)
@@ -296,7 +343,9 @@ class Verifier:
 
         The whole model was compared, so the verdict counts as a verdict on the whole.
         """
-        region = self.compare_regions(before, candidate, promise).verdict
+        if self._is_apart(candidate):
+            return self._by_distribution.look_inside(before, candidate, promise, verdict)
+        region = self.compare_regions(self._seeded(before), self._seeded(candidate), promise).verdict
         if region.passed:
             return replace(region, message=f"{region.message}; {verdict.message}", region=None)
         return replace(verdict, message=f"{verdict.message}; {region.message}")
@@ -324,119 +373,10 @@ class Verifier:
         if later is None:
             return None
         steps, model = later
-        verdict = self._verify_whole(model, promise)
+        verdict = self._whole.verify(model, promise)
         if not verdict.passed:
             return None
         return replace(verdict, together=steps, status=Status.CLOSE if promise is Parity.CLOSE else verdict.status)
-
-    def _verify_whole(self, candidate: bytes, promise: Parity) -> Verdict:
-        """Compare a model with the original as a whole, unless it is already known to hold."""
-        closely = _digest(b"", candidate, Parity.CLOSE)
-        key = closely if promise is Parity.CLOSE else _digest(self._accepted or b"", candidate, promise)
-        verdict = self._wholes.get(key) or self._compare_whole(candidate, promise)
-        if verdict.passed:
-            # A model that keeps bits is close to the original, too.
-            self._wholes[key] = self._wholes[closely] = verdict
-        return verdict
-
-    def _compare_whole(self, candidate: bytes, promise: Parity) -> Verdict:
-        if self._regional is not None:
-            self._regional.rest()  # the whole model takes more memory than its parts
-        verdict = self._with_random(self._with_defaults(candidate, promise), candidate)
-        if self._overriding is None or not verdict.passed:
-            return verdict
-        given = self._overriding.verify(without_defaults(candidate, self._overridable), promise)
-        if not given.is_different:
-            return verdict
-        return replace(given, message=f"with explicit values for inputs that have a default: {given.message}")
-
-    def _with_random(self, verdict: Verdict, candidate: bytes) -> Verdict:
-        """Compare the distributions of random outputs, whose elements cannot be compared; note that in the message."""
-        original = self._original
-        if not verdict.passed or not original.random:
-            return verdict
-        difference = self._moments.difference(candidate)
-        if difference:
-            return replace(verdict, status=Status.DIFFERENT, needed=None, message=difference)
-        operators = ", ".join(sorted(original.operators))
-        how = "by shape and type only" if difference is None else "by shape, type and distribution"
-        return replace(
-            verdict, message=f"{verdict.message}; {names(original.random)} {how}, because they are random ({operators})"
-        )
-
-    def _with_defaults(self, candidate: bytes, promise: Parity) -> Verdict:
-        """Verify with all inputs that have a default left at it."""
-        original = self._original
-        self.prepare()
-        not_run = self._not_run()
-        if not_run is not None:
-            return not_run
-        outcome = self._run(candidate, original.engine)
-        runs = original.runs
-        require_room(outcome, [run.binding for run in runs], original.given_dims)
-        failure = failure_of(outcome, runs)
-        if failure is not None:
-            original.control()
-            return self._not_run() or failure
-        other = other_draws(original, candidate)
-        if other:
-            return Verdict(Status.DIFFERENT, message=other)
-        results = [run for run in outcome.runs if not isinstance(run, str)]
-        if original.engine == "reference" and promise is Parity.EXACT:
-            promise = Parity.CLOSE  # NumPy sums in the order of the memory layout: the last bit depends on a Transpose
-        if promise is not Parity.EXACT or self._accepted is None:
-            return self._judged(candidate, results, promise)
-        verdict = self._judged(candidate, results, Parity.CLOSE)
-        if not verdict.passed:
-            return verdict
-        changed = self._judge.changed_since(self._outputs_of(self._accepted), runs, results)
-        if changed is not None and original.control():
-            return self._judge.judge(runs, results, Parity.CLOSE)
-        if changed is not None:
-            return replace(verdict, status=Status.DIFFERENT, message=changed)
-        empty = original.vacuous[Parity.EXACT]
-        shown = self._examine(self._accepted, candidate, runs, empty, Parity.EXACT) if empty else None
-        return verdict if shown is None or shown.agrees else shown.amend(verdict)
-
-    def _judged(self, candidate: bytes, results: Sequence[Outputs], promise: Parity) -> Verdict:
-        """Judge the outputs of a changed model; other choices among nearly equal values are no difference."""
-        runs = self._original.runs
-        verdict = self._judge.judge(runs, results, promise, self._inside(candidate, runs, promise))
-        if promise is Parity.EXACT or not verdict.is_different:
-            return verdict
-        # Values inside that differ are no choice: only outputs are excused.
-        outputs = self._judge.judge(runs, results, promise)
-        return settled(self._original, candidate, verdict) if outputs.is_different else verdict
-
-    def _outputs_of(self, accepted: bytes) -> Sequence[Any]:
-        """Return the outputs of the model that was accepted last, which runs when they are first needed."""
-        if self._last is None or self._last[0] != accepted:
-            self._last = accepted, self._run(accepted, self._original.engine).runs
-        return self._last[1]
-
-    def _not_run(self) -> Verdict | None:
-        """Return the verdict on any changed model if the original itself does not run, else None."""
-        problem = self._original.problem
-        return None if problem is None else Verdict(Status.UNVERIFIED, NOT_RUN, message=problem)
-
-    def _inside(
-        self, candidate: bytes, runs: Sequence[Run], promise: Parity
-    ) -> Callable[[Verdict, Mapping[str, str]], Verdict]:
-        """Return a function that amends a verdict on vacuous outputs by comparing values inside both models."""
-
-        def amend(verdict: Verdict, vacuous: Mapping[str, str]) -> Verdict:
-            return self._examine(self._original.skeleton, candidate, runs, vacuous, promise).amend(verdict)
-
-        return amend
-
-    def _examine(
-        self, before: bytes, candidate: bytes, runs: Sequence[Run], vacuous: Mapping[str, str], promise: Parity
-    ) -> Shown:
-        from surgery.verification.inside.inner_values import Setting
-        from surgery.verification.inside.intermediate import examine
-
-        original = self._original
-        return examine(before, candidate, Setting(original, self._verify, original.engine, runs, vacuous, promise))
 
     def run(self, feeds: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any] | str]:
         """Run the original on other inputs; return its outputs, or why it rejects the inputs."""
@@ -451,41 +391,31 @@ class Verifier:
     def accept(self, candidate: bytes) -> None:
         """Accept a verified model as the one that later exact steps must equal bit by bit."""
         self._accepted = candidate
+        self._whole.accepted = accepted = self._seeded(candidate)
         if self._overriding is not None:
-            self._overriding.accept(without_defaults(candidate, self._overridable))
+            self._overriding.accept(without_defaults(accepted, self._overridable))
+        if "_by_distribution" in vars(self):
+            self._by_distribution.accept(candidate)
+
+    def _rest(self) -> None:
+        if self._regional is not None:
+            self._regional.rest()  # the whole model takes more memory than its parts
+
+    def _override(self, candidate: bytes, promise: Parity) -> Verdict:
+        """Verify a changed model with explicit values for the inputs that have a default."""
+        assert self._overriding is not None
+        return self._overriding.verify(without_defaults(candidate, self._overridable), promise)
 
     def close(self) -> None:
         """Forget the reference outputs, and stop the processes that prepare them in parallel."""
         self._original.abandon()
         self.accuracy.close()
         self._original.runs = []
-        self._last = self._accepted = None
+        self._whole.forget()
         self._compared.clear()
-        self._wholes.clear()
         if self._regional is not None:
             self._regional.close()
         if self._overriding is not None:
             self._overriding.close()
-
-    def _run(self, skeleton: bytes, name: EngineName) -> Outcome:
-        """Run a model on the inputs of the original, except those that it does not have."""
-        feeds = feeds_for(skeleton, self._original.runs)
-        outcome = self._run_in(name, skeleton, feeds)
-        if name == "reference" and outcome.unsupported is not None:
-            # The original has operators that ONNX Runtime lacks. The changed model may be free of them, and may have
-            # ONNX Runtime's own instead, which the evaluator lacks.
-            runtime = self._run_in("onnxruntime", skeleton, feeds)
-            outcome = outcome if runtime.failure is not None else runtime
-        return outcome
-
-    def _run_in(self, name: EngineName, skeleton: bytes, feeds: Sequence[Mapping[str, Any]]) -> Outcome:
-        engine = self._original.engine_for(name)
-        try:
-            return engine.run(skeleton, feeds)
-        finally:
-            engine.close()
-
-
-def _digest(before: bytes, candidate: bytes, promise: Parity) -> Hashable:
-    """Return a small key for a change, which may be taken back and never looked up."""
-    return hashlib.sha256(before).digest(), hashlib.sha256(candidate).digest(), promise
+        if "_by_distribution" in vars(self):
+            self._by_distribution.close()

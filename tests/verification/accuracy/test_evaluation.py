@@ -17,7 +17,7 @@ from surgery.verification.comparing.details import Verdict
 from surgery.verification.inputs.spec import AccuracySpec, DataSpec, InputsSpec, SampleSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier
 
-HEAD = '<ir_version: 10, opset_import: ["": 21]> g (float[N,24] x) => (float[N,24] y) '
+HEAD = '<ir_version: 10, opset_import: ["": 21, "f": 1]> g (float[N,24] x) => (float[N,24] y) '
 BEFORE = "{ y = Identity(x) }"
 
 
@@ -114,16 +114,29 @@ def test_accuracy_is_measured_on_the_given_data(tmp_path: Path) -> None:
     assert also.status == "lossy"
 
 
+NOISE = ' <domain: "f", opset_import: ["": 21]> noise (i) => (o) { o = RandomNormalLike(i) }'
+"""Random numbers that cannot have a seed, because each call draws its own."""
+
+
 def test_random_outputs_alone_are_vacuous() -> None:
-    before = "{ r = RandomNormalLike(x) y = Add(x, r) }"
-    after = "{ r = RandomNormalLike(x) t = Add(x, r) y = Identity(t) }"
+    before = f"{{ r = f.noise(x) y = Add(x, r) }}{NOISE}"
+    after = f"{{ r = f.noise(x) t = Add(x, r) y = Identity(t) }}{NOISE}"
     verdict = _verdict(after, before=before)
     assert (verdict.status, verdict.reason) == ("unverified", "vacuous")
     assert "all outputs of the original are random" in verdict.message
 
 
-def test_a_random_output_has_no_limit() -> None:
+def test_outputs_with_the_same_draws_are_measured() -> None:
     before = "{ r = RandomNormalLike(x) y = Add(x, r) }"
+    after = "{ c = Constant<value=float {1.002}>() r = RandomNormalLike(x) t = Add(x, r) y = Mul(t, c) }"
+    verdict = _verdict(after, before=before)
+    assert verdict.status == "lossy"
+    assert verdict.details is not None and verdict.details.metrics is not None
+    assert verdict.details.metrics["snr"] == pytest.approx(20 * np.log10(500), rel=1e-3)
+
+
+def test_a_random_output_has_no_limit() -> None:
+    before = f"{{ r = f.noise(x) y = Add(x, r) }}{NOISE}"
     with pytest.raises(UsageError, match="the budget names 'y', which is random in the original"):
         _verdict(before, "y: snr >= 3 dB", before=before.replace("Add", "Sub"))
 

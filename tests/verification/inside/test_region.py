@@ -15,6 +15,7 @@ from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.inside.regional_verdict import Compared, Regional, _Change
 from surgery.verification.verdict import verifier as verdict_module
 from surgery.verification.verdict.verifier import Verdict, Verifier
+from surgery.verification.verdict.whole_models import WholeModels
 
 pytestmark = pytest.mark.slow
 
@@ -128,13 +129,13 @@ def test_a_model_verified_as_a_whole_runs_once(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(verdict_module, "REGION_NODE", 1e9)
     before, after = (text.parse(CHAIN.replace("b = Neg(a)", f"b = {op}(x)")) for op in ("Identity", "Abs"))
     ran: list[bytes] = []
-    run = Verifier._run
+    run = WholeModels.run
 
-    def noted(self: Verifier, candidate: bytes, engine: EngineName) -> Outcome:
+    def noted(self: WholeModels, candidate: bytes, engine: EngineName) -> Outcome:
         ran.append(candidate)
         return run(self, candidate, engine)
 
-    monkeypatch.setattr(Verifier, "_run", noted)
+    monkeypatch.setattr(WholeModels, "run", noted)
     original, right, wrong = (proto.SerializeToString() for proto in (text.parse(CHAIN), before, after))
     verifier = Verifier(original, None, VerifySpec())
     try:
@@ -159,7 +160,7 @@ def test_a_change_decided_by_regions_is_compared_once_without_a_run(monkeypatch:
         return compare(self, before, after, promise, afford)
 
     monkeypatch.setattr(Regional, "compare", noted)
-    monkeypatch.setattr(Verifier, "_run", None)
+    monkeypatch.setattr(WholeModels, "run", None)
     verifier = Verifier(before, None, VerifySpec())
     try:
         assert verifier.compare_ahead(before, after, Parity.EXACT)
