@@ -403,8 +403,8 @@ _UNKNOWN = Value("")
 
 
 def _elements(dims: Sequence[int | None] | None) -> int:
-    """Return the number of elements of a value; 0 if it is unknown."""
-    return 0 if dims is None else prod(extent or 0 for extent in dims)
+    """Return the number of elements of a value, with one for each unknown dim; 0 without a rank."""
+    return 0 if dims is None else prod(1 if extent is None else extent for extent in dims)
 
 
 def to_double(tensor: onnx.TensorProto) -> onnx.TensorProto:

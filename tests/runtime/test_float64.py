@@ -361,3 +361,5 @@ def test_the_largest_value_is_known_from_the_shapes_of_inputs():
     model = _model("g (float[N,M] x, float[3] w) => (float[M,N] y) { y = Transpose(x) }")
     assert widen(model, installed(), frozenset(NO_FLOAT64), {"x": (4, 5)}).largest == 20
     assert widen(model, installed(), frozenset(NO_FLOAT64)).largest == 3
+    model = _model("g (float[N,5,4] x) => (float[A,B,C] y) { y = Transpose<perm=[0,2,1]>(x) }")
+    assert widen(model, installed(), frozenset(NO_FLOAT64)).largest == 20  # for each item of the batch
