@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import onnx
 import pytest
+from support import lacking
 from support.breadth import sampled
 
 from mutation import check, handmade, sources, suite
@@ -16,7 +17,13 @@ from mutation.suite import HAND, Mutant
 
 SUITE = suite.read()
 SURVIVORS = suite.survivors()
-SAMPLE = [mutant for mutant in SUITE[:: len(SUITE) // 20] if str(mutant) not in SURVIVORS]
+KNOWN = {*sources.names(), *(f"wrong/{name}" for name in handmade.WRONG)}
+SAMPLE = [
+    mutant
+    for mutant in SUITE[:: len(SUITE) // 20]
+    # An older onnx brings fewer models of its own.
+    if str(mutant) not in SURVIVORS and (mutant.source in KNOWN or not lacking.are_old())
+]
 RIGHT = [
     *check.sampled(check.by_hand(), 9),
     *check.sampled(check.case_files(), 45),
@@ -55,8 +62,7 @@ def test_the_suite_is_large_and_varied() -> None:
 
 
 def test_each_mutated_model_exists() -> None:
-    known = {*sources.names(), *(f"wrong/{name}" for name in handmade.WRONG)}
-    assert {mutant.source for mutant in SUITE} <= known
+    assert lacking.are_old() or {mutant.source for mutant in SUITE} <= KNOWN
 
 
 def test_survivors_are_few_and_each_has_a_reason() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 import pytest
-from support import corpus
+from support import corpus, lacking
 
 from power.measure import LEAST, MISSED, judged, scores
 from power.mutants import ACTIVATIONS, KINDS, mutants
@@ -38,6 +38,8 @@ def test_enough_mutants_are_caught():
 def test_enough_dropped_activations_are_caught():
     models = [(name, data) for name, data in _sample(17) if _activates(data)]
     score = scores(models, ("activation",))["all"]
+    if lacking.are_old() and score.ran <= 12:
+        pytest.skip(f"onnx {onnx.__version__} brings too few models of its own")
     assert score.ran > 12
     assert score.share >= LEAST["activation"], [str(mutant) for mutant in score.by_fate[MISSED]]
 

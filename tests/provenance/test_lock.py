@@ -25,7 +25,7 @@ target: mine.yaml
 inputs: {data: [sets.npz]}
 verify: {mode: "off", seed: 3}
 rules:
-  swish: {match: "s = Sigmoid(x)\\ny = Mul(x, s)", emit: "y = Swish(x)"}
+  swish: {match: "s = Sigmoid(x)\\ny = Mul(x, s)", emit: "y = HardSwish(x)"}
 steps:
   - use: inner.yaml
   - drop-identity

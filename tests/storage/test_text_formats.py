@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from support import lacking
 
 from surgery import inspect, storage
 from surgery.errors import ModelFileError, OutputError
@@ -36,11 +37,21 @@ def bits(proto: onnx.ModelProto) -> dict[str, tuple[int, list[int], bytes]]:
     }
 
 
+def _skip_unread(extension: str) -> None:
+    """Skip the test if the installed onnx does not know an extension, or reads not all numbers of ONNX text."""
+    from onnx.serialization import registry
+
+    known = extension == ".onnxjson" or registry.get_format_from_file_extension(extension)
+    if not known or (extension.startswith(".onnxt") and lacking.of_parser()):
+        pytest.skip(f"onnx {onnx.__version__} does not read {extension}")
+
+
 @pytest.mark.parametrize("extension", EXTENSIONS)
 @pytest.mark.filterwarnings("ignore:The onnxtxt format is experimental")
 def test_formats_are_written_and_read(extension: str, tmp_path: Path) -> None:
     original = storage.from_proto(model())
     path = tmp_path / f"m{extension}"
+    _skip_unread(extension)
     assert storage.save(original.proto, path, original.weights) == [path]
     for found in (onnx.load(path), storage.resolve((read := storage.load(path)).proto, read.weights)):
         assert bits(found) == bits(model())
@@ -63,6 +74,7 @@ def test_external_data_stays_external(extension: str, tmp_path: Path) -> None:
 
 
 def test_fields_onnx_text_cannot_represent_are_refused(tmp_path: Path) -> None:
+    _skip_unread(".onnxtxt")
     documented = model()
     documented.graph.doc_string = "what it is for"
     stored = storage.from_proto(documented)

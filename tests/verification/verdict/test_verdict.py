@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 
+import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 from support import installed
@@ -425,6 +427,13 @@ def test_dropout_is_random_in_training_only(node, is_random):
     assert bool(origins(model).random) is is_random
 
 
+def _draws_alike(model: bytes) -> bool:
+    sessions = [onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]) for _ in range(2)]
+    feed = {item.name: np.ones([2] * len(item.shape), np.float32) for item in sessions[0].get_inputs()}
+    first, second = (session.run(None, feed)[0] for session in sessions)
+    return np.array_equal(first, second)
+
+
 def test_an_original_that_differs_from_itself_is_nondeterministic(monkeypatch):
     def blind(model: onnx.ModelProto) -> Origins:
         found = origins(model)
@@ -433,6 +442,8 @@ def test_an_original_that_differs_from_itself_is_nondeterministic(monkeypatch):
     monkeypatch.setattr(original_module, "origins", blind)
     noise = ("r = RandomNormalLike(x) y = Add(x, r)", "r = RandomNormalLike(x) y = Add(r, x)")
     one, other = (_model(f"g {X} {{ {body} }}") for body in noise)
+    if _draws_alike(one):
+        pytest.skip("the installed ONNX Runtime draws the same numbers in each session")
     verdict = Verifier(one, seeded=False).verify(other)
     assert (verdict.status, verdict.reason) == ("unverified", "nondeterministic")
     assert "'y'" in verdict.message
