@@ -20,7 +20,6 @@ from types import ModuleType
 from surgery import __version__
 from surgery.cli import _configuration, _inputs, _log, _output, _parsing, _places, _signals
 from surgery.errors import RecipeError, SurgeryError
-from surgery.workers.memory import return_large
 
 GROUPS = {
     "optimize": ("apply", "run", "batch", "plan", "tune", "export"),
@@ -43,7 +42,6 @@ def command() -> None:
     _prepare_streams()
     # Imported modules and loaded models live until the end, so frequent garbage collection finds nothing.
     gc.set_threshold(500_000, 20, 100)
-    return_large()
     _signals.install()
     try:
         code = main()
@@ -88,6 +86,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not given:
         return _say(parser(()).format_help().rstrip("\n"), _MISTAKEN)
     arguments = parser(_named(given)).parse_args(given, argparse.Namespace(given=given))
+    if argv is None:
+        from surgery.workers.memory import return_large  # imports NumPy, which help does not need
+
+        return_large()
     try:
         _configuration.fill(arguments, arguments.parser, arguments.parser.seen, parser)
         _log.begin(arguments.log_file, given)
