@@ -27,17 +27,10 @@ RANDOM = frozenset(
 )
 """Operators whose outputs differ between runs; in training mode, Dropout is also random."""
 
-SEEDED = frozenset(
-    {
-        "Bernoulli",
-        "Dropout",
-        "Multinomial",
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-    }
-)
+DRAWING = RANDOM | {"Dropout"}
+"""Operators that may draw random numbers."""
+
+SEEDED = DRAWING - {"com.microsoft::Sampling"}
 """Operators whose attribute `seed` makes them draw the same numbers in each session."""
 
 REPEATABLE = frozenset(

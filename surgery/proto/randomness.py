@@ -36,8 +36,6 @@ class _Walk:
     operators: set[str] = field(default_factory=set)
 
 
-_DRAWING = traits.RANDOM | {"Dropout"}
-
 RANDOM = 1
 """The mark of randomness; each input has its own higher bit."""
 
@@ -73,7 +71,7 @@ def _follow(walk: _Walk, nodes: Iterable[onnx.NodeProto], marks: dict[str, int],
             given = [marks.get(name, 0) for name in node.input]
             marks.update(zip(node.output, _from_function(walk, function, given, depth)))
             continue
-        if key_of(node.domain, op) in _DRAWING and is_random(node, walk.off):
+        if key_of(node.domain, op) in traits.DRAWING and is_random(node, walk.off):
             walk.operators.add(op)
             drawn = RANDOM
         inner = [graph for graph in subgraphs(node) if graph.output]
@@ -149,7 +147,7 @@ def is_random(node: onnx.NodeProto, off: Set[str] = frozenset()) -> bool:
     nonzero ratio.
     """
     key = key_of(node.domain, node.op_type)
-    if key not in _DRAWING or any(attribute.name == "seed" for attribute in node.attribute):
+    if key not in traits.DRAWING or any(attribute.name == "seed" for attribute in node.attribute):
         return False
     return key != "Dropout" or (len(node.input) > 2 and bool(node.input[2]) and not off & set(node.input[1:3]))
 

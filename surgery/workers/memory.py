@@ -1,4 +1,4 @@
-"""The private memory of a process, and of this process with its workers over time."""
+"""The private memory of a process, of this process with its workers over time, and what returns it to the system."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _MOST = 600
 """Maximum number of samples; beyond it, every second sample is removed and the interval is doubled."""
 
-
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+"""Parameters of `mallopt` (malloc.h of glibc)."""
+
 _LARGE = 4 << 20
+"""Number of bytes of a block from which it is returned to the system when it is freed."""
 
 
 def return_free() -> None:

@@ -194,8 +194,10 @@ _OF_NUMBERS: dict[str, Callable[[Number, Number], Number]] = {
 def compares(index: Index, first: Mapping[str, Sequence[int]], second: Mapping[str, Sequence[int]]) -> bool:
     """Return whether a model compares extents that differ between two runs with constants that they may cross."""
     nodes = [node for node, _ in index.nodes if node.op_type in _COMPARING]
+    if not nodes:
+        return False
     views = [View(index, {name: tuple(shape) for name, shape in shapes.items()}) for shapes in (first, second)]
-    numbers = [_of_run(view) for view in views] if nodes else []
+    numbers = [_of_run(view) for view in views]
     for node in nodes:
         pairs = [one.pairs(node.op_type, [name or None for name in node.input]) for one in numbers]
         if any(_may_cross(*both) for both in zip(*pairs)):
@@ -214,9 +216,9 @@ def _may_cross(first: Pair, second: Pair) -> bool:
     return False
 
 
-def elements(view: View, name: str) -> list[Number] | None:
-    """Return the elements of a small tensor that the shapes of a run determine."""
-    return _of_run(view).elements(name)
+def elements(view: View) -> Callable[[str], list[Number] | None]:
+    """Return a function that returns the elements of a small tensor that the shapes of a run determine."""
+    return _of_run(view).elements
 
 
 def _of_run(view: View) -> _Numbers[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -131,7 +131,7 @@ class Plan:
     def cost(self, shapes: Mapping[str, list[int]], weights: int) -> float:
         """Estimate the seconds of one run, given the inferred shapes of all values and the bytes of the weights."""
         view = self._view(shapes)
-        return estimate(view, weights, (port.name for port in self.ports), partial(elements, view))
+        return estimate(view, weights, (port.name for port in self.ports), elements(view))
 
     @property
     def nodes(self) -> int:

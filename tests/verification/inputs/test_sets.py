@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 
 import numpy as np
 import onnx
@@ -69,7 +68,7 @@ def _cost(body: str, weights: int = 0) -> float:
     values = [*model.graph.input, *model.graph.value_info, *model.graph.output]
     shapes = {item.name: tuple(dim.dim_value for dim in item.type.tensor_type.shape.dim) for item in values}
     view = View(Index(model), shapes)
-    return estimate(view, weights, (value.name for value in model.graph.input), partial(elements, view))
+    return estimate(view, weights, (value.name for value in model.graph.input), elements(view))
 
 
 def test_an_unused_input_costs_its_generation():
