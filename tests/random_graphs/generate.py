@@ -117,7 +117,7 @@ def _close(t: Trace, entries: dict[str, Entry]) -> Made | None:
         return None
     if len(outputs) > MOST_OUTPUTS:
         outputs = [outputs[i] for i in sorted(t.rng.permutation(len(outputs))[:MOST_OUTPUTS])]
-    for name in t.overridable:
+    for name in sorted(t.overridable):
         value = t.table[name]
         entries[name] = Entry(value.runs[0].shape, value.dtype, overrides=True)
     # Below IR version 4 each initializer is an input.
