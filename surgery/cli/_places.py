@@ -67,13 +67,24 @@ def _with_fields(text: str) -> str:
 
 
 def page(text: str) -> str | Place:
-    """Accept the output path of a page or another text: a path, a URL, or `-` for standard output."""
-    return Place(text, _page) if is_url(text) or text == STREAM else text
+    """Accept the output path of an HTML page: a path, a URL, or `-` for standard output.
+
+    Raises ArgumentTypeError for a path that promises another format.
+    """
+    suffix = "" if is_url(text) or text == STREAM else Path(text).suffix
+    if suffix.lower() not in ("", ".html", ".htm"):
+        raise argparse.ArgumentTypeError(f"{text}: a page is written as .html, not as '{suffix}'")
+    return one_text(text)
+
+
+def one_text(text: str) -> str | Place:
+    """Accept the output path of one text: a path, a URL, or `-` for standard output."""
+    return Place(text, _one_text) if is_url(text) or text == STREAM else text
 
 
 def recipe_output(text: str) -> str | Place:
-    """Accept the output path of a recipe that is made from a recipe, which it may replace: like `page`."""
-    return page(text)
+    """Accept the output path of a recipe that is made from a recipe, which it may replace: like `one_text`."""
+    return one_text(text)
 
 
 def model_file(text: str) -> str:
@@ -261,7 +272,7 @@ def _outputs(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
     return _output(text, arguments, copies)
 
 
-def _page(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
+def _one_text(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
     return _stdout("stdout.txt", copies) if text == STREAM else _output(text, arguments, copies)
 
 
@@ -286,4 +297,4 @@ def _lock(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
     return str(urls.local_path(text) or copies.updated(text))
 
 
-_WRITERS: Final = (_output, _outputs, _page, _folder, _lock)
+_WRITERS: Final = (_output, _outputs, _one_text, _folder, _lock)

@@ -97,7 +97,9 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
 def _add_results(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("results")
     group.add_argument("--results", metavar="FILE", help="write a line for each model to FILE: .jsonl or .parquet")
-    group.add_argument("--report", metavar="FILE", help="write a summary with charts to FILE: one .html file")
+    group.add_argument(
+        "--report", metavar="FILE", type=_places.page, help="write a summary with charts to FILE: one .html file"
+    )
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -138,18 +140,7 @@ def _check_files(arguments: argparse.Namespace) -> None:
     if arguments.report is not None:
         from surgery import storage
 
-        _check_report(arguments.report)
         storage.check_target(arguments.report, force=True)
-
-
-def _check_report(report: str) -> None:
-    suffix = Path(report).suffix
-    if suffix.lower() not in ("", ".html", ".htm"):
-        raise UsageError(
-            f"the report is written as .html, not as '{suffix}'",
-            where=report,
-            todo="name a file with this ending",
-        )
 
 
 def _write_files(result: BatchResult, arguments: argparse.Namespace) -> None:

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="FILE",
-        type=_places.page,
+        type=_places.one_text,
         help="write the plan to FILE (JSON), for 'surgery apply'; - is standard output",
     )
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")

@@ -23,6 +23,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     onnx.save(model, "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
     Path("t.yaml").write_text(RECIPE, encoding="utf-8")
     Path("r.yaml").write_text("model: m.onnx\nsteps: [{use: ./t.yaml}]\n", encoding="utf-8")
+    # Pages are refused under names that promise another format: these names promise none.
+    Path("page").write_bytes(Path("m.onnx").read_bytes())
+    Path("steps").write_text(RECIPE, encoding="utf-8")
+    Path("p.yaml").write_text("model: page\nsteps: [{use: ./t.yaml}]\n", encoding="utf-8")
     return tmp_path
 
 
@@ -35,13 +39,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("plan r.yaml -o", "w.bin"),
         ("plan r.yaml -o", "t.yaml"),
         ("apply t.yaml m.onnx -o", "t.yaml"),
-        ("apply t.yaml m.onnx --report", "t.yaml"),
-        ("apply r.yaml --report", "m.onnx"),
-        ("apply m.onnx --report", "m.onnx"),
+        ("apply ./steps m.onnx --report", "steps"),
+        ("apply p.yaml --report", "page"),
+        ("apply page --report", "page"),
         ("apply t.yaml m.onnx -o x.onnx --provenance", "t.yaml"),
         ("run drop-identity m.onnx --save-recipe", "m.onnx"),
-        ("view m.onnx -o", "m.onnx"),
-        ("diff m.onnx m.onnx --html", "m.onnx"),
+        ("view page -o", "page"),
+        ("diff page page --html", "page"),
     ],
 )
 def test_an_input_is_not_overwritten(
@@ -58,8 +62,7 @@ def test_an_input_is_not_overwritten(
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        ("apply t.yaml m.onnx -o x.onnx --report x.onnx", "'x.onnx' cannot be both output and report"),
-        ("apply t.yaml m.onnx -o x.onnx --report x.onnx.data", "'x.onnx.data' cannot be both report and external data"),
+        ("apply t.yaml m.onnx -o x --report x", "'x' cannot be both output and report"),
         ("apply t.yaml m.onnx -o x.onnx --provenance x.onnx.data_1", "cannot be both provenance and external data"),
         ("run drop-identity m.onnx -o x.onnx --save-recipe x.onnx", "'x.onnx' cannot be both save-recipe and output"),
         ("run drop-identity m.onnx -o x.onnx --save-recipe ./x.onnx.data", "cannot be both save-recipe and external"),
@@ -71,6 +74,23 @@ def test_outputs_do_not_overwrite_each_other(
 ) -> None:
     assert cli.main([*command.split(), "--force"]) == 2
     assert expected in capsys.readouterr().err and not list(folder.glob("x.*"))
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("apply t.yaml m.onnx --report run.json", "--report: run.json: a page is written as .html, not as '.json'"),
+        ("batch t.yaml m.onnx --out out --report r.pdf", "--report: r.pdf: a page is written as .html, not as '.pdf'"),
+        ("view m.onnx -o m.svg", "--output: m.svg: a page is written as .html, not as '.svg'"),
+    ],
+)
+def test_a_page_is_not_written_under_the_name_of_another_format(
+    folder: Path, command: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(command.split())
+    assert ended.value.code == 2 and expected in capsys.readouterr().err
+    assert not (folder / command.split()[-1]).exists()
 
 
 @pytest.mark.parametrize("command", ["apply t.yaml m.onnx", "apply m.onnx", "apply r.yaml"])
