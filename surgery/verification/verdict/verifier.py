@@ -36,7 +36,7 @@ from surgery.verification.inputs.defaults import overridable, without_defaults
 from surgery.verification.inputs.given import without_given_sets
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
 from surgery.verification.inside.budget import COSTLY
-from surgery.verification.verdict.drawing import Drawing
+from surgery.verification.verdict.equal_draws import EqualDraws
 from surgery.verification.verdict.failing import failure_of
 from surgery.verification.verdict.whole_models import WholeModels, digest
 
@@ -66,7 +66,7 @@ class Verifier:
         seeded: bool = True,
     ) -> None:
         self._verify = verify or VerifySpec()
-        self._drawing = Drawing.of(original) if seeded else None
+        self._draws = EqualDraws.of(original) if seeded else None
         self._accepted: bytes | None = None
         self._apart: set[bytes] = set()
         self._unseeded = partial(Verifier, original, inputs, verify, seeded=False)
@@ -84,8 +84,8 @@ class Verifier:
         if self._overridable and (drawn := without_given_sets(self._inputs)) is not None:
             self._overriding = Verifier(without_defaults(original, self._overridable), drawn, verify)
         note = ""
-        if self._drawing is not None:
-            self._original.drawn, note = self._drawing.outputs, self._drawing.note
+        if self._draws is not None:
+            self._original.drawn, note = self._draws.outputs, self._draws.note
         override = None if self._overriding is None else self._override
         self._whole = WholeModels(self._original, self._judge, self._verify, override, self._rest, note)
 
@@ -101,7 +101,7 @@ class Verifier:
         return bool(self._apart) and hashlib.sha256(model).digest() in self._apart
 
     def _seeded(self, model: bytes) -> bytes:
-        return model if self._drawing is None else self._drawing.seeded(model)
+        return model if self._draws is None else self._draws.seeded(model)
 
     @property
     def bindings(self) -> list[dict[str, Any]]:
@@ -198,13 +198,11 @@ class Verifier:
         `later` is the model after some more steps, with the number of these steps. If it holds as a whole, the
         candidate is not run.
         """
-        if self._drawing is None:
+        if self._draws is None:
             return self._verify_change(candidate, promise, before, later)
         older = before if before is None else self._seeded(before)
         newer = later if later is None else (later[0], self._seeded(later[1]))
-        verdict = self._drawing.judge(
-            candidate, promise, lambda model: self._verify_change(model, promise, older, newer)
-        )
+        verdict = self._draws.judge(candidate, promise, lambda model: self._verify_change(model, promise, older, newer))
         if verdict is not None:
             return verdict
         self._apart.add(hashlib.sha256(candidate).digest())
@@ -299,7 +297,7 @@ class Verifier:
         takes as much time and memory.
         """
         self.prepare()
-        if self._drawing is not None and (target or self._is_apart(candidate)):
+        if self._draws is not None and (target or self._is_apart(candidate)):
             # Other providers and runtimes draw other numbers with the same seed.
             return self._by_distribution.deploy(candidate, target=target, with_original=with_original)
         candidate = self._seeded(candidate)

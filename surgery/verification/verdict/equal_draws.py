@@ -27,7 +27,7 @@ _KEPT = 8
 _NAMES = tuple(name.encode() for name in traits.SEEDED)
 
 
-class Drawing:
+class EqualDraws:
     """The draws of an original. `skeleton` is its copy with seeds."""
 
     def __init__(self, original: onnx.ModelProto, seeds: Seeds, skeleton: bytes) -> None:
@@ -38,7 +38,7 @@ class Drawing:
         self._lock = threading.Lock()
 
     @classmethod
-    def of(cls, original: bytes) -> Drawing | None:
+    def of(cls, original: bytes) -> EqualDraws | None:
         """Return the draws of a model; None if its outputs depend on none, or if these cannot all have seeds."""
         import onnx
 
