@@ -12,7 +12,7 @@ the Softmax of layer 7, run
 With --target, list the nodes that a runtime does not run, grouped by reason, with the step of a recipe that would help.
 
 With --executed, count the nodes that ONNX Runtime executes with its default options, after its own optimizations, by
-execution provider.
+execution provider. With --target too, they are counted in its runtime, such as OpenVINO.
 """
 
 from __future__ import annotations
@@ -43,15 +43,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--node", metavar="NAME", help="show the lineage of this node, or of the node that produces this value"
     )
     which.add_argument(
-        "--target",
-        metavar="TARGET",
-        help="list what this runtime does not run: a name such as ort-cpu or rknn-like, or a profile (.yaml)",
-    )
-    which.add_argument(
-        "--executed", action="store_true", help="count the nodes that ONNX Runtime executes with its default options"
+        "--executed",
+        action="store_true",
+        help="count the nodes that ONNX Runtime, or the runtime of --target, executes with its default options",
     )
     which.add_argument(
         "--from", metavar="NAME", dest="origin", help="list the nodes that come from this node of the original"
+    )
+    parser.add_argument(
+        "--target",
+        metavar="TARGET",
+        help="list what this runtime does not run: a name such as ort-cpu or rknn-like, or a profile (.yaml)",
     )
 
 
@@ -59,10 +61,12 @@ def main(arguments: argparse.Namespace) -> int:
     """Inspect a model; return 1 if no node comes from the node of --from, or some do not fit the target."""
     if arguments.provider and not arguments.executed:
         raise UsageError("--provider requires --executed", todo="add --executed")
-    if arguments.target is not None:
-        return _fit(arguments)
+    if arguments.target is not None and (arguments.node is not None or arguments.origin is not None):
+        raise UsageError("--target cannot be combined with --node and --from", todo="leave one of them out")
     if arguments.executed:
         return _executed(arguments)
+    if arguments.target is not None:
+        return _fit(arguments)
     if arguments.format not in _output.PLAIN:
         raise UsageError(f"--format {arguments.format} requires --target", todo="pass --target or use --format json")
     if arguments.lineage or arguments.node is not None or arguments.origin is not None:
@@ -119,12 +123,14 @@ def _fit(arguments: argparse.Namespace) -> int:
 
 def _executed(arguments: argparse.Namespace) -> int:
     from surgery import storage
+    from surgery.targets import shipped
     from surgery.verification.inputs.spec import FrozenDict, InputsSpec, VerifySpec
     from surgery.verification.verdict.executed_nodes import executed_nodes
 
     stored = storage.load(Path(arguments.model))
     inputs = InputsSpec(dims=FrozenDict(_verification.dims(arguments)))
-    found = executed_nodes(stored, inputs, VerifySpec(providers=tuple(arguments.provider)))
+    target = shipped.find(arguments.target).deploys_on if arguments.target is not None else ""
+    found = executed_nodes(stored, inputs, VerifySpec(providers=tuple(arguments.provider)), target)
     if arguments.format == "json":
         _output.write_json(found.to_json())
     else:

@@ -1,4 +1,4 @@
-"""The nodes that ONNX Runtime executes as a rich table."""
+"""The nodes that a runtime executes as a rich table."""
 
 from __future__ import annotations
 

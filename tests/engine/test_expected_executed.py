@@ -81,6 +81,23 @@ def test_inspect_counts_executed_nodes(model: Path, capsys: pytest.CaptureFixtur
     assert "CPUExecutionProvider" in capsys.readouterr().out
 
 
+def test_inspect_counts_what_the_runtime_of_a_target_executes(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    counted = []
+    for target in ([], ["--target", "ort-cpu"]):
+        assert cli.main(["inspect", str(model), "--executed", "--format", "json", *target]) == 0
+        counted.append(json.loads(capsys.readouterr().out))
+    assert counted[0] == counted[1]
+    # Installed or not, it counts nothing: this runtime does not tell which nodes it executes.
+    assert cli.main(["inspect", str(model), "--executed", "--target", "ort-web"]) == 2
+    assert "the executed nodes are not known" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("other", ["--node", "--from"])
+def test_a_target_is_not_combined_with_a_lineage(model: Path, other: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["inspect", str(model), "--target", "ort-cpu", other, "x"]) == 2
+    assert "--target cannot be combined with --node and --from" in capsys.readouterr().err
+
+
 def test_a_model_that_does_not_run_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     onnx.save(text.parse("g (float[n] x) => (float[n] y) { y = com.acme.Twist(x) }"), tmp_path / "custom.onnx")
     assert cli.main(["inspect", str(tmp_path / "custom.onnx"), "--executed"]) == 2

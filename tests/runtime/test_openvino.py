@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import onnx
 import pytest
 
 import surgery
+from surgery import cli
 from surgery import recipe as recipes
 from surgery.graph import text
 from surgery.operators.dtypes import ONNX_TYPES
@@ -44,6 +46,15 @@ def test_outputs_have_the_names_of_the_model_and_layers_are_counted() -> None:
     np.testing.assert_allclose(found.runs[0]["a"], np.exp(x), rtol=1e-6)
     np.testing.assert_array_equal(found.runs[0]["b"], -x)
     assert found.executed is not None and found.executed.total >= 2
+
+
+@needs_openvino
+def test_inspect_counts_the_layers_that_openvino_executes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx.save(model("g (float[n] x) => (float[n] y) { y = Exp(x) }"), tmp_path / "exp.onnx")
+    asked = ["inspect", str(tmp_path / "exp.onnx"), "--executed", "--target", "openvino", "--format", "json"]
+    assert cli.main(asked) == 0
+    (provider,) = json.loads(capsys.readouterr().out)["executed"]["providers"]
+    assert "OpenVINO" in provider
 
 
 @needs_openvino

@@ -119,6 +119,11 @@ class DeploymentCheck:
         own = self._as_deployed
         return _problem(own, self._runs) or own.executed or f"{self._title} lists none"
 
+    @property
+    def note(self) -> str:
+        """Why nothing ran on the target; an empty string if it did."""
+        return self._note
+
     def with_original(self, found: Deployed) -> Deployed:
         """Add the nodes of the original that the runtime executes."""
         return replace(found, original=self._as_deployed.executed)

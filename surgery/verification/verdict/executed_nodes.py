@@ -1,4 +1,4 @@
-"""The nodes of a model that ONNX Runtime executes with its default options."""
+"""The nodes of a model that a runtime executes with its default options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExecutedNodes:
-    """The nodes of a model by operator, and those that ONNX Runtime executes in their place."""
+    """The nodes of a model by operator, and those that the runtime executes in their place."""
 
     model: Mapping[str, int]
     executed: Executed
@@ -37,16 +37,19 @@ class ExecutedNodes:
 
 
 def executed_nodes(
-    stored: StoredModel, inputs: InputsSpec | None = None, verify: VerifySpec | None = None
+    stored: StoredModel, inputs: InputsSpec | None = None, verify: VerifySpec | None = None, target: str = ""
 ) -> ExecutedNodes:
     """Run a model as deployed, on inputs that are legal for it, and count the executed nodes.
 
-    UsageError if it does not run.
+    `target` is the execution provider or the other runtime on which it runs, see `Target.deploys_on`. UsageError if the
+    model does not run there.
     """
     skeleton = without_alias(stored.proto).SerializeToString(deterministic=True)
     with closing(Verifier(skeleton, inputs, verify)) as verifier:
         verifier.prepare()
-        found = verifier.problem or verifier.deployment().original
+        deployment = verifier.deployment(target)
+        found = verifier.problem or deployment.original
+        found = deployment.note or found
     if not isinstance(found, Executed):
         raise UsageError(f"the executed nodes are not known: {found}")
     return ExecutedNodes(Counter(node.op_type for node in nodes(stored.proto)), found)
