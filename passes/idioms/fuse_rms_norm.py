@@ -29,7 +29,8 @@ def fuse_rms_norm(m: Match, new: Builder) -> Value:
     Before opset 23, com.microsoft::BranchwiseRMSNorm with one branch computes the same over the last axis, in float,
     where the target runs it. ONNX Runtime 1.32 computes both by the same kernel. A target that lacks it gets
     SimplifiedLayerNormalization, which ONNX Runtime has in the standard domain, if it runs that: CUDA does, and sums up
-    in float, where a norm of float16 in parts overflows.
+    in float, where a norm of float16 in parts overflows. The rest of a layer norm stays: before opset 17, only ONNX
+    Runtime itself makes a LayerNormalization of the whole.
 
     Example:
         <ir_version: 11, opset_import: ["" : 23]>
@@ -46,6 +47,8 @@ def fuse_rms_norm(m: Match, new: Builder) -> Value:
     kind = getattr(m, "z", m.x)
     own = m.root.opset < 23 and takes_own(new, BRANCHWISE, kind)
     simplified = m.root.opset < 23 and not own and _has_simplified(new, kind)
+    centered = (own or simplified) and _is_centered(kind)
+    m.require(not centered, "with the subtraction of the mean it is a layer norm, which ONNX Runtime fuses as a whole")
     source, attributes = normalized(m, "RMSNormalization", 0 if own or simplified else 23)
     scale = over_normalized(new, getattr(m, "scale", None), source, int(attributes["axis"]))
     if own:
@@ -54,6 +57,15 @@ def fuse_rms_norm(m: Match, new: Builder) -> Value:
     if simplified:
         return new.node(SIMPLIFIED, source, scale, attributes={**attributes, "stash_type": 1})
     return new.node("RMSNormalization", source, scale, attributes=attributes)
+
+
+def _is_centered(x: Value) -> bool:
+    """Return whether a value is the difference of another one and its mean."""
+    difference = x.producer
+    if difference is None or difference.op != "Sub":
+        return False
+    whole, mean = (difference.required_input(place) for place in (0, 1))
+    return mean.producer is not None and mean.producer.op == "ReduceMean" and mean.producer.input(0) == whole
 
 
 def _has_simplified(new: Builder, x: Value) -> bool:

@@ -5,6 +5,8 @@ from typing import Literal
 
 from surgery import Builder, Match, Node, Parity, Value, pattern_pass
 
+from ._quantized import require_float
+
 FUSED = "com.microsoft::FusedConv"
 PARAMETERS = {"HardSigmoid": ("alpha", "beta"), "LeakyRelu": ("alpha",)}
 """The attributes of activations, in the order of activation_params."""
@@ -41,7 +43,8 @@ def fuse_conv_activation(m: Match, new: Builder, *, sums: Literal["fast", "all",
     FusedConv like a Conv, but one with a sum only if it has a bias and the other addend is in blocks, too: then
     ResNet-50 and MobileNetV2 become the same graph with or without this pass. A FusedConv that is not in blocks is
     slower (3 x 3, 64 channels, 56 x 56: 7.6 ms, with blocks 6.7 ms). So an Add is fused if its other addend comes from
-    a Conv or a MaxPool, directly or through another sum or activation.
+    a Conv or a MaxPool, directly or through another sum or activation. A Conv of a dequantized weight stays, because
+    ONNX Runtime computes it in integers.
 
     Options:
         sums: The Adds to fuse: those that cost no speed ("fast"), "all" or "none".
@@ -57,6 +60,7 @@ def fuse_conv_activation(m: Match, new: Builder, *, sums: Literal["fast", "all",
     new.require_operator(FUSED, m.w)
     separate = new.target.prefers.get("conv_activation") == "separate"
     m.require(not separate, "the target prefers separate nodes for the Conv and the activation")
+    require_float(m.w)
     m.require(last.opset >= 7, "before opset 7 activations and Add have other attributes")
     m.require(conv.op == "Conv" or conv.attr("activation") is None, "the FusedConv has an activation")
     if last.op == "Add":

@@ -2,6 +2,8 @@
 
 from surgery import Builder, Match, Parity, Value, pattern_pass
 
+from ._quantized import require_float
+
 FUSED = "com.microsoft::FusedGemm"
 PARAMETERS = {
     "Elu": ("alpha",),
@@ -27,7 +29,8 @@ def fuse_gemm_activation(m: Match, new: Builder) -> Value:
     Right because FusedGemm is a Gemm whose kernel runs the kernel of the activation on the result, with the parameters
     `activation_alpha`, `activation_beta` and `activation_gamma` (ONNX Runtime 1.32: bit-identical with each of the ten
     activations). Gelu, HardSwish, Celu and Mish are not among them, and the only type is float. Before opset 7 Gemm
-    broadcasts by an attribute, and before opset 6 activations have other attributes; those nodes stay.
+    broadcasts by an attribute, and before opset 6 activations have other attributes; those nodes stay. So does a Gemm
+    of a dequantized weight, which ONNX Runtime computes in integers or from packed weights.
 
     Example:
         # target: ort-cpu
@@ -38,6 +41,7 @@ def fuse_gemm_activation(m: Match, new: Builder) -> Value:
     """
     gemm, activation = m.node("g"), m.root
     new.require_operator(FUSED, m.b if m.a.dtype is None else m.a)
+    require_float(m.b)
     m.require(gemm.opset >= 7, "before opset 7 Gemm and activations have other attributes")
     given = {f"activation_{name}": float(activation.attr(name)) for name in PARAMETERS.get(activation.op, ())}
     attributes = {**gemm.attributes, "activation": activation.op, **given}

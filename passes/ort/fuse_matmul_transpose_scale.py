@@ -5,6 +5,7 @@ from __future__ import annotations
 from surgery import Builder, Graph, Node, Parity, Refusal, Value, graph_pass
 
 from ._factors import FUSED, PRODUCTS, Factor, alpha_of, factor_of, require_batches, require_rows, scale_in, step
+from ._quantized import require_float
 
 
 @graph_pass("fuse-matmul-transpose-scale", parity=Parity.CLOSE)
@@ -20,7 +21,8 @@ def fuse_matmul_transpose_scale(graph: Graph) -> None:
     These stay: a transposed constant, which fold-constants transposes once; products with a vector, for which the
     kernel of ONNX Runtime 1.32 ignores transA in one place and not in another; and the scale of a single row, because
     the kernel for one row has no alpha (measured with 12 heads of 1 by 64 by 512 and no optimizations of the runtime:
-    155 us, MatMul and Mul 73 us; with optimizations ONNX Runtime fuses it itself). Attention and its parts have their
+    155 us, MatMul and Mul 73 us; with optimizations ONNX Runtime fuses it itself); and products with a dequantized
+    second factor, which ONNX Runtime computes in integers or from packed weights. Attention and its parts have their
     own operators, which must be fused first.
 
     Example:
@@ -64,6 +66,7 @@ def _fuse(node: Node, new: Builder) -> None:
             raise refused[0]
         return
     left, right = factors
+    require_float(right.value)
     require_batches(left, right, new)
     total = scale * left.scale * right.scale
     alpha = alpha_of(total * float(node.attr("alpha", 1.0) if node.op == FUSED else 1.0), result)

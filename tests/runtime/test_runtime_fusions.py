@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from onnx import helper, numpy_helper
 
 from surgery import recipe as recipes
 from surgery.engine import runner
 from surgery.graph import text
 
-HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
+OPSETS = {"": [17], "ort-cpu": [13, 17]}
+"""The opsets that each target is tried with: none, and one that has operators of ONNX Runtime."""
 
 
 def numbers(count: int) -> str:
@@ -211,6 +214,27 @@ FUSIONS: dict[str, tuple[str, int, str]] = {
         d = DequantizeLinear(x, s, z)  e = DequantizeLinear(w, s, z)  f = DequantizeLinear(b, t, o)
         c = Gemm(d, e, f)  y = QuantizeLinear(c, s, z) }}""",
     ),
+    "quantized Gemm and Relu": (
+        "QGemm",
+        1,
+        f"""{BYTES}
+        <uint8[4,4] w = {INTEGERS}, float s = {{0.1}}, uint8 z = {{0}}> {{
+        d = DequantizeLinear(x, s, z)  e = DequantizeLinear(w, s, z)  c = Gemm(d, e)  r = Relu(c)
+        y = QuantizeLinear(r, s, z) }}""",
+    ),
+    "scaled product of integers": (
+        "MatMulIntegerToFloat",
+        1,
+        f"""g (uint8[n,4] x) => (float[n,4] y) <uint8[4,4] w = {INTEGERS}, {SCALE}, float k = {{0.3}}> {{
+        d = DequantizeLinear(x, s, z)  e = DequantizeLinear(w, s, z)  c = MatMul(d, e)  y = Mul(c, k) }}""",
+    ),
+    "transposed product of integers": (
+        "QLinearMatMul",
+        1,
+        f"""g (uint8[n,h,m,4] q, uint8[n,h,m,4] k) => (uint8[n,h,m,m] y) <{SCALE}> {{
+        d = DequantizeLinear(q, s, z)  e = DequantizeLinear(k, s, z)  t = Transpose<perm = [0, 1, 3, 2]>(e)
+        c = MatMul(d, t)  y = QuantizeLinear(c, s, z) }}""",
+    ),
     "quantized Add": (
         "QLinearAdd",
         1,
@@ -257,28 +281,68 @@ def executed(model: Path) -> Counter[str]:
     return Counter(node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node)
 
 
-def before_and_after(source: str, folder: Path) -> tuple[Counter[str], Counter[str]]:
+def before_and_after(source: onnx.ModelProto, folder: Path, target: str = "") -> tuple[Counter[str], Counter[str]]:
     """Count the operators that ONNX Runtime executes for a model, and for what `default` makes of it."""
-    onnx.save(text.parse(HEAD + source), folder / "before.onnx")
-    recipe = recipes.parse("recipe: r\nverify: {mode: 'off'}\nsteps: [{use: default}]\n", "test.yaml")
+    onnx.save(source, folder / "before.onnx")
+    head = f"recipe: r\ntarget: {target}\n" if target else "recipe: r\n"
+    recipe = recipes.parse(f"{head}verify: {{mode: 'off'}}\nsteps: [{{use: default}}]\n", "test.yaml")
     runner.apply(folder / "before.onnx", recipe, output=folder / "after.onnx")
     return executed(folder / "before.onnx"), executed(folder / "after.onnx")
 
 
+def parsed(source: str, opset: int = 17) -> onnx.ModelProto:
+    return text.parse(f'<ir_version: 8, opset_import: ["" : {opset}]>\n{source}')
+
+
+@pytest.mark.parametrize(("target", "opset"), [(target, opset) for target in OPSETS for opset in OPSETS[target]])
 @pytest.mark.parametrize("fusion", FUSIONS)
-def test_default_leaves_the_fusion_possible(fusion: str, tmp_path: Path) -> None:
+def test_default_leaves_the_fusion_possible(fusion: str, target: str, opset: int, tmp_path: Path) -> None:
     op, count, source = FUSIONS[fusion]
-    before, after = before_and_after(source, tmp_path)
+    if opset < 17 and "LayerNormalization(" in source:
+        pytest.skip("LayerNormalization is an operator since opset 17")
+    before, after = before_and_after(parsed(source, opset), tmp_path, target)
     if before[op] < count:
         pytest.skip(f"ONNX Runtime {ort.__version__} does not make {op}")
-    assert after[op] >= before[op]
     assert after.total() <= before.total()
+    # BranchwiseRMSNorm is computed by the kernel of SimplifiedLayerNormalization.
+    assert after[op] + (after["BranchwiseRMSNorm"] if op == "SimplifiedLayerNormalization" else 0) >= before[op]
+
+
+@pytest.mark.parametrize(
+    "after_product", [[], ["Add"], ["Relu"], ["Mul"], ["Add", "Relu"], ["Mul", "Add"]], ids="-".join
+)
+@pytest.mark.parametrize("target", OPSETS)
+def test_default_leaves_products_with_packed_weights_possible(
+    after_product: list[str], target: str, tmp_path: Path
+) -> None:
+    operands = {"Add": ["bias"], "Mul": ["factor"], "Relu": []}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["packed", "scales"], ["w"], axis=0, block_size=32),
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+    ]
+    for op in after_product:
+        nodes.append(helper.make_node(op, [nodes[-1].output[0], *operands[op]], [f"after_{op}"]))
+    nodes[-1].output[0] = "y"
+    packed = np.random.default_rng(0).bytes(32 * 32 // 2)
+    constants = [
+        helper.make_tensor("packed", onnx.TensorProto.INT4, [32, 32], packed, raw=True),
+        numpy_helper.from_array(np.full((1, 32), 0.1, np.float32), "scales"),
+        numpy_helper.from_array(np.linspace(-1, 1, 32, dtype=np.float32), "bias"),
+        numpy_helper.from_array(np.float32(0.3), "factor"),
+    ]
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 32]) for name in "xy")
+    graph = helper.make_graph(nodes, "g", [x], [y], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    before, after = before_and_after(model, tmp_path, target)
+    if not before["MatMulNBits"]:
+        pytest.skip(f"ONNX Runtime {ort.__version__} does not make MatMulNBits")
+    assert after["MatMulNBits"] == 1 and after.total() <= before.total()
 
 
 @pytest.mark.parametrize("fusion", MADE)
 def test_default_makes_the_fusion_possible(fusion: str, tmp_path: Path) -> None:
     op, source = MADE[fusion]
-    before, after = before_and_after(source, tmp_path)
+    before, after = before_and_after(parsed(source), tmp_path)
     if before[op]:
         pytest.skip(f"ONNX Runtime {ort.__version__} makes {op} itself")
     assert after[op] == 1
