@@ -73,6 +73,9 @@ def _fold(conv: Node, norm: Node, new: Builder) -> None:
 
 def _fuse(conv: Node, activation: Node, new: Builder) -> None:
     _require_private(conv, activation, new)
+    weight = conv.required_input(1).producer
+    dequantized = weight is not None and weight.op == "DequantizeLinear"
+    new.require(not dequantized, "ONNX Runtime fuses the operator with the DequantizeLinear of its weight")
     kind = conv.outputs[0].dtype
     if kind is None:
         raise Refusal("the type of the convolution is not known")
