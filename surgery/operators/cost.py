@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from surgery.operators.forms import Schema
 from surgery.operators.operations import has_products
-from surgery.operators.use import Index, Use, View
+from surgery.operators.use import Use, View
 
 if TYPE_CHECKING:
     import onnx
@@ -24,6 +24,9 @@ _PER_NODE, _PER_PRODUCT, _PER_ELEMENT, _PER_BYTE = 2.5e-6, 5e-11, 1e-9, 3e-10
 
 _PER_NODE_OF_SESSION = 6e-5
 """Seconds per node for creating an ONNX Runtime session without optimizations."""
+
+_PER_BYTE_OF_LIST = 1.7e-8
+"""Seconds per byte of the lists of tree ensembles for creating a session."""
 
 PROBE, PROBE_NODE = 0.02, 3e-4
 """Seconds to try a point of the search, and additional seconds per node, because shapes are inferred again."""
@@ -72,9 +75,14 @@ def reading(weights: int) -> float:
     return weights * _PER_BYTE
 
 
-def opening(index: Index) -> float:
-    """Return the estimated seconds for creating a session of a model."""
-    return _PER_NODE_OF_SESSION * len(index.nodes)
+def opening(nodes: int) -> float:
+    """Return the estimated seconds for creating a session of a model with so many nodes, without its long lists."""
+    return _PER_NODE_OF_SESSION * nodes
+
+
+def listing(size: int) -> float:
+    """Return the estimated seconds of a new session for this many bytes of long lists, such as those of ensembles."""
+    return _PER_BYTE_OF_LIST * size
 
 
 class _Estimate:

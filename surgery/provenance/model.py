@@ -8,7 +8,7 @@ another order of initializers) have the same digests.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-untyped]
 
 from surgery.storage.digests import STATEMENT_KEY, elements_digest
-from surgery.storage.stored_lists import is_stored, with_list
+from surgery.storage.stored_lists import is_stored, serialized
 from surgery.storage.tensors import PAYLOAD_FIELDS
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class _Parts:
     def _attribute(self, place: str, attribute: onnx.AttributeProto) -> Iterator[Part]:
         here = f"{place}attribute '{attribute.name}'"
         if is_stored(attribute):
-            yield _part(here, _serialized(with_list(attribute)))
+            yield _part(here, serialized(attribute))
             return
         yield _part(here, _serialized(_without(attribute, _OF_ATTRIBUTE)))
         for tensor in (*([attribute.t] if attribute.HasField("t") else ()), *attribute.tensors):
@@ -154,9 +154,14 @@ class _Parts:
         return _part(place, _serialized(head), elements)
 
 
-def _part(place: str, content: bytes, elements: str | None = None) -> Part:
-    pieces = place.encode(errors="surrogatepass"), content, bytes.fromhex(elements or "")
-    digest = hashlib.sha256(b"".join(b"%d:%b" % (len(piece), piece) for piece in pieces))
+def _part(place: str, content: bytes | Sequence[bytes | memoryview], elements: str | None = None) -> Part:
+    """Return a part with this content, which may be given in pieces."""
+    pieces = [content] if isinstance(content, bytes) else content
+    digest = hashlib.sha256()
+    for item in ([place.encode(errors="surrogatepass")], pieces, [bytes.fromhex(elements or "")]):
+        digest.update(b"%d:" % sum(map(len, item)))
+        for piece in item:
+            digest.update(piece)
     return Part(place, digest.hexdigest(), elements)
 
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.operators.dtypes import ONNX_TYPES, Array, is_float, pack_nibbles, spread, type_of_name
-from surgery.operators.seeds import repeats_draws
 from surgery.operators.tensors import in_memory
 from surgery.runtime.arena import share_arena, shrinking
 from surgery.runtime.executed import begin_profile, executed
+from surgery.runtime.fresh_draws import draws, with_draws_for_each
 from surgery.runtime.ordering import defer, settle_casts
 from surgery.runtime.rounding import hold
 from surgery.runtime.setup import ProviderError, packs_weights, provider_arguments, require_known, require_started
@@ -89,17 +89,17 @@ def run(
     bytes: "runs" may be shorter than `feeds`. Raises MemoryError if the outputs of all runs take more than `limit`
     bytes in total.
 
-    A model with seeded random operators has a new session for each run, so that its numbers do not depend on the runs
-    before.
+    A model with seeded random operators draws the numbers of a new session in each run, so that these do not depend on
+    the runs before.
     """
     import time
 
-    import onnx
-
     global _cached, _spent
-    anew = b"seed" in skeleton and repeats_draws(onnx.load_model_from_string(skeleton))
-    keep = keep and not anew
-    session = _session(skeleton, keep, libraries, providers, late, profile)
+    how = libraries, providers, late, profile
+    counts = draws(skeleton)
+    session, feeds, anew = _drawing(skeleton, feeds, how) if counts else (None, feeds, False)
+    keep = keep and not counts
+    session = session or _session(skeleton, keep, *how)
     if isinstance(session, dict):
         return session
     _cached = (skeleton, session) if keep else None
@@ -111,7 +111,7 @@ def run(
     found: dict[str, Any] = {"runs": results, "seconds": seconds}
     for number, feed in enumerate(feeds, 1):
         if anew and number > 1:
-            session = _open(skeleton, libraries, providers, late, profile)
+            session = _open(skeleton, *how)
         stage("run")
         begin = time.process_time()
         may_be_last = number == len(feeds) or room is not None
@@ -173,6 +173,20 @@ def _session(
         return dict(zip(("provider", "reason"), error.args))
     except Exception as error:
         return _refusal(str(error))
+
+
+def _drawing(
+    skeleton: bytes, feeds: list[dict[str, Value]], how: tuple[Sequence[str], Sequence[str], bool, str | None]
+) -> tuple[onnxruntime.InferenceSession | None, list[dict[str, Value]], bool]:
+    """Return a session in which a model with seeded random operators draws as in new ones, and the inputs for it.
+
+    None with these inputs, and whether each run needs a new session, if there is none.
+    """
+    found = with_draws_for_each(skeleton, feeds) if how[-1] is None and len(feeds) > 1 else None
+    session = None if found is None else _session(found[0], False, *how)
+    if found is None or isinstance(session, dict):
+        return None, feeds, True
+    return session, found[1], False
 
 
 def run_each(

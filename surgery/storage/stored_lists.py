@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import onnx
 
 from surgery.operators.lists import TABLES
@@ -29,6 +30,7 @@ from surgery.storage.wire import (
     encode_tag,
     encode_varint,
     fields,
+    past_run,
 )
 
 MARK: Final = "\0surgery.list"
@@ -55,7 +57,13 @@ _FLOAT_BYTES: Final = 5  # with the tag
 _RUNS: Final = {7: (_Kind.FLOATS, FIXED32), 8: (_Kind.INTS, VARINT), 9: (_Kind.STRINGS, LENGTH)}
 _PLAIN: Final = frozenset({_NAME, _DOC_STRING, _TYPE})
 
+_AT_ONCE: Final = 1 << 20
+"""Number of bytes that are looked at together."""
+
+_MAX_VARINT: Final = 10
+
 _digests: WeakKeyDictionary[Source, dict[Reference, bytes]] = WeakKeyDictionary()
+_canonical: WeakKeyDictionary[Source, dict[Reference, bool]] = WeakKeyDictionary()
 
 
 def run_of(data: memoryview, start: int, stop: int, least: int) -> tuple[int, int] | None:
@@ -149,6 +157,16 @@ def stored_lists(model: onnx.ModelProto) -> Iterator[onnx.AttributeProto]:
         yield from filter(is_stored, function.attribute_proto)
 
 
+def length(attribute: onnx.AttributeProto) -> int:
+    """Return the size on the wire of a list outside the skeleton, in bytes."""
+    return int(attribute.t.dims[0])
+
+
+def listed_bytes(model: onnx.ModelProto) -> int:
+    """Return the size on the wire of all lists outside a skeleton, in bytes."""
+    return sum(map(length, stored_lists(model)))
+
+
 def viewed(reference: Reference) -> memoryview:
     """Return a range of an open file. Raises ModelFileError."""
     return source_at(reference.location).view(reference.offset, reference.length)
@@ -162,6 +180,54 @@ def digest(attribute: onnx.AttributeProto) -> bytes:
     if reference not in known:
         known[reference] = hashlib.sha256(source.view(reference.offset, reference.length)).digest()
     return known[reference]
+
+
+def serialized(attribute: onnx.AttributeProto) -> list[bytes | memoryview]:
+    """Return the pieces of an attribute as protobuf serializes it with its list. Raises ModelFileError.
+
+    The list is not parsed, unless an encoder has written it in an unusual way.
+    """
+    if not _is_canonical(attribute):
+        return [with_list(attribute).SerializeToString(deterministic=True)]
+    head, tail = onnx.AttributeProto(name=attribute.name), onnx.AttributeProto()
+    tail.CopyFrom(attribute)
+    for name in ("name", "t"):
+        tail.ClearField(name)
+    view = viewed(external_reference(attribute.t))
+    return [head.SerializeToString(deterministic=True), view, tail.SerializeToString(deterministic=True)]
+
+
+def _is_canonical(attribute: onnx.AttributeProto) -> bool:
+    """Return whether a list outside the skeleton has the bytes that protobuf writes; each is looked at only once."""
+    reference = external_reference(attribute.t)
+    source = source_at(reference.location)
+    known = _canonical.setdefault(source, {})
+    if reference not in known:
+        view = source.view(reference.offset, reference.length)
+        if attribute.type == _Kind.FLOATS:
+            known[reference] = True
+        elif attribute.type == _Kind.INTS:
+            known[reference] = not _has_odd_number(view)
+        else:
+            # The number of bytes of a short text has one byte itself.
+            known[reference] = past_run(view, 0, len(view), view[0]) == len(view)
+    return known[reference]
+
+
+def _has_odd_number(data: memoryview) -> bool:
+    """Return whether a number has more bytes than it needs, or more than 64 bits. Tags have one byte."""
+    elements = np.frombuffer(data, np.uint8)
+    for begin in range(0, elements.size, _AT_ONCE):
+        part = elements[begin : begin + _AT_ONCE + _MAX_VARINT]
+        goes_on = part >= 0x80
+        if np.any(goes_on[:-1] & (part[1:] == 0)):
+            return True
+        count = part.size - _MAX_VARINT + 1
+        if count > 0:
+            long = np.logical_and.reduce([goes_on[shift : shift + count] for shift in range(_MAX_VARINT - 1)])
+            if np.any(part[_MAX_VARINT - 1 :][long] > 1):
+                return True
+    return False
 
 
 def same_list(one: onnx.AttributeProto, other: onnx.AttributeProto) -> bool:

@@ -162,7 +162,7 @@ def fields(data: memoryview | bytes, start: int, stop: int, wanted: Container[in
     while position < stop:
         tag = data[position]
         if tag == before and wanted is not None and tag >> 3 not in wanted:
-            before, position = -1, _past_run(data, position, stop, tag)
+            before, position = -1, past_run(data, position, stop, tag)
             continue
         before, payload = tag, position + 1
         if tag >= 0x80:
@@ -186,7 +186,7 @@ def fields(data: memoryview | bytes, start: int, stop: int, wanted: Container[in
         position = end
 
 
-def _past_run(data: memoryview | bytes, position: int, stop: int, tag: int) -> int:
+def past_run(data: memoryview | bytes, position: int, stop: int, tag: int) -> int:
     """Return the position after a run of short, complete fields with this tag."""
     run = _run(tag)
     while run is not None and (found := run.match(data, position, stop)) is not None:

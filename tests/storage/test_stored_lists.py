@@ -16,7 +16,8 @@ from surgery import Parity, graph_pass, recipe, storage
 from surgery.errors import ModelFileError
 from surgery.provenance.model import identity_of
 from surgery.runtime.reference import external_bytes
-from surgery.storage.stored_lists import MARK, is_stored, stored_lists, whole, with_lists
+from surgery.storage.stored_lists import MARK, is_stored, serialized, stored_lists, whole, with_list, with_lists
+from surgery.storage.wire import encode_varint
 from surgery.verification.inputs.plan import Plan
 from surgery.verification.inputs.spec import InputsSpec
 
@@ -231,3 +232,40 @@ def test_equal_lists_of_two_files_are_equal_and_others_are_not(path: Path, tmp_p
     assert "nodes_values" in str(found.nodes)
     assert surgery.verify(path, tmp_path / "same.onnx").ok
     assert not surgery.verify(path, tmp_path / "other.onnx").ok
+
+
+def _encoded(numbers: list[bytes]) -> bytes:
+    """Return a serialized attribute with these numbers, over and over."""
+    run = b"".join(b"\x40" + number for number in numbers) * (1 << 16)
+    return b"\x0a\x0dnodes_nodeids" + run + b"\xa0\x01\x07"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "is_kept"),
+    [
+        ([b"\x00", b"\x81\x01"], True),
+        ([b"\xff" * 9 + b"\x01", b"\x80\x80\x01"], True),
+        ([b"\x81\x00", b"\x01"], False),
+        ([b"\xff" * 9 + b"\x03", b"\x01"], False),
+    ],
+    ids=["small", "negative", "longer than needed", "more than 64 bits"],
+)
+def test_a_list_is_serialized_as_protobuf_does(numbers: list[bytes], is_kept: bool, tmp_path: Path) -> None:
+    text = onnx.NodeProto(op_type="Op", input=["b"], output=["c"])
+    text.attribute.append(helper.make_attribute("nodes_modes", ["BRANCH_LEQ", "LEAF", "t" * 9] * 9_999))
+    long = onnx.NodeProto(op_type="Op", input=["c"], output=["d"])
+    long.attribute.append(helper.make_attribute("nodes_modes", ["t" * 999] * 999, doc_string="text"))
+    data = _bytes(onnx.GraphProto(node=[text, long]))
+    odd = b"\x0a\x01a\x12\x01b\x22\x02Op" + _length(b"\x2a", _encoded(numbers))
+    data += _length(b"\x0a", odd)
+    (tmp_path / "m.onnx").write_bytes(b"\x08\x08" + _length(b"\x3a", data) + b"\x42\x02\x10\x11")  # opset 17
+    stored = storage.load(tmp_path / "m.onnx")
+    found = list(stored_lists(stored.proto))
+    assert len(found) == 3
+    for attribute in found:
+        assert b"".join(serialized(attribute)) == _bytes(with_list(attribute))
+    assert [len(serialized(attribute)) for attribute in found] == [3, 1, 3 if is_kept else 1]
+
+
+def _length(tag: bytes, data: bytes) -> bytes:
+    return tag + encode_varint(len(data)) + data

@@ -25,9 +25,11 @@ from functools import cached_property
 from typing import Any
 
 from surgery.errors import UsageError
+from surgery.operators.cost import opening
 from surgery.promises import Parity
 from surgery.runtime.engine import ELSEWHERE, TITLES, Outcome
 from surgery.runtime.executed import Executed as Executed
+from surgery.runtime.fresh_draws import draws
 from surgery.verification.comparing.compare import Difference, compare
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.feeding import feeds_for
@@ -139,11 +141,12 @@ class DeploymentCheck:
     def _numbers(self) -> Sequence[int]:
         """The numbers of some of the original's runs: one of each number of dims, others as long as they are cheap."""
         original, chosen, left = self._original, list[int](), _SECONDS
+        session = opening(original.nodes) if draws(original.skeleton) else 0.0  # each run has a new one
         sizes: set[tuple[tuple[str, int], ...]] = set()
         for number, run in enumerate(original.runs):
             size = tuple(run.binding.dims.items())
             is_new = size not in sizes and len(sizes) < _MOST_SIZES
-            cost = original.cost(run.binding)
+            cost = session + original.cost(run.binding)
             if is_new or cost <= left:
                 sizes.add(size)
                 chosen.append(number)

@@ -62,7 +62,7 @@ def run_in_pieces(run: Run, skeleton: bytes, feeds: Sequence[Mapping[str, Any]])
     model = onnx.load_model_from_string(skeleton)
     if not feeds or _total(model) < MANY_WEIGHTS:
         return None
-    whole = _Whole(model)
+    whole = Whole(model)
     if not whole.can_be_cut():
         return None
     values: list[Values] = [dict(feed) for feed in feeds]
@@ -71,7 +71,7 @@ def run_in_pieces(run: Run, skeleton: bytes, feeds: Sequence[Mapping[str, Any]])
     weights = {tensor.name: _nbytes(tensor) for tensor in model.graph.initializer}
     for end in whole.ends(weights):
         piece = whole.piece(begin, end, values)
-        outcome = run(piece.SerializeToString(), [_of(piece, known) for known in values])
+        outcome = run(piece.SerializeToString(), [fed(piece, known) for known in values])
         made = [one for one in outcome.runs if not isinstance(one, str)]
         # The values that cross may take more memory than the outputs of the whole model.
         if outcome.crash is not None or any(value is None for one in made for value in one.values()):
@@ -84,12 +84,13 @@ def run_in_pieces(run: Run, skeleton: bytes, feeds: Sequence[Mapping[str, Any]])
     return Outcome(runs=[{name: known[name] for name in whole.flow.outputs} for known in values], seconds=seconds)
 
 
-class _Whole:
-    """A model that is cut into pieces of consecutive nodes."""
+class Whole:
+    """A model that is cut into pieces of consecutive nodes. `flow` has its nodes by number."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        self._model = model
+        self.model = model
         self.flow = flow = Flow(model.graph)
+        self._inputs = frozenset(flow.inputs)
         self._last = {name: number for number, read in enumerate(flow.reads) for name in read}
         self._last.update(dict.fromkeys(flow.outputs, len(flow.nodes)))
 
@@ -114,9 +115,14 @@ class _Whole:
         """Cut out the nodes from `begin` to before `end`; `values` are those known at `begin`, for each run."""
         numbers = range(begin, end)
         read = {name for number in numbers for name in self.flow.reads[number]}
-        crossing = {name: _declared(name, [known[name] for known in values]) for name in values[0] if name in read}
+        # Inputs of the model keep their declarations, against which the runtime checks what it is given.
+        crossing = {
+            name: _declared(name, [known[name] for known in values])
+            for name in values[0]
+            if name in read and name not in self._inputs
+        }
         made = {name: None for number in numbers for name in self.flow.makes(number)}
-        return cut(self._model, crossing, list(self.needed(made, end)))
+        return cut(self.model, crossing, list(self.needed(made, end)))
 
     def needed(self, values: Values, end: int) -> Values:
         """Return the values that are read from this node on, or are outputs of the model."""
@@ -147,5 +153,6 @@ def _declared(name: str, values: Sequence[Any]) -> onnx.ValueInfoProto:
     return result
 
 
-def _of(piece: onnx.ModelProto, known: Values) -> Values:
+def fed(piece: onnx.ModelProto, known: Values) -> Values:
+    """Return the values among the known ones that are inputs of a piece."""
     return {value.name: known[value.name] for value in piece.graph.input if value.name in known}

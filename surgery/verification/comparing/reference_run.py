@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from surgery.operators.cost import reading
 from surgery.operators.domain import Domain
 from surgery.promises import COMPARING, Parity
+from surgery.proto.ensembles import listed_bytes
 from surgery.proto.randomness import Origins, counts_runs, origins
 from surgery.runtime.contrib_ops import FUNCTIONS
 from surgery.runtime.engine import Engine, EngineName, Outcome, Outputs, most_weights
@@ -18,10 +19,11 @@ from surgery.shapes.declarations import CONTRIB, Declared, inline
 from surgery.verification.comparing.compare import ComparisonRules, Free
 from surgery.verification.comparing.declaring import Declaring, Dims
 from surgery.verification.comparing.drawn_extents import drawn_extents
+from surgery.verification.comparing.ensembles import Known, engine_knowing
 from surgery.verification.comparing.given_outputs import held
 from surgery.verification.comparing.guards import Search as GuardSearch
 from surgery.verification.comparing.guards import Watch
-from surgery.verification.comparing.pieces import PieceEngine, too_much
+from surgery.verification.comparing.pieces import too_much
 from surgery.verification.comparing.precision import of_outputs
 from surgery.verification.comparing.probing import Probing, SearchEnded
 from surgery.verification.comparing.saturation import bounds, unit_ranges
@@ -50,9 +52,9 @@ class ReferenceRun:
 
     After `prepare`, either `problem` says why it cannot be run, or `runs` holds inputs and outputs. `engine` is the
     engine that ran it and `gap` what ONNX Runtime lacked, if anything. `random`, `nondeterministic`, `vacuous` and
-    `drawn` (by added seeds) hold names of outputs, `extents` what draws decide of shapes. `is_postponed`: it is so
-    large that only `run_large` runs it. `rejection`: why it failed on every input, see `Probing.rejection`. With
-    `once`, the preparation ends with the first input that it accepts.
+    `drawn` (by added seeds) hold names of outputs, `extents` what draws decide of shapes, `weights` and `listed` the
+    bytes of weights and of long lists. `is_postponed`: it is so large that only `run_large` runs it. `rejection`: why
+    it failed on every input, see `Probing.rejection`. With `once`, the preparation ends with the first accepted input.
     """
 
     def __init__(self, skeleton: bytes, inputs: InputsSpec, verify: VerifySpec, *, once: bool = False) -> None:
@@ -65,13 +67,12 @@ class ReferenceRun:
         self.random = self.drawn = self.operators = self.nondeterministic = frozenset[str]()
         self.extents: Mapping[str, Free] = {}
         self.vacuous: dict[Parity, dict[str, str]] = {}
-        self.weights, self.seed = 0, verify.seed
+        self.weights, self.listed, self.seed = 0, 0, verify.seed
         self.empty_by_nature: set[str] = set()
         self.guards: GuardSearch | None = None
         self.precision: Mapping[str, Any] = {}
         self.ranges: Mapping[str, float] = {}
-        self._inputs, self._verify = inputs, verify
-        self._once = once
+        self._inputs, self._verify, self._once = inputs, verify, once
         self._prepared = self._planned = self._counts_runs = self._controlled = False
         self.is_postponed = self._abandoned = False
         self._found = Found()
@@ -83,6 +84,7 @@ class ReferenceRun:
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
         self._running: Engine | None = None
+        self._known: Known | None = None
 
     @property
     def bindings(self) -> list[dict[str, Any]]:
@@ -172,14 +174,16 @@ class ReferenceRun:
         from surgery.runtime.reference import external_bytes
 
         model = onnx.load_model_from_string(self.skeleton)
-        self.weights = external_bytes(model)
+        self.weights, self.listed = external_bytes(model), listed_bytes(model)
+        self._known = Known.of(model)
         self.empty_by_nature = {output.name for output in model.graph.output if declares_empty(output)}
         found = origins(model)
         self.random, self.operators = found.random, found.operators
         self._counts_runs = counts_runs(model)
         self._worker = self._engine()
         try:
-            self._inlined = self._inline(model)
+            inlined = self._worker.analyse(inline, skeleton=self.skeleton) if model.functions else None
+            self._inlined: bytes = inlined or self.skeleton
             self._plan = Plan(model, self._inputs, onnx.load_model_from_string(self._inlined))
             self._shaped = Declaring(self._plan, self._inlined)
             self._planned = True
@@ -227,19 +231,12 @@ class ReferenceRun:
             if self._generator is not None:
                 self._generator.close()
         self._controlled = self.problem is not None or self._once
-        if not self._controlled and cost + self._plan.opening <= CHEAP:
+        if not self._controlled and cost + self._plan.opening + self._plan.listing <= CHEAP:
             self.control()
 
     def holds(self, weights: int) -> bool:
         """Return whether a model, or a region of one, with `weights` bytes of weights may be run."""
         return weights <= most_weights(self._verify.memory)
-
-    def _inline(self, model: onnx.ModelProto) -> bytes:
-        """Inline the functions of the model where that is possible."""
-        if not model.functions:
-            return self.skeleton
-        inlined: bytes | None = self._worker.analyse(inline, skeleton=self.skeleton)
-        return inlined or self.skeleton
 
     def _search(self) -> None:
         """Find bindings that the original accepts."""
@@ -340,7 +337,8 @@ class ReferenceRun:
         Weights that one run has read need not be read again by the next.
         """
         at_hand = reading(self.weights) * max(0, len(self.runs) - 1)
-        return self._plan.opening * left + sum(self.cost(run.binding) for run in self.runs) - at_hand
+        session = self._plan.opening * left + self._plan.listing
+        return session + sum(self.cost(run.binding) for run in self.runs) - at_hand
 
     @property
     def nodes(self) -> int:
@@ -379,16 +377,18 @@ class ReferenceRun:
         """Return the types and shapes inferred for a binding; empty if inference was not run or failed."""
         return self._shaped.known(binding) if self._planned else {}
 
-    def engine_for(self, name: EngineName, *, deployed: bool = False, providers: tuple[str, ...] = ()) -> Engine:
-        """Make a separate worker, see `Engine`; `providers` take the place of those of the verification."""
+    def engine_for(
+        self, name: EngineName, *, deployed: bool = False, providers: tuple[str, ...] = (), anew: bool = False
+    ) -> Engine:
+        """Make a separate worker, see `Engine`: with other `providers`, or to run `anew` what has run elsewhere."""
         setup = replace(self._verify.setup, providers=providers or self._verify.providers)
-        kind = Engine if self.holds(self.weights) else PieceEngine
+        kind = engine_knowing(None if anew or deployed else self._known, whole=self.holds(self.weights))
         return kind(name, *self.bounds, self.weights, setup, deployed=deployed)
 
-    def _engine(self) -> Engine:
+    def _engine(self, anew: bool = False) -> Engine:
         if self._abandoned:
             raise SearchEnded
-        self._running = self.engine_for(self.engine)
+        self._running = self.engine_for(self.engine, anew=anew)
         return self._running
 
     def _reference(self, bindings: list[Binding], model: onnx.ModelProto, found: Origins, cost: float) -> None:
@@ -473,7 +473,7 @@ class ReferenceRun:
         first = self.runs[:2]
         if self.cost(first[0].binding) > CHEAP:
             first = [min(first, key=lambda run: self.cost(run.binding))]
-        engine = self._engine()
+        engine = self._engine(anew=True)
         try:
             outcome = engine.run(self.skeleton, [run.feed for run in first])
         finally:

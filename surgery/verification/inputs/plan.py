@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.operators import traits
-from surgery.operators.cost import estimate, opening
+from surgery.operators.cost import estimate, listing, opening
 from surgery.operators.deciding import DECIDING, decide
 from surgery.operators.domain import ANY, MASK, Domain, draw, generator
 from surgery.operators.dtypes import Array, dtype_of, is_integer
@@ -22,7 +22,7 @@ from surgery.operators.legal_inputs import SEQUENCE_LENGTH, legal
 from surgery.operators.thresholds import marks, sizes, spared
 from surgery.operators.use import Index, Shape, View, uses
 from surgery.shapes.declarations import Extent
-from surgery.storage.stored_lists import with_beginnings
+from surgery.storage.stored_lists import listed_bytes, with_beginnings
 from surgery.verification.inputs.comparisons import elements
 from surgery.verification.inputs.dims import Dims, evaluate, free_names
 from surgery.verification.inputs.files import read_tensors, shape_of
@@ -86,11 +86,15 @@ def _spatial(ports: Sequence[InputPort], names: Sequence[str]) -> tuple[str, ...
 
 
 class Plan:
-    """The plan for feeding a model: its inputs, its free dims, and the recipe's settings for both."""
+    """The plan for feeding a model: its inputs, its free dims, and the recipe's settings for both.
+
+    `listed` is the number of bytes of its long lists, see `storage.stored_lists`.
+    """
 
     def __init__(self, model: onnx.ModelProto, spec: InputsSpec, inlined: onnx.ModelProto | None = None) -> None:
         self.spec = spec
         self.ports = read_ports(model)
+        self.listed = listed_bytes(model)
         # Inputs are drawn near the thresholds of tree ensembles; a few of these are enough.
         self.index = Index(with_beginnings(inlined if inlined is not None else model))
         wishes = {name: tuple(extents) for name, extents in spec.dims.items()}
@@ -148,8 +152,13 @@ class Plan:
 
     @property
     def opening(self) -> float:
-        """The estimated seconds to create a session."""
-        return opening(self.index)
+        """The estimated seconds to create a session, without those for long lists."""
+        return opening(self.nodes)
+
+    @property
+    def listing(self) -> float:
+        """The estimated seconds that a session needs in addition for the long lists of the model."""
+        return listing(self.listed)
 
     def lacks(self, shapes: Mapping[str, list[int]], domains: Mapping[str, Domain]) -> bool:
         """Return whether an unknown shape may matter: nothing limits the values of some integer input."""

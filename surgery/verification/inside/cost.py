@@ -46,11 +46,12 @@ def cost(regions: Sequence[Region], points: Sequence[Point], promise: Parity) ->
 
 def seconds(region: Region, points: Sequence[Point], promise: Parity, *, few: bool) -> float:
     """Estimate the seconds for one region, with a `few` runs if it is one of many similar ones."""
-    run = Plan(region.before, InputsSpec()).cost(shapes(region, points[0]), 0)
+    plan = Plan(region.before, InputsSpec())
+    run = plan.cost(shapes(region, points[0]), 0)
     sizes = {tuple(point.dims.items()): elements(region, point) for point in points}
     chosen = bindings(region, points, promise, run, few=few)
     given = sum(sizes[tuple(binding.dims.items())] for binding in chosen)
     runs = _FEW_RUNS if few else _RUNS if promise is Parity.EXACT else _CLOSE_RUNS
     if promise is Parity.CLOSE and any("Conv" in operator for operator in operators(region)):
         runs = _ARBITRATED
-    return REGION + given * REGION_ELEMENT + len(chosen) * run * runs
+    return REGION + plan.listing + given * REGION_ELEMENT + len(chosen) * run * runs

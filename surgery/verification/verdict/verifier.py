@@ -293,7 +293,7 @@ class Verifier:
         `target` is the execution provider or the other runtime that the model is made for, on which it runs where that
         is installed and starts.
 
-        The executed nodes of the original are counted only if it has few weights, or `with_original`: running it, too,
+        The executed nodes of the original are counted only if it is small, or `with_original`: running it, too,
         takes as much time and memory.
         """
         self.prepare()
@@ -306,7 +306,8 @@ class Verifier:
             return Deployed(Verdict(Status.UNVERIFIED, NOT_RUN, message=too_much(weights, self._verify.memory)))
         deployment = self.deployment(target)
         found = deployment.check(candidate)
-        return deployment.with_original(found) if with_original or weights <= FEW_WEIGHTS else found
+        is_light = weights + self._original.listed <= FEW_WEIGHTS
+        return deployment.with_original(found) if with_original or is_light else found
 
     def deployment(self, target: str = "") -> DeploymentCheck:
         """Return the check of changed models as deployed, on an execution provider or in another runtime."""

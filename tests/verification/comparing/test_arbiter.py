@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 from surgery.promises import Parity
 from surgery.runtime.engine import Engine
-from surgery.verification.comparing import reference_run as original_module
+from surgery.verification.comparing import ensembles
 from surgery.verification.comparing.arbiter import Float64Arbiter
 from surgery.verification.comparing.compare import ComparisonRules, Pair
 from surgery.verification.comparing.distances import Case, Output, typical
@@ -213,7 +213,7 @@ def test_float64_runs_once_per_original(monkeypatch):
             ran.append(self.name)
             return super().run(*arguments, **options)
 
-    monkeypatch.setattr(original_module, "Engine", Counting)
+    monkeypatch.setattr(ensembles, "Engine", Counting)
     models = [
         onnx.parser.parse_model(f"{IR}\ng {X} {{ {body} }}") for body in (DETOUR, "y = Identity(x)", "y = Abs(x)")
     ]
