@@ -21,6 +21,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from surgery.operators.cost import REGION_NODE
+from surgery.operators.forms import plain_domain
 from surgery.promises import Parity
 from surgery.runtime.engine import FEW_WEIGHTS, EngineName
 from surgery.verification.accuracy.evaluation import Evaluation, Loss
@@ -228,6 +229,9 @@ class Verifier:
             verdict = self._with_hidden(whole, *change, found.differing)
             if not verdict.is_unverified:
                 return verdict
+            refused = self._refused(candidate, found)
+            if refused is not None:
+                return refused  # whatever the regions show
             found = self.compare_regions(*change)
             if found.verdict.passed:
                 return self._refused(candidate, found) or found.verdict
@@ -259,7 +263,8 @@ class Verifier:
         if afford > 0.0:
             return self.compare_regions(before, candidate, promise, afford)
         message = "searching for regions takes longer than running the model"
-        return Compared(Verdict(Status.UNVERIFIED, COSTLY, message=message))
+        verdict = Verdict(Status.UNVERIFIED, COSTLY, message=message)
+        return Compared(verdict, changed_opsets=_opsets(before) != _opsets(candidate))
 
     def compare_regions(
         self, before: bytes, candidate: bytes, promise: Parity = Parity.CLOSE, afford: float = math.inf
@@ -418,3 +423,10 @@ class Verifier:
             self._overriding.close()
         if "_by_distribution" in vars(self):
             self._by_distribution.close()
+
+
+def _opsets(skeleton: bytes) -> dict[str, int]:
+    """Return the versions of the operator sets of a model, by domain."""
+    import onnx
+
+    return {plain_domain(item.domain): item.version for item in onnx.load_model_from_string(skeleton).opset_import}

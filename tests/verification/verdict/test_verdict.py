@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import closing
 
 import numpy as np
 import onnx
@@ -242,6 +243,26 @@ def test_a_change_that_the_runtime_has_no_kernel_for_is_not_run():
     verdict = _between("(double[N] x) => (double[N] y)", "y = Abs(x)", f"y = {op}(x)")
     assert (verdict.status, verdict.reason) == ("unverified", "not-run")
     assert re.fullmatch(rf"ONNX Runtime has no kernel for {op}\(\d+\)", verdict.message)
+
+
+def test_regions_are_not_searched_for_what_the_runtime_rejects_with_other_opsets(monkeypatch):
+    op = installed.without_kernel(("Softsign", "Erf", "Selu", "Sinh"), "double")
+    headers = [f'<ir_version: 10, opset_import: ["": {opset}]>' for opset in (20, 21)]
+    before, same, other = (
+        _model(f"g (double[N] x) => (double[N] y) {{ {body} }}", header)
+        for body, header in (("y = Abs(x)", headers[0]), (f"y = {op}(x)", headers[0]), (f"y = {op}(x)", headers[1]))
+    )
+    searched = []
+    monkeypatch.setattr(Verifier, "_affords", lambda *_: 0.0)  # as for a model whose regions take long
+    compare = Verifier.compare_regions
+    monkeypatch.setattr(Verifier, "compare_regions", lambda *given: searched.append(given) or compare(*given))
+    for candidate, times in ((same, 1), (other, 0)):
+        searched.clear()
+        with closing(Verifier(before)) as verifier:
+            verdict = verifier.verify(candidate, Parity.CLOSE, before)
+        assert (verdict.status, verdict.reason) == ("unverified", "not-run")
+        assert f"has no kernel for {op}(" in verdict.message
+        assert len(searched) == times
 
 
 def test_a_change_to_an_operator_that_the_runtime_does_not_know_is_not_run():
