@@ -44,7 +44,11 @@ def test_the_means_of_a_convolution_are_exact_at_its_borders(tmp_path: Path, con
 @pytest.mark.parametrize(
     "lossy", [("quantize-dynamic", {"min_size": 0}), ("quantize-weights", {"bits": 2, "min_elements": 16})]
 )
-def test_correcting_biases_reduces_the_error(short_models: Path, tmp_path: Path, lossy: tuple[str, object]) -> None:
+def test_correcting_biases_reduces_the_error(
+    short_models: Path, tmp_path: Path, lossy: tuple[str, dict[str, object]]
+) -> None:
+    if "bits" in lossy[1] and not installed.multiplies_bits(2):
+        pytest.skip("MatMulNBits of the installed runtime has no weights of 2 bits")
     model, _ = run_passes(onnx.load(short_models / "bert-tiny.ts.onnx"), ("fold-constants", {}), ("drop-identity", {}))
     onnx.save(model, tmp_path / "reference.onnx")
     quantized, _ = run_passes(model, lossy)  # type: ignore[arg-type]

@@ -91,6 +91,22 @@ def multiplies_integers() -> bool:
 
 
 @cache
+def multiplies_bits(bits: int) -> bool:
+    """Return whether MatMulNBits runs on weights of a number of bits, with data rounded to 8 bits.
+
+    ONNX Runtime 1.22 runs it on weights of 4 and 8 bits only.
+    """
+    codes = ", ".join(["0"] * (4 * bits))
+    options = f"K = 32, N = 1, bits = {bits}, block_size = 32, accuracy_level = 4"
+    text = (
+        '<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> g (float[1,32] x) => (float[1,1] y)'
+        f"<uint8[1,1,{4 * bits}] codes = {{{codes}}}, float[1] scales = {{1}}>"
+        f"{{ y = com.microsoft.MatMulNBits<{options}>(x, codes, scales) }}"
+    )
+    return not fate(onnx.parser.parse_model(text))
+
+
+@cache
 def centers_exactly() -> bool:
     """Return whether LayerNormalization is exact far from 0; ONNX Runtime 1.22 subtracts squares there."""
     text = '<ir_version: 8, opset_import: ["": 17]> g (float[4,8] x, float[8] s) => (float[4,8] y)'
