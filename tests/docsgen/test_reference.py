@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from support import ROOT
+from support import ROOT, lacking
 
 from surgery import cli
 from surgery.docsgen import commands, reference
@@ -19,6 +19,7 @@ def pages() -> dict[str, str]:
 
 
 def test_the_pages_are_up_to_date(pages: dict[str, str]) -> None:
+    lacking.skip_short_numbers()
     stale = [name for name, text in pages.items() if (DOCS / name).read_text(encoding="utf-8") != text]
     assert stale == [], "run 'make docs'"
 

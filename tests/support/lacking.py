@@ -13,11 +13,15 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx.helper
 import onnx.parser
+import onnx.printer
 import onnxruntime
 import pytest
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import RuntimeTypeError
 from packaging.requirements import Requirement
 
 from support import ROOT
@@ -124,6 +128,28 @@ def outlived(function: Callable[[], list[str]]) -> list[str]:
         found: list[str] = call_in_fork(function, stage="test", timeout=None, memory=None)[0]
         return found
     return []
+
+
+def skip_short_numbers() -> None:
+    """Skip the test if the installed onnx prints float32 numbers with fewer digits than distinguish them."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[1] x) => (float[1] y) { y = Elu<alpha = 0.015686275>(x) }'
+    )
+    if "0.015686275" not in onnx.printer.to_text(model):
+        pytest.skip(f"onnx {onnx.__version__} prints numbers with few digits")
+
+
+def skip_unmultiplied(dtype: int) -> None:
+    """Skip the test if the reference evaluator of the installed onnx multiplies no matrices of an element type."""
+    shown = onnx.TensorProto.DataType.Name(dtype).lower()
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g ({shown}[2,2] x) => ({shown}[2,2] y) {{ y = MatMul(x, x) }}'
+    )
+    x = np.ones((2, 2), onnx.helper.tensor_dtype_to_np_dtype(dtype))
+    try:
+        ReferenceEvaluator(model).run(None, {"x": x})
+    except (RuntimeTypeError, TypeError) as error:
+        pytest.skip(f"the reference evaluator of onnx {onnx.__version__} does not multiply {shown}: {error}")
 
 
 computes_types = pytest.mark.skipif(
