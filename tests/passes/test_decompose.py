@@ -1,6 +1,7 @@
 """Every operator that `decompose` knows, in a call or two, against ONNX Runtime's own kernel."""
 
 import pytest
+from support import installed
 from surgery.passes.opset import _lowering
 from surgery.passes.opset.decompose import HOMES
 
@@ -103,6 +104,8 @@ CALLS = {
 # Of opset 28, which ONNX Runtime knows since 1.32 only: the calls are of opset 24.
 # SimplifiedLayerNormalization is ONNX Runtime's: `test_decompose_contrib` has it.
 NOT_RUN = {"SimplifiedLayerNormalization", "SwiGLU"}
+# Their decompositions sum empty tensors on some inputs.
+SUMS_NOTHING = {"GatherND, computed"}
 
 
 def test_every_operator_is_called() -> None:
@@ -113,6 +116,8 @@ def test_every_operator_is_called() -> None:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_decomposition_computes_what_its_operator_does(name: str) -> None:
+    if name in SUMS_NOTHING and not installed.reduces_nothing():
+        pytest.skip("ReduceSum of the installed runtime keeps the axes of empty tensors")
     op = name.partition(",")[0]
     model = text.parse(f'<ir_version: 11, opset_import: ["" : 24]> g {CALLS[name]}')
     result = surgery.apply(model, single_step("decompose", {"ops": [op]}))

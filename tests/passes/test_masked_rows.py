@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from support import installed, lacking
 from support.case_files import read
 
 from surgery.graph import text
@@ -67,6 +68,10 @@ def _run(model: onnx.ModelProto, feeds: dict[str, Any], level: Any) -> list[Any]
 def test_rows_that_are_masked_completely_are_zero(name: str, level: Any) -> None:
     case = _case(name)
     before, after = text.parse(case.before), text.parse(case.after or "")
+    if any((node.domain, node.op_type) == ("", "Attention") for node in after.graph.node):
+        lacking.skip_opset(23)
+        if not installed.hides_rows():
+            pytest.skip("Attention of the installed runtime gives NaN for rows that are masked completely")
     for seed in range(3):
         feeds = _inputs(before, seed)
         wanted, found = _run(before, feeds, LEVELS.ORT_DISABLE_ALL), _run(after, feeds, level)

@@ -6,6 +6,7 @@ import gc
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,10 @@ from suite import feeds, halves
 
 from surgery import storage
 from surgery.bridges.run_pass import run_pass
+from surgery.errors import WorkerError
 from surgery.graph.graph import Graph
 from surgery.registry.catalog import catalog
+from surgery.workers.fork import call_in_fork
 
 MODELS = sorted((ROOT / "models").glob("*.onnx"))
 GOOD = {"right", "unchanged", "skipped", "exceeds"}
@@ -50,6 +53,23 @@ def drawn(model: onnx.ModelProto) -> dict[str, Any] | None:
         return None
 
 
+def judged(model: onnx.ModelProto, feed: dict[str, Any] | None) -> dict[str, Any]:
+    """Judge a conversion to float16; where an older runtime fails to optimize the result, only as it is written."""
+
+    def judge() -> dict[str, Any]:
+        return halves.judge(model, feed, "to-float16")
+
+    if not lacking.are_old():
+        return judge()
+    with suppress(WorkerError):  # ONNX Runtime 1.27 also ends the process where it optimizes
+        found: dict[str, Any] = call_in_fork(judge, stage="test", timeout=None, memory=None)[0]
+        if not found.get("why", "").startswith("runtime (all)"):
+            return found
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(halves, "LEVELS", ("disabled",))
+        return judge()
+
+
 def needless(model: onnx.ModelProto) -> list[str]:
     """List Casts that undo another one, and those of one value to one type that stand twice."""
     made = {name: node for node in model.graph.node for name in node.output}
@@ -70,14 +90,14 @@ def needless(model: onnx.ModelProto) -> list[str]:
 )
 def test_a_converted_onnx_model_is_valid_and_correct(name: str, given: bytes | Path) -> None:
     model = onnx.load(given) if isinstance(given, Path) else onnx.load_from_string(given)
-    found = halves.judge(model, drawn(model), "to-float16")
+    found = judged(model, drawn(model))
     assert found["verdict"] in GOOD, found
 
 
 @pytest.mark.parametrize("path", sampled(MODELS, 4), ids=lambda path: path.stem)
 def test_a_bundled_model_is_correct_and_has_no_needless_cast(path: Path) -> None:
     model = onnx.load(path)
-    assert halves.judge(model, feeds.usual(path), "to-float16")["verdict"] == "right"
+    assert judged(model, feeds.usual(path))["verdict"] == "right"
     before, after = needless(model), needless(convert(model)[0])
     assert set(after) <= set(before)
 
@@ -181,7 +201,7 @@ def test_a_random_graph_with_bodies_is_valid_and_correct(seed: int) -> None:
         for name, entry in drawn_graph.inputs.items()
         if not entry.overrides
     }
-    found = halves.judge(drawn_graph.model, feed, "to-float16")
+    found = judged(drawn_graph.model, feed)
     assert found["verdict"] == "right", found
 
 

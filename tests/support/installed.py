@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from functools import cache
+from typing import Any
 
 import numpy as np
 import onnx
@@ -49,6 +50,14 @@ def knows(op: str, opset: int) -> bool:
 
     schema = installed().schema("", op, opset)
     return schema is not None and schema.since >= onnx.defs.get_schema(op, opset).since_version
+
+
+def attributes(op: str) -> frozenset[str]:
+    """Return the names of the attributes that an operator of com.microsoft has."""
+    from surgery.operators.kernels import installed
+
+    schema = installed().schema("com.microsoft", op, 1)
+    return frozenset() if schema is None else frozenset(schema.attributes)
 
 
 def has_kernel(op: str, kind: str, opset: int = 21) -> bool:
@@ -117,6 +126,53 @@ def centers_exactly() -> bool:
     wanted = centered / np.sqrt(np.square(centered).mean(-1, keepdims=True) + 1e-5)
     found = session.run(None, {"x": x, "s": np.ones(8, np.float32)})[0]
     return bool(np.abs(found - wanted).max() < 1e-4)
+
+
+@cache
+def hides_rows() -> bool:
+    """Return whether Attention makes a row 0 whose keys are all hidden by minus infinity; ONNX Runtime 1.27 gives NaN.
+
+    Requires opset 23 of onnx.
+    """
+    text = (
+        '<ir_version: 10, opset_import: ["": 23]> g (float[1,1,1,2] x) => (float[1,1,1,2] y)'
+        "<float[1,1] mask = {-inf}> { y = Attention(x, x, x, mask) }"
+    )
+    return not _outputs(text, x=np.ones((1, 1, 1, 2), np.float32))[0].any()
+
+
+@cache
+def reduces_nothing() -> bool:
+    """Return whether ReduceSum drops an axis where there is nothing to sum; ONNX Runtime 1.27 keeps it."""
+    text = (
+        '<ir_version: 8, opset_import: ["": 17]> g (float[N,2] x) => (float[N] y)'
+        "<int64[1] last = {-1}> { y = ReduceSum<keepdims = 0>(x, last) }"
+    )
+    return _outputs(text, x=np.ones((0, 2), np.float32))[0].ndim == 1
+
+
+@cache
+def weights_padding() -> bool:
+    """Return whether the padding of a prompt gets weights of sum 1 from GroupQueryAttention.
+
+    ONNX Runtime 1.27 counts the keys past the end of a sequence in them, and leaves out their values.
+    """
+    text = (
+        '<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>'
+        "g (float[2,2,16] x, float[2,2,16] v, int32[2] last, int32 total) => (float[2,2,16] y, float[] k, float[] w)"
+        "{ y, k, w = com.microsoft.GroupQueryAttention<num_heads = 1, kv_num_heads = 1>(x, x, v, , , last, total) }"
+    )
+    x = np.zeros((2, 2, 16), np.float32)
+    y = _outputs(text, x=x, v=x + 1, last=np.int32([1, 0]), total=np.array(2, np.int32))[0]
+    return bool((y == 1).all())
+
+
+def _outputs(text: str, **feeds: np.ndarray[Any, Any]) -> list[Any]:
+    """Run a model in this process, as it is."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    model = onnx.parser.parse_model(text).SerializeToString()
+    return list(onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]).run(None, feeds))
 
 
 _PAIR = """
