@@ -143,9 +143,9 @@ def skip_unmultiplied(dtype: int) -> None:
     """Skip the test if the reference evaluator of the installed onnx multiplies no matrices of an element type."""
     shown = onnx.TensorProto.DataType.Name(dtype).lower()
     model = onnx.parser.parse_model(
-        f'<ir_version: 8, opset_import: ["": 17]> g ({shown}[2,2] x) => ({shown}[2,2] y) {{ y = MatMul(x, x) }}'
+        f'<ir_version: 8, opset_import: ["": 17]> g ({shown}[1,2,2] x) => ({shown}[1,2,2] y) {{ y = MatMul(x, x) }}'
     )
-    x = np.ones((2, 2), onnx.helper.tensor_dtype_to_np_dtype(dtype))
+    x = np.ones((1, 2, 2), onnx.helper.tensor_dtype_to_np_dtype(dtype))
     try:
         ReferenceEvaluator(model).run(None, {"x": x})
     except (RuntimeTypeError, TypeError) as error:
