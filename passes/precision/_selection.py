@@ -25,3 +25,11 @@ def chosen(
         for node in graph.nodes()
         if node.op in operators and (selected is None or node in selected) and node not in excluded
     ]
+
+
+def refuse_fused(graph: Graph, *ops: str) -> None:
+    """Refuse operators of com.microsoft that have no kernel with a quantized weight, where their parts have one."""
+    for node in graph.nodes(*(f"com.microsoft::{op}" for op in ops)):
+        if node.required_input(1).is_constant:
+            with graph.site(node) as new:
+                new.require(False, "only its parts have kernels with quantized weights; decompose it first")

@@ -9,7 +9,7 @@ from surgery import Builder, Graph, Node, NodeSelector, Parity, Size, Value, dat
 from ._dynamic import Dynamic, Scheme
 from ._layers import attend, convolve, is_pointwise, look_up, recur, rescaled
 from ._products import DEEPEST, Product, product_of
-from ._selection import chosen
+from ._selection import chosen, refuse_fused
 from ._stored_weights import untransposed
 
 LAYERS = {"Conv": (1, convolve), "Gather": (0, look_up), "com.microsoft::Attention": (1, attend), "LSTM": (1, recur)}
@@ -77,6 +77,7 @@ def quantize_dynamic(
             opset = graph.imports_of(node.ir).get("", 0)
             new.require(opset >= 11, "before opset 11 there is no DynamicQuantizeLinear")
             _quantize(node, dynamic, min_size, new)
+    refuse_fused(graph, "FusedConv", "FusedGemm")
 
 
 def _quantize(node: Node, dynamic: Dynamic, min_size: int, new: Builder) -> None:

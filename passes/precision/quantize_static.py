@@ -9,7 +9,7 @@ from surgery import Graph, Node, NodeSelector, Parity, Refusal, Size, UsageError
 from ._calibration import Method
 from ._integers import integer_type, of_weights
 from ._pairs import STANDARD
-from ._selection import chosen
+from ._selection import chosen, refuse_fused
 from ._static import Quantizer, Scheme
 from ._units import OPERATORS, Operator, Unit, connected, read
 
@@ -104,6 +104,7 @@ def quantize_static(
             new.require(useful or not unit.is_small, "converting its data and result takes longer than its products")
             new.require(useful, "its producer or consumer does not compute in integers")
             quantizer.quantize(unit, new)
+    refuse_fused(graph, "FusedConv", "FusedGemm", "FusedMatMul")
 
 
 def _require_type(graph: Graph, kind: str) -> None:

@@ -8,6 +8,7 @@ from ._conv_weights import CHANNELS, ConvQuantizer
 from ._nbits_gptq import Calibrated
 from ._nbits_products import PRODUCTS
 from ._nbits_sites import BITS, BLOCKS, Quantizer
+from ._selection import refuse_fused
 
 
 @graph_pass("quantize-weights", parity=Parity.LOSSY)
@@ -90,6 +91,7 @@ def quantize_weights(
     for node in graph.nodes(*PRODUCTS):
         with graph.site(node) as new:
             quantizer.product(node, new)
+    refuse_fused(graph, "FusedGemm", "FusedMatMul")
     if conv_bits:
         convolutions = ConvQuantizer(graph, symmetric, min_elements)
         for node in graph.nodes(*CHANNELS):
