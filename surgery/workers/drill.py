@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from surgery.workers.server import note, stage
+from surgery.workers.server import after_call, note, stage
 
 
 def perform(job: dict[str, Any]) -> object:
@@ -81,6 +81,16 @@ def hold(size: int, seconds: float) -> int:
     taken = bytearray(b"x") * size
     time.sleep(seconds)
     return len(taken)
+
+
+def grow(size: int) -> bytearray:
+    """Return much memory, and send a note when free memory of this process is to be released."""
+    after_call(_tell)
+    return bytearray(b"x") * size
+
+
+def _tell() -> None:
+    note("released")
 
 
 def family(count: int, size: int) -> None:

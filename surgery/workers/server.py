@@ -176,13 +176,22 @@ def _become_worker(server: int, descriptors: list[int], memory: int | None) -> N
         except wire.ClosedError:
             os._exit(0)
         answer = _answer(request)
+        del request
+        _release(held)  # the caller has a copy of the answer before it is freed here
         wire.send(_channel, answer)
-        del request, answer
-        if _private() > held + _LARGE:
-            for release in _released:
-                release()
-            return_free()
+        del answer
+        if _release(held):
             held = _private()
+
+
+def _release(held: int) -> bool:
+    """Return free memory to the system if this process has many bytes more than it `held`; return whether it had."""
+    if _private() <= held + _LARGE:
+        return False
+    for release in _released:
+        release()
+    return_free()
+    return True
 
 
 def _private() -> int:

@@ -349,3 +349,12 @@ def test_a_time_limit_covers_the_whole_call() -> None:
 )
 def test_a_worker_killed_by_another_process(status: int | None, killed: bool) -> None:
     assert died("check", status, "out of memory", 1.0).killed == killed
+
+
+@pytest.mark.parametrize(("size", "notes"), [(1 << 10, []), (64 << 20, ["released"])])
+def test_free_memory_is_released_before_a_large_answer_is_sent(size: int, notes: list[str]) -> None:
+    found: list[object] = []
+    with Worker(on_note=found.append) as worker:
+        answer = worker.call("surgery.workers.drill:grow", size=size)
+    assert len(answer) == size
+    assert found == notes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,6 +20,7 @@ from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import Findings, OutputJudge
 from surgery.verification.comparing.precision import mentions_narrower, narrowest
 from surgery.verification.comparing.reference_run import ReferenceRun
+from surgery.verification.comparing.tolerance import BLOCK
 from surgery.verification.comparing.vacuity import Evidence, Run, same, tensors
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.inside.regions import Region
@@ -133,23 +135,22 @@ class Tally:
 
 @dataclass
 class _Constants:
-    """Outputs that have been constant so far, and the first values of each with each choice of dims."""
+    """Outputs that have been constant so far, and digests of the first values of each with each choice of dims."""
 
     outputs: Sequence[str]
     moved: set[str] = field(default_factory=set)
     repeated: bool = False
-    firsts: dict[Hashable, dict[str, tuple[Any, Any]]] = field(default_factory=dict)
+    firsts: dict[Hashable, dict[str, tuple[Hashable, Hashable]]] = field(default_factory=dict)
 
     def add(self, run: Run, values: Mapping[str, Any], left: Sequence[str]) -> None:
         """Note one run; only outputs that are `left` still matter."""
         self.moved.update(name for name in self.outputs if name not in left)
         dims = tuple(run.binding.dims.items())
         self.repeated = self.repeated or dims in self.firsts
-        own = {name: (run.outputs[name], values[name]) for name in self.outputs if name not in self.moved}
+        left = [name for name in self.outputs if name not in self.moved]
+        own = {name: (_digest(run.outputs[name]), _digest(values[name])) for name in left}
         first = self.firsts.setdefault(dims, own)
-        self.moved.update(
-            name for name, pair in own.items() if not all(map(_same_elements, first.get(name, pair), pair))
-        )
+        self.moved.update(name for name, pair in own.items() if first.get(name, pair) != pair)
         for known in self.firsts.values():
             for name in self.moved & known.keys():
                 del known[name]
@@ -158,5 +159,20 @@ class _Constants:
         return self.repeated and output not in self.moved
 
 
-def _same_elements(first: Any, second: Any) -> bool:
-    return same(first, second) or (isinstance(first, np.ndarray) and np.array_equal(first, second))
+def _digest(value: Any) -> Hashable:
+    """Return what is the same for values with equal elements, sequences included; a value itself may be large."""
+    return tuple((tensor.dtype.name, tensor.shape, _elements_digest(tensor)) for tensor in tensors(value))
+
+
+def _elements_digest(tensor: np.ndarray[Any, Any]) -> bytes:
+    digest = hashlib.sha256()
+    flat = tensor.reshape(-1)
+    for begin in range(0, flat.size, BLOCK):
+        part = flat[begin : begin + BLOCK]
+        if part.dtype.kind in "OUS":
+            digest.update(repr(part.tolist()).encode(errors="surrogatepass"))
+            continue
+        if is_float(part.dtype):
+            part = np.where(part == 0, np.zeros_like(part), part)  # -0 is 0
+        digest.update(np.ascontiguousarray(part).tobytes())
+    return digest.digest()
