@@ -8,7 +8,7 @@ original, which were computed without optimizations.
 What the runtime does to the original in the same way is not the fault of a change. If the outputs of the changed model
 are beyond the tolerance, the original runs with the default options, too, and the changed model passes
 
-- if the original fails as well;
+- if the original fails as well; input sets on which it fails are left out, unless it fails on all;
 - if the two agree with each other;
 - if it is not much farther from the original without optimizations than the original with them: both are then in the
   noise of the optimizations, such as the rounding of quantized values that moved by one bit.
@@ -103,14 +103,17 @@ class DeploymentCheck:
         self._target = target
         self._note = ""
         self._title = TITLES["onnxruntime"]
+        self._left_out = ""
 
     def check(self, candidate: bytes) -> Deployed:
         """Return whether a changed model is right as deployed. The original must have been prepared."""
-        outcome, runs = self._run(candidate), self._runs
-        problem = _problem(outcome, runs)
+        outcome = self._run(candidate)
+        if outcome.failure is None and _problem(outcome, self._runs):
+            outcome = self._without(self._leave_out_failing(), outcome)
+        problem = _problem(outcome, self._runs)
         if problem:
             return self._deployed(self._failed(problem))
-        verdict = self._verdict(runs, outcome.runs)
+        verdict = self._verdict(self._runs, outcome.runs)
         verdict = self._pardoned(verdict, outcome.runs) if verdict.is_different else verdict
         verdict = settled(self._original, candidate, verdict, self._run_of)
         return self._deployed(verdict, outcome.executed)
@@ -118,6 +121,7 @@ class DeploymentCheck:
     @property
     def original(self) -> Executed | str:
         """The nodes of the original that ONNX Runtime executes, or why it does not run."""
+        self._leave_out_failing()
         own = self._as_deployed
         return _problem(own, self._runs) or own.executed or f"{self._title} lists none"
 
@@ -131,7 +135,31 @@ class DeploymentCheck:
         return replace(found, original=self._as_deployed.executed)
 
     def _deployed(self, verdict: Verdict, executed: Executed | None = None) -> Deployed:
+        if self._left_out:
+            verdict = replace(verdict, message="; ".join(filter(None, (verdict.message, self._left_out))))
         return Deployed(verdict, executed, note=self._note, runtime=self._title)
+
+    def _leave_out_failing(self) -> set[int]:
+        """Leave out the runs in which the original fails as deployed, unless all fail; return their places.
+
+        They show nothing about a change: OpenVINO refuses a pooling that is larger than a small image, for example.
+        """
+        own, runs = self._as_deployed, self._runs
+        failing = {place for place, found in enumerate(own.runs) if isinstance(found, str)}
+        if own.failure is not None or not failing or len(failing) == len(own.runs):
+            return set()
+        sets = f"{len(failing)} of {len(runs)} input sets"
+        self._left_out = f"without {sets}, on which the original fails {self._how}: {_problem(own, runs)}"
+        self._as_deployed = self._without(failing, own)
+        self._numbers = [number for place, number in enumerate(self._numbers) if place not in failing]
+        self.__dict__.pop("_runs", None)
+        self.__dict__.pop("_judge", None)
+        return failing
+
+    @staticmethod
+    def _without(failing: set[int], outcome: Outcome) -> Outcome:
+        """Return an outcome without the runs at some places."""
+        return replace(outcome, runs=[found for place, found in enumerate(outcome.runs) if place not in failing])
 
     @property
     def _how(self) -> str:

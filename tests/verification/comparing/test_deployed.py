@@ -180,6 +180,33 @@ def test_a_nan_that_only_the_deployed_model_has_is_different(monkeypatch: pytest
     assert found.verdict.status == "different" and "nan" in found.verdict.message.lower()
 
 
+def test_inputs_on_which_the_deployed_original_fails_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = model("g (float[n,8] x) => (float[n,8] y) { a = Abs(x) y = Sqrt(a) }")
+    same = model("g (float[n,8] x) => (float[n,8] y) { b = Abs(x) y = Sqrt(b) }")
+    wrong = model("g (float[n,8] x) => (float[n,8] y) { c = Abs(x) y = Sqrt(c) }")
+    run = Engine.run
+
+    def failing_on_one_row(self: Engine, skeleton: bytes, feeds: Any, **how: Any) -> Outcome:
+        found = run(self, skeleton, feeds, **how)
+        if found.executed is None:
+            return found
+        runs = [
+            "too small"
+            if len(feed["x"]) == 1
+            else {name: value + ("c" in _values(skeleton)) for name, value in one.items()}  # type: ignore[union-attr]
+            for feed, one in zip(feeds, found.runs)
+        ]
+        return replace(found, runs=runs)
+
+    monkeypatch.setattr(Engine, "run", failing_on_one_row)
+    found = surgery.verify(one, same)
+    assert found.verdict.passed and found.deployed is not None and found.deployed.verdict.passed
+    assert "input sets, on which the original fails" in found.deployed.verdict.message
+    assert "too small (n=1" in found.deployed.verdict.message
+    found = surgery.verify(one, wrong)
+    assert found.verdict.status == "different" and "right as written, but wrong" in found.verdict.message
+
+
 def _values(skeleton: bytes) -> list[str]:
     return [name for node in onnx.load_model_from_string(skeleton).graph.node for name in node.output]
 
