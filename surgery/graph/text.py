@@ -77,6 +77,8 @@ def print_model(model: onnx.ModelProto) -> str:
 def _strip(graph: onnx.GraphProto, declarations: bool = False) -> None:
     if not declarations:
         del graph.value_info[:]
+    for tensor in graph.initializer:
+        _list_integers(tensor)
     _strip_nodes(graph.node, declarations)
 
 
@@ -85,8 +87,23 @@ def _strip_nodes(nodes: Iterable[onnx.NodeProto], declarations: bool = False) ->
         node.ClearField("name")
         node.ClearField("doc_string")
         del node.metadata_props[:]
+        for attribute in node.attribute:
+            for tensor in (attribute.t, *attribute.tensors):
+                _list_integers(tensor)
         for graph in subgraphs(node):
             _strip(graph, declarations)
+
+
+def _list_integers(tensor: onnx.TensorProto) -> None:
+    """Store integers as a list: of those stored as bytes, onnx 1.20 and older print int32 and int64 only."""
+    from onnx import TensorProto, numpy_helper
+
+    wide = {TensorProto.UINT32, TensorProto.UINT64}
+    narrow = {TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16, TensorProto.BOOL}
+    if tensor.HasField("raw_data") and tensor.data_type in wide | narrow:
+        listed = tensor.uint64_data if tensor.data_type in wide else tensor.int32_data
+        listed.extend(map(int, numpy_helper.to_array(tensor).flat))
+        tensor.ClearField("raw_data")
 
 
 def canonical(model: ir.Model) -> str:
