@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from surgery.promises import Parity
-from surgery.runtime.engine import Engine, Outcome
+from surgery.runtime.engine import Outcome
 from surgery.runtime.setup import SessionSetup
 from surgery.verification.comparing.compare import ComparisonRules, Difference, compare
+from surgery.verification.comparing.ensembles import EnsembleEngine, Known
 
 if TYPE_CHECKING:
     import onnx
@@ -40,7 +41,7 @@ class Prober:
         self, rules: ComparisonRules, timeout: float, memory: int | None, weights: int, setup: SessionSetup
     ) -> None:
         self._rules = rules
-        self._engine = Engine("onnxruntime", timeout, memory, weights, setup)
+        self._engine = EnsembleEngine("onnxruntime", timeout, memory, weights, setup, known=Known())
 
     def show(self, original: onnx.ModelProto, changed: onnx.ModelProto, feed: Mapping[str, Any]) -> Shown | None:
         """Run both models and return the difference; None if they agree, or if the original does not run either."""

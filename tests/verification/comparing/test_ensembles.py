@@ -13,9 +13,12 @@ import pytest
 from onnx import TensorProto, helper
 
 from surgery import storage
+from surgery.bisection.probe import Prober
 from surgery.promises import Parity
 from surgery.runtime.engine import Engine, Outcome
+from surgery.runtime.setup import SessionSetup
 from surgery.verification.comparing import ensembles
+from surgery.verification.comparing.compare import ComparisonRules
 from surgery.verification.comparing.ensembles import EnsembleEngine, Known
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
@@ -206,3 +209,14 @@ def test_a_control_run_and_a_run_as_deployed_use_no_known_results(make: Make) ->
     small = ReferenceRun(make(DOUBLED, helper.make_node("Neg", ["a"], ["y"])), InputsSpec(), VerifySpec())
     small.prepare()
     assert type(small.engine_for("onnxruntime")) is Engine
+
+
+def test_a_search_for_a_difference_runs_the_ensemble_once(make: Make, ran: list[int]) -> None:
+    original = onnx.load_model_from_string(make(DOUBLED, _trees(5), RETURNED))
+    wrong = onnx.load_model_from_string(make(DOUBLED, _trees(5), helper.make_node("Abs", ["b"], ["y"])))
+    prober = Prober(ComparisonRules(Parity.CLOSE), 60.0, None, 0, SessionSetup())
+    with closing(prober):
+        for changed, kind in ((original, None), (wrong, "values"), (wrong, "values")):
+            shown = prober.show(original, changed, FEEDS[0])
+            assert (shown.kind if shown is not None else None) == kind
+    assert ran == [1]
