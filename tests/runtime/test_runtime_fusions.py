@@ -281,12 +281,14 @@ def executed(model: Path) -> Counter[str]:
     return Counter(node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node)
 
 
-def before_and_after(source: onnx.ModelProto, folder: Path, target: str = "") -> tuple[Counter[str], Counter[str]]:
-    """Count the operators that ONNX Runtime executes for a model, and for what `default` makes of it."""
+def before_and_after(
+    source: onnx.ModelProto, folder: Path, target: str = "", recipe: str = "default"
+) -> tuple[Counter[str], Counter[str]]:
+    """Count the operators that ONNX Runtime executes for a model, and for what a recipe makes of it."""
     onnx.save(source, folder / "before.onnx")
     head = f"recipe: r\ntarget: {target}\n" if target else "recipe: r\n"
-    recipe = recipes.parse(f"{head}verify: {{mode: 'off'}}\nsteps: [{{use: default}}]\n", "test.yaml")
-    runner.apply(folder / "before.onnx", recipe, output=folder / "after.onnx")
+    steps = recipes.parse(f"{head}verify: {{mode: 'off'}}\nsteps: [{{use: {recipe}}}]\n", "test.yaml")
+    runner.apply(folder / "before.onnx", steps, output=folder / "after.onnx")
     return executed(folder / "before.onnx"), executed(folder / "after.onnx")
 
 
