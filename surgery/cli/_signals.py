@@ -14,7 +14,10 @@ _AGAIN: Final = 5.0
 """Seconds after which an interrupt is raised again, because Python only reports one raised in a callback."""
 
 _DEFERRED: Final = 0.02
-"""Seconds after which to look again whether an import is over. It defers an interrupt by `_AGAIN` at most."""
+"""Seconds until the next look whether an import or a fork is over. They defer an interrupt by `_AGAIN` at most."""
+
+_FORKING: Final = "forking"
+"""The function of `surgery.workers.fork` that forks, which is not imported here because it takes time."""
 
 _received: list[KeyboardInterrupt] = []
 
@@ -45,13 +48,14 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _receive(error: KeyboardInterrupt, frame: FrameType | None) -> None:
-    """Raise an interrupt: now, or if a module is being imported, after that."""
+    """Raise an interrupt: now, or if a module is being imported or the process forks, after that."""
     _received.append(error)
     latest = time.monotonic() + _AGAIN
 
     def again(number: int, frame: FrameType | None) -> None:
-        # Native modules abort the process when Python code that they call at their import raises.
-        is_early = time.monotonic() < latest and _is_importing(frame)
+        # Native modules abort the process when Python code that they call at their import raises. What raises in a
+        # callback of a fork is printed with a traceback.
+        is_early = time.monotonic() < latest and _is_deferred(frame)
         signal.setitimer(signal.ITIMER_REAL, _DEFERRED if is_early else _AGAIN)
         if not is_early:
             raise _received[0]
@@ -60,9 +64,9 @@ def _receive(error: KeyboardInterrupt, frame: FrameType | None) -> None:
     again(signal.SIGALRM, frame)
 
 
-def _is_importing(frame: FrameType | None) -> bool:
+def _is_deferred(frame: FrameType | None) -> bool:
     while frame is not None:
-        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>" or frame.f_code.co_name == _FORKING:
             return True
         frame = frame.f_back
     return False

@@ -50,7 +50,7 @@ def call_in_fork(
     ours, theirs = socket.socketpair()
     with tempfile.TemporaryFile() as log, ours:
         with theirs:
-            child = _fork()
+            child = forking()
             if child == 0:
                 _serve(function, theirs, log, _Limits(timeout, memory), home)
         try:
@@ -90,7 +90,8 @@ def _output(log: IO[bytes]) -> str:
     return log.read().decode(errors="replace").removesuffix(LAST_WORDS)
 
 
-def _fork() -> int:
+def forking() -> int:
+    """Fork; an interrupt waits until the callbacks of other modules have run."""
     with warnings.catch_warnings():
         # The threads of this process, such as a progress display, are lost in the child, which does not need them.
         warnings.simplefilter("ignore", DeprecationWarning)

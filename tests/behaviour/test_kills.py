@@ -439,6 +439,35 @@ def test_an_interrupt_waits_for_the_end_of_an_import(tmp_path: Path) -> None:
     assert run.stdout.splitlines() == ["imported", f"ended by SIGTERM; nothing was written {128 + signal.SIGTERM}"]
 
 
+FORKING = """
+import os, signal, time
+from surgery.cli import _signals
+from surgery.workers import fork
+
+def callback():
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.1)
+    print("forked", flush=True)
+
+os.register_at_fork(after_in_parent=callback)
+_signals.install()
+try:
+    if not fork.forking():
+        os._exit(0)
+    time.sleep(60)
+except KeyboardInterrupt as error:
+    _signals.finish()
+    print(*_signals.account(error))
+"""
+
+
+def test_an_interrupt_waits_for_the_callbacks_of_a_fork(tmp_path: Path) -> None:
+    (tmp_path / "end.py").write_text(FORKING)
+    run = subprocess.run([sys.executable, tmp_path / "end.py"], capture_output=True, text=True, timeout=50)
+    assert run.stdout.splitlines() == ["forked", f"ended by SIGTERM; nothing was written {128 + signal.SIGTERM}"]
+    assert run.stderr == ""
+
+
 @pytest.mark.parametrize("count", sampled((1, FEW), 2))
 def test_runs_ended_at_random_moments_leave_no_partial_files(count: int, tmp_path: Path) -> None:
     runs = Runs(tmp_path)

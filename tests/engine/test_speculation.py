@@ -9,6 +9,7 @@ from typing import Any
 
 import onnx
 import pytest
+from test_repeating import KNOWN_ONLY_ANEW
 
 from surgery import Graph, Parity, graph_pass, recipe
 from surgery.engine import judging, pipeline, runner, speculation
@@ -30,6 +31,19 @@ def abs_for_relu(graph: Graph) -> None:
     for node in graph.nodes("Relu"):
         with graph.site(node) as new:
             new.replace(node.outputs[0], new.node("Abs", node.required_input(0)))
+
+
+CALLS: list[Graph] = []
+
+
+@graph_pass("abs-once", parity=Parity.EXACT)
+def abs_once(graph: Graph) -> None:
+    """Turn a Relu into another function when it runs for the first time."""
+    if not CALLS:
+        CALLS.append(graph)
+        for node in graph.nodes("Relu"):
+            with graph.site(node) as new:
+                new.replace(node.outputs[0], new.node("Abs", node.required_input(0)))
 
 
 @pytest.fixture(autouse=True)
@@ -119,6 +133,15 @@ def test_rounds_that_roll_back_the_same_change_end() -> None:
     assert set(outcomes(result)[2:]) <= {("drop-identity", "unchanged"), ("abs-for-relu", "rolled_back")}
     assert len(result.steps) in (4, 6)
     assert ops(result.proto) == ["Relu", "Relu", "Dropout", "Cast", "Neg"]
+
+
+def test_steps_that_are_repeated_after_a_wrong_change_are_repeated_until_nothing_changes() -> None:
+    # The first round is still being judged when the last one ends.
+    steps = "[{pass: abs-once, on_failure: rollback}, simplify-expands, simplify-reshapes, drop-dead]"
+    repeated = f"recipe: t\nsteps: [{{repeat: until-stable, steps: {steps}}}]"
+    result = runner.apply(text.parse(KNOWN_ONLY_ANEW), recipe.parse(repeated))
+    assert ("abs-once", "rolled_back") in outcomes(result)
+    assert "Expand" not in ops(result.proto)
 
 
 def test_a_condition_waits_for_the_previous_verdict() -> None:
