@@ -79,7 +79,6 @@ class Pipeline:
         self.deployed: Deployed | None = None
         self._until = until
         self._changes = 0  # committed, and not rolled back
-        self._taken_back = 0  # how often changes were rolled back after later steps had worked on them
         self._depth = 0  # of the repetition that is running
         self._speculation: Speculation | None = None
         self._cache = NoCache() if cache is None or trusted else cache
@@ -144,24 +143,21 @@ class Pipeline:
         """Repeat the steps until a round changes nothing or returns to the model at the start of an earlier round.
 
         Each further round of the outermost `until-stable` reads the model anew: what passes find in it then is what a
-        second run of the recipe would find.
+        second run of the recipe would find. It starts once all changes are judged, because what passes find anew in a
+        model whose changes are rolled back later would be lost.
         """
-        seen, taken_back = list[State](), self._taken_back
+        seen: list[State] = []
         outermost, self._depth = self._depth == 0, self._depth + 1
         try:
-            for number in range(step.times if step.times is not None else _MOST_ROUNDS):
-                if number and outermost and step.times is None:
-                    self.model.read_anew()
-                if self._taken_back != taken_back:
-                    # The model is an earlier one because changes did not hold, not because steps undo each other.
-                    seen, taken_back = [], self._taken_back
+            for _ in range(step.times if step.times is not None else _MOST_ROUNDS):
                 before = self._changes
+                if seen and outermost and step.times is None:
+                    self.model.read_anew()
                 seen.append(self.model.state)
                 self.run(step.steps)
-                held = self._taken_back == taken_back
-                ends = held and (self._changes == before or self._is_back(seen))
-                # What is rolled back after the last round is not repeated until nothing changes.
-                if ends and not (outermost and self.settle()):
+                if outermost and step.times is None:
+                    self.settle()
+                if self._changes == before or self._is_back(seen):
                     return
         finally:
             self._depth -= 1
@@ -265,7 +261,6 @@ class Pipeline:
                 for later, unchanged in ahead.later:
                     self._record(Judged(later), unchanged, ahead.after, ahead.after)
                 continue
-            self._taken_back += 1
             self._changes -= 1 + len(self._speculation)
             again = [*(later.step for later, _ in ahead.later), *self._speculation.take_back()]
             self.model.enter(ahead.before, live=False)

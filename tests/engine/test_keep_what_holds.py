@@ -185,10 +185,12 @@ def test_a_refused_step_is_not_judged_again_on_the_same_model(where: str, monkey
 
 def test_sites_that_were_refused_are_not_tried_again(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     result = apply("[{repeat: until-stable, steps: [keep-drop-relu, drop-identity]}]")
-    assert outcomes(result)[:2] == [("keep-drop-relu", "committed"), ("drop-identity", "committed")]
-    # A round in which something is undone is followed by another.
-    assert set(outcomes(result)[2:]) == {("keep-drop-relu", "unchanged"), ("drop-identity", "unchanged")}
-    assert len(result.steps) in (4, 6)
+    assert outcomes(result) == [
+        ("keep-drop-relu", "committed"),
+        ("drop-identity", "committed"),
+        ("keep-drop-relu", "unchanged"),
+        ("drop-identity", "unchanged"),
+    ]
 
 
 def test_endless_rounds_are_stopped(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
