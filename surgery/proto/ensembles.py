@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
-from surgery.storage.stored_lists import digest, has_lists, is_stored, length, listed_bytes
+from surgery.storage.stored_lists import digest, has_lists, is_stored, length
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["has_lists", "key_of_node", "listed", "listed_bytes"]
+__all__ = ["has_lists", "key_of_node", "listed"]
 
 
 def listed(node: onnx.NodeProto) -> int:

@@ -10,6 +10,7 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+from support.tree_ensembles import TREES, trees
 
 import surgery
 from surgery import Parity, graph_pass, recipe, storage
@@ -21,33 +22,6 @@ from surgery.storage.wire import encode_varint
 from surgery.verification.inputs.plan import Plan
 from surgery.verification.inputs.spec import InputsSpec
 
-TREES = 20_000
-
-
-def _ensemble(threshold: float = 12345.0) -> onnx.NodeProto:
-    """Return trees of one decision each, x[0] <= threshold, which add 1 or 0."""
-    numbers = np.arange(TREES)
-    values = np.zeros((TREES, 3), np.float32)
-    values[:, 0] = threshold + numbers
-    return helper.make_node(
-        "TreeEnsembleRegressor",
-        ["a"],
-        ["b"],
-        domain="ai.onnx.ml",
-        n_targets=1,
-        nodes_treeids=np.repeat(numbers, 3).tolist(),
-        nodes_nodeids=[0, 1, 2] * TREES,
-        nodes_featureids=[0] * 3 * TREES,
-        nodes_values=values.reshape(-1).tolist(),
-        nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"] * TREES,
-        nodes_truenodeids=[1, 0, 0] * TREES,
-        nodes_falsenodeids=[2, 0, 0] * TREES,
-        target_treeids=np.repeat(numbers, 2).tolist(),
-        target_nodeids=[1, 2] * TREES,
-        target_ids=[0, 0] * TREES,
-        target_weights=[1.0, 0.0] * TREES,
-    )
-
 
 def _model(*nodes: onnx.NodeProto) -> onnx.ModelProto:
     x, y = (helper.make_tensor_value_info(*port) for port in (("x", 1, ["N", 2]), ("y", 1, ["N", 1])))
@@ -58,7 +32,7 @@ def _model(*nodes: onnx.NodeProto) -> onnx.ModelProto:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    onnx.save(_model(_ensemble()), tmp_path / "forest.onnx")
+    onnx.save(_model(trees(12345.0)), tmp_path / "forest.onnx")
     return tmp_path / "forest.onnx"
 
 
@@ -225,7 +199,7 @@ def test_a_list_outside_takes_no_input_sets_away(path: Path) -> None:
 
 def test_equal_lists_of_two_files_are_equal_and_others_are_not(path: Path, tmp_path: Path) -> None:
     for name, threshold in (("same", 12345.0), ("other", 12346.5)):
-        onnx.save(_model(_ensemble(threshold)), tmp_path / f"{name}.onnx")
+        onnx.save(_model(trees(threshold)), tmp_path / f"{name}.onnx")
     assert surgery.diff(path, tmp_path / "same.onnx").same
     found = surgery.diff(path, tmp_path / "other.onnx")
     assert not found.same

@@ -152,8 +152,7 @@ class DeploymentCheck:
         self._left_out = f"without {sets}, on which the original fails {self._how}: {_problem(own, runs)}"
         self._as_deployed = self._without(failing, own)
         self._numbers = [number for place, number in enumerate(self._numbers) if place not in failing]
-        self.__dict__.pop("_runs", None)
-        self.__dict__.pop("_judge", None)
+        vars(self).pop("_judge", None)  # it judged all of them
         return failing
 
     @staticmethod
@@ -181,7 +180,7 @@ class DeploymentCheck:
                 left -= cost
         return chosen
 
-    @cached_property
+    @property
     def _runs(self) -> Sequence[Run]:
         return [self._original.runs[number] for number in self._numbers]
 

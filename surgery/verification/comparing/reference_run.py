@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from surgery.operators.cost import reading
 from surgery.operators.domain import Domain
 from surgery.promises import COMPARING, Parity
-from surgery.proto.ensembles import listed_bytes
 from surgery.proto.randomness import Origins, counts_runs, origins
 from surgery.runtime.contrib_ops import FUNCTIONS
 from surgery.runtime.engine import Engine, EngineName, Outcome, Outputs, most_weights
@@ -174,7 +173,7 @@ class ReferenceRun:
         from surgery.runtime.reference import external_bytes
 
         model = onnx.load_model_from_string(self.skeleton)
-        self.weights, self.listed = external_bytes(model), listed_bytes(model)
+        self.weights = external_bytes(model)
         self._known = Known.of(model)
         self.empty_by_nature = {output.name for output in model.graph.output if declares_empty(output)}
         found = origins(model)
@@ -185,6 +184,7 @@ class ReferenceRun:
             inlined = self._worker.analyse(inline, skeleton=self.skeleton) if model.functions else None
             self._inlined: bytes = inlined or self.skeleton
             self._plan = Plan(model, self._inputs, onnx.load_model_from_string(self._inlined))
+            self.listed = self._plan.listed
             self._shaped = Declaring(self._plan, self._inlined)
             self._planned = True
             too_large = None if self.holds(self.weights) else too_much(self.weights, self._verify.memory)

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from support.tree_ensembles import trees
 
 from surgery import storage
 from surgery.bisection.probe import Prober
@@ -24,35 +25,9 @@ from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier
 
-TREES = 20_000
 FEEDS = [
     {"x": np.asarray(rows, np.float32)} for rows in ([[-3, 0]], [[5, 1], [9_999, 2]], [[40_000, 0], [1, 1], [2, 2]])
 ]
-
-
-def _trees(first: float, weight: float = 1.0, read: str = "a", made: str = "b") -> onnx.NodeProto:
-    """Return trees of one decision each, `read`[0] <= threshold, that add `weight` or 0."""
-    numbers = np.arange(TREES)
-    values = np.zeros((TREES, 3), np.float32)
-    values[:, 0] = first + numbers
-    return helper.make_node(
-        "TreeEnsembleRegressor",
-        [read],
-        [made],
-        domain="ai.onnx.ml",
-        n_targets=1,
-        nodes_treeids=np.repeat(numbers, 3).tolist(),
-        nodes_nodeids=[0, 1, 2] * TREES,
-        nodes_featureids=[0] * 3 * TREES,
-        nodes_values=values.reshape(-1).tolist(),
-        nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"] * TREES,
-        nodes_truenodeids=[1, 0, 0] * TREES,
-        nodes_falsenodeids=[2, 0, 0] * TREES,
-        target_treeids=np.repeat(numbers, 2).tolist(),
-        target_nodeids=[1, 2] * TREES,
-        target_ids=[0, 0] * TREES,
-        target_weights=[weight, 0.0] * TREES,
-    )
 
 
 Make = Callable[..., bytes]
@@ -116,9 +91,9 @@ RETURNED = helper.make_node("Neg", ["b"], ["y"])
 
 
 def test_an_ensemble_runs_once_on_each_input(make: Make, engine: EnsembleEngine, ran: list[int]) -> None:
-    first = make(DOUBLED, _trees(5), RETURNED)
+    first = make(DOUBLED, trees(5), RETURNED)
     second = make(
-        helper.make_node("Add", ["x", "x"], ["d"]), _trees(5, read="d", made="e"), helper.make_node("Abs", ["e"], ["y"])
+        helper.make_node("Add", ["x", "x"], ["d"]), trees(5, read="d", made="e"), helper.make_node("Abs", ["e"], ["y"])
     )
     assert _listed(engine.run(first, FEEDS)) == _whole(first, FEEDS)
     ran.clear()
@@ -137,9 +112,9 @@ def test_an_ensemble_runs_once_on_each_input(make: Make, engine: EnsembleEngine,
 def test_a_change_of_it_or_its_input_is_not_overlooked(
     change: str, make: Make, engine: EnsembleEngine, ran: list[int]
 ) -> None:
-    first = make(DOUBLED, _trees(5), RETURNED)
-    trees = _trees(6 if change == "threshold" else 5, 2.0 if change == "weight" else 1.0)
-    second = make(helper.make_node("Mul" if change == "input" else "Add", ["x", "x"], ["a"]), trees, RETURNED)
+    first = make(DOUBLED, trees(5), RETURNED)
+    changed = trees(6 if change == "threshold" else 5, 2.0 if change == "weight" else 1.0)
+    second = make(helper.make_node("Mul" if change == "input" else "Add", ["x", "x"], ["a"]), changed, RETURNED)
     engine.run(first, FEEDS)
     ran.clear()
     found = _listed(engine.run(second, FEEDS))
@@ -150,59 +125,59 @@ def test_a_change_of_it_or_its_input_is_not_overlooked(
 def test_several_ensembles_with_nodes_between_and_none_around(
     make: Make, engine: EnsembleEngine, ran: list[int]
 ) -> None:
-    nodes = [_trees(5, read="x"), _trees(-7, read="x", made="c"), helper.make_node("Sub", ["b", "c"], ["d"])]
-    skeleton = make(*nodes, _trees(-9, read="d", made="y"), outputs="y c")
+    nodes = [trees(5, read="x"), trees(-7, read="x", made="c"), helper.make_node("Sub", ["b", "c"], ["d"])]
+    skeleton = make(*nodes, trees(-9, read="d", made="y"), outputs="y c")
     assert _listed(engine.run(skeleton, FEEDS)) == _whole(skeleton, FEEDS)
     ran.clear()
     engine.run(skeleton, FEEDS)
     assert not ran
-    assert _listed(engine.run(make(_trees(5, read="x", made="y")), FEEDS)) == _whole(
-        make(_trees(5, read="x", made="y")), FEEDS
+    assert _listed(engine.run(make(trees(5, read="x", made="y")), FEEDS)) == _whole(
+        make(trees(5, read="x", made="y")), FEEDS
     )
 
 
 def test_an_input_that_is_rejected_has_the_message_of_the_runtime(make: Make, engine: EnsembleEngine) -> None:
     shape = helper.make_node("Constant", [], ["two"], value_ints=[1, -1, 2])
     nodes = [shape, helper.make_node("Reshape", ["x", "two"], ["r"]), helper.make_node("Squeeze", ["r"], ["a"])]
-    skeleton = make(*nodes, _trees(5), RETURNED, columns="M")
+    skeleton = make(*nodes, trees(5), RETURNED, columns="M")
     feeds = [FEEDS[1], {"x": np.zeros((1, 3), np.float32)}, FEEDS[2]]
     found, expected = _listed(engine.run(skeleton, feeds)), _whole(skeleton, feeds)
     assert isinstance(found[1], str) and "reshaped" in found[1] and found == expected
-    narrow = make(DOUBLED, _trees(5), RETURNED)
+    narrow = make(DOUBLED, trees(5), RETURNED)
     (message,) = _listed(engine.run(narrow, [{"x": np.zeros((1, 3), np.float32)}]))
     assert isinstance(message, str) and "invalid dimensions" in message
 
 
 def test_an_input_is_checked_against_its_declaration(make: Make, engine: EnsembleEngine) -> None:
-    engine.run(make(_trees(5, read="x", made="y")), FEEDS)
-    (message, *_) = _listed(engine.run(make(_trees(5, read="x", made="y"), columns=3), FEEDS))
+    engine.run(make(trees(5, read="x", made="y")), FEEDS)
+    (message, *_) = _listed(engine.run(make(trees(5, read="x", made="y"), columns=3), FEEDS))
     assert isinstance(message, str) and "invalid dimensions" in message
 
 
 def test_a_model_that_cannot_be_divided_runs_whole(make: Make, engine: EnsembleEngine) -> None:
-    draws = make(helper.make_node("RandomUniformLike", ["x"], ["a"], seed=1.0), _trees(5), RETURNED)
+    draws = make(helper.make_node("RandomUniformLike", ["x"], ["a"], seed=1.0), trees(5), RETURNED)
     assert _listed(engine.run(draws, FEEDS[:1])) == _whole(draws, FEEDS[:1])
-    shadowed = make(DOUBLED, _trees(5), RETURNED, outputs="y x", columns=1)
+    shadowed = make(DOUBLED, trees(5), RETURNED, outputs="y x", columns=1)
     assert _listed(engine.run(shadowed, [{"x": np.ones((1, 1), np.float32)}]))
 
 
 def test_the_verdict_is_that_of_the_whole_model(make: Make, ran: list[int]) -> None:
     identity = helper.make_node("Identity", ["x"], ["a"])
-    original = make(identity, _trees(5), RETURNED)
+    original = make(identity, trees(5), RETURNED)
     with closing(Verifier(original, InputsSpec(), VerifySpec())) as verifier:
         verifier.prepare()
         assert sum(ran) >= len(verifier.runs)
         ran.clear()
-        kept = verifier.verify(make(_trees(5, read="x"), RETURNED), Parity.EXACT)
+        kept = verifier.verify(make(trees(5, read="x"), RETURNED), Parity.EXACT)
         assert kept.passed and not ran
         assert verifier.verify(
-            make(_trees(5, read="x"), helper.make_node("Abs", ["b"], ["y"])), Parity.EXACT
+            make(trees(5, read="x"), helper.make_node("Abs", ["b"], ["y"])), Parity.EXACT
         ).is_different
-        assert verifier.verify(make(_trees(500, read="x"), RETURNED), Parity.CLOSE).is_different
+        assert verifier.verify(make(trees(500, read="x"), RETURNED), Parity.CLOSE).is_different
 
 
 def test_a_control_run_and_a_run_as_deployed_use_no_known_results(make: Make) -> None:
-    run = ReferenceRun(make(DOUBLED, _trees(5), RETURNED), InputsSpec(), VerifySpec())
+    run = ReferenceRun(make(DOUBLED, trees(5), RETURNED), InputsSpec(), VerifySpec())
     run.prepare()
     made = [run.engine_for("onnxruntime", **how) for how in ({}, {"anew": True}, {"deployed": True})]  # type: ignore[arg-type]
     assert [type(engine) for engine in made] == [EnsembleEngine, Engine, Engine]
@@ -212,8 +187,8 @@ def test_a_control_run_and_a_run_as_deployed_use_no_known_results(make: Make) ->
 
 
 def test_a_search_for_a_difference_runs_the_ensemble_once(make: Make, ran: list[int]) -> None:
-    original = onnx.load_model_from_string(make(DOUBLED, _trees(5), RETURNED))
-    wrong = onnx.load_model_from_string(make(DOUBLED, _trees(5), helper.make_node("Abs", ["b"], ["y"])))
+    original = onnx.load_model_from_string(make(DOUBLED, trees(5), RETURNED))
+    wrong = onnx.load_model_from_string(make(DOUBLED, trees(5), helper.make_node("Abs", ["b"], ["y"])))
     prober = Prober(ComparisonRules(Parity.CLOSE), 60.0, None, 0, SessionSetup())
     with closing(prober):
         for changed, kind in ((original, None), (wrong, "values"), (wrong, "values")):
