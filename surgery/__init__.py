@@ -10,6 +10,8 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
+from surgery.shapes import late_imports
+
 if TYPE_CHECKING:
     from surgery.benchmarking.bench import bench as bench
     from surgery.bisection.bisect import bisect as bisect
@@ -72,6 +74,8 @@ __version__ = "0.1.0"
 # first.
 if not os.path.isdir(os.path.join(__path__[0], "passes")):  # noqa: PTH112, PTH118 (pathlib takes longer to import)
     __path__.append(os.path.dirname(__path__[0]))  # noqa: PTH120
+
+late_imports.register()
 
 _HOMES = {
     "Result": "engine.records",

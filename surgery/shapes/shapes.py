@@ -172,10 +172,88 @@ def _range(context: Context, node: ir.Node) -> list[Element] | None:
     return None if length is None else [element(length)]
 
 
+def _elementwise(context: Context, node: ir.Node) -> list[Element] | None:
+    """Broadcast float tensors whose dims are numbers, or the same symbols."""
+    shapes = _float_shapes(node)
+    return None if shapes is None else _broadcast_shapes(shapes)
+
+
+def _matmul(context: Context, node: ir.Node) -> list[Element] | None:
+    """Broadcast the batches of float matrices."""
+    shapes = _float_shapes(node)
+    if shapes is None or any(len(shape) < 2 for shape in shapes):
+        return None
+    inner = shapes[0][-1], shapes[1][-2]
+    if all(isinstance(extent, int) for extent in inner) and inner[0] != inner[1]:
+        return None
+    batch = _broadcast_shapes([shape[:-2] for shape in shapes])
+    return None if batch is None else [*batch, shapes[0][-2], shapes[1][-1]]
+
+
+def _float_shapes(node: ir.Node) -> list[Sequence[Element]] | None:
+    """Return the shapes of all operands; None for integers, since the package's rules follow their contents."""
+    operands = [value for value in node.inputs if value is not None]
+    if any(value.dtype is None or not value.dtype.is_floating_point() for value in operands):
+        return None
+    shapes: list[Sequence[Element]] = [value.shape.dims for value in operands if value.shape is not None]
+    return shapes if len(shapes) == len(node.inputs) else None
+
+
+def _broadcast_shapes(shapes: Sequence[Sequence[Element]]) -> list[Element] | None:
+    rank = max(map(len, shapes))
+    padded: list[list[Element]] = [[*([1] * (rank - len(shape))), *shape] for shape in shapes]
+    dims: list[Element] = []
+    for column in zip(*padded):
+        dim: Element | None = column[0]
+        for other in column[1:]:
+            dim = None if dim is None else _broadcast(dim, other)
+        if dim is None:
+            return None
+        dims.append(dim)
+    return dims
+
+
+def _broadcast(one: Element, other: Element) -> Element | None:
+    if one == 1 or other == 1:
+        return one if other == 1 else other
+    if isinstance(one, int) and isinstance(other, int):
+        return one if one == other else None
+    if isinstance(one, int) or isinstance(other, int):
+        return one if isinstance(one, int) else other
+    return one if one.value is not None and one.value == other.value else None
+
+
+def _pad(context: Context, node: ir.Node) -> list[Element] | None:
+    """Add the padding to the extents; most stay as they are."""
+    data = node.inputs[0]
+    pads = _bounds(context, node, 1, "pads")
+    axes = _bounds(context, node, 3)
+    if data is None or data.shape is None or not pads or axes is None:
+        return None
+    dims = list(data.shape)
+    for place, axis in enumerate(axes or range(len(dims))):
+        low, high = pads[place], pads[place + len(pads) // 2]
+        if not (isinstance(axis, int) and isinstance(low, int) and isinstance(high, int)):
+            return None
+        if low or high:
+            padded = combine("Add", number(context.normal(dims[axis])), low + high)
+            dims[axis] = context.new_symbolic_dim() if padded is None else element(padded)
+    return dims
+
+
 _RULES: dict[str, Callable[[Context, ir.Node], list[Element] | None]] = {
+    "Add": _elementwise,
     "Concat": _concat,
     "Conv": _conv,
+    "Div": _elementwise,
+    "MatMul": _matmul,
+    "Max": _elementwise,
+    "Min": _elementwise,
+    "Mul": _elementwise,
+    "Pad": _pad,
+    "Pow": _elementwise,
     "Range": _range,
     "Reshape": _reshape,
     "Slice": _slice,
+    "Sub": _elementwise,
 }

@@ -360,3 +360,36 @@ def test_no_name_of_a_dim_breaks_inference(name: str) -> None:
     graph.ir.graph.inputs[0].shape = ir.Shape([name, 4])
     graph.refresh()
     assert (value(graph, "y").shape or ())[1] == 8
+
+
+@pytest.mark.parametrize(
+    ("inputs", "node", "expected"),
+    [
+        ("float[n,1] x, float[3] z", "Add(x, z)", ("n", 3)),
+        ("float[n,m] x, float[n,m] z", "Mul(x, z)", ("n", "m")),
+        ("float[n,m] x, float[1,k,1] z", "Sub(x, z)", (1, "_d0", "m")),
+        ("float[2,3] x, float[3,2] z", "Div(x, z)", None),
+        ("float x, float z", "Pow(x, z)", ()),
+        ("float[n,4] x, float[5,1,1] z", "Max(x, z, x)", (5, "n", 4)),
+        ("float[n,4] x, float[m,4] z", "Min(x, z)", ("_d0", 4)),
+        ("float[b,m,k] x, float[k,n] z", "MatMul(x, z)", ("b", "m", "n")),
+        ("float[b,1,m,2] x, float[h,2,n] z", "MatMul(x, z)", ("b", "h", "m", "n")),
+        ("float[2] x, float[2,n] z", "MatMul(x, z)", ("n",)),
+        ("float[2,3] x, float[2,3] z", "MatMul(x, z)", None),
+    ],
+)
+def test_broadcast_shapes(inputs: str, node: str, expected: tuple[object, ...] | None) -> None:
+    assert shape(f"g ({inputs}) => (float y) {{ a = {node} y = Identity(a) }}", "a") == expected
+
+
+@pytest.mark.parametrize(
+    ("pads", "expected"),
+    [("0, 0, 0, 0", ("n", 4)), ("0, 1, 0, 2", ("n", 7)), ("2, 0, 1, -1", ("n + 3", 3)), ("-1, 0, 0, 0", ("n - 1", 4))],
+)
+@pytest.mark.parametrize("opset", [10, 13])
+def test_padded_shapes(opset: int, pads: str, expected: tuple[object, ...]) -> None:
+    node = f"a = Pad<pads = [{pads}]>(x)" if opset < 11 else f"p = Constant<value_ints = [{pads}]>() a = Pad(x, p)"
+    source = (
+        f"""<ir_version: 8, opset_import: ["" : {opset}]> g (float[n,4] x) => (float[k,l] y) {{ {node} y = Neg(a) }}"""
+    )
+    assert shape(source, "a") == expected
