@@ -67,7 +67,13 @@ def judged(model: onnx.ModelProto, feed: dict[str, Any] | None) -> dict[str, Any
             return found
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(halves, "LEVELS", ("disabled",))
-        return judge()
+        try:
+            return dict(call_in_fork(judge, stage="test", timeout=None, memory=None)[0])
+        except WorkerError:  # a division by zero ends the process with ONNX Runtime 1.22, in float32 as well
+            given = model.SerializeToString()
+            with pytest.raises(WorkerError):
+                call_in_fork(lambda: halves.run(given, feed, "disabled"), stage="test", timeout=None, memory=None)
+            return {"verdict": "skipped"}
 
 
 def needless(model: onnx.ModelProto) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -263,9 +264,8 @@ class ReferenceRun:
     @property
     def _draws(self) -> bool:
         """Whether inputs are generated in addition to those that are given."""
-        inputs = self._inputs
-        covered = self._generator is not None or all(port.name in inputs.tensors for port in self._plan.ports)
-        return covered or not inputs.only_given
+        covered = self._generator is not None or all(port.name in self._inputs.tensors for port in self._plan.ports)
+        return covered or not self._inputs.only_given
 
     @property
     def spatial(self) -> tuple[str, ...]:
@@ -318,14 +318,14 @@ class ReferenceRun:
 
     def implied(self) -> Implied:
         """Find what the graph implies for its free dims, in a worker; `UNKNOWN` if that fails."""
-        dims = {port.name: list(port.dims) for port in self._plan.ports}
-        names = list(self._plan.dims.names)
         if self._shaped.blind:
             return UNKNOWN
         from surgery.verification.inputs.dim_constraints import dim_constraints  # slow to import
 
-        found = self._worker.analyse(dim_constraints, skeleton=self._inlined, dims=dims, names=names)
-        return found or UNKNOWN
+        dims = {port.name: list(port.dims) for port in self._plan.ports}
+        names = list(self._plan.dims.names)
+        with closing(self._worker):  # it has modules of up to 60 MiB that no run needs
+            return self._worker.analyse(dim_constraints, skeleton=self._inlined, dims=dims, names=names) or UNKNOWN
 
     def cost(self, binding: Binding) -> float:
         """Estimate the seconds of one run."""
