@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from typing import Any
 
 from surgery.errors import UsageError
@@ -114,7 +115,7 @@ class DeploymentCheck:
         if problem:
             return self._deployed(self._failed(problem))
         verdict = self._verdict(self._runs, outcome.runs)
-        verdict = self._pardoned(verdict, outcome.runs) if verdict.is_different else verdict
+        verdict = self._pardoned(outcome.runs) if verdict.is_different else verdict
         verdict = settled(self._original, candidate, verdict, self._run_of)
         return self._deployed(verdict, outcome.executed)
 
@@ -223,7 +224,7 @@ class DeploymentCheck:
     def _verdict(self, runs: Sequence[Run], outputs: Sequence[Any]) -> Verdict:
         if not runs:
             return Verdict(Status.UNVERIFIED, NOT_RUN, message=f"it loads {self._how}, but has no inputs to run on")
-        return self._judge.judge(runs, outputs, Parity.CLOSE)
+        return self._judge.judge(runs, outputs, Parity.CLOSE, doubt=inf)  # as it is written, it was judged before
 
     def _failed(self, problem: str) -> Verdict:
         """Return the verdict on a model that fails; what fails for the original, too, shows nothing."""
@@ -233,15 +234,21 @@ class DeploymentCheck:
             return Verdict(Status.UNVERIFIED, NOT_RUN, message=f"the original fails {self._how}: {own}{result}")
         return Verdict(Status.DIFFERENT, message=f"right as written, but it fails {self._how}: {problem}")
 
-    def _pardoned(self, verdict: Verdict, outputs: Sequence[Any]) -> Verdict:
-        """Return the verdict on a model that differs, unless the original differs from itself in the same way."""
+    def _pardoned(self, outputs: Sequence[Any]) -> Verdict:
+        """Return the verdict on a model beyond the tolerance, unless the original differs from itself in the same way.
+
+        Float64, which takes long, decides what the original as deployed does not.
+        """
         own = self._as_deployed
         problem = _problem(own, self._runs)
+        if not problem and self._agree(own.runs, outputs):
+            return Verdict(Status.CLOSE, message=f"{self._how}, the original differs from itself in the same way")
+        verdict = self._judge.judge(self._runs, outputs, Parity.CLOSE, doubt=1.0)
+        if not verdict.is_different:
+            return verdict
         if problem:
             message = f"it differs {self._how}, where the original fails: {problem}; {verdict.message}"
             return Verdict(Status.UNVERIFIED, NOT_RUN, message=message)
-        if self._agree(own.runs, outputs):
-            return Verdict(Status.CLOSE, message=f"{self._how}, the original differs from itself in the same way")
         allowed = _FARTHER * self._distance(own.runs)
         if self._distance(outputs) <= allowed:
             return Verdict(Status.CLOSE, message=f"{self._how}, the original is about as far from itself")
@@ -250,7 +257,7 @@ class DeploymentCheck:
     def _agree(self, own: Sequence[Any], outputs: Sequence[Any]) -> bool:
         """Return whether the outputs of both models agree, both as deployed."""
         other = self._with(own)
-        return not OutputJudge(other).judge(other.runs, list(outputs), Parity.CLOSE).is_different
+        return not OutputJudge(other).judge(other.runs, list(outputs), Parity.CLOSE, doubt=inf).is_different
 
     def _distance(self, outputs: Sequence[Any]) -> float:
         """Return the multiple of the tolerance that outputs need next to those without optimizations."""

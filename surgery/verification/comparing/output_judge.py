@@ -36,16 +36,19 @@ class OutputJudge:
         results: Sequence[Mapping[str, Any]],
         promise: Parity,
         inside: Callable[[Verdict, Mapping[str, str]], Verdict] | None = None,
+        *,
+        doubt: float | None = None,
     ) -> Verdict:
         """Compare the outputs of a changed model, run by run, with those of the original.
 
-        If outputs agree but prove nothing, `inside` is given the verdict on them and the reasons, and decides.
+        If outputs agree but prove nothing, `inside` is given the verdict on them and the reasons, and decides. Float64
+        is consulted above the share `doubt` of the tolerance; by default, a small one.
         """
         found = Findings(promise)
-        self.find(runs, results, found)
+        self.find(runs, results, found, doubt=doubt)
         if found.negative() is not None and self._original.control():
             found = Findings(promise)
-            self.find(runs, results, found)
+            self.find(runs, results, found, doubt=doubt)
         return self.conclude(found, inside)
 
     def conclude(
@@ -83,7 +86,9 @@ class OutputJudge:
                 return f"declared bit-identical to the previous step, but {total.message}{describe(run)}"
         return None
 
-    def find(self, runs: Sequence[Run], results: Sequence[Mapping[str, Any]], found: Findings) -> None:
+    def find(
+        self, runs: Sequence[Run], results: Sequence[Mapping[str, Any]], found: Findings, *, doubt: float | None = None
+    ) -> None:
         """Compare runs, in addition to those that the findings are on already; consult float64 in case of doubt."""
         rules, total = self._original.rules(found.promise), found.total
         differing = total.differing
@@ -96,7 +101,8 @@ class OutputJudge:
         total.require_elements()
         found.runs += len(runs)
         doubted = total.bits and found.promise is not Parity.EXACT and not total.hopeless
-        if doubted and total.needed > self._arbiter.doubt(rules) and (not found.ruling or total.differing > differing):
+        doubt = self._arbiter.doubt(rules) if doubt is None else doubt
+        if doubted and total.needed > doubt and (not found.ruling or total.differing > differing):
             found.settle(self._arbiter.judge(runs, results, rules))
 
     def _note(self) -> str:

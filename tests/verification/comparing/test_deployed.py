@@ -180,6 +180,27 @@ def test_a_nan_that_only_the_deployed_model_has_is_different(monkeypatch: pytest
     assert found.verdict.status == "different" and "nan" in found.verdict.message.lower()
 
 
+@pytest.mark.parametrize(("error", "passed", "consulted"), [(2e-5, True, False), (1e-2, False, True)])
+def test_rounding_within_the_tolerance_is_not_compared_with_float64(
+    monkeypatch: pytest.MonkeyPatch, error: float, passed: bool, consulted: bool
+) -> None:
+    one = model("g (float[n,8] x) => (float[n,8] y) { a = Abs(x) y = Sqrt(a) }")
+    other = model("g (float[n,8] x) => (float[n,8] y) { b = Abs(x) y = Sqrt(b) }")
+    run, asked = Engine.run, set()
+
+    def rounding(self: Engine, skeleton: bytes, feeds: Any, **how: Any) -> Outcome:
+        asked.add(self.name)
+        found = run(self, skeleton, feeds, **how)
+        if found.executed is not None and "b" in _values(skeleton):
+            runs = [{name: value * np.float32(1 + error) for name, value in one.items()} for one in found.runs]  # type: ignore[union-attr]
+            return replace(found, runs=runs)
+        return found
+
+    monkeypatch.setattr(Engine, "run", rounding)
+    assert surgery.verify(one, other).verdict.passed == passed
+    assert ("float64" in asked) == consulted
+
+
 def test_inputs_on_which_the_deployed_original_fails_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     one = model("g (float[n,8] x) => (float[n,8] y) { a = Abs(x) y = Sqrt(a) }")
     same = model("g (float[n,8] x) => (float[n,8] y) { b = Abs(x) y = Sqrt(b) }")
