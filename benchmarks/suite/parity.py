@@ -55,25 +55,42 @@ def realistic_reference(path: Path, folder: Path, hints: dict[str, Any]) -> int:
     model = onnx.load(path)
     original = session(path)
     names = [value.name for value in original.get_outputs()]
-    small = model.ByteSize() < _LARGEST
-    shaken = {seed: session(noise.shaken(model, seed)) for seed in noise.draws(model)} if small else {}
-    count, refused = 0, ""
+    taken: list[tuple[str, feeds.Feed, dict[str, np.ndarray[Any, Any]]]] = []
+    refused = ""
     for told, feed in realistic.drawn(model, hints):
         try:
-            outputs = flat(names, original.run(names, feed))
+            taken.append((told, feed, flat(names, original.run(names, feed))))
         except Exception as problem:
             refused = " ".join(str(problem).split())
-            continue
+    if not taken:
+        raise ValueError(f"the original takes none of the inputs: {refused[:300]}")
+    noises = _noises(model, names, [(feed, outputs) for _, feed, outputs in taken])
+    for number, ((told, feed, outputs), found) in enumerate(zip(taken, noises)):
         entries = {f"in:{name}": _plain(array) for name, array in feed.items()}
         entries |= {f"out:{name}": array for name, array in outputs.items()}
-        moved = [flat(names, other.run(names, noise.shaken_feed(feed, seed))) for seed, other in shaken.items()]
-        for name, array in outputs.items() if moved else ():
-            entries[f"noise:{name}"] = np.array(max(distance(array, other[name]) for other in moved))
-        np.savez(folder / f"{count}.npz", told=np.array(told), **entries)
-        count += 1
-    if not count:
-        raise ValueError(f"the original takes none of the inputs: {refused[:300]}")
-    return count
+        entries |= {f"noise:{name}": np.array(value) for name, value in found.items()}
+        np.savez(folder / f"{number}.npz", told=np.array(told), **entries)
+    return len(taken)
+
+
+def _noises(
+    model: onnx.ModelProto, names: list[str], taken: list[tuple[feeds.Feed, dict[str, np.ndarray[Any, Any]]]]
+) -> list[dict[str, float]]:
+    """Return the noise of each output, for each set of inputs with the outputs of the original.
+
+    One draw shows how a model usually reacts to rounding, and by chance less: a model that may react more gets several.
+    """
+    found: list[dict[str, float]] = [{} for _ in taken]
+    for seed in range(noise.DRAWS if model.ByteSize() < _LARGEST else 0):
+        moved = session(noise.shaken(model, seed))
+        for (feed, outputs), highest in zip(taken, found):
+            others = flat(names, moved.run(names, noise.shaken_feed(feed, seed)))
+            for name, array in outputs.items():
+                highest[name] = max(distance(array, others[name]), highest.get(name, 0.0))
+        reacts = any(value * NOISE_FACTOR > LIMIT for highest in found for value in highest.values())
+        if not reacts and not noise.is_quantizing(model):
+            break
+    return found
 
 
 _LARGEST = 1 << 30
