@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from surgery.promises import Parity
-from surgery.runtime.engine import Engine, EngineName, Outcome
+from surgery.runtime.engine import Engine, Outcome
 from surgery.splitting.cutting import Piece, together
 from surgery.verification.comparing.details import Status
+from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker, new_findings
 from surgery.verification.verdict.verifier import Verdict, Verifier
@@ -28,10 +30,16 @@ def verify(model: onnx.ModelProto, parts: Sequence[Piece], inputs: InputsSpec, s
     fault = _fault(_bytes(model), data, spec)
     if fault:
         return Verdict(Status.DIFFERENT, message=fault)
-    with closing(_InSequence(model, list(zip(parts, data, strict=True)), inputs, spec)) as verifier:
+    with closing(Verifier(_bytes(model), inputs, spec, seeded=False)) as verifier:
         made = _bytes(together(model, parts))
         verdict = verifier.verify(made, Parity.EXACT)
-        return verifier.confirm(made, verdict, Parity.EXACT) if verdict.is_unverified else verdict
+        verdict = verifier.confirm(made, verdict, Parity.EXACT) if verdict.is_unverified else verdict
+        if not verdict.passed:
+            return verdict
+        outputs = [value.name for value in model.graph.output]
+        run = partial(_run, list(zip(parts, data, strict=True)), outputs)
+        in_sequence = verifier.judge(run, Parity.EXACT)
+        return verdict if in_sequence.is_unverified else in_sequence  # what proves nothing was compared as one model
 
 
 def _fault(original: bytes, parts: Sequence[bytes], spec: VerifySpec) -> str:
@@ -47,38 +55,25 @@ def _fault(original: bytes, parts: Sequence[bytes], spec: VerifySpec) -> str:
     return ""
 
 
-class _InSequence(Verifier):
-    """A verifier that runs the pieces in sequence instead of a changed model.
-
-    The changed model that it receives consists of the merged pieces; it is examined only if outputs alone prove
-    nothing.
-    """
-
-    def __init__(
-        self, model: onnx.ModelProto, parts: Sequence[tuple[Piece, bytes]], inputs: InputsSpec, spec: VerifySpec
-    ) -> None:
-        super().__init__(_bytes(model), inputs, spec)
-        self._parts = parts
-        self._outputs = [value.name for value in model.graph.output]
-
-    def _run(self, skeleton: bytes, name: EngineName) -> Outcome:
-        original, spec = self._original, self._verify
-        known: list[dict[str, Any]] = [dict(run.feed) for run in original.runs]
-        seconds = [0.0] * len(known)
-        for number, (part, data) in enumerate(self._parts, start=1):
-            names = {*part.inputs, *part.defaults}
-            feeds = [{key: value for key, value in values.items() if key in names} for values in known]
-            engine = Engine(name, spec.timeout, spec.memory, original.weights, spec.setup)
-            with closing(engine):
-                outcome = engine.run(data, feeds)
-            if outcome.failure is not None:
-                return _blame(outcome, number)
-            for values, made in zip(known, outcome.runs, strict=True):
-                if isinstance(made, str):
-                    return Outcome(invalid=f"piece {number}: {made}")
-                values.update(made)
-            seconds = [before + now for before, now in zip(seconds, outcome.seconds, strict=False)]
-        return Outcome(runs=[{name: values[name] for name in self._outputs} for values in known], seconds=seconds)
+def _run(
+    pieces: Sequence[tuple[Piece, bytes]], outputs: Sequence[str], runs: Sequence[Run], engine: Callable[[], Engine]
+) -> Outcome:
+    """Run the pieces one after another, each in a session of its own, on the inputs of some runs."""
+    known: list[dict[str, Any]] = [dict(run.feed) for run in runs]
+    seconds = [0.0] * len(known)
+    for number, (part, data) in enumerate(pieces, start=1):
+        names = {*part.inputs, *part.defaults}
+        feeds = [{key: value for key, value in values.items() if key in names} for values in known]
+        with closing(engine()) as session:
+            outcome = session.run(data, feeds)
+        if outcome.failure is not None:
+            return _blame(outcome, number)
+        for values, made in zip(known, outcome.runs, strict=True):
+            if isinstance(made, str):
+                return Outcome(invalid=f"piece {number}: {made}")
+            values.update(made)
+        seconds = [before + now for before, now in zip(seconds, outcome.seconds, strict=False)]
+    return Outcome(runs=[{name: values[name] for name in outputs} for values in known], seconds=seconds)
 
 
 def _blame(outcome: Outcome, number: int) -> Outcome:

@@ -1,6 +1,7 @@
 """Splitting: the pieces run by ONNX Runtime itself, what crosses, and what is refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import surgery
 from surgery import cli, storage
 from surgery.errors import OutputError, UsageError
 from surgery.graph import text
+from surgery.runtime.engine import Engine, Outcome
 from surgery.splitting import cutting, sequence, writing
 from surgery.splitting.split import Split, split
 from surgery.storage import summary
@@ -338,3 +340,22 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "in sequence: equal" in captured.out and "no file written" in captured.err
     assert cli.main(["split", str(path), "--at", "zz"]) == 2
     assert cli.main(["split", str(tmp_path / "none.onnx"), "--parts", "2"]) == 2
+
+
+def test_each_piece_runs_in_a_session_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Joined again, the pieces are the model itself: only a run in sequence shows what becomes of them apart."""
+    run = Engine.run
+
+    def spoiling(self: Engine, skeleton: bytes, feeds: Any, **how: Any) -> Outcome:
+        found = run(self, skeleton, feeds, **how)
+        operators = {node.op_type for node in onnx.load_model_from_string(skeleton).graph.node}
+        if operators == {"Relu"}:
+            runs = [{name: value + 1 for name, value in made.items()} for made in found.runs if isinstance(made, dict)]
+            return replace(found, runs=runs)
+        return found
+
+    source = "g (float[n,4] x) => (float[n,4] y) { a = Relu(x) b = Sigmoid(a) y = Exp(b) }"
+    assert split(model(source), at=["a"]).ok
+    monkeypatch.setattr(Engine, "run", spoiling)
+    found = split(model(source), at=["a"])
+    assert not found.ok and found.verdict.status == "different"

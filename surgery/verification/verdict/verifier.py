@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from surgery.operators.cost import REGION_NODE
 from surgery.operators.forms import plain_domain
 from surgery.promises import Parity
-from surgery.runtime.engine import FEW_WEIGHTS, EngineName
+from surgery.runtime.engine import FEW_WEIGHTS, Engine, EngineName, Outcome
 from surgery.verification.accuracy.evaluation import Evaluation, Loss
 from surgery.verification.accuracy.samples import CALIBRATION_SEED, Samples, samples
 from surgery.verification.comparing.deployment import Deployed, DeploymentCheck
@@ -381,6 +381,10 @@ class Verifier:
         if not verdict.passed:
             return None
         return replace(verdict, together=steps, status=Status.CLOSE if promise is Parity.CLOSE else verdict.status)
+
+    def judge(self, run: Callable[[Sequence[Run], Callable[[], Engine]], Outcome], promise: Parity) -> Verdict:
+        """Compare outputs that `run` computes, for the runs of the original, by other means than one model."""
+        return self._whole.judge(run, promise)
 
     def run(self, feeds: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any] | str]:
         """Run the original on other inputs; return its outputs, or why it rejects the inputs."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from surgery.promises import Parity
-from surgery.runtime.engine import EngineName, Outcome, Outputs
+from surgery.runtime.engine import Engine, EngineName, Outcome, Outputs
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.feeding import feeds_for
 from surgery.verification.comparing.moments import Moments, other_draws
@@ -65,6 +65,17 @@ class WholeModels:
             # A model that keeps bits is close to the original, too.
             self._wholes[key] = self._wholes[closely] = verdict
         return verdict
+
+    def judge(self, run: Callable[[Sequence[Run], Callable[[], Engine]], Outcome], promise: Parity) -> Verdict:
+        """Compare runs that the caller makes on the inputs of the original, in workers like its own."""
+        original = self._original
+        original.prepare()
+        not_run = self._not_run()
+        if not_run is not None:
+            return not_run
+        outcome = run(original.runs, lambda: original.engine_for(original.engine))
+        results = [one for one in outcome.runs if not isinstance(one, str)]
+        return failure_of(outcome, original.runs) or self._judge.judge(original.runs, results, promise)
 
     def _compare_whole(self, candidate: bytes, promise: Parity) -> Verdict:
         self._prepare()
