@@ -68,7 +68,7 @@ class SignatureTracker:
         )
         self._next: _Next | None = None
         self._committed = original
-        self._seen: tuple[int, bytes, bytes] | None = None
+        self._seen: tuple[SignatureView, bytes, bytes] | None = None
         self._is_right = True  # whether the committed model holds against the original
         self._accurate: SignatureView | None = None  # the reference of LOSSY steps, once there was one
         self.deploys_on = ""
@@ -237,9 +237,9 @@ class SignatureTracker:
 
     def _aligned(self) -> bytes:
         """Return the committed model under the names of the original."""
-        if self._seen is None or self._seen[:2] != (id(self._terms), self._committed):
-            aligned = self._terms.align(onnx_model(self._committed), self._committed)
-            self._seen = id(self._terms), self._committed, aligned
+        terms, committed = self._terms, self._committed
+        if self._seen is None or self._seen[0] is not terms or self._seen[1] != committed:
+            self._seen = terms, committed, terms.align(onnx_model(committed), committed)
         return self._seen[2]
 
     def _at_other_sizes(self, terms: SignatureView, model: onnx.ModelProto, data: bytes) -> Verdict | None:
