@@ -36,7 +36,7 @@ class Scripted:
         self.alone += [name] if alone else []
         self._running.append(name)
         self.most = max(self.most, len(self._running))
-        assert not alone or self._running == [name]
+        assert not (alone or set(self.alone) & set(self._running)) or self._running == [name]
 
     def next(self, timeout: float) -> Event | None:
         if not self._running:
@@ -114,6 +114,16 @@ def test_a_returned_job_runs_alone_at_the_end(tmp_path: Path) -> None:
     assert executor.started == list("abcda")
     assert executor.alone == ["a"]
     assert (rows["a"].state, rows["a"].attempts) == ("done", 1)
+
+
+def test_a_job_that_runs_alone_waits_for_those_that_are_retried_later(tmp_path: Path) -> None:
+    def answer(name: str, attempt: int) -> Event:
+        fails = {"a": Event("returned", "a"), "b": Event("lost", "b", "killed")}
+        return fails[name] if attempt < {"a": 2, "b": 4}[name] else Event("ended", name, outcome=DONE)
+
+    executor, _, rows = run(tmp_path, "ab", answer)
+    assert executor.started == ["a", "b", "b", "b", "b", "a"] and executor.alone == ["a"]
+    assert {row.state for row in rows.values()} == {"done"}
 
 
 def test_a_restart_by_the_executor_counts(tmp_path: Path) -> None:
