@@ -13,6 +13,8 @@ Number = int | str
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _PRODUCT = re.compile(r"(?:([1-9]\d*)\*)?([A-Za-z_]\w*(?:\*[A-Za-z_]\w*)*)")
 
+_MINIMUM = re.compile(rf"Min\([1-9]\d*, {_PRODUCT.pattern}\)")
+
 
 class Product(NamedTuple):
     """A positive factor times distinct symbols, sorted by name."""
@@ -45,11 +47,30 @@ def read(number: Number) -> Product | None:
     return product if is_normal else None
 
 
+def product_in_minimum(text: str) -> str | None:
+    """Return n of Min(5, n), which is at least 1, as both are; None for another text."""
+    return text.removesuffix(")").partition(", ")[2] if _MINIMUM.fullmatch(text) else None
+
+
+def is_normal(text: str) -> bool:
+    """Return whether a text is in normal form for sure: a product, or the minimum of a number and a product."""
+    if read(text) is not None:
+        return True
+    product = read(product_in_minimum(text) or "")
+    return product is not None and product.factor < int(text.removeprefix("Min(").partition(",")[0])
+
+
 def combine(operation: str, one: Number, other: Number) -> Number | None:
     """Return the result of an operation on two numbers, one of which has a symbol; None if it is not a product."""
     mine, its = read(one), read(other)
+    if other == 0 and isinstance(one, str) and product_in_minimum(one) is not None:
+        known: dict[str, Number] = {"Add": one, "Sub": one, "Max": one, "Less": 0, "Min": 0, "Mul": 0}
+        return known.get(operation)
     if mine is None or its is None:
         return _with_nothing(operation, mine, its, one, other)
+    if operation == "Min" and not (mine.symbols and its.symbols):
+        bound, product = (mine, its) if its.symbols else (its, mine)
+        return bound.factor if product.factor >= bound.factor else f"Min({bound.factor}, {product.written()})"
     match operation:
         case "Mul" if not set(mine.symbols) & set(its.symbols):
             return Product(mine.factor * its.factor, tuple(sorted(mine.symbols + its.symbols))).written()

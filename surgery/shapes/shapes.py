@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from surgery.shapes.products import product_in_minimum
 from surgery.shapes.symbols import Element, Number, combine, element, number, windows
 
 if TYPE_CHECKING:
@@ -173,14 +174,53 @@ def _range(context: Context, node: ir.Node) -> list[Element] | None:
 
 
 def _elementwise(context: Context, node: ir.Node) -> list[Element] | None:
-    """Broadcast float tensors whose dims are numbers, or the same symbols."""
-    shapes = _float_shapes(node)
+    """Broadcast the operands."""
+    shapes = _shapes_without_contents(node.inputs)
     return None if shapes is None else _broadcast_shapes(shapes)
 
 
+def _comparison(context: Context, node: ir.Node) -> list[Element] | None:
+    """Broadcast the operands; the result is a condition."""
+    dims = _elementwise(context, node)
+    if dims is not None:
+        node.outputs[0].type = ir.TensorType(ir.DataType.BOOL)
+    return dims
+
+
+def _where(context: Context, node: ir.Node) -> list[Element] | None:
+    """Broadcast the condition and both operands."""
+    condition, shapes = node.inputs[0], _shapes_without_contents(node.inputs[1:])
+    if condition is None or condition.shape is None or shapes is None:
+        return None
+    node.outputs[0].type = None if node.inputs[1] is None else node.inputs[1].type
+    return _broadcast_shapes([condition.shape.dims, *shapes])
+
+
+def _expand(context: Context, node: ir.Node) -> list[Element] | None:
+    """Broadcast to known extents."""
+    data, target = node.inputs
+    extents = None if target is None else context.get_symbolic_value(target)
+    if data is None or data.shape is None or extents is None or any(map(context.is_wild, extents)):
+        return None
+    return _broadcast_shapes([data.shape.dims, extents])
+
+
+def _flatten(context: Context, node: ir.Node) -> list[Element] | None:
+    """Multiply the extents before the axis, and the others."""
+    data = node.inputs[0]
+    if data is None or data.shape is None:
+        return None
+    axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 1
+    extents = [number(context.normal(extent)) for extent in data.shape]
+    if not -len(extents) <= axis <= len(extents):
+        return None
+    halves = _product(extents[:axis]), _product(extents[axis:])
+    return None if None in halves else [element(half) for half in halves if half is not None]
+
+
 def _matmul(context: Context, node: ir.Node) -> list[Element] | None:
-    """Broadcast the batches of float matrices."""
-    shapes = _float_shapes(node)
+    """Broadcast the batches of matrices."""
+    shapes = _shapes_without_contents(node.inputs)
     if shapes is None or any(len(shape) < 2 for shape in shapes):
         return None
     inner = shapes[0][-1], shapes[1][-2]
@@ -190,13 +230,17 @@ def _matmul(context: Context, node: ir.Node) -> list[Element] | None:
     return None if batch is None else [*batch, shapes[0][-2], shapes[1][-1]]
 
 
-def _float_shapes(node: ir.Node) -> list[Sequence[Element]] | None:
-    """Return the shapes of all operands; None for integers, since the package's rules follow their contents."""
-    operands = [value for value in node.inputs if value is not None]
-    if any(value.dtype is None or not value.dtype.is_floating_point() for value in operands):
-        return None
-    shapes: list[Sequence[Element]] = [value.shape.dims for value in operands if value.shape is not None]
-    return shapes if len(shapes) == len(node.inputs) else None
+def _shapes_without_contents(values: Sequence[ir.Value | None]) -> list[Sequence[Element]] | None:
+    """Return the shapes of all operands; None for rows of integers, since the package's rules follow their contents."""
+    shapes: list[Sequence[Element]] = []
+    for value in values:
+        if value is None or value.shape is None or value.dtype is None:
+            return None
+        shapes.append(value.shape.dims)
+    has_contents = all(len(shape) < 2 for shape in shapes) and any(
+        value is not None and value.dtype is not None and value.dtype.is_integer() for value in values
+    )
+    return None if has_contents else shapes
 
 
 def _broadcast_shapes(shapes: Sequence[Sequence[Element]]) -> list[Element] | None:
@@ -214,13 +258,20 @@ def _broadcast_shapes(shapes: Sequence[Sequence[Element]]) -> list[Element] | No
 
 
 def _broadcast(one: Element, other: Element) -> Element | None:
+    """Return the extent of the result; None for different symbols, since each may be 1.
+
+    Min(5, n) with n gives n, which is 1 only if both are.
+    """
     if one == 1 or other == 1:
         return one if other == 1 else other
     if isinstance(one, int) and isinstance(other, int):
         return one if one == other else None
     if isinstance(one, int) or isinstance(other, int):
         return one if isinstance(one, int) else other
-    return one if one.value is not None and one.value == other.value else None
+    for dim, least in ((one, other), (other, one)):
+        if dim.value is not None and (dim.value == least.value or dim.value == product_in_minimum(least.value or "")):
+            return dim
+    return None
 
 
 def _pad(context: Context, node: ir.Node) -> list[Element] | None:
@@ -243,17 +294,27 @@ def _pad(context: Context, node: ir.Node) -> list[Element] | None:
 
 _RULES: dict[str, Callable[[Context, ir.Node], list[Element] | None]] = {
     "Add": _elementwise,
+    "And": _elementwise,
     "Concat": _concat,
     "Conv": _conv,
     "Div": _elementwise,
+    "Equal": _comparison,
+    "Expand": _expand,
+    "Flatten": _flatten,
+    "Greater": _comparison,
+    "GreaterOrEqual": _comparison,
+    "Less": _comparison,
+    "LessOrEqual": _comparison,
     "MatMul": _matmul,
     "Max": _elementwise,
     "Min": _elementwise,
     "Mul": _elementwise,
+    "Or": _elementwise,
     "Pad": _pad,
     "Pow": _elementwise,
     "Range": _range,
     "Reshape": _reshape,
     "Slice": _slice,
     "Sub": _elementwise,
+    "Where": _where,
 }

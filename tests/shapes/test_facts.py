@@ -376,10 +376,19 @@ def test_no_name_of_a_dim_breaks_inference(name: str) -> None:
         ("float[b,1,m,2] x, float[h,2,n] z", "MatMul(x, z)", ("b", "h", "m", "n")),
         ("float[2] x, float[2,n] z", "MatMul(x, z)", ("n",)),
         ("float[2,3] x, float[2,3] z", "MatMul(x, z)", None),
+        ("bool[n,1] x, float[n,4] z", "Where(x, z, z)", ("n", 4)),
+        ("int64[n,4] x, int64[4] z", "Less(x, z)", ("n", 4)),
+        ("bool[n,4] x, bool[1,4] z", "And(x, z)", ("n", 4)),
+        ("float[n,m,5] x, float[1] z", "Flatten<axis = -1>(x)", ("m*n", 5)),
+        ("float[n,m,5] x, float[1] z", "Flatten<axis = 3>(x)", ("5*m*n", 1)),
+        ("float[n,m] x, float[1] z", "Flatten<axis = 0>(x)", (1, "m*n")),
     ],
 )
 def test_broadcast_shapes(inputs: str, node: str, expected: tuple[object, ...] | None) -> None:
-    assert shape(f"g ({inputs}) => (float y) {{ a = {node} y = Identity(a) }}", "a") == expected
+    found = value(graph_of(f"g ({inputs}) => (float y) {{ a = {node} y = Identity(a) }}"), "a")
+    assert found.shape == expected
+    if expected is not None:
+        assert str(found.dtype) == ("BOOL" if node.startswith(("Less", "And")) else "FLOAT")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,17 @@ NUMBERS: list[int | str] = [
     *("batch", "sequence", "a_1", "B", "_x"),
     *("2*batch", "12*batch", "64*batch*sequence", "batch*sequence", "B*batch", "_x*batch", "3*_x*batch"),
     *("batch + 1", "batch**2", "batch*batch", "2*3", "sequence*batch", "0*batch", "02*batch", "1*batch"),
-    *("Min(5, batch)", "floor(batch/2)", "2*floor(batch/2)", "-batch", "batch - 1", "", "*", "batch*2"),
+    *(
+        "Min(5, batch)",
+        "Min(5, 2*batch)",
+        "floor(batch/2)",
+        "2*floor(batch/2)",
+        "-batch",
+        "batch - 1",
+        "",
+        "*",
+        "batch*2",
+    ),
 ]
 OPERATIONS = ["Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Equal", "Less"]
 
@@ -51,3 +61,10 @@ def test_window_positions_are_counted(extent: str, room: int, stride: int) -> No
         size = eval(extent, {"floor": math.floor, "n": n})
         said = found if isinstance(found, int) else eval(str(found), {"floor": math.floor, "n": n})
         assert said == (size + room) // stride + 1 == symbols.windows(size, room, stride)
+
+
+def test_normal_forms_are_told_without_sympy() -> None:
+    told = [text for text in NUMBERS if isinstance(text, str) and products.is_normal(text)]
+    assert "Min(5, batch)" in told and "12*batch" in told
+    assert all(symbols.written(symbols.parse(text)) == text for text in told)
+    assert not products.is_normal("Min(5, 5*batch)") and not products.is_normal("Min(5, batch, sequence)")
