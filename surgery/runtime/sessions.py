@@ -381,12 +381,23 @@ def run_once(
     plain = [output.name for output in session.get_outputs() if output.name not in exotic]
     results: dict[str, Value] = {}
     if plain or not exotic:
-        results.update(zip(plain, session.run(plain, given, options)))
+        found = zip(plain, session.run(plain, given, options))
+        results.update((name, _owned(value) if name in feed else value) for name, value in found)
     if exotic:
         boxed = {name: _boxed(value) for name, value in given.items()}
         values = session.run_with_ort_values(exotic, boxed, options)
         results.update((name, _from_runtime(value)) for name, value in zip(exotic, values))
     return {output.name: spread(results[output.name], output.type) for output in session.get_outputs()}
+
+
+def _owned(value: Value) -> Value:
+    """Copy an output that is an input of the model, too.
+
+    ONNX Runtime 1.22 returns the memory that it was given, and does not keep it for whoever reads the output.
+    """
+    if isinstance(value, list):
+        return [_owned(item) for item in value]
+    return value.copy() if isinstance(value, np.ndarray) and not value.flags.owndata else value
 
 
 def _exotic_outputs(session: onnxruntime.InferenceSession) -> list[str]:

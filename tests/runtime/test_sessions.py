@@ -215,6 +215,18 @@ def test_bare_outputs_have_the_form_of_floats_and_the_elements_of_others():
     assert found["z"].tolist() == [500, 3]
 
 
+def test_an_output_that_is_an_input_has_memory_of_its_own():
+    items = [helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, [2])]
+    x, n = (helper.make_tensor_value_info(name, kind, shape) for name, kind, shape in (("x", 1, [2]), ("n", 7, [])))
+    graph = helper.make_graph([helper.make_node("SequenceLength", ["s"], ["n"])], "g", [x, *items], [x, *items, n])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = sessions.make_session(model.SerializeToString(), sessions.session_options(()))
+    feed = {"x": np.ones(2, np.float32), "s": [np.ones(2, np.float32)]}
+    found = sessions.run_once(session, feed)
+    feed["x"][:] = feed["s"][0][:] = 7
+    assert [found["x"].tolist(), found["s"][0].tolist(), found["n"].tolist()] == [[1, 1], [1, 1], 1]
+
+
 def test_zeros_of_different_sign_are_distinguished():
     models = [_parse(f"agraph (float[n] x) => (float[n] y) {{ y = {op}(x) }}") for op in ("Relu", "Neg")]
     outcomes = _run_each(models, [{"x": np.zeros(2, np.float32)}])
