@@ -1,4 +1,7 @@
-"""The features of the installed tools, queried in a worker, so that the tools are not imported in this process."""
+"""The features of the installed tools, queried in a worker, so that the tools are not imported in this process.
+
+Only onnx, which this process has imported anyway, is asked in it.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,22 @@ def optimizer_passes() -> tuple[str, ...]:
             return tuple(worker.call("surgery.bridges.tool_calls:optimizer_passes")["all"])
     except WorkerError:
         return ()
+
+
+@cache
+def converter_keeps_references() -> bool:
+    """Return whether the version converter of onnx keeps references to files, which that of onnx 1.17 drops."""
+    import onnx
+    from onnx import TensorProto, helper
+    from onnx.version_converter import convert_version
+
+    weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1], data_location=TensorProto.EXTERNAL)
+    weight.external_data.add(key="location", value="w.data")
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("x", "y"))
+    graph = helper.make_graph([helper.make_node("Mul", ["x", "w"], ["y"])], "g", [x], [y], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+    made: onnx.ModelProto = convert_version(model, 15)
+    return [tensor.data_location for tensor in made.graph.initializer] == [TensorProto.EXTERNAL]
 
 
 class PassOfOptimizer:

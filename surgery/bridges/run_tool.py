@@ -9,6 +9,7 @@ import onnx
 
 from surgery import storage
 from surgery.bridges.excepted import Kept
+from surgery.bridges.installed_tools import converter_keeps_references
 from surgery.bridges.provenance import Before
 from surgery.bridges.tool_packing import FOLDING, Packed, Packing
 from surgery.bridges.tool_restore import restore
@@ -44,7 +45,7 @@ def run_tool(graph: Graph, tool: str, /, *, budget: int = 0, **options: Any) -> 
 
     Raises PassError, with the tool and the stage, if it raises, crashes or runs out of time or memory.
     """
-    needs = _NEEDS.get(tool, _Needs())
+    needs = _needs(tool)
     if needs.own_sites:
         options["skip"] = [number for number in graph.skip if number < _MOST_SITES]
     elif 1 in graph.skip:
@@ -53,6 +54,12 @@ def run_tool(graph: Graph, tool: str, /, *, budget: int = 0, **options: Any) -> 
     with storage.Weights() as own:
         weights = graph.weights if graph.weights is not None else own
         _run(graph, tool, Packing(needs.references, needs.readers, budget), weights, options)
+
+
+def _needs(tool: str) -> _Needs:
+    if tool == "onnx-version-converter":
+        return _Needs(references=converter_keeps_references())
+    return _NEEDS.get(tool, _Needs())
 
 
 def _run(graph: Graph, tool: str, packing: Packing, weights: storage.Weights, options: dict[str, Any]) -> None:
