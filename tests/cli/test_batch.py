@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from support import batches
+from support import batches, lacking
 from support.corpus import models
 
 from surgery import cli
@@ -241,15 +241,15 @@ def test_a_killed_batch_is_resumed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_batch_of_onnx_test_models_is_resumed_after_many_kills(tmp_path: Path) -> None:
-    zoo = tmp_path / "zoo"
-    for number, (name, model) in enumerate(models()):
-        if number % 17 == 0:
-            path = zoo / (name if name.endswith(".onnx") else f"{name}.onnx")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(model if isinstance(model, bytes) else model.read_bytes())
+    zoo, chosen = tmp_path / "zoo", list(models())[::17]
+    for name, model in chosen:
+        path = zoo / (name if name.endswith(".onnx") else f"{name}.onnx")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(model if isinstance(model, bytes) else model.read_bytes())
     reference, out = tmp_path / "reference", tmp_path / "out"
     run("default", zoo, "--out", reference, "--jobs", 2, "-q")
-    assert len(rows(reference)) >= 2033 // 17
+    assert len(rows(reference)) == len(chosen)
+    assert lacking.are_old() or len(chosen) >= 2033 // 17  # an older onnx brings fewer models
     in_flight: dict[str, int] = {}
     chance = random.Random(1)
     for _ in range(5):

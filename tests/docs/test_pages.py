@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnxruntime
 import pytest
 from ruamel.yaml import YAML
-from support import ROOT
+from support import ROOT, lacking
 from support.breadth import sampled
 from support.shown import normalized
 
@@ -77,6 +78,8 @@ def test_the_page(page: str, tmp_path: Path, short_models: Path, monkeypatch: py
         assert code == int(expected.group(1) if expected else 0), f"{command}\n{printed}"
         output += printed
     printed = normalized(output)
+    if lacking.are_old() and "fails with the default optimizations of ONNX Runtime" in printed:
+        pytest.skip(f"ONNX Runtime {onnxruntime.__version__} breaks a result, which then is not as shown")
     for language, body in blocks(page):
         if language == "text" and named(body) is None:
             assert normalized(body) in printed, f"{body}\n{output}"

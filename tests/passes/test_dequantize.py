@@ -5,8 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import onnx
+import onnxruntime
 import pytest
-from support import quantized
+from support import installed, quantized
 
 INTEGER_OPERATORS = {
     *("ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QGemm", "QLinearAdd"),
@@ -58,6 +59,8 @@ def test_a_model_of_the_quantizers_of_onnx_runtime(
     quantize(source, tmp_path / "quantized.onnx")
     model = onnx.load(tmp_path / "quantized.onnx")
     assert quantized.operators(model) & INTEGER_OPERATORS
+    if "ConvInteger" in quantized.operators(model) and not installed.has_kernel("ConvInteger", "int8"):
+        pytest.skip(f"ONNX Runtime {onnxruntime.__version__} does not run what its quantizer made: ConvInteger of int8")
     after = quantized.apply("dequantize", model)
     assert not quantized.operators(after) & INTEGER_OPERATORS
     onnx.checker.check_model(after, full_check=True)

@@ -19,7 +19,9 @@ g (float[3,3] x, float[3,3] b, float[3] c) => (float[3,3] y) <float[3] d = {1, 2
 
 
 def _sample(step: int) -> list[tuple[str, bytes]]:
-    return [(name, data) for name, data in corpus.node_models()[::step] if isinstance(data, bytes)]
+    """Return every n-th node test of onnx, which are files in older releases."""
+    nodes = [(name, model) for name, model in corpus.models() if name.startswith("node/")]
+    return [(name, model if isinstance(model, bytes) else model.read_bytes()) for name, model in nodes[::step]]
 
 
 def _activates(data: bytes) -> bool:
@@ -31,7 +33,7 @@ def test_enough_mutants_are_caught():
     # In functions that are written out much is computed that cannot matter: too many equivalent mutants for a sample.
     models = [(name, data) for name, data in _sample(1) if "_expanded" not in name][::37]
     score = scores(models)["all"]
-    assert score.ran > 60
+    assert score.ran > 1.6 * len(models)
     assert score.share >= LEAST["all"], [str(mutant) for mutant in score.by_fate[MISSED]]
 
 

@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 from onnx.backend.test.case.node import collect_testcases
+from support import lacking
 
 from surgery import Graph, storage
 
@@ -78,5 +79,5 @@ def test_results_are_not_guessed_from_the_other_operands(cases: list[Any], opera
 
 @pytest.mark.slow
 def test_no_result_is_guessed_if_a_shape_is_unknown(cases: list[Any]) -> None:
-    assert len(cases) > 1000
+    assert len(cases) > (900 if lacking.are_old() else 1000)  # an older onnx brings fewer of them
     assert [found for case in cases for found in contradictions(case)] == []

@@ -27,16 +27,23 @@ def check(case: testing.Case, *, bless: bool) -> None:
 
     The test is skipped if the installed releases lack something that the case needs.
     """
-    lacking.skip_lacking(case.model(), *([case.expected()] if case.fires else []))
+    models = [case.model(), *([case.expected()] if case.fires else [])]
+    lacking.skip_lacking(*models)
+    if case.pass_name == "upgrade-opset":
+        lacking.skip_opset(case.options.get("to", 0))
     if bless and testing.findings(case):
         case = testing.bless(case)
     try:
         testing.check(case)
     except AssertionError as error:
         lacking.skip_unnamed(*case.refused, str(error))
-        lacking.skip_unknown(testing.run(case.model(), catalog.find(case.pass_name), case.options).reasons)
+        lacking.skip_wide(models[0], *case.refused)
+        lacking.skip_invalid(*models)
+        reasons = testing.run(models[0], catalog.find(case.pass_name), case.options, target=case.target).reasons
+        lacking.skip_unknown(reasons)
+        lacking.skip_unrun(set(reasons).difference(case.refused))
         if case.fires:
-            _skip_unrun(case.model(), case.expected())
+            _skip_unrun(*models)
         raise
 
 

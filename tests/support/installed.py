@@ -183,24 +183,24 @@ models = [onnx.ModelProto.FromString(bytes.fromhex(text)) for text in sys.stdin.
 options = onnxruntime.SessionOptions()
 options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
 options.log_severity_level = 4
-def drawn(item, draw, shift, extent):
+def drawn(item, draw, scale, shift, extent):
     kind = item.type.tensor_type
     dims = [dim.dim_value or extent for dim in kind.shape.dim]
     if kind.elem_type in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE):
-        array = draw.normal(shift, 1 / (1 + shift), dims)
+        array = draw.normal(shift, scale, dims)
     else:
-        array = draw.integers(0, 2, dims)
+        array = draw.integers(0, 2 if scale else 1, dims)
     return array.astype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
 try:
     sessions = [
         onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         for model in models
     ]
-    for seed, shift, extent in ((0, 0, 2), (1, 4, 2), (2, 0, 37)):
+    for seed, scale, shift, extent in ((0, 1, 0, 2), (1, 0.2, 4, 2), (2, 1, 0, 37), (3, 0, 0, 2)):
         draw = np.random.default_rng(seed)
-        feed = {item.name: drawn(item, draw, shift, extent) for item in models[0].graph.input}
+        feed = {item.name: drawn(item, draw, scale, shift, extent) for item in models[0].graph.input}
         for a, b in zip(*(session.run(None, feed) for session in sessions)):
-            if not np.allclose(a, b, rtol=2e-5, atol=1e-5, equal_nan=True):
+            if np.shape(a) != np.shape(b) or not np.allclose(a, b, rtol=2e-5, atol=1e-5, equal_nan=True):
                 sys.exit(print("it computes them differently"))
 except Exception as error:
     print(" ".join(str(error).split()))
