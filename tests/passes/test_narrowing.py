@@ -53,6 +53,13 @@ def drawn(model: onnx.ModelProto) -> dict[str, Any] | None:
         return None
 
 
+def brought(path: Path) -> dict[str, Any]:
+    """Return the inputs that an older onnx brings with a node test."""
+    files = sorted((path.parent / "test_data_set_0").glob("input_*.pb"), key=lambda file: int(file.stem[6:]))
+    arrays = [numpy_helper.to_array(onnx.load_tensor(file)) for file in files]
+    return dict(zip((value.name for value in feeds.inputs(onnx.load(path))), arrays, strict=True))
+
+
 def judged(model: onnx.ModelProto, feed: dict[str, Any] | None) -> dict[str, Any]:
     """Judge a conversion to float16; where an older runtime fails to optimize the result, only as it is written."""
 
@@ -97,6 +104,9 @@ def needless(model: onnx.ModelProto) -> list[str]:
 def test_a_converted_onnx_model_is_valid_and_correct(name: str, given: bytes | Path) -> None:
     model = onnx.load(given) if isinstance(given, Path) else onnx.load_from_string(given)
     found = judged(model, drawn(model))
+    if lacking.are_old() and found.get("why", "").startswith("runtime (disabled)") and isinstance(given, Path):
+        # What ONNX Runtime 1.22 lacks in float16 it computes by the function of ONNX: AffineGrid, without sizes of 0.
+        found = judged(model, brought(given))
     assert found["verdict"] in GOOD, found
 
 
