@@ -174,8 +174,8 @@ def _range(context: Context, node: ir.Node) -> list[Element] | None:
 
 
 def _elementwise(context: Context, node: ir.Node) -> list[Element] | None:
-    """Broadcast the operands."""
-    shapes = _shapes_without_contents(node.inputs)
+    """Broadcast the operands; before opset 7, an attribute says along which axes."""
+    shapes = None if "axis" in node.attributes else _shapes_without_contents(node.inputs)
     return None if shapes is None else _broadcast_shapes(shapes)
 
 
@@ -281,10 +281,13 @@ def _pad(context: Context, node: ir.Node) -> list[Element] | None:
     axes = _bounds(context, node, 3)
     if data is None or data.shape is None or not pads or axes is None:
         return None
-    dims = list(data.shape)
-    for place, axis in enumerate(axes or range(len(dims))):
-        low, high = pads[place], pads[place + len(pads) // 2]
+    dims, axes = list(data.shape), axes or list(range(len(data.shape)))
+    if len(pads) != 2 * len(axes):
+        return None
+    for axis, low, high in zip(axes, pads, pads[len(axes) :]):
         if not (isinstance(axis, int) and isinstance(low, int) and isinstance(high, int)):
+            return None
+        if not -len(dims) <= axis < len(dims):
             return None
         if low or high:
             padded = combine("Add", number(context.normal(dims[axis])), low + high)

@@ -402,3 +402,24 @@ def test_padded_shapes(opset: int, pads: str, expected: tuple[object, ...]) -> N
         f"""<ir_version: 8, opset_import: ["" : {opset}]> g (float[n,4] x) => (float[k,l] y) {{ {node} y = Neg(a) }}"""
     )
     assert shape(source, "a") == expected
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ("Add<axis = 1, broadcast = 1>(x, z)", (2, 3, 1)),
+        ("Mul<axis = 1, broadcast = 1>(x, z)", (2, 3, 1)),
+        ("Greater<axis = 1, broadcast = 1>(x, z)", (2, 3, 1)),
+        ("Add(x, x)", (2, 3, 1)),
+    ],
+)
+def test_old_broadcasts_follow_their_axis(node: str, expected: tuple[object, ...]) -> None:
+    source = f"""<ir_version: 3, opset_import: ["" : 6]>
+        g (float[2,3,1] x, float[3] z) => (float[k,l,m] y) {{ a = {node} y = Neg(a) }}"""
+    assert shape(source, "a") in (expected, None)
+
+
+def test_a_pad_of_a_missing_axis_has_no_shape() -> None:
+    source = """<ir_version: 8, opset_import: ["" : 18]> g (float[n,4] x) => (float[k,l] y)
+        <int64[4] pads = {1, 1, 1, 1}, float c = {0}, int64[2] axes = {0, 5}> { a = Pad(x, pads, c, axes) y = Neg(a) }"""
+    assert shape(source, "a") is None
