@@ -421,5 +421,6 @@ def test_old_broadcasts_follow_their_axis(node: str, expected: tuple[object, ...
 
 def test_a_pad_of_a_missing_axis_has_no_shape() -> None:
     source = """<ir_version: 8, opset_import: ["" : 18]> g (float[n,4] x) => (float[k,l] y)
-        <int64[4] pads = {1, 1, 1, 1}, float c = {0}, int64[2] axes = {0, 5}> { a = Pad(x, pads, c, axes) y = Neg(a) }"""
+        <int64[4] pads = {1, 1, 1, 1}, float c = {0}, int64[2] axes = {0, 5}> {
+            a = Pad(x, pads, c, axes) y = Neg(a) }"""
     assert shape(source, "a") is None
