@@ -32,6 +32,11 @@ class Made:
     steps: Sequence[Mapping[str, Any]]
     end: str | None = None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no step changed the model: a step with a status was undone or failed."""
+        return all("status" in step for step in self.steps)
+
 
 @dataclass(frozen=True)
 class Sidecar:
@@ -102,7 +107,7 @@ def save(
     )
     output = identify(proto, stored.weights)
     found = statement.brief(origin, output)
-    if before is not None and sidecar is None and not made.steps and statement.repeats(before, found):
+    if before is not None and sidecar is None and made.is_idle and statement.repeats(before, found):
         found = json.loads(before)  # the same run on its own result: what made the model is what made it before
     model = statement.embed(proto, found)
     files = storage.save(model, path, stored.weights, layout=layout, force=force)
