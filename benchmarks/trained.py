@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from suite import facts, forked, listing, outcome, packages, tools
+from suite import facts, forked, listing, outcome, packages, process, tools
 from suite.outcome import Outcome
 from suite.packages import Trained
 from suite.process import Ran
@@ -145,7 +145,8 @@ class Bench:
         command = tool.command(self.path, target)
         if not tool.is_peer:
             command += ["--format", "json"]
-        ran = forked.run(command, timeout=self.arguments.timeout, folder=self._log(tool.name))
+        # In a fork of a process that has imported them all, the libraries of a tool would be no part of its memory.
+        ran = process.run(command, timeout=self.arguments.timeout, folder=self._log(tool.name))
         before: dict[str, Any] = {
             "nodes_before": self.facts["nodes"],
             "bytes_before": self.facts["bytes"],
