@@ -56,7 +56,8 @@ def _receive(error: KeyboardInterrupt, frame: FrameType | None) -> None:
         # Native modules abort the process when Python code that they call at their import raises. What raises in a
         # callback of a fork is printed with a traceback.
         is_early = time.monotonic() < latest and _is_deferred(frame)
-        signal.setitimer(signal.ITIMER_REAL, _DEFERRED if is_early else _AGAIN)
+        # Again and again, since a signal that another thread receives does not end a sleep of this one.
+        signal.setitimer(signal.ITIMER_REAL, _DEFERRED if is_early else _AGAIN, _AGAIN)
         if not is_early:
             raise _received[0]
 

@@ -372,14 +372,14 @@ def test_a_step_that_is_undone_again_writes_the_same_bytes(tmp_path: Path) -> No
     )
     (tmp_path / "wrong.py").write_text(
         "from surgery import Graph, graph_pass\n\n"
-        '@graph_pass("abs-for-relu")\n'
-        "def abs_for_relu(graph: Graph) -> None:\n"
+        '@graph_pass("undone-each-time")\n'
+        "def undone_each_time(graph: Graph) -> None:\n"
         '    """Turn each Relu into Abs."""\n'
         '    for node in graph.nodes("Relu"):\n'
         "        with graph.site(node) as new:\n"
         '            new.replace(node.outputs[0], new.node("Abs", node.required_input(0)))\n'
     )
-    recipe = "recipe: r\non_failure: rollback\nplugins: [./wrong.py]\nsteps: [drop-identity, abs-for-relu]\n"
+    recipe = "recipe: r\non_failure: rollback\nplugins: [./wrong.py]\nsteps: [drop-identity, undone-each-time]\n"
     (tmp_path / "r.yaml").write_text(recipe)
     first, second = tmp_path / "first.onnx", tmp_path / "second.onnx"
     apply = ["apply", "--quiet", "--trust", str(tmp_path / "r.yaml")]
