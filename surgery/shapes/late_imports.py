@@ -57,7 +57,7 @@ class _LateLoader(importlib.abc.Loader):
 
 
 class _LateFinder(importlib.abc.MetaPathFinder):
-    """Finds what the finders behind it find, to be executed later."""
+    """Finds what the finders after it find, to be executed later."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
