@@ -18,18 +18,22 @@ from pathlib import Path
 from types import ModuleType
 
 from surgery import __version__
-from surgery.cli import _configuration, _inputs, _log, _output, _parsing, _places, _signals
+from surgery.cli import _configuration, _edits, _inputs, _log, _output, _parsing, _places, _signals
 from surgery.errors import RecipeError, SurgeryError
 
 GROUPS = {
     "optimize": ("apply", "run", "batch", "plan", "tune", "export"),
     "look at models": ("inspect", "view", "diff", "check", "opset", "why"),
-    "edit": ("extract", "merge", "split", "import-weights", "export-weights", "externalize", "embed"),
+    "edit": (
+        *("rename", "set-dims", "extract", "cut", "merge", "split", "insert", "remove", "replace"),
+        *("upgrade", "downgrade", "strip", "import-weights", "export-weights", "externalize", "embed"),
+    ),
     "verify and measure": ("verify", "bench", "bisect", "sensitivity", "report", "corpus", "provenance"),
     "find or write": ("passes", "recipes", "targets", "recipe", "lock", "schema", "init", "new", "test"),
     "set up": ("help", "config", "cache", "completion", "doctor"),
 }
-"""The commands under the titles that the help gives them; each has a module of its name, with `_` for `-`."""
+"""The commands under the titles that the help gives them; each is one of `_edits.EDITS`, or has a module of its name,
+with `_` for `-`."""
 
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 
@@ -182,27 +186,32 @@ def parser(complete: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
     for name in COMMANDS:
         module = f"{__name__}.{name.replace('-', '_')}"
         if name in complete:
-            _add_command(commands, name, importlib.import_module(module))
+            _add_command(commands, name, _edits.EDITS.get(name) or importlib.import_module(module))
         else:
-            commands.add_parser(name, help=None if complete else _summary(module), add_help=False)
+            commands.add_parser(name, help=None if complete else _summary(name, module), add_help=False)
     return parser
 
 
-def _summary(name: str) -> str:
-    """Return the first line of the docstring of a module, which is its first line, without importing it."""
+def _summary(name: str, module: str) -> str:
+    """Return the first line of the docstring of a command, without importing its module, where it is the first line."""
+    if name in _edits.EDITS:
+        return _first_line(_edits.EDITS[name].about)
     try:
-        with Path(__file__).with_name(f"{name.rpartition('.')[2]}.py").open(encoding="utf-8") as file:
+        with Path(__file__).with_name(f"{module.rpartition('.')[2]}.py").open(encoding="utf-8") as file:
             return file.readline().strip().strip('"')
     except OSError:
-        return _first_line(importlib.import_module(name))
+        return _first_line(importlib.import_module(module).__doc__)
 
 
-def _first_line(module: ModuleType) -> str:
-    return (module.__doc__ or "").strip().splitlines()[0]
+def _first_line(about: str | None) -> str:
+    return (about or "").strip().splitlines()[0]
 
 
-def _add_command(commands: argparse._SubParsersAction[_parsing.Parser], name: str, module: ModuleType) -> None:
-    command = commands.add_parser(name, help=_first_line(module), description=module.__doc__)
+def _add_command(
+    commands: argparse._SubParsersAction[_parsing.Parser], name: str, module: ModuleType | _edits.Edit
+) -> None:
+    about = module.about if isinstance(module, _edits.Edit) else module.__doc__
+    command = commands.add_parser(name, help=_first_line(about), description=about)
     command.formatter_class = argparse.RawDescriptionHelpFormatter
     _output.add_format(command, getattr(module, "FORMATS", _output.PLAIN))
     amount = command.add_mutually_exclusive_group()

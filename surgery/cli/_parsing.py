@@ -34,7 +34,6 @@ _ALSO = {
     "benchmark": "bench",
     "profile": "bench",
     "convert": "opset",
-    "upgrade": "opset",
     "list": "passes",
     "visualize": "view",
     "open": "view",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from surgery.errors import UsageError
 
 if TYPE_CHECKING:
+    from surgery.recipe.nodes import Node
     from surgery.registry.options import Option
     from surgery.registry.passes import Pass
 
@@ -40,6 +42,11 @@ def read(declared: Pass, texts: Sequence[str]) -> dict[str, Any]:
     return found
 
 
+def value(text: str) -> Any:
+    """Read a value as `--set` does for an option of any type."""
+    return _value(None, text, text)
+
+
 def _value(option: Option | None, setting: str, text: str) -> Any:
     """Read a value as YAML, or as plain text if the option accepts only that."""
     from surgery.recipe.compose import compose
@@ -54,7 +61,40 @@ def _value(option: Option | None, setting: str, text: str) -> Any:
         return text
     if document.mistakes:
         raise UsageError(f"--set {setting}: {document.mistakes[0][2]}")
-    return value
+    meant = _meant(document.root)
+    return meant if meant != value and (option is None or _takes(option, meant)) else value
+
+
+_FRACTION = re.compile(r"([-+]?[0-9]+(?:\.[0-9]+)?)/([0-9]+(?:\.[0-9]+)?)")
+_TIGHT = re.compile(r"(.+):([^:]+)")
+
+
+def _meant(node: Node | None) -> Any:
+    """Return a value in which 1/255 is a number, and an entry such as {batch:1} has the key `batch`.
+
+    In YAML, the first is a text and the second the key `batch:1` without a value.
+    """
+    from surgery.recipe.nodes import Listing, Scalar, Table, plain, resolve
+
+    if isinstance(node, Listing):
+        return [_meant(item) for item in node.items]
+    if isinstance(node, Table):
+        found: dict[Any, Any] = {}
+        for key, item in node.pairs:
+            name, value = plain(key) if isinstance(key, Scalar) else None, _meant(item)
+            loose = isinstance(key, Scalar) and not key.styled and isinstance(item, Scalar) and item.text == ""
+            parts = _TIGHT.fullmatch(key.text) if loose and isinstance(key, Scalar) else None
+            if parts is not None:
+                name, value = resolve(parts[1]), _number(resolve(parts[2]))
+            found.setdefault(name, value)
+        return found
+    return None if node is None else plain(node) if getattr(node, "styled", False) else _number(plain(node))
+
+
+def _number(value: Any) -> Any:
+    """Return a fraction as a number, any other value as it is."""
+    parts = _FRACTION.fullmatch(value) if isinstance(value, str) else None
+    return value if parts is None or not float(parts[2]) else float(parts[1]) / float(parts[2])
 
 
 def _takes(option: Option, value: Any) -> bool:

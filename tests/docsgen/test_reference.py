@@ -6,6 +6,7 @@ import pytest
 from support import ROOT, lacking
 
 from surgery import cli
+from surgery.cli._edits import EDITS
 from surgery.docsgen import commands, reference
 from surgery.registry.catalog import catalog
 
@@ -38,7 +39,7 @@ def test_every_pass_has_an_entry(pages: dict[str, str]) -> None:
 def test_every_command_has_an_entry_with_all_its_options(pages: dict[str, str]) -> None:
     entries = dict(re.findall(r"^## surgery (.*)\n\n((?:(?!^## ).*\n)*)", pages["reference/commands.md"], re.M))
     modules = {path.stem for path in (DOCS.parent / "surgery" / "cli").glob("[a-z]*.py")}
-    assert {name.partition(" ")[0] for name in entries} == {name.replace("_", "-") for name in modules}
+    assert {name.partition(" ")[0] for name in entries} == {name.replace("_", "-") for name in modules} | set(EDITS)
     assert "`--on-failure abort\\|rollback\\|bisect\\|keep`" in entries["apply"]
     assert "surgery split [OPTIONS] MODEL" in entries["split"] and "`--at TENSOR [TENSOR ...]`" in entries["split"]
     assert "`--trust`" in entries["recipe show"]
