@@ -37,6 +37,9 @@ with `_` for `-`."""
 
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 
+ALIASES = {"optimize": "apply", "optimise": "apply", "simplify": "apply"}
+"""Commands by other names, for those who know the names of other tools."""
+
 _MISTAKEN = 2
 _BROKEN = 3
 
@@ -89,6 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else list(argv)
     if not given:
         return _say(parser(()).format_help().rstrip("\n"), _MISTAKEN)
+    given[0] = ALIASES.get(given[0], given[0])
     arguments = parser(_named(given)).parse_args(given, argparse.Namespace(given=given))
     if argv is None:
         from surgery.workers.memory import return_large  # imports NumPy, which help does not need

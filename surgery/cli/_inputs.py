@@ -46,18 +46,18 @@ class _File(NamedTuple):
 def require_spared(arguments: argparse.Namespace) -> None:
     """Raise UsageError if an output is also an input or an output among the arguments, before the command runs."""
     _require_apart(arguments)
-    inputs = [action for action in _actions(arguments) if not _flags(action) and action.choices is None]
+    inputs = [action for action in _actions(arguments) if not _flag(action) and action.choices is None]
     _compare(arguments, lambda: (file for action in inputs for file in _files(action, arguments)))
 
 
 def _require_apart(arguments: argparse.Namespace) -> None:
     """Raise UsageError if two outputs are one file, or if one of them is named like external data of the other."""
-    given = ((action, getattr(arguments, action.dest, None)) for action in _actions(arguments) if _flags(action))
+    given = ((action, getattr(arguments, action.dest, None)) for action in _actions(arguments) if _flag(action))
     outputs = [(action, Path(path)) for action, path in given if isinstance(path, str)]
     for (action, path), (other, place) in combinations(outputs, 2):
         from surgery.storage import is_data_of  # imports onnx
 
-        title, name = (min(_flags(one)).removeprefix("--") for one in (action, other))
+        title, name = (_flag(one).removeprefix("--") for one in (action, other))
         if os.path.realpath(path) == os.path.realpath(place):
             raise UsageError(f"'{place}' cannot be both {title} and {name}", todo="name another file")
         for file, model, what, of in ((place, path, name, action), (path, place, title, other)):
@@ -74,7 +74,7 @@ def require_spared_by_recipe(arguments: argparse.Namespace, recipe: Recipe, mode
 
 def _compare(arguments: argparse.Namespace, inputs: Callable[[], Iterable[_File]]) -> None:
     """Raise UsageError if an output is an input of another kind; `inputs` is only called if an output exists."""
-    outputs = [file for action in _actions(arguments) if _flags(action) for file in _files(action, arguments)]
+    outputs = [file for action in _actions(arguments) if _flag(action) for file in _files(action, arguments)]
     if not outputs:
         return
     kinds = {(os.path.realpath(file.path), file.kind) for file in inputs()}
@@ -88,14 +88,14 @@ def _actions(arguments: argparse.Namespace) -> list[argparse.Action]:
     return [] if parser is None else parser._actions
 
 
-def _flags(action: argparse.Action) -> frozenset[str]:
-    """Return the flags of an output; none for an input."""
-    return _WRITTEN.intersection(action.option_strings)
+def _flag(action: argparse.Action) -> str:
+    """Return the flag of an output, the first of several; empty for an input."""
+    return next((flag for flag in action.option_strings if flag in _WRITTEN), "")
 
 
 def _files(action: argparse.Action, arguments: argparse.Namespace) -> Iterator[_File]:
     """Yield the existing files that an argument names."""
-    value, flag = getattr(arguments, action.dest, None), "".join(_flags(action))
+    value, flag = getattr(arguments, action.dest, None), _flag(action)
     kind = _KINDS.get(action.type, "text" if flag else "other")
     for text in value if isinstance(value, list) else [value]:
         path = text.rpartition(":")[0] if isinstance(text, str) and ".py:" in text else text

@@ -20,10 +20,9 @@ _FEW = 12
 
 # Names from other tools that spelling suggestions would not find.
 _ALSO = {
-    "optimize": "apply",
-    "optimise": "apply",
-    "simplify": "apply",
     "slim": "apply",
+    "histogram": "inspect",
+    "delete": "remove",
     "quantize": "apply",
     "compare": "diff",
     "info": "inspect",
@@ -34,7 +33,7 @@ _ALSO = {
     "benchmark": "bench",
     "profile": "bench",
     "convert": "opset",
-    "list": "passes",
+    "list": "passes', 'surgery recipes' or 'surgery targets",
     "visualize": "view",
     "open": "view",
     "explain": "why",
@@ -44,6 +43,24 @@ _ALSO = {
     "concat": "merge",
     "join": "merge",
     "autocomplete": "completion",
+}
+
+# Options of other tools, by what does the same here. MODEL stands for the model of the call.
+_VERIFIED = "every step is verified; to keep a result that cannot be compared, pass --unverified accept"
+_SHAPE = "to fix the shape, run 'surgery set-dims MODEL NAME=1,3,224,224'; to choose sizes for runs, pass --dims NAME=N"
+_INSTEAD = {
+    "--no-verify": _VERIFIED,
+    "--skip-verify": _VERIFIED,
+    "--check-n": "every step is verified on many inputs; to add yours, pass --inputs PATH",
+    "--input-shape": _SHAPE,
+    "--input-shapes": _SHAPE,
+    "--overwrite-input-shape": _SHAPE,
+    "--batch-size": "to fix the batch, run 'surgery set-dims MODEL --batch-size N'; to choose sizes for runs, pass "
+    "--dims NAME=N",
+    "--skip-optimization": "'surgery recipe show default' prints all steps; delete those to skip, and apply the rest",
+    "--fp16": "run 'surgery apply fp16 MODEL'",
+    "--html": "for a page, run 'surgery view MODEL' or 'surgery apply MODEL --report FILE'",
+    "--dry-run": "no model is written without -o",
 }
 
 _MISSING = re.compile(r"(?:the following arguments are|one of the arguments (.*) is) required(?:: (.*))?")
@@ -143,6 +160,10 @@ class Parser(argparse.ArgumentParser):
         if option is None:
             return f"unexpected argument '{left[0]}'"
         name = option.partition("=")[0]
+        known = _INSTEAD.get(name.replace("_", "-"))
+        if known is not None and self._mixes:
+            model = next((text for text in self._given if text.endswith(".onnx")), "MODEL")
+            return f"unknown option {name}; {known.replace('MODEL', model)}"
         near = closest(name, self._option_string_actions)
         if near is None and any(isinstance(action, argparse._SubParsersAction) for action in self._actions):
             return f"unknown option {name}; options of a command come after it: {self.prog} COMMAND {name}"
@@ -155,8 +176,9 @@ class Parser(argparse.ArgumentParser):
         choices = [str(choice) for choice in action.choices]
         near = closest(str(value), choices)
         if isinstance(action, argparse._SubParsersAction):
-            known = near or _ALSO.get(str(value).lower())
-            hint = self._other(str(value), choices) or (f"{self.prog} {known}" if known in choices else "")
+            also = _ALSO.get(str(value).lower(), "")
+            known = also if also.partition("'")[0] in choices else near
+            hint = self._other(str(value), choices) or (f"{self.prog} {known}" if known else "")
             self.error(f"no {str(action.metavar).lower()} '{value}'{_meant(hint)}")
         listed = f"choose from {', '.join(choices)}" if len(choices) <= _FEW or near is None else ""
         hint = f"did you mean '{near}'?" if near else listed

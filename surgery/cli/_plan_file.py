@@ -93,9 +93,15 @@ def _is_text(head: bytes) -> bool:
 
 
 def use_default_recipe(arguments: argparse.Namespace) -> None:
-    """Use the recipe `default` if a model is given instead of a recipe."""
-    if arguments.model is None and kind(arguments.recipe) == "model":
+    """Use the recipe `default` if a model is given instead of a recipe; UsageError for a result without -o after it."""
+    if kind(arguments.recipe) != "model":
+        return
+    if arguments.model is None:
         arguments.recipe, arguments.model = "default", arguments.recipe
+    elif arguments.model.endswith(".onnx") and not Path(arguments.model).exists():
+        raise UsageError(
+            f"{arguments.model}: no such file", todo=f"to write the result there, pass it by -o: -o {arguments.model}"
+        )
 
 
 def given(recipe: str, folder: Path) -> str:

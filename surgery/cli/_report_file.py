@@ -25,6 +25,7 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
     """Add the flag for the report."""
     parser.add_argument(
         "--report",
+        "--html",
         metavar="FILE",
         type=_places.page,
         help="write a report of the run to FILE: one .html file that needs no network; also if the run fails or "

@@ -79,6 +79,9 @@ def add_subject_arguments(parser: argparse.ArgumentParser, more: str = "") -> No
 def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -> None:
     """Add the arguments for writing a changed model; `sets` is the name of the flag for input sets."""
     parser.add_argument("-o", "--output", metavar="FILE", type=_places.output, help="write the result to FILE")
+    parser.add_argument(
+        *("-n", "--dry-run"), action="store_true", help="write no model, even if -o or the recipe names one"
+    )
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
     _report_file.add_argument(parser)
     _targets.add_argument(parser)
@@ -239,7 +242,7 @@ def execute(
     from surgery.engine.agenda import Agenda
     from surgery.report.progress import Progress
 
-    output = target(recipe, model, arguments.output, trust=arguments.trust)
+    output = None if arguments.dry_run else target(recipe, model, arguments.output, trust=arguments.trust)
     recipe = _verification.applied(recipe, arguments, model)
     follower = following(recipe) if following is not None else None
     console, shows = _output.messages(), _output.is_interactive()

@@ -27,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `batch`."""
     parser.add_argument("recipe", metavar="RECIPE", help="a recipe file, or the name of a shipped recipe")
     parser.add_argument("sources", metavar="SOURCE", nargs="+", help="a file, a folder, a glob or a manifest")
-    parser.add_argument("--out", metavar="DIR", required=True, help="write results and the ledger below this folder")
+    parser.add_argument(
+        *("-o", "--out"), metavar="DIR", required=True, help="write results and the ledger below this folder"
+    )
     parser.add_argument("--ledger", metavar="DIR", help="keep the ledger in this folder, if --out is a URL")
     parser.add_argument(
         "--include",
@@ -98,7 +100,10 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("results")
     group.add_argument("--results", metavar="FILE", help="write a line for each model to FILE: .jsonl or .parquet")
     group.add_argument(
-        "--report", metavar="FILE", type=_places.page, help="write a summary with charts to FILE: one .html file"
+        *("--report", "--html"),
+        metavar="FILE",
+        type=_places.page,
+        help="write a summary with charts to FILE: one .html file",
     )
 
 

@@ -79,8 +79,14 @@ def test_outputs_do_not_overwrite_each_other(
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        ("apply t.yaml m.onnx --report run.json", "--report: run.json: a page is written as .html, not as '.json'"),
-        ("batch t.yaml m.onnx --out out --report r.pdf", "--report: r.pdf: a page is written as .html, not as '.pdf'"),
+        (
+            "apply t.yaml m.onnx --report run.json",
+            "--report/--html: run.json: a page is written as .html, not as '.json'",
+        ),
+        (
+            "batch t.yaml m.onnx --out out --report r.pdf",
+            "--report/--html: r.pdf: a page is written as .html, not as '.pdf'",
+        ),
         ("view m.onnx -o m.svg", "--output: m.svg: a page is written as .html, not as '.svg'"),
     ],
 )

@@ -35,7 +35,32 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     [
         ("aply tidy", "surgery: no command 'aply'; did you mean 'surgery apply'?"),
         ("Inspect m.onnx", "surgery: no command 'Inspect'; did you mean 'surgery inspect'?"),
-        ("optimize m.onnx", "surgery: no command 'optimize'; did you mean 'surgery apply'?"),
+        ("slim m.onnx", "surgery: no command 'slim'; did you mean 'surgery apply'?"),
+        ("histogram m.onnx", "surgery: no command 'histogram'; did you mean 'surgery inspect'?"),
+        (
+            "list",
+            "surgery: no command 'list'; did you mean 'surgery passes', 'surgery recipes' or 'surgery targets'?",
+        ),
+        (
+            "apply m.onnx --no-verify",
+            "surgery apply: unknown option --no-verify; every step is verified; to keep a result that cannot be "
+            "compared, pass --unverified accept",
+        ),
+        (
+            "optimize m.onnx --overwrite-input-shape x:1,3",
+            "surgery apply: unknown option --overwrite-input-shape; to fix the shape, run 'surgery set-dims m.onnx "
+            "NAME=1,3,224,224'; to choose sizes for runs, pass --dims NAME=N",
+        ),
+        (
+            "verify a.onnx b.onnx --batch_size=2",
+            "surgery verify: unknown option --batch_size; to fix the batch, run 'surgery set-dims a.onnx "
+            "--batch-size N'; to choose sizes for runs, pass --dims NAME=N",
+        ),
+        ("inspect m.onnx --dry-run", "surgery inspect: unknown option --dry-run; no model is written without -o"),
+        (
+            "optimize bert-tiny.onnx out.onnx",
+            "surgery: out.onnx: no such file; to write the result there, pass it by -o: -o out.onnx",
+        ),
         ("m.onnx", "surgery: no command 'm.onnx'; did you mean 'surgery inspect m.onnx'?"),
         ("int8 m.onnx", "surgery: no command 'int8'; did you mean 'surgery apply int8'?"),
         ("fuse-gelu m.onnx", "surgery: no command 'fuse-gelu'; did you mean 'surgery run fuse-gelu'?"),
@@ -116,3 +141,26 @@ def test_the_list_of_commands_is_that_of_their_modules(capsys: pytest.CaptureFix
         with pytest.raises(SystemExit):
             cli.main(given)
         assert capsys.readouterr().out == cli.parser().format_help()
+
+
+@pytest.mark.parametrize("name", ["optimize", "simplify"])
+def test_apply_has_the_names_of_other_tools(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "models" / "resnet-tiny.onnx", "m.onnx")
+    assert cli.main([name, "m.onnx", "-o", "out.onnx", "-q", "--html", "out.html"]) == 0
+    assert "nodes" in capsys.readouterr().out
+    assert Path("out.onnx").is_file() and Path("out.html").is_file()
+
+
+@pytest.mark.parametrize("flag", ["-n", "--dry-run"])
+def test_a_dry_run_writes_no_model(
+    flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "models" / "resnet-tiny.onnx", "m.onnx")
+    Path("r.yaml").write_text("output: named.onnx\nsteps: [drop-identity]\n")
+    assert cli.main(["apply", "r.yaml", "m.onnx", flag, "-q"]) == 0
+    assert cli.main(["rename", "m.onnx", "pixel_values=x", "-o", "out.onnx", flag, "-q"]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.onnx", "r.yaml"]
