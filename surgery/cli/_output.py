@@ -34,6 +34,10 @@ _DUMB = ("", "dumb", "unknown")
 """Kinds of terminals that cannot erase what they show."""
 
 
+_WIDE = 4000
+"""The number of columns of output that is not a terminal."""
+
+
 class _State:
     """The output settings of the command line, and the state of the terminal."""
 
@@ -145,7 +149,7 @@ def write_document(data: Any) -> None:
 
 
 def write(renderable: RenderableType, *, wrap: bool = True) -> None:
-    """Write tables and text to stdout: with the width of a terminal, else wide and without trailing blanks.
+    """Write tables and text to stdout: with the width of a terminal, else not wrapped and without trailing blanks.
 
     Without `wrap`, lines are not wrapped.
     """
@@ -157,7 +161,8 @@ def write(renderable: RenderableType, *, wrap: bool = True) -> None:
             _log.note(_plain(renderable, wrap=wrap))
             return
         forced = console.is_terminal  # FORCE_COLOR is set
-        console = _console()(highlight=False, markup=False, width=160, file=io.StringIO(), force_terminal=forced)
+        # What reads a pipe, such as grep, wants whole lines.
+        console = _console()(highlight=False, markup=False, width=_WIDE, file=io.StringIO(), force_terminal=forced)
         with console.capture() as captured:
             console.print(renderable, soft_wrap=not wrap)
         sys.stdout.writelines(f"{line.rstrip()}\n" for line in _renamed(captured.get()).splitlines())

@@ -335,14 +335,12 @@ def report(
 
 def _written(result: Result, output: Path | None, arguments: argparse.Namespace) -> list[str]:
     """Return the line about the written model, if the run ended well."""
-    from surgery.report import terminal
-
     if not result.ok:
         return []
     if output is None:
-        return ["no file written; use -o FILE to save the result"]
+        return [f"no file written{'' if arguments.dry_run else '; use -o FILE to save the result'}"]
     stated = _provenance.written(arguments, output)
-    wrote = f"wrote {terminal.summary(result.output)}"
+    wrote = f"wrote {result.output.path}"
     return [f"{wrote}, {stated}" if stated else wrote]
 
 

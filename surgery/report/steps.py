@@ -35,21 +35,22 @@ _DROPPED = ("seconds", "region", "needed", "sites", "status", "", "verdict")
 
 @dataclass(frozen=True)
 class StepTable:
-    """A table with one row per step and as many columns as fit."""
+    """A table with one row per step and as many columns as fit; the needed tolerance is one if `every` is set."""
 
     steps: Sequence[StepRecord]
+    every: bool = True
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Leave out columns until the table fits; as a last resort, the names of steps are wrapped."""
         rows = [_cells(step) for step in self.steps]
-        columns = list(_COLUMNS)
+        columns = [name for name in _COLUMNS if self.every or name != "needed"]
         unusual = any(step.status != "committed" for step in self.steps)
         # The status is more important than the verdict if not all steps are committed.
         dropped = [name for name in _DROPPED if not (unusual and name == "status")]
         for name in dropped:
             if _width(columns, rows) <= options.max_width:
                 break
-            columns.remove(name)
+            columns = [one for one in columns if one != name]
         yield _table(columns, rows)
 
 
@@ -109,7 +110,7 @@ def steps_shown(steps: Sequence[StepRecord], rows: int | None = None, *, every: 
     if rows is not None and not every:
         shown = _most_telling(shown, rows, others=len(shown) < len(steps))
     left = _left_out(steps, shown)
-    return Group(*([StepTable(shown)] if shown else []), *([Text(left, style="dim")] if left else []))
+    return Group(*([StepTable(shown, every=every)] if shown else []), *([Text(left, style="dim")] if left else []))
 
 
 def _most_telling(steps: list[StepRecord], rows: int, *, others: bool) -> list[StepRecord]:
@@ -171,13 +172,19 @@ def messages(steps: Sequence[StepRecord]) -> Iterator[tuple[StepRecord, Text]]:
             yield step, Text.assemble((f"{step.name}: ", STATUS_STYLES[step.status]), (distance(step.verdict), "dim"))
 
 
-def messages_shown(steps: Sequence[StepRecord], lines: int | None = None) -> Iterator[RenderableType]:
-    """Yield the messages indented; in at most `lines` lines, the worst ones are kept, shortened, without distances."""
+def messages_shown(
+    steps: Sequence[StepRecord], lines: int | None = None, *, every: bool = True
+) -> Iterator[RenderableType]:
+    """Yield the messages indented; in at most `lines` lines, the worst ones are kept, shortened.
+
+    The distances of outputs are among them if `every` is set and there is room for all.
+    """
     found = list(messages(steps))
+    if lines is not None or not every:
+        found = [(step, text) for step, text in found if step.message]
     if lines is None:
         yield from (Padding(text, (0, 0, 0, 2)) for _, text in found)
         return
-    found = [(step, text) for step, text in found if step.message]
     room = max(lines // _LINES, 1)
     if len(found) > room:
         kept = sorted(sorted(range(len(found)), key=lambda at: (not _weight(found[at][0])[0], at))[:room])

@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from surgery.errors import first_few
-from surgery.report import loss, missed, steps
-from surgery.report.amounts import change, needed, size
+from surgery.report import loss, missed, proof, steps
+from surgery.report.amounts import change, duration, needed, shrunk, size
 from surgery.storage.digests import STATEMENT_KEY
 from surgery.storage.summary import OperatorCount, histogram
-from surgery.verification.comparing.details import REPRODUCED, Status, Verdict
+from surgery.verification.comparing.details import REPRODUCED, Status
 
 if TYPE_CHECKING:
     from surgery.engine.records import Result, StepRecord
@@ -70,13 +70,14 @@ class _Run:
             *_executed(account.deployed),
             *_unfit(account),
             *([Text(lost, style="yellow")] if (lost := account.lost_empty) else []),
+            *_details(account, every=self.every),
             conclusion(account),
         ]
         fits = self.height is not None and not self.every
         if self.height is not None and fits:
             room = self.height - _below(console, options, Group(*end))
             lines = max(room // 3, 1)
-        said = list(steps.messages_shown(account.steps, lines))
+        said = list(steps.messages_shown(account.steps, lines, every=self.every))
         if self.height is not None and fits:
             rows = room = self.height - _below(console, options, Group(*said, *end)) - 1
             while rows > 0 and _below(console, options, steps.steps_shown(account.steps, rows)) > room:
@@ -129,7 +130,10 @@ def _executed(found: Deployed | None) -> Iterator[Text]:
     if found is None:
         return
     if found.executed is not None:
-        before = f", of the original {found.original.total}" if found.original is not None else ""
+        before = ""
+        if found.original is not None:
+            same = found.original.total == found.executed.total
+            before = ", as many as before" if same else f", {found.original.total} before"
         yield Text(f"as deployed: {found.executed} by {found.runtime}{before}", style="dim")
     elif found.is_elsewhere and found.verdict.status.accepted:
         yield Text(f"as deployed: right in {found.runtime}", style="dim")
@@ -166,21 +170,29 @@ def brief(account: Result) -> RenderableType:
 
 
 def conclusion(account: Result) -> Text:
-    """Return the verdict on a run: the change of the model and how it was verified, or why the run failed."""
-    return Text.assemble(_conclusion(account), _from_cache(account))
+    """Return the verdict on a run: the change of the model, the time and how it was verified, or why it failed."""
+    found = _conclusion(account)
+    return Text.assemble(found, _from_cache(account, " From" if found.plain.endswith(".") else "; from"))
 
 
-def _from_cache(account: Result) -> str:
+def _details(account: Result, *, every: bool) -> Iterator[Text]:
+    """Yield what exactly was compared, if all details are asked for and something was."""
+    committed = [step for step in account.steps if step.status == "committed"]
+    if every and account.ok and committed:
+        yield Text(proof.details(committed, account), style="dim")
+
+
+def _from_cache(account: Result, start: str) -> str:
     """Return the number of results taken from the cache."""
     taken, end = account.cached
-    parts = [f"{taken} of {len(account.steps)} steps"] if taken else []
+    count = len(account.steps)
+    parts = [f"{taken} of {count} step{'' if count == 1 else 's'}"] if taken else []
     parts += ["the verdict on the whole model"] if end else []
-    return f"; from the cache: {' and '.join(parts)}" if parts else ""
+    return f"{start} the cache: {' and '.join(parts)}{'.' if start[0] == ' ' else ''}" if parts else ""
 
 
 def _conclusion(account: Result) -> Text:
-    change_of_nodes = f"{account.input.nodes} -> {account.output.nodes} nodes"
-    sizes = f", {size(account.input.bytes)} -> {size(account.output.bytes)}" if account.output.bytes else ""
+    shrinkage = f"{shrunk(account.input, account.output)}, {duration(account.seconds)}"
     committed = [step for step in account.steps if step.status == "committed"]
     if account.failure is not None:
         step = account.failure
@@ -206,8 +218,8 @@ def _conclusion(account: Result) -> Text:
     if not committed:
         return _with_purpose(*_unchanged(account, refused, style), account)
     made = f" for {account.target}" if account.is_targeted else ""
-    parts = [*filter(None, (lossy, f"{change_of_nodes}{sizes}", _proof(committed, account)))]
-    return _with_purpose(f"ok{made}", f"{'; '.join(parts)}{refused}", style, account)
+    words = f"{f'{lossy}; ' if lossy else ''}{shrinkage}{refused}. {proof.sentence(committed, account)}."
+    return _with_purpose(f"ok{made}", words, style, account)
 
 
 def _with_purpose(start: str, words: str, style: str, account: Result) -> Text:
@@ -259,69 +271,6 @@ def _advice(step: StepRecord) -> str:
         advice = f"or --unverified accept to accept it unverified; {advice}"
         return f"pass --inputs or --dims to make the change visible, {advice}"
     return advice
-
-
-def _proof(committed: Sequence[StepRecord], account: Result) -> str:
-    """Summarize how the result was verified."""
-    verdicts = [step.verdict.status for step in committed if step.verdict is not None]
-    runs = sum(1 for binding in account.bindings if not binding.get("refused"))
-    if not verdicts:
-        return "not verified, as the recipe requests"
-    weak = sum(1 for status in verdicts if not status.accepted)
-    if weak:
-        return f"{weak} of {len(verdicts)} committed steps are not verified"
-    compared = [status for status in verdicts if status.passed]
-    moves = _moves(verdicts)
-    if not compared:
-        return moves
-    is_equal = set(compared) == {Status.EQUAL} or (account.end is not None and account.end.status is Status.EQUAL)
-    worst = "every output bit-identical to" if is_equal else "every output within tolerance of"
-    beyond = _beyond([step.verdict for step in committed if step.verdict is not None], account.end)
-    if all(step.verdict.message.startswith("the same bytes") for step in committed if step.verdict is not None):
-        return "the same model except for the declared changes; nothing was run"
-    lossy = Status.LOSSY in verdicts
-    after = "the model after the last lossy step" if lossy else ""
-    after = "the model after the last of these" if moves else after
-    reference = f"the original, or {after}" if after else "the original"
-    claim = f"{'after the other steps, ' if lossy else ''}{worst} {reference}{beyond}"
-    # The inputs of the reference are listed, and a model that nothing was compared with has none.
-    claim += f"{',' if after or beyond else ''} on {runs} input sets" if runs else ""
-    counted = f"{len(compared)} step{'' if len(compared) == 1 else 's'}"
-    proof = f"{claim} after {'the step' if len(compared) == 1 else f'each of {counted}'}"
-    regional = sum(1 for step in committed if step.verdict is not None and step.verdict.region is not None)
-    together = sum(1 for step in committed if step.verdict is not None and step.verdict.together)
-    if regional or together:
-        how = ((regional, "verified in the region of their change"), (together, "compared as one with later steps"))
-        first, *rest = (f"{count}{{}} {what}" for count, what in how if count)
-        parts = [first.format(f" of {counted}"), *(part.format("") for part in rest)]
-        proof = f"{claim}; {', '.join(parts)}"
-    if regional and account.end is not None and account.end.is_unverified:
-        proof = f"{counted} verified in the region of their change; "
-        proof += f"the whole model could not be compared: {account.end.message}"
-    if account.validity is not None and account.validity.is_evaluated:
-        proof += ", run by the reference evaluator of onnx"
-    if account.providers:
-        proof += f", run with {', '.join(account.providers)}"
-    return f"{moves}; {proof}" if moves else proof
-
-
-def _beyond(verdicts: Sequence[Verdict], end: Verdict | None) -> str:
-    """Return what else than the tolerance explains the differences of outputs; empty for nothing."""
-    compared = () if end is not None and end.status is Status.EQUAL else (*verdicts, *([end] if end else []))
-    parts = [
-        (
-            any(one.details is not None and one.details.beyond for one in verdicts),
-            "as close to float64 as the original is",
-        ),
-        (any(one.is_tied for one in compared), "chosen otherwise between near ties"),
-    ]
-    return "".join(f", or {what}" for holds, what in parts if holds)
-
-
-def _moves(verdicts: Sequence[Status]) -> str:
-    """Return the number of changes that compute something else on purpose."""
-    count = sum(one is Status.INTENDED for one in verdicts)
-    return f"{count} intended change{'' if count == 1 else 's'}, checked and run but not compared" if count else ""
 
 
 def inspection(facts: Inspection) -> RenderableType:

@@ -110,7 +110,7 @@ def promises(session: Session) -> None:
 def intended(session: Session) -> None:
     steps = session.ran["surgery apply other.yaml -o other.onnx"].answer["steps"]
     assert [step["verdict"] for step in steps] == ["intended"] * 9
-    (told,) = re.findall(r"`(\d+) intended changes", GUIDE)
+    (told,) = re.findall(r"`(\d+) changes on purpose", GUIDE)
     assert int(told) == len(steps)
 
 

@@ -91,7 +91,7 @@ def test_sizes_given_by_the_user_that_take_too_much_memory_end_the_run(
     assert error.count("\n") == 1 and not (tmp_path / "o.onnx").exists()
     # All sets of inputs together may take too much where a few do not.
     assert cli.main([*command, "n=4000000"]) == 0
-    assert "bit-identical to the original on 2 input sets" in capsys.readouterr().out.replace("\n", " ")
+    assert "Same results, bit for bit, on 2 inputs." in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_a_process_that_cannot_be_started_ends_the_run(folded: Path, monkeypatch: pytest.MonkeyPatch) -> None:

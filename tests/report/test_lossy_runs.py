@@ -55,7 +55,7 @@ def test_the_verdict_on_the_result_is_lossy(run: records.Result) -> None:
 def test_the_line_on_the_terminal_leads_with_the_loss(run: records.Result) -> None:
     line = terminal.conclusion(run).plain
     assert line.startswith(f"ok: {LOSS}") and all(word in line for word in WORDS)
-    assert "after the other steps, every output" in line
+    assert ". Otherwise same results" in line
 
 
 def test_pages_and_notebooks_lead_with_the_loss(run: records.Result) -> None:

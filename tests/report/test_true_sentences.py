@@ -16,19 +16,19 @@ from surgery.verification.comparing.compare import Element, describe
 from surgery.why import explain
 
 
-def said(result: runner.Result) -> str:
+def said(result: runner.Result, *, every: bool = False) -> str:
     console = Console(width=200, record=True, file=None, quiet=False)
     with console.capture() as captured:
-        console.print(terminal.result(result))
+        console.print(terminal.result(result, every=every))
     return captured.get()
 
 
 def test_input_sets_are_not_mentioned_if_nothing_was_run() -> None:
     model = text.parse("g (float[n] x) => (float[n] y) { y = Relu(x) }")
     result = runner.apply(model, recipe.parse("steps: [{rename: {outputs: {y: z}}}]"))
-    assert result.ok and "nothing was run" in said(result) and "input sets" not in said(result)
+    assert result.ok and "nothing was run" in said(result) and " inputs" not in said(result)
     model = text.parse("g (float[n] x) => (float[n] y) { i = Identity(x) y = Relu(i) }")
-    assert "bit-identical to the original on" in said(runner.apply(model, recipe.parse("steps: [drop-identity]")))
+    assert "Same results, bit for bit, on" in said(runner.apply(model, recipe.parse("steps: [drop-identity]")))
 
 
 def test_the_reference_of_a_lossy_step_has_not_run_on_any_input_sets() -> None:
@@ -40,8 +40,11 @@ def test_the_reference_of_a_lossy_step_has_not_run_on_any_input_sets() -> None:
     result = runner.apply(model, recipe.parse(steps))
     line = " ".join(said(result).split())
     assert result.ok and line.rpartition("ok: ")[2].startswith("less accurate on purpose, within the budget: SNR"), line
-    assert "; after the other steps, every output" in line and "or the model after the last lossy step," in line, line
-    assert ",," not in line and "0 input sets" not in line, line
+    assert ". Otherwise same results, bit for bit, on 28 inputs." in line and ",," not in line, line
+    details = " ".join(said(result, every=True).split())
+    assert "after the other steps, every output" in details, details
+    assert "or the model after the last lossy step," in details and ",," not in details, details
+    assert "0 input" not in line and "0 input" not in details, details
 
 
 def test_a_matching_pattern_is_not_reported_to_lack_operators() -> None:
@@ -73,7 +76,7 @@ def test_labels_that_differ_between_near_ties_are_called_so(tmp_path: Path) -> N
     result = runner.apply(model, recipe.parse("steps: [fold-affine]"))
     line = " ".join(said(result).split())
     assert result.ok and [step.status for step in result.steps] == ["committed"], line
-    assert "every output within tolerance of the original, or chosen otherwise between near ties, on" in line, line
+    assert "Same results up to rounding and choices between near ties on" in line, line
     feed = {"x": random.normal(size=(50, 64)).astype(np.float32)}
     result.save(tmp_path / "changed.onnx")
     sessions = [

@@ -10,5 +10,6 @@ def normalized(text: str) -> str:
     """
     text = re.sub(r"^.*: needed rtol .*\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"\d\.\d+e-\d+|\d+\.\d+$", "#", text, flags=re.MULTILINE)
-    text = re.sub(r"(\d+)\.\d kB", r"\1 kB", text)
+    text = re.sub(r"(\d+)\.\d( kB| ->)", r"\1\2", text)
+    text = re.sub(r"(?<=, )\d+(\.\d+)? s(?=\. )", "# s", text)
     return " ".join(text.split()).replace(", or as close to float64 as the original is,", "")
