@@ -6,7 +6,7 @@ A view is a pair (graph, underlying object); two views of the same object are eq
 from __future__ import annotations
 
 import math
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Container, Iterator, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from surgery.graph import lineage
 from surgery.graph.lineage import Lineage
 from surgery.operators import ranges, traits
 from surgery.operators.forms import key_of
+from surgery.operators.moving import REARRANGING
 from surgery.shapes.facts import Dim, dims, symbolic
 from surgery.storage.constants import constant_of
 from surgery.storage.scopes import subgraphs
@@ -207,13 +208,23 @@ class Value(_View):
 
     @property
     def shows_sign_of_zero(self) -> bool:
-        """Whether a consumer divides by it, or by a value computed from it that keeps the sign of its zeros."""
-        return _shows_sign(self)
+        """Whether a consumer divides by it, or by a value computed from it that keeps the sign of its zeros.
+
+        Graph outputs do not count: 0.0 and -0.0 are equal there.
+        """
+        return any(_divides(reader, read) for read, reader in _readers(self, ranges.KEEPING))
 
     @property
     def is_magnified_near_zero(self) -> bool:
         """Whether a consumer divides by it or takes its logarithm, which magnifies errors of small numbers."""
-        return _shows_sign(self, logarithms=True)
+        readers = _readers(self, ranges.KEEPING)
+        return any(_divides(reader, read) or reader.op == "Log" for read, reader in readers)
+
+    @property
+    def is_returned(self) -> bool:
+        """Whether the caller reads its elements: it is a graph output, or is rearranged into one."""
+        rearranging = (reader for _, reader in _readers(self, REARRANGING) if reader.op in REARRANGING)
+        return self.is_output or any(output.is_output for reader in rearranging for output in reader.outputs)
 
     @property
     def is_never_minus_zero(self) -> bool:
@@ -435,24 +446,17 @@ class Node(_View):
         return graph
 
 
-def _shows_sign(value: Value, logarithms: bool = False) -> bool:
-    """Return whether a consumer divides by a value, or by a value computed from it that keeps the sign of zeros.
-
-    Graph outputs do not count: 0.0 and -0.0 are equal there. With `logarithms`, consumers that take the logarithm count
-    too: they ignore the sign of zeros, but magnify errors of small numbers as much as a division.
-    """
+def _readers(value: Value, operators: Container[str]) -> Iterator[tuple[Value, Node]]:
+    """Yield what standard operators read of a value, and of values that `operators` compute from it, up to a limit."""
     pending, seen = [value], {value}
     while pending and len(seen) < _MOST_VALUES:
         current = pending.pop()
         for reader in current.consumers:
-            if reader.ir.domain not in ("", "ai.onnx"):
-                continue
-            if _divides(reader, current) or (logarithms and reader.op == "Log"):
-                return True
-            if reader.op in ranges.KEEPING:
-                pending += [output for output in reader.outputs if output not in seen]
-                seen.update(reader.outputs)
-    return False
+            if reader.ir.domain in ("", "ai.onnx"):
+                yield current, reader
+                if reader.op in operators:
+                    pending += [output for output in reader.outputs if output not in seen]
+                    seen.update(reader.outputs)
 
 
 def _divides(reader: Node, value: Value) -> bool:

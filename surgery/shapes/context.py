@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_shape_inference import ShapeInferenceContext
 
-from surgery.shapes.products import names
+from surgery.shapes.linear import names
 from surgery.shapes.symbols import Element, element, normal
 from surgery.storage.constants import constant_tensor
 

@@ -23,7 +23,7 @@ from surgery.shapes import contrib, ml, older
 from surgery.shapes.contents import follow
 from surgery.shapes.context import Context, as_content
 from surgery.shapes.facts import NO_DOUBTS, Dim, Doubts, Fact, declarable, dims, symbolic
-from surgery.shapes.products import names
+from surgery.shapes.linear import names
 from surgery.shapes.rules import correct
 from surgery.shapes.shapes import tell
 from surgery.shapes.symbols import element, normal, number

@@ -1,7 +1,7 @@
 """Modules of dependencies that are executed when something of them is used, not when they are imported.
 
 onnx-ir and onnx-shape-inference import sympy for the arithmetic of dims, which takes 31 MiB and 0.2 s. Most models can
-do without, see `surgery.shapes.products`.
+do without, see `surgery.shapes.linear`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from surgery.shapes.products import product_in_minimum
+from surgery.shapes.linear import product_in_minimum
 from surgery.shapes.symbols import Element, Number, combine, element, number, windows
 
 if TYPE_CHECKING:

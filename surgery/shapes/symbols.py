@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
 import onnx_ir as ir
 
-from surgery.shapes import products
+from surgery.shapes import linear
 
 Number = int | str
 """An integer, or the text of an expression."""
@@ -82,7 +83,7 @@ def where_each_is(extent: int, text: str) -> int:
 @lru_cache(_REMEMBERED)
 def normal(text: str) -> Number:
     """Return the normal form of an expression; text that cannot be parsed stays unchanged, as the name of a symbol."""
-    if text.isidentifier() or products.is_normal(text):
+    if text.isidentifier() or linear.is_normal(text):
         return text
     try:
         return written(parse(_without_ceilings(text)))
@@ -142,9 +143,8 @@ def combine(operation: str, one: Number, other: Number) -> Number | None:
     rule = _SYMBOLIC.get(operation)
     if rule is None:
         return None
-    found = products.combine(operation, one, other)
-    if found is not None:
-        return found
+    with suppress(linear.OutOfReachError):
+        return linear.combine(operation, one, other)
     try:
         return rule(_expression(one), _expression(other))
     except (ValueError, TypeError):
@@ -154,12 +154,12 @@ def combine(operation: str, one: Number, other: Number) -> Number | None:
 @lru_cache(_REMEMBERED)
 def windows(extent: int | str, room: int, stride: int) -> Number | None:
     """Count the positions of a window: floor((extent + room) / stride) + 1. `room` is the padding minus the window."""
-    import sympy
-
     if isinstance(extent, int):
         return (extent + room) // stride + 1
-    if stride == 1:
-        return combine("Add", extent, room + 1)
+    with suppress(linear.OutOfReachError):
+        return linear.windows(extent, room, stride)
+    import sympy
+
     try:
         return written(sympy.floor((parse(extent) + room) / stride) + 1)
     except (ValueError, TypeError):

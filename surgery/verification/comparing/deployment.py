@@ -37,11 +37,14 @@ from surgery.verification.comparing.feeding import feeds_for
 from surgery.verification.comparing.output_judge import NOT_RUN, OutputJudge, describe
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.ties import settled
-from surgery.verification.comparing.vacuity import Run
+from surgery.verification.comparing.vacuity import Run, tensors
 
 _SECONDS = 0.25
 """Estimated seconds that all runs may take at most, beyond the first of each number of dims: most of the cost is the
 session."""
+
+_BYTES = 16 << 20
+"""Number of bytes that the outputs of these runs may take at most. They are held next to those of the original."""
 
 _MOST_SIZES = 3
 
@@ -167,18 +170,19 @@ class DeploymentCheck:
 
     @cached_property
     def _numbers(self) -> Sequence[int]:
-        """The numbers of some of the original's runs: one of each number of dims, others as long as they are cheap."""
-        original, chosen, left = self._original, list[int](), _SECONDS
+        """The numbers of some of the original's runs: one of each number of dims, others that are cheap and small."""
+        original, chosen, left, room = self._original, list[int](), _SECONDS, _BYTES
         session = opening(original.nodes) if draws(original.skeleton) else 0.0  # each run has a new one
         sizes: set[tuple[tuple[str, int], ...]] = set()
         for number, run in enumerate(original.runs):
             size = tuple(run.binding.dims.items())
             is_new = size not in sizes and len(sizes) < _MOST_SIZES
             cost = session + original.cost(run.binding)
-            if is_new or cost <= left:
+            taken = sum(part.nbytes for value in run.outputs.values() for part in tensors(value))
+            if is_new or (cost <= left and taken <= room):
                 sizes.add(size)
                 chosen.append(number)
-                left -= cost
+                left, room = left - cost, room - taken
         return chosen
 
     @property

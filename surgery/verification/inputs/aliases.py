@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from surgery.operators import traits
 from surgery.shapes.declarations import Extent
-from surgery.shapes.products import names
+from surgery.shapes.linear import names
 from surgery.verification.inputs.factors import factors, integers, product, text
 
 if TYPE_CHECKING:

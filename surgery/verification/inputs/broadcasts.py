@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from surgery.operators import traits
 from surgery.shapes.declarations import Extent
-from surgery.shapes.products import names as names_in
+from surgery.shapes.linear import names as names_in
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,13 +31,34 @@ _PERIOD = 131_071
 _TRIES, _FEW_TRIES = 24, 8
 """Maximum number of sets that are tried for the guards of a region whose run is trivial, or cheap."""
 
-Drawn = dict[Hashable, Any]
-"""Elements drawn before, which other regions get too."""
+_REMEMBERED = 8 << 20
+"""Number of bytes of drawn elements that are remembered."""
 
 Feed = dict[str, Any]
 
 Chosen = tuple[Binding, int]
 """A chosen set: what `Feeding.feed` draws its values from."""
+
+
+class Drawn:
+    """Elements drawn before, which other regions get too; all are forgotten when they take too much memory."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, Any] = {}
+        self._bytes = 0
+
+    def of(self, key: Hashable, draw: Callable[[], Any]) -> Any:
+        """Return the elements of a key, drawn by a function that returns the same each time."""
+        found = self._known.get(key)
+        if found is None:
+            found = draw()
+            if self._bytes + found.nbytes > _REMEMBERED:
+                self._known.clear()
+                self._bytes = 0
+            if found.nbytes <= _REMEMBERED:
+                self._known[key] = found
+                self._bytes += found.nbytes
+        return found
 
 
 class Feeding:
@@ -127,22 +148,27 @@ class Feeding:
         is_repeated = domain.draw is None and math.prod(form.shape) > _PERIOD
         shape = (_PERIOD,) if is_repeated else form.shape
         key = (index, form.dtype, shape, domain, binding.ordinary, binding.seed)
-        found = self._drawn.get(key)
-        if found is None:
+
+        def drawn() -> Any:
             rng = generator(binding.seed, f"given {index}", binding.ordinary)
-            found = draw(domain, form.dtype, shape, binding.ordinary, rng, binding.seed)
-            if found.size <= _PERIOD:
-                self._drawn[key] = found
+            return draw(domain, form.dtype, shape, binding.ordinary, rng, binding.seed)
+
+        found = self._drawn.of(key, drawn)
         return np.resize(found, form.shape) if is_repeated else found
 
     def _signed(self, drawn: Any, name: str) -> Any:
         """Bring drawn elements into the range of the operator that produces the value."""
-        flow = self._before.flow
-        producer = flow.producers.get(name)
-        op = flow.nodes[producer].op_type if producer is not None else ""
-        if op in UNIT:
+        operator = bounding(self._before, name)
+        if operator in UNIT:
             return _unit(drawn)
-        return np.abs(drawn) if op in NOT_NEGATIVE else drawn
+        return np.abs(drawn) if operator in NOT_NEGATIVE else drawn
+
+
+def bounding(before: Definitions, name: str) -> str:
+    """Return the operator that produces a value if it bounds the range of its elements; "" if none does."""
+    producer = before.flow.producers.get(name)
+    operator = before.flow.nodes[producer].op_type if producer is not None else ""
+    return operator if operator in UNIT or operator in NOT_NEGATIVE else ""
 
 
 def _domain_of(recorded: Any) -> Domain | None:

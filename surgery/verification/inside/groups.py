@@ -15,7 +15,7 @@ from surgery.verification.comparing.vacuity import tensors
 from surgery.verification.inputs.plan import Binding
 from surgery.verification.inside.feeding import Chosen, Feed, Feeding
 
-_ROOM = 32 << 20
+_ROOM = 8 << 20
 """Number of bytes of inputs, or of outputs, after which a group ends. One set may take more."""
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from surgery.operators.subgraphs import subgraphs
 from surgery.proto.fingerprint import content as stored
+from surgery.verification.inside.definitions import Definitions
+from surgery.verification.inside.feeding import bounding
 from surgery.verification.inside.regions import Region
 from surgery.verification.inside.values import Point
 
@@ -33,8 +35,11 @@ class Pattern:
     weights: bool
 
 
-def pattern_of(region: Region, points: Sequence[Point]) -> Pattern | None:
-    """Return the pattern of a region; None if it has subgraphs, functions or sparse initializers."""
+def pattern_of(region: Region, points: Sequence[Point], before: Definitions) -> Pattern | None:
+    """Return the pattern of a region; None if it has subgraphs, functions or sparse initializers.
+
+    `before` is the model that produces the values given to it: the values that it may produce belong to the pattern.
+    """
     numbers: dict[str, int] = {}
 
     def number(name: str) -> int:
@@ -60,7 +65,8 @@ def pattern_of(region: Region, points: Sequence[Point]) -> Pattern | None:
             details.append(tuple(tensor.dims) if is_large else stored(tensor))
     for name in region.given:
         form = points[0].forms[name]
-        family.append((number(name), form.dtype.str, len(form.shape)))
+        origin = name in before.inputs, bounding(before, name)
+        family.append((number(name), form.dtype.str, len(form.shape), *origin))
         details.append(tuple(point.forms[name].shape for point in points))
         if not form.is_drawn:
             details.append(tuple(values[name].tobytes() for point in points for values in point.recorded))

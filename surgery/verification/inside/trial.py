@@ -23,6 +23,7 @@ from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.inside.budget import Budget
 from surgery.verification.inside.cost import cost, seconds
 from surgery.verification.inside.definitions import Definitions
+from surgery.verification.inside.descent import trimmed
 from surgery.verification.inside.elsewhere import REASONS, Elsewhere, elsewhere, shown
 from surgery.verification.inside.feeding import Drawn, Feeding
 from surgery.verification.inside.groups import run_in_groups
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 PROVED = "computed by the same operators"
 """The message of a verdict that needed no run."""
 
+FOLLOWS = "computed by the same operators from bit-identical values"
+"""The message of a verdict on a target, from those on the values that it is computed from."""
+
 _CLOSE = ComparisonRules(Parity.CLOSE)
 
 
@@ -54,7 +58,7 @@ class Laboratory:
         self._values: Values | None = None
         self._known: dict[tuple[Parity, Pattern], list[Verdict]] = {}
         self._families: set[tuple[Parity, Hashable]] = set()
-        self._drawn: Drawn = {}
+        self._drawn = Drawn()
 
     def close(self) -> None:
         """Stop the process that runs the regions."""
@@ -96,7 +100,7 @@ class Laboratory:
         budget.spend(cost(left, self._values.points, promise))
         for region in left:
             reason = next((unknown[name] for name in region.given if name in unknown), "")
-            found = _unverified(region, reason) if reason else self.beneath(region, before, promise, grown)
+            found = _unverified(region, reason) if reason else self._found(region, before, promise, grown)
             found |= _follows(region, found)
             for name, verdict in found.items():
                 verdicts.setdefault(name, verdict)
@@ -105,6 +109,15 @@ class Laboratory:
     def holds(self, region: Region) -> bool:
         """Return whether the weights of a region fit into memory."""
         return all(self._original.holds(external_bytes(piece)) for piece in (region.before, region.after))
+
+    def _found(self, region: Region, before: Definitions, promise: Parity, grown: bool) -> dict[str, Verdict]:
+        """Return a verdict on each target of a region; only the part of it that differs is run if that suffices."""
+        part = trimmed(region)
+        if part is not None:
+            verdicts = self.beneath(part, before, promise, grown)
+            if all(verdict.status is Status.EQUAL for verdict in verdicts.values()):
+                return dict.fromkeys(region.targets, Verdict(Status.EQUAL, message=FOLLOWS))
+        return self.beneath(region, before, promise, grown)
 
     def beneath(self, region: Region, before: Definitions, promise: Parity, grown: bool) -> dict[str, Verdict]:
         """Run a region, or a region cut out of one that was run; return a verdict on each target."""
@@ -179,7 +192,7 @@ class Laboratory:
         self, points: Sequence[Point], region: Region, before: Definitions, promise: Parity, grown: bool
     ) -> dict[str, Verdict]:
         """Run a region, unless the verdicts of a region with the same pattern are known."""
-        pattern = pattern_of(region, points)
+        pattern = pattern_of(region, points, before)
         known = self._known.get((promise, pattern)) if pattern is not None else None
         if known is not None and pattern is not None and not pattern.weights:
             return dict(zip(region.targets, known))
@@ -341,8 +354,7 @@ def _follows(region: Region, verdicts: Mapping[str, Verdict]) -> dict[str, Verdi
     if not equal or not left:
         return {}
     proof = alike(region.before, region.after, [names[name] for name in left], equal)
-    message = "computed by the same operators from bit-identical values"
-    return {name: Verdict(Status.EQUAL, message=message) for name in left if names[name] in proof}
+    return {name: Verdict(Status.EQUAL, message=FOLLOWS) for name in left if names[name] in proof}
 
 
 def _unverified(region: Region, reason: str) -> dict[str, Verdict]:

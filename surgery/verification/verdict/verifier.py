@@ -309,6 +309,7 @@ class Verifier:
         weights = self._original.weights
         if not self._original.holds(weights):
             return Deployed(Verdict(Status.UNVERIFIED, NOT_RUN, message=too_much(weights, self._verify.memory)))
+        self._rest()
         deployment = self.deployment(target)
         found = deployment.check(candidate)
         is_light = weights + self._original.listed <= FEW_WEIGHTS
