@@ -1,18 +1,23 @@
-"""Arithmetic on numbers such as 64*batch + 2, which covers most needs of shapes, without the weight of sympy.
+"""Arithmetic on numbers such as 64*batch + 2 or floor(n/2 - 1/2) + 1, without the weight of sympy.
 
-Each symbol stands for at least 1, as in `surgery.shapes.symbols`, whose normal form is kept.
+This covers most needs of shapes. Each symbol stands for at least 1, as in `surgery.shapes.symbols`, whose normal form
+is kept.
 """
 
 from __future__ import annotations
 
+import math
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 Number = int | str
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _PRODUCT = r"(?:([1-9]\d*)\*)?([A-Za-z_]\w*(?:\*[A-Za-z_]\w*)*)"
-_LINEAR = re.compile(rf"{_PRODUCT}(?: ([+-]) ([1-9]\d*))?")
+_TERM = rf"(?:{_PRODUCT}|(?:([1-9]\d*)\*)?(floor\(.*\)))"
+_LINEAR = re.compile(rf"{_TERM}(?: ([+-]) ([1-9]\d*))?")
+_QUOTIENT = re.compile(rf"{_TERM}/([1-9]\d*)(?: ([+-]) ([1-9]\d*)/([1-9]\d*))?")
 _MINIMUM = re.compile(rf"Min\([1-9]\d*, {_PRODUCT}\)")
 
 
@@ -21,7 +26,10 @@ class OutOfReachError(Exception):
 
 
 class Linear(NamedTuple):
-    """A factor times distinct symbols, sorted by name, plus a constant; the factor is 0 only without symbols."""
+    """A factor times distinct symbols, sorted by name, plus a constant; the factor is 0 only without symbols.
+
+    In the place of the symbols, there may be one rounded quotient of a linear number, such as floor(n/2).
+    """
 
     factor: int
     symbols: tuple[str, ...]
@@ -37,7 +45,17 @@ class Linear(NamedTuple):
 
     def at_least(self, bound: int) -> bool:
         """Return whether the number is certainly no smaller than `bound`."""
-        return self.factor + self.constant >= bound
+        return self.least >= bound
+
+    @property
+    def least(self) -> int:
+        """The least value: that of the least symbols, since no factor is negative."""
+        return self.factor * (_least_quotient(self.symbols[0]) if self.is_rounded else 1) + self.constant
+
+    @property
+    def is_rounded(self) -> bool:
+        """Whether it has a rounded quotient."""
+        return bool(self.symbols) and self.symbols[0].startswith("floor(")
 
 
 def names(text: str) -> list[str]:
@@ -52,9 +70,55 @@ def read(number: Number) -> Linear | None:
     found = _LINEAR.fullmatch(number)
     if found is None:
         return None
-    linear = Linear(int(found[1] or 1), tuple(found[2].split("*")), int(f"{found[3]}{found[4]}") if found[3] else 0)
+    linear = Linear(*_term(found), int(f"{found[5]}{found[6]}") if found[5] else 0)
     is_normal = linear.symbols == tuple(sorted(set(linear.symbols))) and linear.written() == number
+    if linear.is_rounded and _quotient(linear.symbols[0]) is None:
+        return None
     return linear if is_normal else None
+
+
+def _term(found: re.Match[str]) -> tuple[int, tuple[str, ...]]:
+    """Return the factor and the symbols of the term at the beginning of a text."""
+    return int(found[1] or found[3] or 1), (found[4],) if found[4] else tuple(found[2].split("*"))
+
+
+@lru_cache(1 << 12)
+def _quotient(text: str) -> tuple[Linear, int] | None:
+    """Parse floor(n/2 - 1/2) as the linear number n - 1 and the divisor 2; return None if it is not in normal form."""
+    found = _QUOTIENT.fullmatch(text.removeprefix("floor(").removesuffix(")"))
+    if found is None:
+        return None
+    factor, symbols = _term(found)
+    divisor = math.lcm(int(found[5]), int(found[8] or 1))
+    constant = int(f"{found[6]}{found[7]}") * (divisor // int(found[8])) if found[6] else 0
+    linear = Linear(factor * (divisor // int(found[5])), symbols, constant)
+    inner = symbols[0] if linear.is_rounded else None
+    is_normal = _rounded(linear, divisor) == Linear(1, (text,), 0) and (inner is None or _quotient(inner) is not None)
+    return (linear, divisor) if is_normal else None
+
+
+def _least_quotient(text: str) -> int:
+    """Return the least value of a rounded quotient."""
+    quotient = _quotient(text)
+    assert quotient is not None, text
+    return quotient[0].least // quotient[1]
+
+
+def _rounded(linear: Linear, divisor: int) -> Linear:
+    """Return the quotient of a linear number, rounded down."""
+    if linear.factor % divisor == 0:
+        return Linear(linear.factor // divisor, linear.symbols, linear.constant // divisor)
+    factor, whole = _reduced(linear.factor, divisor)
+    text = f"{Linear(factor, linear.symbols, 0).written()}/{whole}"
+    if linear.constant % divisor == 0:
+        return Linear(1, (f"floor({text})",), linear.constant // divisor)
+    part, of = _reduced(abs(linear.constant), divisor)
+    return Linear(1, (f"floor({text} {'+' if linear.constant > 0 else '-'} {part}/{of})",), 0)
+
+
+def _reduced(one: int, other: int) -> tuple[int, int]:
+    common = math.gcd(one, other)
+    return one // common, other // common
 
 
 def product_in_minimum(text: str) -> str | None:
@@ -98,10 +162,10 @@ def combine(operation: str, one: Number, other: Number) -> Number | None:
 def windows(extent: str, room: int, stride: int) -> Number:
     """Return floor((extent + room) / stride) + 1; raises `OutOfReachError` if that is not linear."""
     linear = read(extent)
-    if linear is None or linear.factor % stride:
+    if linear is None:
         raise OutOfReachError
-    constant = (linear.constant + room) // stride + 1
-    return Linear(linear.factor // stride, linear.symbols, constant).written()
+    places = _rounded(linear._replace(constant=linear.constant + room), stride)
+    return places._replace(constant=places.constant + 1).written()
 
 
 def _sum(one: Linear, other: Linear, sign: int) -> Linear:
@@ -120,7 +184,7 @@ def _product(one: Linear, other: Linear) -> Linear:
             raise OutOfReachError
         symbols = one.symbols if other.constant else ()
         return Linear(one.factor * other.constant, symbols, one.constant * other.constant)
-    if one.constant or other.constant or set(one.symbols) & set(other.symbols):
+    if one.constant or other.constant or one.is_rounded or other.is_rounded or set(one.symbols) & set(other.symbols):
         raise OutOfReachError
     return Linear(one.factor * other.factor, tuple(sorted(one.symbols + other.symbols)), 0)
 
@@ -129,20 +193,18 @@ def _division(operation: str, one: Linear, other: Linear) -> Number | None:
     """Return the quotient of two numbers, or the rest 0; none if they may be negative."""
     if not (one.at_least(0) and other.at_least(1)):
         return None
-    quotient = _exact_quotient(one, other)
+    quotient = Linear(0, (), 1) if one == other else _exact_quotient(one, other) if other.symbols else None
+    if quotient is None and not other.symbols:
+        quotient = _rounded(one, other.constant)
+        if operation == "Mod" and (one.factor % other.constant or one.constant % other.constant):
+            raise OutOfReachError
     if quotient is None:
         raise OutOfReachError
     return quotient.written() if operation == "Div" else 0
 
 
 def _exact_quotient(one: Linear, other: Linear) -> Linear | None:
-    """Return the quotient of two numbers if there is no rest; None if there may be one."""
-    if one == other:
-        return Linear(0, (), 1)
-    if not other.symbols:
-        divisor = other.constant
-        divides = one.factor % divisor == 0 and one.constant % divisor == 0
-        return Linear(one.factor // divisor, one.symbols, one.constant // divisor) if divides else None
+    """Return the quotient of two products; None if there may be a rest."""
     if one.constant or other.constant or one.factor % other.factor or not set(other.symbols) <= set(one.symbols):
         return None
     rest = tuple(symbol for symbol in one.symbols if symbol not in other.symbols)
@@ -154,10 +216,11 @@ def _comparison(operation: str, one: Linear, other: Linear) -> Number | None:
     """Return the smaller or larger of two numbers, or whether one is less or they are equal: 0, 1 or None."""
     if one.symbols and other.symbols and one.symbols != other.symbols:
         raise OutOfReachError
+    symbols = one.symbols or other.symbols
     factor, constant = one.factor - other.factor, one.constant - other.constant
     # A symbol has no upper bound.
-    above = factor + constant if factor >= 0 else None
-    below = -factor - constant if factor <= 0 else None
+    above = Linear(factor, symbols, constant).least if factor >= 0 else None
+    below = Linear(-factor, symbols, -constant).least if factor <= 0 else None
     match operation:
         case "Less":
             return 1 if below is not None and below >= 1 else 0 if above is not None and above >= 0 else None
@@ -172,6 +235,6 @@ def _comparison(operation: str, one: Linear, other: Linear) -> Number | None:
             if above is not None and above >= 0:
                 return large.written()
             bound, product = (one, other) if other.symbols else (other, one)
-            if operation == "Min" and not bound.symbols and not product.constant:
+            if operation == "Min" and not bound.symbols and not product.constant and not product.is_rounded:
                 return f"Min({bound.constant}, {product.written()})"
     raise OutOfReachError

@@ -144,23 +144,60 @@ def _conv(context: Context, node: ir.Node) -> list[Element] | None:
     if data is None or weight is None or data.shape is None or weight.shape is None:
         return None
     attributes, axes = node.attributes, len(data.shape) - 2
-    if axes < 1 or len(weight.shape) != axes + 2 or "auto_pad" in attributes:
+    if axes < 1 or len(weight.shape) != axes + 2:
         return None
     kernel = attributes["kernel_shape"].as_ints() if "kernel_shape" in attributes else weight.shape[2:]
+    places = _places(context, node, data.shape[2:], kernel)
+    return None if places is None else [context.normal(data.shape[0]), weight.shape[0], *places]
+
+
+def _pool(context: Context, node: ir.Node) -> list[Element] | None:
+    """Count the positions of the window along each axis, unless they are rounded up."""
+    data, attributes = node.inputs[0], node.attributes
+    if data is None or data.shape is None or len(node.outputs) > 1 or "kernel_shape" not in attributes:
+        return None
+    if "ceil_mode" in attributes and attributes["ceil_mode"].as_int() != 0:
+        return None
+    places = _places(context, node, data.shape[2:], attributes["kernel_shape"].as_ints())
+    return None if places is None else [*map(context.normal, data.shape[:2]), *places]
+
+
+def _places(
+    context: Context, node: ir.Node, extents: Sequence[Element], kernel: Sequence[Element]
+) -> list[Element] | None:
+    """Count the positions of a window with strides, dilations and pads along each axis."""
+    attributes, axes = node.attributes, len(extents)
+    if "auto_pad" in attributes and attributes["auto_pad"].as_string() != "NOTSET":
+        return None
     strides = attributes["strides"].as_ints() if "strides" in attributes else [1] * axes
     dilations = attributes["dilations"].as_ints() if "dilations" in attributes else [1] * axes
     pads = attributes["pads"].as_ints() if "pads" in attributes else [0] * axes * 2
     if (len(kernel), len(strides), len(dilations), len(pads)) != (axes, axes, axes, axes * 2):
         return None
-    dims: list[Element] = [context.normal(data.shape[0]), weight.shape[0]]
-    for extent, size, stride, dilation, low, high in zip(data.shape[2:], kernel, strides, dilations, pads, pads[axes:]):
+    found: list[Element] = []
+    for extent, size, stride, dilation, low, high in zip(extents, kernel, strides, dilations, pads, pads[axes:]):
         if not isinstance(size, int) or stride < 1 or dilation < 1:
             return None
         room = low + high - dilation * (size - 1) - 1
         places = windows(number(context.normal(extent)), room, stride)
         if places is None:
             return None
-        dims.append(element(places))
+        found.append(element(places))
+    return found
+
+
+def _tile(context: Context, node: ir.Node) -> list[Element] | None:
+    """Multiply each extent by its number of repetitions."""
+    data, repeats = node.inputs[0], _bounds(context, node, 1)
+    if data is None or data.shape is None or not repeats or len(node.inputs) != 2 or len(repeats) != len(data.shape):
+        return None
+    dims: list[Element] = []
+    for extent, count in zip(map(context.normal, data.shape), repeats):
+        # Nothing else is known about a number that may be negative.
+        product = number(count) if extent == 1 else _product([number(extent), number(count)])
+        if product is None or (extent != 1 and context.is_wild(count)):
+            return None
+        dims.append(element(product))
     return dims
 
 
@@ -175,7 +212,7 @@ def _range(context: Context, node: ir.Node) -> list[Element] | None:
 
 def _elementwise(context: Context, node: ir.Node) -> list[Element] | None:
     """Broadcast the operands; before opset 7, an attribute says along which axes."""
-    shapes = None if "axis" in node.attributes else _shapes_without_contents(node.inputs)
+    shapes = None if "axis" in node.attributes else _shapes_without_contents(context, node.inputs)
     return None if shapes is None else _broadcast_shapes(shapes)
 
 
@@ -189,7 +226,7 @@ def _comparison(context: Context, node: ir.Node) -> list[Element] | None:
 
 def _where(context: Context, node: ir.Node) -> list[Element] | None:
     """Broadcast the condition and both operands."""
-    condition, shapes = node.inputs[0], _shapes_without_contents(node.inputs[1:])
+    condition, shapes = node.inputs[0], _shapes_without_contents(context, node.inputs[1:])
     if condition is None or condition.shape is None or shapes is None:
         return None
     node.outputs[0].type = None if node.inputs[1] is None else node.inputs[1].type
@@ -220,7 +257,7 @@ def _flatten(context: Context, node: ir.Node) -> list[Element] | None:
 
 def _matmul(context: Context, node: ir.Node) -> list[Element] | None:
     """Broadcast the batches of matrices."""
-    shapes = _shapes_without_contents(node.inputs)
+    shapes = _shapes_without_contents(context, node.inputs)
     if shapes is None or any(len(shape) < 2 for shape in shapes):
         return None
     inner = shapes[0][-1], shapes[1][-2]
@@ -230,17 +267,16 @@ def _matmul(context: Context, node: ir.Node) -> list[Element] | None:
     return None if batch is None else [*batch, shapes[0][-2], shapes[1][-1]]
 
 
-def _shapes_without_contents(values: Sequence[ir.Value | None]) -> list[Sequence[Element]] | None:
-    """Return the shapes of all operands; None for rows of integers, since the package's rules follow their contents."""
+def _shapes_without_contents(context: Context, values: Sequence[ir.Value | None]) -> list[Sequence[Element]] | None:
+    """Return the shapes of all operands; None for rows of known integers, whose contents the package's rules follow."""
     shapes: list[Sequence[Element]] = []
     for value in values:
         if value is None or value.shape is None or value.dtype is None:
             return None
         shapes.append(value.shape.dims)
-    has_contents = all(len(shape) < 2 for shape in shapes) and any(
-        value is not None and value.dtype is not None and value.dtype.is_integer() for value in values
-    )
-    return None if has_contents else shapes
+    integers = [value for value in values if value is not None and value.dtype is not None and value.dtype.is_integer()]
+    has_contents = bool(integers) and all(len(shape) < 2 for shape in shapes)
+    return None if has_contents and all(context.content(value) is not None for value in integers) else shapes
 
 
 def _broadcast_shapes(shapes: Sequence[Sequence[Element]]) -> list[Element] | None:
@@ -298,6 +334,7 @@ def _pad(context: Context, node: ir.Node) -> list[Element] | None:
 _RULES: dict[str, Callable[[Context, ir.Node], list[Element] | None]] = {
     "Add": _elementwise,
     "And": _elementwise,
+    "AveragePool": _pool,
     "Concat": _concat,
     "Conv": _conv,
     "Div": _elementwise,
@@ -308,8 +345,10 @@ _RULES: dict[str, Callable[[Context, ir.Node], list[Element] | None]] = {
     "GreaterOrEqual": _comparison,
     "Less": _comparison,
     "LessOrEqual": _comparison,
+    "LpPool": _pool,
     "MatMul": _matmul,
     "Max": _elementwise,
+    "MaxPool": _pool,
     "Min": _elementwise,
     "Mul": _elementwise,
     "Or": _elementwise,
@@ -319,5 +358,6 @@ _RULES: dict[str, Callable[[Context, ir.Node], list[Element] | None]] = {
     "Reshape": _reshape,
     "Slice": _slice,
     "Sub": _elementwise,
+    "Tile": _tile,
     "Where": _where,
 }
