@@ -213,7 +213,7 @@ def _range(context: Context, node: ir.Node) -> list[Element] | None:
 def _elementwise(context: Context, node: ir.Node) -> list[Element] | None:
     """Broadcast the operands; before opset 7, an attribute says along which axes."""
     shapes = None if "axis" in node.attributes else _shapes_without_contents(context, node.inputs)
-    return None if shapes is None else _broadcast_shapes(shapes)
+    return None if shapes is None else _broadcast_shapes(context, shapes)
 
 
 def _comparison(context: Context, node: ir.Node) -> list[Element] | None:
@@ -230,7 +230,7 @@ def _where(context: Context, node: ir.Node) -> list[Element] | None:
     if condition is None or condition.shape is None or shapes is None:
         return None
     node.outputs[0].type = None if node.inputs[1] is None else node.inputs[1].type
-    return _broadcast_shapes([condition.shape.dims, *shapes])
+    return _broadcast_shapes(context, [condition.shape.dims, *shapes])
 
 
 def _expand(context: Context, node: ir.Node) -> list[Element] | None:
@@ -239,7 +239,7 @@ def _expand(context: Context, node: ir.Node) -> list[Element] | None:
     extents = None if target is None else context.get_symbolic_value(target)
     if data is None or data.shape is None or extents is None or any(map(context.is_wild, extents)):
         return None
-    return _broadcast_shapes([data.shape.dims, extents])
+    return _broadcast_shapes(context, [data.shape.dims, extents])
 
 
 def _flatten(context: Context, node: ir.Node) -> list[Element] | None:
@@ -263,7 +263,7 @@ def _matmul(context: Context, node: ir.Node) -> list[Element] | None:
     inner = shapes[0][-1], shapes[1][-2]
     if all(isinstance(extent, int) for extent in inner) and inner[0] != inner[1]:
         return None
-    batch = _broadcast_shapes([shape[:-2] for shape in shapes])
+    batch = _broadcast_shapes(context, [shape[:-2] for shape in shapes])
     return None if batch is None else [*batch, shapes[0][-2], shapes[1][-1]]
 
 
@@ -279,22 +279,22 @@ def _shapes_without_contents(context: Context, values: Sequence[ir.Value | None]
     return None if has_contents and all(context.content(value) is not None for value in integers) else shapes
 
 
-def _broadcast_shapes(shapes: Sequence[Sequence[Element]]) -> list[Element] | None:
+def _broadcast_shapes(context: Context, shapes: Sequence[Sequence[Element]]) -> list[Element] | None:
     rank = max(map(len, shapes))
     padded: list[list[Element]] = [[*([1] * (rank - len(shape))), *shape] for shape in shapes]
     dims: list[Element] = []
-    for column in zip(*padded):
+    for column in reversed(list(zip(*padded))):
         dim: Element | None = column[0]
         for other in column[1:]:
-            dim = None if dim is None else _broadcast(dim, other)
+            dim = None if dim is None else _broadcast(context, dim, other)
         if dim is None:
             return None
         dims.append(dim)
-    return dims
+    return dims[::-1]
 
 
-def _broadcast(one: Element, other: Element) -> Element | None:
-    """Return the extent of the result; None for different symbols, since each may be 1.
+def _broadcast(context: Context, one: Element, other: Element) -> Element | None:
+    """Return the extent of the result; a new symbol for different ones, since each may be 1. None if there is none.
 
     Min(5, n) with n gives n, which is 1 only if both are.
     """
@@ -307,7 +307,7 @@ def _broadcast(one: Element, other: Element) -> Element | None:
     for dim, least in ((one, other), (other, one)):
         if dim.value is not None and (dim.value == least.value or dim.value == product_in_minimum(least.value or "")):
             return dim
-    return None
+    return None if one.value is None or other.value is None else context.new_symbolic_dim()
 
 
 def _pad(context: Context, node: ir.Node) -> list[Element] | None:
