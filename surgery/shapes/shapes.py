@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from surgery.shapes.context import constant_of
 from surgery.shapes.linear import product_in_minimum
 from surgery.shapes.symbols import Element, Number, combine, element, number, windows
 
@@ -114,6 +115,8 @@ def _length(context: Context, extent: Element, start: Element, end: Element) -> 
 def _place(context: Context, whole: Number, bound: Element) -> Number | None:
     """Return the position of a bound, from 0 to the extent; None if it is unknown."""
     if isinstance(bound, int):
+        if bound == 0:
+            return 0
         if bound >= _TO_THE_END:
             return whole
         least = combine("Min", whole, abs(bound))
@@ -184,6 +187,22 @@ def _places(
             return None
         found.append(element(places))
     return found
+
+
+def _resize(context: Context, node: ir.Node) -> list[Element] | None:
+    """Multiply the extents by scales that are whole numbers."""
+    data, scales = node.inputs[0], node.inputs[2] if len(node.inputs) == 3 else None
+    tensor = None if scales is None else constant_of(scales)
+    if data is None or data.shape is None or tensor is None or "axes" in node.attributes:
+        return None
+    mode = node.attributes.get("coordinate_transformation_mode")
+    if mode is not None and mode.as_string() == "tf_crop_and_resize":
+        return None
+    factors = tensor.numpy().tolist()
+    if len(factors) != len(data.shape) or not all(factor >= 1 and float(factor).is_integer() for factor in factors):
+        return None
+    dims = [_product([number(context.normal(dim)), int(factor)]) for dim, factor in zip(data.shape, factors)]
+    return None if None in dims else [element(dim) for dim in dims if dim is not None]
 
 
 def _tile(context: Context, node: ir.Node) -> list[Element] | None:
@@ -356,6 +375,7 @@ _RULES: dict[str, Callable[[Context, ir.Node], list[Element] | None]] = {
     "Pow": _elementwise,
     "Range": _range,
     "Reshape": _reshape,
+    "Resize": _resize,
     "Slice": _slice,
     "Sub": _elementwise,
     "Tile": _tile,
