@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from surgery.bridges.run_tool import run_tool as run_tool
     from surgery.engine.records import Result as Result
     from surgery.engine.runner import apply as apply
+    from surgery.engine.single import run as run
     from surgery.errors import BlockedError as BlockedError
     from surgery.errors import UsageError as UsageError
     from surgery.errors import WorkerError as WorkerError
@@ -44,13 +45,16 @@ if TYPE_CHECKING:
     from surgery.graph.values import Refusal as Refusal
     from surgery.graph.values import Value as Value
     from surgery.inspection.diff import diff as diff
+    from surgery.inspection.inspect import histogram as histogram
     from surgery.inspection.inspect import inspect as inspect
+    from surgery.inspection.opsets import opset as opset
     from surgery.operators.kernels import is_computed as is_computed
     from surgery.patterns import Match as Match
     from surgery.patterns.option import RuleText as RuleText
     from surgery.patterns.renames import Renames as Renames
     from surgery.patterns.selector import NodeSelector as NodeSelector
     from surgery.patterns.tensor_names import TensorNames as TensorNames
+    from surgery.planning.make import plan as plan
     from surgery.promises import Parity as Parity
     from surgery.registry.declare import graph_pass as graph_pass
     from surgery.registry.declare import pattern_pass as pattern_pass
@@ -66,6 +70,8 @@ if TYPE_CHECKING:
     from surgery.storage import save as save
     from surgery.storage.export_weights import export_weights as export_weights
     from surgery.verification.verdict.pair import verify as verify
+    from surgery.verification.verdict.validity import check as check
+    from surgery.why.asked import explain as explain
 
 __version__ = "0.1.0"
 
@@ -79,6 +85,12 @@ late_imports.register()
 
 _HOMES = {
     "Result": "engine.records",
+    "histogram": "inspection.inspect",
+    "explain": "why.asked",
+    "opset": "inspection.opsets",
+    "check": "verification.verdict.validity",
+    "plan": "planning.make",
+    "run": "engine.single",
     "apply": "engine.runner",
     "bench": "benchmarking.bench",
     "bisect": "bisection.bisect",

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from surgery.engine.reference_start import ReferenceStart
     from surgery.engine.site_choice import SiteChoice
     from surgery.provenance.writing import Sidecar
+    from surgery.recipe.given import Given
+    from surgery.storage.loading import Model
     from surgery.verification.comparing.details import Verdict
 
 
@@ -229,8 +231,8 @@ def _unverifiable(pipeline: Pipeline, facts: EndFacts) -> str:
 
 
 def apply(
-    model: str | Path | onnx.ModelProto,
-    recipe: str | Path | Recipe,
+    model: Model,
+    recipe: Given = "default",
     *,
     output: str | Path | None = None,
     force: bool = False,
@@ -251,12 +253,14 @@ def apply(
 ) -> Result:
     """Run a recipe over a model, and write the result to `output` if the run is ok.
 
-    `model` is a path, a URL or a message in memory, `output` a path or a URL, `recipe` a path, the name of a shipped
-    recipe, or a loaded one. `target` is the runtime that the model is made for, as a name or the path of a profile; it
-    overrides the recipe's. For `reference`, `on_failure`, `strict`, `history`, `choice` and `cache` see `run`. With
-    `lock`, the path of a lock or True for the one next to the recipe, nothing runs if anything has changed since the
-    lock was made. `accept` is called with the result before it is written, and may raise. For `provenance` see
-    `Result.save`. Raises a `SurgeryError` for bad input. A negative verdict does not raise: look at `Result.ok`.
+    `model` is a path, a URL, an onnx.ModelProto, an onnx_ir.Model, or what `surgery.load` returns, `output` a path or
+    a URL. `recipe` is a path, the name of a shipped recipe, YAML text, a list of passes and steps, a mapping, or a
+    loaded recipe, see `surgery.recipe.given`. `target` is the runtime that the model is made for, as a name or the
+    path of a profile; it overrides the recipe's. For `reference`, `on_failure`, `strict`, `history`, `choice` and
+    `cache` see `run`. With `lock`, the path of a lock or True for the one next to the recipe, nothing runs if
+    anything has changed since the lock was made. `accept` is called with the result before it is written, and may
+    raise. For `provenance` see `Result.save`. Raises a `SurgeryError` for bad input. A negative verdict does not
+    raise: look at `Result.ok`.
     """
     loaded = recipe if isinstance(recipe, Recipe) else _recipe(recipe, trust, contained)
     loaded = loaded if target is None else replace(loaded, target=str(target))
@@ -304,12 +308,12 @@ def _stated(recipe: Recipe, asked: bool | Sidecar) -> bool | Sidecar:
     return asked if recipe.provenance or not isinstance(asked, bool) else False
 
 
-def _recipe(recipe: str | Path, trust: bool, contained: bool) -> Recipe:
-    from surgery import recipe as recipes
+def _recipe(recipe: Given, trust: bool, contained: bool) -> Recipe:
+    from surgery.recipe.given import read
     from surgery.registry import discovery
 
     before = discovery.contained.set(contained)
     try:
-        return recipes.load(recipe, trust=trust)
+        return read(recipe, trust=trust)
     finally:
         discovery.contained.reset(before)

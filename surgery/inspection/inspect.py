@@ -19,6 +19,8 @@ from surgery.storage.summary import data_files, operators
 if TYPE_CHECKING:
     import onnx
 
+    from surgery.storage.loading import Model
+
 
 @dataclass(frozen=True)
 class Port:
@@ -88,6 +90,11 @@ class Inspection:
             "metadata_bytes": self.metadata_bytes.to_json(),
         }
 
+    def __repr__(self) -> str:
+        """Return a line for a prompt."""
+        name = repr(self.path.name) if self.path is not None else "a model in memory"
+        return f"<Inspection of {name}: {self.nodes} nodes, {self.parameters:,} parameters>"
+
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows."""
         from surgery.pages import notebook, text
@@ -103,12 +110,18 @@ class Inspection:
         return notebook.model(self.path.name if self.path is not None else "a model in memory", facts, self.ops)
 
 
-def inspect(model: str | Path | onnx.ModelProto) -> Inspection:
+def inspect(model: Model) -> Inspection:
     """Inspect a model, given as a file or a ModelProto. ModelFileError if it is not a model."""
     return inspect_stored(storage.opened(model))
 
 
 @collection_paused()
+def histogram(model: Model) -> dict[str, int]:
+    """Return the number of nodes of each operator of a model, in all graphs, the most frequent first."""
+    counts = inspect(model).ops
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
 def inspect_stored(stored: storage.StoredModel) -> Inspection:
     """Inspect a loaded model."""
     proto = stored.proto

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from surgery.graph.values import Node
     from surgery.registry.passes import Pass
+    from surgery.storage.loading import Model
 
 LOWEST = 7
 """The lowest opset that ONNX Runtime accepts."""
@@ -115,6 +116,11 @@ class Study:
     domains: tuple[Domain, ...]
     functions: Mapping[str, int]
 
+    def __repr__(self) -> str:
+        """Return a line for a prompt."""
+        reached = ", ".join(str(one.opset) for one in self.candidates if one.is_reached)
+        return f"<Study of opset {self.opset}: can have {reached or 'no other'}>"
+
     @property
     def lowest_converted(self) -> int | None:
         """The lowest opset that the model can have, with or without conversion."""
@@ -134,6 +140,17 @@ class Study:
             "domains": [asdict(domain) for domain in self.domains],
             "functions": dict(self.functions),
         }
+
+
+def opset(model: Model, to: int | None = None) -> Study:
+    """List the opsets that a model can be converted to by the passes of surgery, or report on the opset `to` only.
+
+    Nothing is verified or written; `surgery.run(model, "upgrade-opset", to=21)` converts.
+    """
+    from surgery.registry.catalog import catalog
+
+    known = catalog.passes()
+    return study(storage.opened(model), known.get("downgrade-opset"), known.get("upgrade-opset"), to)
 
 
 def study(

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
     from surgery.engine.records import Expectation, Observer, StepRecord
     from surgery.inspection.amounts import Amount
+    from surgery.recipe.given import Given
     from surgery.recipe.schema import OnFailure, Recipe
+    from surgery.storage.loading import Model
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,11 @@ class Planning:
 
     plan: Plan
     failure: StepRecord | None
+
+    def __repr__(self) -> str:
+        """Return a line for a prompt."""
+        sites = sum(len(step.sites) for step in self.plan.steps)
+        return f"<Planning: {'ok' if self.ok else 'not ok'}, {len(self.plan.steps)} steps, {sites} sites>"
 
     @property
     def ok(self) -> bool:
@@ -45,6 +52,18 @@ class Planning:
         if self.failure is not None:
             return self.failure.exit_code
         return 0 if self.ok else 1
+
+
+def plan(model: Model, recipe: Given = "default", *, verify: Checks = "none", trust: bool = False) -> Planning:
+    """Find what a recipe would do to a model, site by site; nothing is written.
+
+    For `verify` see `make`; the model and the recipe are as for `surgery.apply`.
+    """
+    from surgery.recipe.given import read
+
+    loaded = read(recipe, trust=trust)
+    name = loaded.name if loaded.path is None else str(recipe)
+    return make(storage.opened(model), loaded, name, verify=verify)
 
 
 def make(

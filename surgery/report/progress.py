@@ -22,6 +22,8 @@ _USUAL = ("pass", "check", "parity")
 _PLAIN = {"(end)": "verifying the result", "(expect)": "measuring the result"}
 """Descriptions of stages that are not steps."""
 _LOG = logging.getLogger("surgery.run")
+# Without a handler, Python would print on stderr what the report says as well.
+logging.getLogger("surgery").addHandler(logging.NullHandler())
 _LEVELS = {"rolled_back": logging.WARNING, "failed": logging.ERROR}
 _SHORT = 12
 """Maximum number of characters of the name of a step on a narrow terminal."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from surgery.errors import ModelFileError, SurgeryError
 from surgery.storage import ort_format, staging, text_formats, transfer, urls
@@ -21,6 +21,9 @@ from surgery.storage.skeleton import (
 
 if TYPE_CHECKING:
     import onnx
+    import onnx_ir
+
+    Model: TypeAlias = str | Path | onnx.ModelProto | onnx_ir.Model | StoredModel
 
 
 def load(path: str | os.PathLike[str], *, limit: int = INLINE_LIMIT) -> StoredModel:
@@ -40,11 +43,15 @@ def load(path: str | os.PathLike[str], *, limit: int = INLINE_LIMIT) -> StoredMo
     return _load(local, limit) if local is not None else _load_url(path, limit)
 
 
-def opened(model: str | Path | onnx.ModelProto | StoredModel) -> StoredModel:
+def opened(model: Model) -> StoredModel:
     """Read a model file, or adopt a model in memory; a model that was already read is returned."""
     if isinstance(model, StoredModel):
         return model
-    return load(model) if isinstance(model, str | Path) else from_proto(model)
+    if isinstance(model, str | Path):
+        return load(model)
+    import onnx_ir
+
+    return from_proto(onnx_ir.to_proto(model) if isinstance(model, onnx_ir.Model) else model)
 
 
 def _load(path: Path, limit: int) -> StoredModel:

@@ -172,6 +172,11 @@ class Why:
     operators: Mapping[str, tuple[int, int]] | None = None
     remark: str = ""
 
+    def __repr__(self) -> str:
+        """Return a line for a prompt."""
+        misses = f"{self.near_misses_total} near miss{'' if self.near_misses_total == 1 else 'es'}"
+        return f"<Why of {self.name!r}: {len(self.sites)} site{'' if len(self.sites) == 1 else 's'}, {misses}>"
+
     def lines(self, most: int) -> list[str]:
         """Return a few lines that explain why the pass has no more sites, nearest misses first."""
         lines = [f"near miss {miss.summary}{_and(miss.alike)}" for miss in self.near_misses]

@@ -34,7 +34,7 @@ def test_reports_mark_cached_steps(place: Path, capsys: pytest.CaptureFixture[st
     assert "cache" not in cold
     code, warm, _ = surgery(capsys, *APPLY, "-o", "warm.onnx", "--cache", "--report", "report.html")
     assert code == 0
-    assert "from the cache: 6 of 6 steps and the verdict on the whole model" in " ".join(warm.split())
+    assert "From the cache: 6 of 6 steps and the verdict on the whole model" in " ".join(warm.split())
     assert [line.split()[-1] for line in warm.splitlines() if line.startswith(("drop-identity", "cut-relu"))] == [
         "cached",
         "cached",
@@ -43,9 +43,9 @@ def test_reports_mark_cached_steps(place: Path, capsys: pytest.CaptureFixture[st
     assert "From the cache" in page and page.count(">cached<") == 6
     assert len({(place / f"{name}.onnx").read_bytes() for name in ("plain", "cold", "warm")}) == 1
     _, quiet, _ = surgery(capsys, *APPLY, "--cache", "-q")
-    assert "from the cache: 6 of 6 steps" in " ".join(quiet.split())
+    assert "From the cache: 6 of 6 steps" in " ".join(quiet.split())
     _, summary, _ = surgery(capsys, *APPLY, "--cache", "--format", "markdown")
-    assert "from the cache: 6 of 6 steps" in summary
+    assert "From the cache: 6 of 6 steps" in summary
     _, data, _ = surgery(capsys, *APPLY, "--cache", "--format", "json")
     assert json.loads(data)["cached"] == {"steps": 6, "end": True}
     assert all(step["cached"] for step in json.loads(data)["steps"])

@@ -43,7 +43,7 @@ def run(*arguments: str, given: bytes = b"") -> tuple[int, bytes, str]:
 
 def test_a_model_is_read_and_written_through_a_pipe(model: Path) -> None:
     code, out, said = run("apply", "tidy", "-", "-o", "-", "--no-provenance", given=model.read_bytes())
-    assert code == 0 and "wrote stdout (1 nodes" in said and "drop-identity" in said
+    assert code == 0 and "wrote stdout" in said and "drop-identity" in said
     found = onnx.ModelProto.FromString(out)
     assert [node.op_type for node in found.graph.node] == ["Add"]
     assert found.graph.initializer[0].raw_data == weighted().graph.initializer[0].raw_data

@@ -16,6 +16,7 @@ from surgery.verification.inputs.given import with_found_sets
 from surgery.verification.verdict.checks import CHECK_TIMEOUT, INFERENCE, Checker
 
 if TYPE_CHECKING:
+    from surgery.storage.loading import Model
     from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
 FREEZING = "initializers-from-inputs"
@@ -121,6 +122,17 @@ def validity(stored: storage.StoredModel, spec: VerifySpec, findings: list[str] 
         repairable=faults(stored.proto),
         stale=stale(stored, findings),
     )
+
+
+def check(model: Model, *, run: bool = True) -> Validity:
+    """Check that a model is valid: the checker of onnx, strict shape inference, and a run in ONNX Runtime.
+
+    Without `run`, ONNX Runtime only loads it. Raises ModelFileError if the model cannot be read.
+    """
+    from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+
+    stored = storage.opened(model)
+    return validity_of_run(stored, InputsSpec(), VerifySpec()) if run else validity(stored, VerifySpec())
 
 
 def stale(stored: storage.StoredModel, findings: Sequence[str]) -> str:
