@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,11 +17,10 @@ if TYPE_CHECKING:
     import onnx
 
     from surgery.storage.weights import Weights
+    from surgery.storage.wire import Reference
 
 STATEMENT_KEY: Final = "surgery.provenance"
 """The metadata key of the provenance statement of a model, which is excluded from digests."""
-
-_PIECE: Final = 8 << 20
 
 
 def file_digest(path: Path) -> str:
@@ -39,7 +39,7 @@ def elements_digest(tensor: onnx.TensorProto, weights: Weights) -> str:
         return hashlib.sha256(_raw(tensor)).hexdigest()
     reference = external_reference(tensor)
     if reference not in weights.digests:
-        weights.digests[reference] = _digest(weights.view(reference))
+        weights.digests[reference] = _digest(weights, reference)
     return weights.digests[reference]
 
 
@@ -47,15 +47,14 @@ def digest_all(tensors: Iterable[onnx.TensorProto], weights: Weights) -> None:
     """Compute the digests of all external tensors in advance, on all processors. Raises ModelFileError."""
     wanted = {external_reference(tensor) for tensor in tensors if is_external(tensor)} - weights.digests.keys()
     largest_first = sorted(wanted, key=lambda reference: reference.length, reverse=True)
-    views = [weights.view(reference) for reference in largest_first]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        weights.digests.update(zip(largest_first, pool.map(_digest, views)))
+        weights.digests.update(zip(largest_first, pool.map(partial(_digest, weights), largest_first)))
 
 
-def _digest(view: memoryview) -> str:
+def _digest(weights: Weights, reference: Reference) -> str:
     digest = hashlib.sha256()
-    for start in range(0, len(view), _PIECE):
-        digest.update(view[start : start + _PIECE])
+    for piece in weights.source(reference.location).pieces(reference.offset, reference.length):
+        digest.update(piece)
     return digest.hexdigest()
 
 

@@ -39,6 +39,9 @@ class Writes(Protocol):
         """Write the raw little-endian bytes."""
 
 
+_PIECE = 1 << 20
+"""Number of bytes that are read at a time."""
+
 Chunk = bytes | bytearray | memoryview | np.ndarray[Any, Any]
 Data = Chunk | Writes | Iterable[Chunk]
 
@@ -105,6 +108,22 @@ class Source:
                 where=str(self.path),
             )
         return self._mapped[offset:stop]
+
+    def pieces(self, offset: int, length: int) -> Iterator[memoryview]:
+        """Yield the bytes of a range, piece by piece in the same buffer, without mapping them.
+
+        Mapped pages count as memory of the process as long as they are not needed elsewhere. Raises ModelFileError
+        beyond the end.
+        """
+        self.view(offset, length)
+        buffer = memoryview(bytearray(min(_PIECE, length)))
+        stop = offset + length
+        while offset < stop:
+            count = os.preadv(self._fd, [buffer[: stop - offset]], offset)
+            if count == 0:
+                raise ModelFileError("the file was truncated", where=str(self.path))
+            yield buffer[:count]
+            offset += count
 
     @contextmanager
     def in_small_bites(self) -> Iterator[None]:
