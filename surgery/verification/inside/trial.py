@@ -29,7 +29,7 @@ from surgery.verification.inside.feeding import Drawn, Feeding
 from surgery.verification.inside.groups import run_in_groups
 from surgery.verification.inside.patterns import Pattern, pattern_of
 from surgery.verification.inside.regions import Region, nudged
-from surgery.verification.inside.sets import by_size
+from surgery.verification.inside.sets import by_size, elements
 from surgery.verification.inside.sizes import reduced
 from surgery.verification.inside.tally import Tally
 from surgery.verification.inside.values import Form, Point, UnknownError, Values
@@ -46,6 +46,9 @@ FOLLOWS = "computed by the same operators from bit-identical values"
 """The message of a verdict on a target, from those on the values that it is computed from."""
 
 _CLOSE = ComparisonRules(Parity.CLOSE)
+
+_FEW_ELEMENTS = 1 << 14
+"""Number of elements given to a region up to which a run of it is short."""
 
 
 class Laboratory:
@@ -111,8 +114,13 @@ class Laboratory:
         return all(self._original.holds(external_bytes(piece)) for piece in (region.before, region.after))
 
     def _found(self, region: Region, before: Definitions, promise: Parity, grown: bool) -> dict[str, Verdict]:
-        """Return a verdict on each target of a region; only the part of it that differs is run if that suffices."""
-        part = trimmed(region)
+        """Return a verdict on each target of a region.
+
+        If a run of it takes long, the part that differs runs first, which mostly suffices.
+        """
+        assert self._values is not None
+        is_long = max(elements(region, point) for point in self._values.points) > _FEW_ELEMENTS
+        part = trimmed(region) if is_long else None
         if part is not None:
             verdicts = self.beneath(part, before, promise, grown)
             if all(verdict.status is Status.EQUAL for verdict in verdicts.values()):

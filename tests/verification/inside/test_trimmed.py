@@ -13,7 +13,7 @@ from surgery.graph import text
 from surgery.promises import Parity
 from surgery.runtime.engine import Engine, Outcome
 from surgery.verification.inputs.spec import VerifySpec
-from surgery.verification.inside import feeding
+from surgery.verification.inside import feeding, trial
 from surgery.verification.inside.feeding import Drawn
 from surgery.verification.verdict.verifier import Verdict, Verifier
 
@@ -28,6 +28,12 @@ def compared(before: str, after: str, promise: Parity = Parity.EXACT) -> Verdict
         return verifier.compare_regions(models[0], models[1], promise).verdict
     finally:
         verifier.close()
+
+
+@pytest.fixture(autouse=True)
+def all_regions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trim regions of any size."""
+    monkeypatch.setattr(trial, "_FEW_ELEMENTS", 0)
 
 
 @pytest.fixture
@@ -60,6 +66,12 @@ def test_operators_that_read_equal_values_are_not_run(kind: str, ran: list[str])
     verdict = compared(*RIGHT[kind])
     assert verdict.status == "equal", verdict.message
     assert ran and "MatMul" not in ran
+
+
+def test_a_region_with_few_elements_is_run_whole(ran: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "_FEW_ELEMENTS", 1 << 14)
+    assert compared(*RIGHT["rearranged twice"]).status == "equal"
+    assert "MatMul" in ran
 
 
 def test_the_whole_region_is_run_where_its_part_differs(ran: list[str]) -> None:
