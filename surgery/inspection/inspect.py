@@ -115,13 +115,13 @@ def inspect(model: Model) -> Inspection:
     return inspect_stored(storage.opened(model))
 
 
-@collection_paused()
 def histogram(model: Model) -> dict[str, int]:
     """Return the number of nodes of each operator of a model, in all graphs, the most frequent first."""
     counts = inspect(model).ops
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
+@collection_paused()
 def inspect_stored(stored: storage.StoredModel) -> Inspection:
     """Inspect a loaded model."""
     proto = stored.proto
