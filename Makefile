@@ -76,11 +76,11 @@ lint: $(VENV)/tested
 
 # Writes the generated pages and, with `picture`, the picture of a run.
 docs: $(VENV)/installed
-	$(BIN)/python -m surgery.docsgen docs
+	$(BIN)/python -m surgery.interface.docsgen docs
 
 # The manual pages, in build/man.
 man: $(VENV)/installed
-	$(BIN)/python -m surgery.docsgen --man build/man
+	$(BIN)/python -m surgery.interface.docsgen --man build/man
 
 picture: $(VENV)/installed
 	$(BIN)/python docs/images/draw.py

@@ -20,14 +20,14 @@ from pathlib import Path
 import onnx
 from suite import cores
 
-from surgery import recipe as recipes
-from surgery import storage
-from surgery.engine.run_until import run_until
-from surgery.errors import SurgeryError
-from surgery.recipe.schema import Recipe, pass_steps
-from surgery.registry.catalog import catalog
-from surgery.targets import shipped as targets
-from surgery.why.explain import Why, explain
+from surgery.base.errors import SurgeryError
+from surgery.engine import recipe as recipes
+from surgery.engine.pipeline.run_until import run_until
+from surgery.engine.recipe.schema import Recipe, pass_steps
+from surgery.engine.registry.catalog import catalog
+from surgery.engine.why.explain import Why, explain
+from surgery.model import storage
+from surgery.model.targets import shipped as targets
 
 PASSES = ("fuse-group-query-attention", "fuse-multi-head-attention", "fuse-attention")
 """The passes that match an unfused attention, in recipe order; the recipe is run up to the last one it contains."""

@@ -25,13 +25,13 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from surgery import storage
-from surgery.engine.candidate import Candidate
-from surgery.engine.judging import Verifying
-from surgery.engine.pipeline import Pipeline
-from surgery.engine.sensitivity import costs_by_label
-from surgery.engine.transaction import Transaction
-from surgery.recipe import PassStep, Recipe
+from surgery.engine.pipeline.candidate import Candidate
+from surgery.engine.pipeline.judging import Verifying
+from surgery.engine.pipeline.pipeline import Pipeline
+from surgery.engine.pipeline.sensitivity import costs_by_label
+from surgery.engine.pipeline.transaction import Transaction
+from surgery.engine.recipe import PassStep, Recipe
+from surgery.model import storage
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.inputs.spec import AccuracySpec, Limit, VerifySpec
 

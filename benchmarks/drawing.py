@@ -31,8 +31,8 @@ from rich.console import Console
 from rich.table import Table
 from suite.graphs import SHAPES, Graph, Ints
 
-from surgery.drawing import layered as steps
-from surgery.drawing.blocks import Blocks, blocks, repeats
+from surgery.interface.layout import layered as steps
+from surgery.interface.layout.blocks import Blocks, blocks, repeats
 
 _MODELS = {"transformer", "resnet", "chain"}
 _MOST_GROWTH = 3.0

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from suite import big, process
 
-from surgery.registry.catalog import catalog
+from surgery.engine.registry.catalog import catalog
 
 _MOST_MEMORY = 400 << 20
 _GELU = {"op": "Gelu"}

@@ -20,11 +20,11 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from surgery.benchmarking.bench import legal_feeds
-from surgery.benchmarking.compare import compare
-from surgery.benchmarking.spec import BenchSpec
-from surgery.benchmarking.subjects import subject
-from surgery.shapes.declarations import declare
+from surgery.model.shapes.declarations import declare
+from surgery.verification.benchmarking.bench import legal_feeds
+from surgery.verification.benchmarking.compare import compare
+from surgery.verification.benchmarking.spec import BenchSpec
+from surgery.verification.benchmarking.subjects import subject
 from surgery.verification.inputs.spec import InputsSpec
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from surgery import storage
-from surgery.promises import Parity
-from surgery.proto.signature import signature
+from surgery.base.promises import Parity
+from surgery.model import storage
+from surgery.model.proto.signature import signature
 from surgery.verification.verdict.checks import check
 from surgery.verification.verdict.verifier import Verifier
 

@@ -10,68 +10,68 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from surgery.shapes import late_imports
+from surgery.model.shapes import late_imports
 
 if TYPE_CHECKING:
-    from surgery.benchmarking.bench import bench as bench
-    from surgery.bisection.bisect import bisect as bisect
-    from surgery.bridges.installed_tools import OptimizerPass as OptimizerPass
-    from surgery.bridges.objects import add_pass as add_pass
-    from surgery.bridges.run_tool import run_tool as run_tool
-    from surgery.engine.records import Result as Result
-    from surgery.engine.runner import apply as apply
-    from surgery.engine.single import run as run
-    from surgery.errors import BlockedError as BlockedError
-    from surgery.errors import UsageError as UsageError
-    from surgery.errors import WorkerError as WorkerError
-    from surgery.frameworks.export import export as export
-    from surgery.frameworks.importing import import_weights as import_weights
-    from surgery.graph.attributes import require_form as require_form
-    from surgery.graph.attributes import typed_attribute as typed_attribute
-    from surgery.graph.builder import Builder as Builder
-    from surgery.graph.evaluate import compute as compute
-    from surgery.graph.extents import sum_of_dims as sum_of_dims
-    from surgery.graph.finiteness import is_finite as is_finite
-    from surgery.graph.graph import Graph as Graph
-    from surgery.graph.literals import data_type as data_type
-    from surgery.graph.literals import literal_tensor as literal_tensor
-    from surgery.graph.literals import packed_tensor as packed_tensor
-    from surgery.graph.literals import unpacked_codes as unpacked_codes
-    from surgery.graph.merge import Other as Other
-    from surgery.graph.misfits import misfit as misfit
-    from surgery.graph.narrowing import narrowing as narrowing
-    from surgery.graph.stripping import strip_descriptions as strip_descriptions
-    from surgery.graph.values import Node as Node
-    from surgery.graph.values import Refusal as Refusal
-    from surgery.graph.values import Value as Value
-    from surgery.inspection.diff import diff as diff
-    from surgery.inspection.inspect import histogram as histogram
-    from surgery.inspection.inspect import inspect as inspect
-    from surgery.inspection.opsets import opset as opset
-    from surgery.operators.kernels import is_computed as is_computed
-    from surgery.patterns import Match as Match
-    from surgery.patterns.option import RuleText as RuleText
-    from surgery.patterns.renames import Renames as Renames
-    from surgery.patterns.selector import NodeSelector as NodeSelector
-    from surgery.patterns.tensor_names import TensorNames as TensorNames
-    from surgery.planning.make import plan as plan
-    from surgery.promises import Parity as Parity
-    from surgery.registry.declare import graph_pass as graph_pass
-    from surgery.registry.declare import pattern_pass as pattern_pass
-    from surgery.registry.declare import predicate as predicate
-    from surgery.registry.options import FilePath as FilePath
-    from surgery.registry.options import Keeps as Keeps
-    from surgery.registry.options import Size as Size
-    from surgery.runtime.integer_products import saturates as saturates
-    from surgery.splitting.split import split as split
-    from surgery.storage import Checkpoint as Checkpoint
-    from surgery.storage import External as External
-    from surgery.storage import load as load
-    from surgery.storage import save as save
-    from surgery.storage.export_weights import export_weights as export_weights
+    from surgery.base.errors import BlockedError as BlockedError
+    from surgery.base.errors import UsageError as UsageError
+    from surgery.base.errors import WorkerError as WorkerError
+    from surgery.base.operators.kernels import is_computed as is_computed
+    from surgery.base.promises import Parity as Parity
+    from surgery.engine.bridges.installed_tools import OptimizerPass as OptimizerPass
+    from surgery.engine.bridges.objects import add_pass as add_pass
+    from surgery.engine.bridges.run_tool import run_tool as run_tool
+    from surgery.engine.pipeline.records import Result as Result
+    from surgery.engine.pipeline.runner import apply as apply
+    from surgery.engine.pipeline.single import run as run
+    from surgery.engine.registry.declare import graph_pass as graph_pass
+    from surgery.engine.registry.declare import pattern_pass as pattern_pass
+    from surgery.engine.registry.declare import predicate as predicate
+    from surgery.engine.registry.options import FilePath as FilePath
+    from surgery.engine.registry.options import Keeps as Keeps
+    from surgery.engine.registry.options import Size as Size
+    from surgery.engine.why.asked import explain as explain
+    from surgery.features.bisection.bisect import bisect as bisect
+    from surgery.features.differences.diff import diff as diff
+    from surgery.features.frameworks.export import export as export
+    from surgery.features.frameworks.importing import import_weights as import_weights
+    from surgery.features.inspection.inspect import histogram as histogram
+    from surgery.features.inspection.inspect import inspect as inspect
+    from surgery.features.opsets.opsets import opset as opset
+    from surgery.features.planning.make import plan as plan
+    from surgery.features.splitting.split import split as split
+    from surgery.model.analysis.attributes import require_form as require_form
+    from surgery.model.analysis.attributes import typed_attribute as typed_attribute
+    from surgery.model.analysis.evaluate import compute as compute
+    from surgery.model.analysis.extents import sum_of_dims as sum_of_dims
+    from surgery.model.analysis.finiteness import is_finite as is_finite
+    from surgery.model.analysis.misfits import misfit as misfit
+    from surgery.model.analysis.narrowing import narrowing as narrowing
+    from surgery.model.checkpoints.checkpoints import Checkpoint as Checkpoint
+    from surgery.model.checkpoints.export_weights import export_weights as export_weights
+    from surgery.model.graph.builder import Builder as Builder
+    from surgery.model.graph.graph import Graph as Graph
+    from surgery.model.graph.literals import data_type as data_type
+    from surgery.model.graph.literals import literal_tensor as literal_tensor
+    from surgery.model.graph.literals import packed_tensor as packed_tensor
+    from surgery.model.graph.literals import unpacked_codes as unpacked_codes
+    from surgery.model.graph.merge import Other as Other
+    from surgery.model.graph.stripping import strip_descriptions as strip_descriptions
+    from surgery.model.graph.values import Node as Node
+    from surgery.model.graph.values import Refusal as Refusal
+    from surgery.model.graph.values import Value as Value
+    from surgery.model.patterns import Match as Match
+    from surgery.model.patterns.option import RuleText as RuleText
+    from surgery.model.patterns.renames import Renames as Renames
+    from surgery.model.patterns.selector import NodeSelector as NodeSelector
+    from surgery.model.patterns.tensor_names import TensorNames as TensorNames
+    from surgery.model.runtime.integer_products import saturates as saturates
+    from surgery.model.storage import External as External
+    from surgery.model.storage import load as load
+    from surgery.model.storage import save as save
+    from surgery.verification.benchmarking.bench import bench as bench
     from surgery.verification.verdict.pair import verify as verify
     from surgery.verification.verdict.validity import check as check
-    from surgery.why.asked import explain as explain
 
 __version__ = "0.1.0"
 
@@ -84,65 +84,65 @@ if not os.path.isdir(os.path.join(__path__[0], "passes")):  # noqa: PTH112, PTH1
 late_imports.register()
 
 _HOMES = {
-    "Result": "engine.records",
-    "histogram": "inspection.inspect",
-    "explain": "why.asked",
-    "opset": "inspection.opsets",
+    "Result": "engine.pipeline.records",
+    "histogram": "features.inspection.inspect",
+    "explain": "engine.why.asked",
+    "opset": "features.opsets.opsets",
     "check": "verification.verdict.validity",
-    "plan": "planning.make",
-    "run": "engine.single",
-    "apply": "engine.runner",
-    "bench": "benchmarking.bench",
-    "bisect": "bisection.bisect",
-    "diff": "inspection.diff",
-    "export": "frameworks.export",
-    "export_weights": "storage.export_weights",
-    "import_weights": "frameworks.importing",
-    "inspect": "inspection.inspect",
-    "load": "storage",
-    "save": "storage",
-    "split": "splitting.split",
+    "plan": "features.planning.make",
+    "run": "engine.pipeline.single",
+    "apply": "engine.pipeline.runner",
+    "bench": "verification.benchmarking.bench",
+    "bisect": "features.bisection.bisect",
+    "diff": "features.differences.diff",
+    "export": "features.frameworks.export",
+    "export_weights": "model.checkpoints.export_weights",
+    "import_weights": "features.frameworks.importing",
+    "inspect": "features.inspection.inspect",
+    "load": "model.storage",
+    "save": "model.storage",
+    "split": "features.splitting.split",
     "verify": "verification.verdict.pair",
-    "BlockedError": "errors",
-    "Builder": "graph.builder",
-    "Checkpoint": "storage",
-    "External": "storage",
-    "FilePath": "registry.options",
-    "Other": "graph.merge",
-    "OptimizerPass": "bridges.installed_tools",
-    "run_tool": "bridges.run_tool",
-    "Graph": "graph.graph",
-    "Keeps": "registry.options",
-    "Match": "patterns",
-    "Node": "graph.values",
-    "NodeSelector": "patterns.selector",
-    "Parity": "promises",
-    "Refusal": "graph.values",
-    "Renames": "patterns.renames",
-    "RuleText": "patterns.option",
-    "Size": "registry.options",
-    "TensorNames": "patterns.tensor_names",
-    "UsageError": "errors",
-    "Value": "graph.values",
-    "WorkerError": "errors",
-    "add_pass": "bridges.objects",
-    "compute": "graph.evaluate",
-    "data_type": "graph.literals",
-    "graph_pass": "registry.declare",
-    "is_computed": "operators.kernels",
-    "is_finite": "graph.finiteness",
-    "literal_tensor": "graph.literals",
-    "misfit": "graph.misfits",
-    "narrowing": "graph.narrowing",
-    "packed_tensor": "graph.literals",
-    "pattern_pass": "registry.declare",
-    "predicate": "registry.declare",
-    "require_form": "graph.attributes",
-    "saturates": "runtime.integer_products",
-    "strip_descriptions": "graph.stripping",
-    "sum_of_dims": "graph.extents",
-    "typed_attribute": "graph.attributes",
-    "unpacked_codes": "graph.literals",
+    "BlockedError": "base.errors",
+    "Builder": "model.graph.builder",
+    "Checkpoint": "model.checkpoints.checkpoints",
+    "External": "model.storage",
+    "FilePath": "engine.registry.options",
+    "Other": "model.graph.merge",
+    "OptimizerPass": "engine.bridges.installed_tools",
+    "run_tool": "engine.bridges.run_tool",
+    "Graph": "model.graph.graph",
+    "Keeps": "engine.registry.options",
+    "Match": "model.patterns",
+    "Node": "model.graph.values",
+    "NodeSelector": "model.patterns.selector",
+    "Parity": "base.promises",
+    "Refusal": "model.graph.values",
+    "Renames": "model.patterns.renames",
+    "RuleText": "model.patterns.option",
+    "Size": "engine.registry.options",
+    "TensorNames": "model.patterns.tensor_names",
+    "UsageError": "base.errors",
+    "Value": "model.graph.values",
+    "WorkerError": "base.errors",
+    "add_pass": "engine.bridges.objects",
+    "compute": "model.analysis.evaluate",
+    "data_type": "model.graph.literals",
+    "graph_pass": "engine.registry.declare",
+    "is_computed": "base.operators.kernels",
+    "is_finite": "model.analysis.finiteness",
+    "literal_tensor": "model.graph.literals",
+    "misfit": "model.analysis.misfits",
+    "narrowing": "model.analysis.narrowing",
+    "packed_tensor": "model.graph.literals",
+    "pattern_pass": "engine.registry.declare",
+    "predicate": "engine.registry.declare",
+    "require_form": "model.analysis.attributes",
+    "saturates": "model.runtime.integer_products",
+    "strip_descriptions": "model.graph.stripping",
+    "sum_of_dims": "model.analysis.extents",
+    "typed_attribute": "model.analysis.attributes",
+    "unpacked_codes": "model.graph.literals",
 }
 
 __all__ = [*_HOMES]

@@ -1,5 +1,5 @@
 """Lets `python -m surgery` be the command line."""
 
-from surgery.cli import command
+from surgery.interface.commands import command
 
 command()

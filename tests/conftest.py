@@ -14,8 +14,8 @@ from support import short_models as short
 from support.durations import Durations
 from support.parts import Part
 
-from surgery import workers
-from surgery.workers import client
+from surgery.base import workers
+from surgery.base.workers import client
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -101,7 +101,7 @@ def tools_at_hand() -> Iterator[None]:
     """The tools that take a second to import are imported once for all workers, not by each that calls one."""
     tools = ("onnxoptimizer", "onnxscript.optimizer", "onnxsim", "onnxruntime.transformers.optimizer")
     with workers.Worker(preload=tools) as worker:
-        worker.call("surgery.workers.drill:echo", value=None)
+        worker.call("surgery.base.workers.drill:echo", value=None)
     yield
     # A larger process takes longer to fork: the next tests get another server.
     workers.shutdown()

@@ -18,7 +18,17 @@ from pathlib import Path
 from suite import process
 from suite.process import Ran
 
-_PRELOADED = ["numpy", "onnx", "onnxruntime", "onnx_ir", "onnxsim", "onnxslim", "sympy", "rich", "surgery.cli"]
+_PRELOADED = [
+    "numpy",
+    "onnx",
+    "onnxruntime",
+    "onnx_ir",
+    "onnxsim",
+    "onnxslim",
+    "sympy",
+    "rich",
+    "surgery.interface.commands",
+]
 _INTERVAL = 0.05
 
 
@@ -62,7 +72,7 @@ def _be(arguments: list[str], folder: str) -> None:
     code = 0
     try:
         if arguments[0] == "surgery":
-            from surgery import cli
+            from surgery.interface import commands as cli
 
             code = cli.main(arguments[1:])
         else:

@@ -85,10 +85,10 @@ def _required(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
 
 def ours(model: onnx.ModelProto, feed: Feed | None) -> onnx.ModelProto:
     """Convert with `to-float16`; a model of more than a few nodes is calibrated on the inputs of the comparison."""
-    from surgery import storage
-    from surgery.bridges.run_pass import run_pass
-    from surgery.graph.graph import Graph
-    from surgery.registry.catalog import catalog
+    from surgery.engine.bridges.run_pass import run_pass
+    from surgery.engine.registry.catalog import catalog
+    from surgery.model import storage
+    from surgery.model.graph.graph import Graph
 
     class Given:
         is_drawn = False

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 import surgery
-from surgery.report import terminal
+from surgery.interface.report import terminal
 
 HERE = Path(__file__).parent
 MODEL = "models/resnet-tiny.onnx"

@@ -1,1 +1,4 @@
-"""A recipe run over a model: each pass a transaction, judged, then committed or rolled back."""
+"""How a recipe becomes verified changes: recipes, passes, the pipeline, provenance, caches and batches.
+
+No capability of the user beyond applying recipes is here, and no text that a person reads except errors.
+"""

@@ -7,15 +7,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import surgery
-from surgery import storage
-from surgery.graph import text
-from surgery.graph.graph import Graph
-from surgery.inspection.activations import activations
-from surgery.inspection.costs import costs
-from surgery.operators.dtypes import spread
-from surgery.proto.draws import draws
-from surgery.recipe.loader import parse
-from surgery.shapes.symbols import combine, normal, shown
+from surgery.base.operators.dtypes import spread
+from surgery.engine.recipe.loader import parse
+from surgery.features.inspection.activations import activations
+from surgery.features.inspection.costs import costs
+from surgery.model import storage
+from surgery.model.graph import text
+from surgery.model.graph.graph import Graph
+from surgery.model.proto.draws import draws
+from surgery.model.shapes.symbols import combine, normal, shown
 
 FLOATS = TensorProto.FLOAT
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]

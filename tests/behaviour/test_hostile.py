@@ -11,11 +11,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from surgery import cli, storage
-from surgery.cli import _output
-from surgery.errors import ModelFileError
-from surgery.graph import text
-from surgery.storage import bounds
+from surgery.base.errors import ModelFileError
+from surgery.interface import commands as cli
+from surgery.interface.command_line import _output
+from surgery.model import storage
+from surgery.model.graph import text
+from surgery.model.wire import bounds
 
 SIMPLE = "g (float[n] x) => (float[n] y) { r = Relu(x) y = Identity(r) }"
 

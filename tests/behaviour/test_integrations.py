@@ -12,7 +12,7 @@ import pytest
 from ruamel.yaml import YAML
 from support import ROOT
 
-from surgery.graph import text
+from surgery.model.graph import text
 
 MODEL = "g (float[n] x) => (float[n] y) { i = Identity(x) y = Relu(i) }"
 ENVIRONMENT = {

@@ -11,12 +11,12 @@ import pytest
 from support import installed
 from support import killer_models as killers
 
-from surgery import recipe as recipes
-from surgery import storage
-from surgery.engine import runner
-from surgery.errors import ModelFileError
-from surgery.runtime.engine import shorten_native
-from surgery.workers.client import forkserver
+from surgery.base.errors import ModelFileError
+from surgery.base.workers.client import forkserver
+from surgery.engine import recipe as recipes
+from surgery.engine.pipeline import runner
+from surgery.model import storage
+from surgery.model.runtime.engine import shorten_native
 
 pytestmark = pytest.mark.slow
 

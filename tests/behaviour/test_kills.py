@@ -24,10 +24,10 @@ import pytest
 from onnx import numpy_helper
 from support.breadth import sampled
 
-from surgery import storage
-from surgery.graph import text
-from surgery.storage import leftovers
-from surgery.storage.files import NewFile
+from surgery.model import storage
+from surgery.model.graph import text
+from surgery.model.storage.files import NewFile
+from surgery.model.wire import leftovers
 
 FEW = 6
 ENDINGS = (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
@@ -266,7 +266,7 @@ class Runs:
 
     def _start(self, arguments: list[str]) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "TMPDIR": str(self.temporary), MARK: str(self.home)}
-        code = "from surgery.cli import command; command()"
+        code = "from surgery.interface.commands import command; command()"
         return subprocess.Popen(
             [sys.executable, "-c", code, *arguments],
             env=environment,

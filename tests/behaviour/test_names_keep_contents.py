@@ -9,8 +9,8 @@ import onnxruntime
 import pytest
 from support import ROOT
 
-from surgery import recipe as recipes
-from surgery.engine import runner
+from surgery.engine import recipe as recipes
+from surgery.engine.pipeline import runner
 from surgery.verification.inputs.spec import VerifySpec
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ from support import ROOT
 
 RUN = """
 import json, surgery
-from surgery.workers import Worker
+from surgery.base.workers import Worker
 result = surgery.apply("{model}", "tidy")
 with Worker() as worker:
     there = worker.call("surgery.marker:name")

@@ -4,9 +4,9 @@ import pytest
 from support import installed
 from support.breadth import sampled
 
-from surgery import recipe as recipes
-from surgery.engine import runner
-from surgery.graph import text
+from surgery.engine import recipe as recipes
+from surgery.engine.pipeline import runner
+from surgery.model.graph import text
 
 WITH_MODEL = [name for name in recipes.names() if recipes.load(name).model is not None]
 

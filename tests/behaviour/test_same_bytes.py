@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from support import ROOT
 
-from surgery import storage
-from surgery.provenance.checking import check, read
+from surgery.engine.provenance.checking import check, read
+from surgery.model import storage
 
 SURGERY = Path(sys.executable).parent / "surgery"
 

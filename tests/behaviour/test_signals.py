@@ -21,7 +21,7 @@ ENDED = f"ended by SIGTERM; nothing was written {128 + signal.SIGTERM}"
 
 SWALLOWING = """
 import os, signal, time
-from surgery.cli import _signals
+from surgery.interface.command_line import _signals
 
 class Callback:
     def __del__(self):
@@ -45,7 +45,7 @@ print("imported", flush=True)
 
 IMPORTING = """
 import time
-from surgery.cli import _signals
+from surgery.interface.command_line import _signals
 
 _signals.install()
 try:
@@ -54,8 +54,8 @@ try:
 
 FORKING = """
 import os, signal, time
-from surgery.cli import _signals
-from surgery.workers import fork
+from surgery.interface.command_line import _signals
+from surgery.base.workers import fork
 
 def callback():
     os.kill(os.getpid(), signal.SIGTERM)
@@ -78,8 +78,9 @@ def ran(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_an_interrupt_turned_into_an_import_error_still_ends_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from surgery import cli
-    from surgery.cli import _signals, passes
+    from surgery.interface import commands as cli
+    from surgery.interface.command_line import _signals
+    from surgery.interface.commands import passes
 
     def imports(arguments: object) -> int:
         raise ImportError("PyCapsule_Import could not import module")

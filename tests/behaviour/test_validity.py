@@ -10,10 +10,10 @@ import pytest
 from onnx import TensorProto, helper
 from support import installed
 
-from surgery import cli
-from surgery.engine import runner
-from surgery.graph import text
-from surgery.recipe import parse
+from surgery.engine.pipeline import runner
+from surgery.engine.recipe import parse
+from surgery.interface import commands as cli
+from surgery.model.graph import text
 from surgery.verification.inputs.spec import VerifySpec
 
 RIGHT = "g (float[n] x) => (float[n] y) { i = Identity(x) y = Relu(i) }"

@@ -7,7 +7,7 @@ import sys
 import onnx
 from support import ROOT
 
-from surgery import recipe as recipes
+from surgery.engine import recipe as recipes
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 

@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from suite import forked, listing, noise, outcome, packages, parity, realistic
 from suite.outcome import Outcome
 
-from surgery.graph import text
+from surgery.model.graph import text
 
 BEFORE = {"inputs": [["x", "float", ["batch", "?"]]], "outputs": [["y", "float", ["batch", 3]]]}
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>

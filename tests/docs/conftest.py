@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from surgery.registry.catalog import catalog
+from surgery.engine.registry.catalog import catalog
 
 
 @pytest.fixture

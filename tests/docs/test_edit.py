@@ -15,10 +15,10 @@ import onnx
 import pytest
 from support import ROOT
 
-from surgery import cli
-from surgery.promises import Parity
-from surgery.proto.signature import signature
-from surgery.registry.catalog import catalog
+from surgery.base.promises import Parity
+from surgery.engine.registry.catalog import catalog
+from surgery.interface import commands as cli
+from surgery.model.proto.signature import signature
 
 pytestmark = pytest.mark.slow
 

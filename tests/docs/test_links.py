@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support import ROOT
 
-from surgery.docsgen.reference import anchor
+from surgery.interface.docsgen.reference import anchor
 
 FENCED = re.compile(r"^```.*?^```$", flags=re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")

@@ -20,7 +20,7 @@ from support import ROOT, lacking
 from support.breadth import sampled
 from support.shown import normalized
 
-from surgery import cli
+from surgery.interface import commands as cli
 
 pytestmark = pytest.mark.usefixtures("standard_passes")
 

@@ -12,8 +12,8 @@ import pytest
 from support import ROOT
 from support.shown import normalized
 
-from surgery import cli
-from surgery.graph import text
+from surgery.interface import commands as cli
+from surgery.model.graph import text
 
 pytestmark = pytest.mark.usefixtures("standard_passes")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from support import ROOT
 
-from surgery import cli
-from surgery.recipe import trust
+from surgery.engine.recipe import trust
+from surgery.interface import commands as cli
 
 GUIDE = (ROOT / "docs" / "how-to" / "write-a-recipe.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", GUIDE, flags=re.MULTILINE | re.DOTALL)

@@ -6,12 +6,12 @@ import onnx
 import pytest
 from support import ROOT
 
-from surgery.engine.runner import apply
-from surgery.errors import RecipeError
-from surgery.graph import text
-from surgery.patterns.vocabulary import FUNCTIONS
-from surgery.recipe import parse
-from surgery.recipe.rules import Rule
+from surgery.base.errors import RecipeError
+from surgery.engine.pipeline.runner import apply
+from surgery.engine.recipe import parse
+from surgery.engine.recipe.rules import Rule
+from surgery.model.graph import text
+from surgery.model.patterns.vocabulary import FUNCTIONS
 
 DOCS = ROOT / "docs" / "how-to"
 GUIDE = (DOCS / "write-a-rule.md").read_text(encoding="utf-8")

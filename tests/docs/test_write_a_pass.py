@@ -9,10 +9,13 @@ import onnx
 import pytest
 from support import ROOT
 
-from surgery import cli, recipe, storage, testing
-from surgery.engine import runner
-from surgery.graph import text
-from surgery.registry.catalog import catalog
+from surgery.engine import recipe
+from surgery.engine.pipeline import runner
+from surgery.engine.registry.catalog import catalog
+from surgery.features import testing
+from surgery.interface import commands as cli
+from surgery.model import storage
+from surgery.model.graph import text
 
 pytestmark = pytest.mark.slow
 

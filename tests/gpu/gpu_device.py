@@ -6,10 +6,10 @@ import os
 from contextlib import closing
 from functools import cache
 
-from surgery.errors import SurgeryError
-from surgery.graph import text
-from surgery.runtime.engine import Engine
-from surgery.runtime.setup import SessionSetup
+from surgery.base.errors import SurgeryError
+from surgery.model.graph import text
+from surgery.model.runtime.engine import Engine
+from surgery.model.runtime.setup import SessionSetup
 
 DRY = bool(os.environ.get("SURGERY_GPU_DRY_RUN"))
 PROVIDER, TARGET = ("CPUExecutionProvider", "ort-cpu") if DRY else ("CUDAExecutionProvider", "ort-cuda")

@@ -13,11 +13,11 @@ from gpu_device import DRY, PROVIDER, TARGET
 from support import ROOT
 
 import surgery
-from surgery import cli
-from surgery.engine.records import Result
-from surgery.graph import text
-from surgery.targets import shipped
-from surgery.targets.installed_kernels import kernels
+from surgery.engine.pipeline.records import Result
+from surgery.interface import commands as cli
+from surgery.model.graph import text
+from surgery.model.targets import shipped
+from surgery.model.targets.installed_kernels import kernels
 
 CPU = "CPUExecutionProvider"
 MODELS = sorted(path.stem for path in (ROOT / "models").glob("*.onnx"))

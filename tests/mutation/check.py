@@ -19,14 +19,14 @@ from mutation.judge import Judge, Judgement
 from mutation.rebuilt import REBUILT
 from mutation.right import RIGHT
 from mutation.suite import Mutant
-from surgery import storage
-from surgery.engine.pipeline import Pipeline
-from surgery.errors import UsageError
-from surgery.graph import text
-from surgery.promises import COMPARING, Parity
-from surgery.recipe.schema import PassStep, Recipe
-from surgery.registry.catalog import catalog
-from surgery.registry.passes import Pass
+from surgery.base.errors import UsageError
+from surgery.base.promises import COMPARING, Parity
+from surgery.engine.pipeline.pipeline import Pipeline
+from surgery.engine.recipe.schema import PassStep, Recipe
+from surgery.engine.registry.catalog import catalog
+from surgery.engine.registry.passes import Pass
+from surgery.model import storage
+from surgery.model.graph import text
 
 assert rebuilt_exact  # fills REBUILT
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import onnx
 
-from surgery import storage
-from surgery.promises import Parity
-from surgery.proto.signature import signature
+from surgery.base.promises import Parity
+from surgery.model import storage
+from surgery.model.proto.signature import signature
 from surgery.verification.verdict.checks import check, new_findings
 from surgery.verification.verdict.verifier import Verifier
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from surgery.graph import text
+from surgery.model.graph import text
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from support import case_files, corpus
 
 from mutation import handmade
 from mutation.draft import Type, infer
-from surgery import testing
-from surgery.graph import text
+from surgery.features import testing
+from surgery.model.graph import text
 
 TESTS = Path(__file__).parent.parent
 BUNDLED = TESTS.parent / "models"

@@ -12,7 +12,7 @@ from mutation.draft import Draft, Unfit, infer
 from mutation.local import Local, describe
 from mutation.trained_kinds import TRAINED
 from mutation.witness import Child
-from surgery.graph import text
+from surgery.model.graph import text
 
 NORMALIZED = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[N,8] x) => (float[N,8] y) <float k = {%s}> {

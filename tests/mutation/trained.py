@@ -36,7 +36,7 @@ from mutation.draft import Draft, Unfit, infer
 from mutation.local import Local, describe
 from mutation.trained_kinds import TRAINED
 from mutation.witness import Child
-from surgery.errors import SurgeryError
+from surgery.base.errors import SurgeryError
 
 LEAST = 0.99
 _PASSED = ("equal", "close")

@@ -10,8 +10,8 @@ import onnxruntime
 import pytest
 
 import surgery
-from surgery.graph import text
-from surgery.recipe import single_step
+from surgery.engine.recipe import single_step
+from surgery.model.graph import text
 
 Array = np.ndarray[Any, Any]
 BOXES, CLASSES = 40, 3

@@ -12,9 +12,9 @@ import onnx
 import pytest
 from support import broadcasting, lacking
 
-from surgery import testing
-from surgery.registry.catalog import catalog
-from surgery.registry.passes import Pass
+from surgery.engine.registry.catalog import catalog
+from surgery.engine.registry.passes import Pass
+from surgery.features import testing
 
 EXPRESSIONS, CASES = 40, 240
 

@@ -7,12 +7,12 @@ import onnx
 import pytest
 from support import ROOT
 
-from surgery import recipe as recipes
-from surgery import storage
-from surgery.engine import runner
-from surgery.graph import text
-from surgery.graph.graph import Graph
-from surgery.registry.catalog import catalog
+from surgery.engine import recipe as recipes
+from surgery.engine.pipeline import runner
+from surgery.engine.registry.catalog import catalog
+from surgery.model import storage
+from surgery.model.graph import text
+from surgery.model.graph.graph import Graph
 
 MODELS = ROOT / "models"
 NESTED = """<ir_version: 10, opset_import: ["" : 21, "local" : 1]>

@@ -9,7 +9,7 @@ import onnxruntime as ort
 import pytest
 
 import surgery
-from surgery.targets.shipped import find
+from surgery.model.targets.shipped import find
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>\n'
 RNG = np.random.default_rng(0)

@@ -8,7 +8,7 @@ import pytest
 from support import installed
 from support.calibrated import drawn, outputs, run_passes, snr
 
-from surgery.graph import text
+from surgery.model.graph import text
 
 CONVOLUTIONS = [
     "pads = [1, 2]>(x, w3, b)",

@@ -6,8 +6,8 @@ from surgery.passes.opset import _lowering
 from surgery.passes.opset.decompose import HOMES
 
 import surgery
-from surgery.graph import text
-from surgery.recipe.loader import single_step
+from surgery.engine.recipe.loader import single_step
+from surgery.model.graph import text
 
 X = "(float[N,4] x) => (float[N,4] y)"
 R = "(float[N,3,4] x) => (float[A,B,C] y) <int64[1] axes = {1}>"

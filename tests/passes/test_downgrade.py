@@ -11,10 +11,10 @@ from surgery.passes.opset.downgrade_opset import OLDEST, PARTS, RULES
 from surgery.passes.opset.upgrade_opset import ADAPTERS
 
 import surgery
-from surgery import cli
-from surgery.graph import text
-from surgery.recipe.loader import single_step
-from surgery.registry.catalog import catalog
+from surgery.engine.recipe.loader import single_step
+from surgery.engine.registry.catalog import catalog
+from surgery.interface import commands as cli
+from surgery.model.graph import text
 
 # Operators that a newer opset no longer has, so that no model is taken down from there.
 GONE = {("Scatter", 11), ("Upsample", 10)}

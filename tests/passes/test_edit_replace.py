@@ -10,13 +10,14 @@ from onnx import TensorProto, helper, numpy_helper
 from support import ROOT
 
 import surgery
-from surgery import storage, testing
-from surgery.bridges import run_pass
-from surgery.cli import main
-from surgery.graph import text
-from surgery.graph.graph import Graph
-from surgery.registry.catalog import catalog
-from surgery.storage.mapped import StoredTensor
+from surgery.engine.bridges import run_pass
+from surgery.engine.registry.catalog import catalog
+from surgery.features import testing
+from surgery.interface.commands import main
+from surgery.model import storage
+from surgery.model.graph import text
+from surgery.model.graph.graph import Graph
+from surgery.model.ir.mapped import StoredTensor
 
 MODELS = ROOT / "models"
 SCALE = "g (float[N,2] x) => (float[N,2] y) <float[2] w = {1, 2}> { t = Mul(x, w) y = Relu(t) }"
@@ -175,7 +176,7 @@ def test_npy_files_that_are_damaged_are_errors(tmp_path: Path, content: bytes | 
     np.save(tmp_path / "w.npy", np.zeros(2, np.float32))
     data = (tmp_path / "w.npy").read_bytes()
     (tmp_path / "w.npy").write_bytes(data[:-4] if content is None else content)
-    with pytest.raises(surgery.errors.ModelFileError, match=message):
+    with pytest.raises(surgery.base.errors.ModelFileError, match=message):
         run(graph_of(SCALE), "set-initializer", name="w", file=str(tmp_path / "w.npy"))
 
 

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import onnx
 
-from surgery import Graph, storage
-from surgery.bridges import run_pass
-from surgery.graph import text
-from surgery.registry.catalog import catalog
+from surgery import Graph
+from surgery.engine.bridges import run_pass
+from surgery.engine.registry.catalog import catalog
+from surgery.model import storage
+from surgery.model.graph import text
 
 FOLD = catalog.find("fold-constants")
 

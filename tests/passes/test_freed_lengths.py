@@ -9,9 +9,9 @@ import pytest
 from support import ROOT
 
 import surgery
-from surgery.engine.runner import Result
-from surgery.graph.graph import Graph
-from surgery.recipe import parse
+from surgery.engine.pipeline.runner import Result
+from surgery.engine.recipe import parse
+from surgery.model.graph.graph import Graph
 
 MODELS = ROOT / "models"
 

@@ -13,11 +13,12 @@ import pytest
 from support import lacking
 from support.case_files import read
 
-from surgery import recipe, storage
-from surgery.engine.pipeline import Pipeline
-from surgery.graph import text
-from surgery.recipe.schema import pass_steps
-from surgery.testing.case import Case
+from surgery.engine import recipe
+from surgery.engine.pipeline.pipeline import Pipeline
+from surgery.engine.recipe.schema import pass_steps
+from surgery.features.testing.case import Case
+from surgery.model import storage
+from surgery.model.graph import text
 
 RECIPE = recipe.load("ort")
 

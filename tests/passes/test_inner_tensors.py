@@ -10,8 +10,8 @@ import onnxruntime
 import pytest
 
 import surgery
-from surgery.graph import text
-from surgery.recipe import parse
+from surgery.engine.recipe import parse
+from surgery.model.graph import text
 
 X = np.array([-1.5, 2.0], np.float32)
 BRANCHES = (

@@ -7,9 +7,9 @@ from support import TESTS
 from support.opset_tools import Refused, surgery
 from surgery.passes.opset import _schemas, upgrade_opset
 
-from surgery import testing
-from surgery.graph import text
-from surgery.registry.catalog import catalog
+from surgery.engine.registry.catalog import catalog
+from surgery.features import testing
+from surgery.model.graph import text
 
 MODEL = '<ir_version: 8, opset_import: ["" : 17]> g (float[n] x) => (float[n] y) { y = Relu(x) }'
 

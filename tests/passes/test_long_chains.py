@@ -8,11 +8,12 @@ import pytest
 from surgery.passes.weights import _region
 from surgery.passes.weights.fold_scales import fold_scales
 
-from surgery import cli, storage
-from surgery.graph import text
-from surgery.graph.graph import Graph
-from surgery.operators.thresholds import sizes
-from surgery.operators.use import Index, View
+from surgery.base.operator_inputs.thresholds import sizes
+from surgery.base.operators.use import Index, View
+from surgery.interface import commands as cli
+from surgery.model import storage
+from surgery.model.graph import text
+from surgery.model.graph.graph import Graph
 
 
 def chain(nodes: int) -> onnx.ModelProto:

@@ -14,8 +14,8 @@ import pytest
 from support import installed, lacking
 from support.case_files import read
 
-from surgery.graph import text
-from surgery.testing.case import Case
+from surgery.features.testing.case import Case
+from surgery.model.graph import text
 
 GUARDED = [
     "fuse-attention/fuses_a_guarded_mask_of_minus_infinity",

@@ -14,10 +14,10 @@ import pytest
 from support import ROOT
 
 import surgery
-from surgery import storage
-from surgery.engine.records import Result
-from surgery.graph import text
-from surgery.recipe import single_step
+from surgery.engine.pipeline.records import Result
+from surgery.engine.recipe import single_step
+from surgery.model import storage
+from surgery.model.graph import text
 
 MODELS = ROOT / "models"
 FIRST = """
@@ -187,7 +187,7 @@ def test_large_models_are_merged_without_their_weights_in_memory(tmp_path: Path)
     code = (
         "import sys\n"
         "import surgery\n"
-        "from surgery.recipe import single_step\n"
+        "from surgery.engine.recipe import single_step\n"
         "def anonymous():\n"
         "    lines = dict(line.split(':', 1) for line in open('/proc/self/status'))\n"
         "    return int(lines['RssAnon'].split()[0])\n"

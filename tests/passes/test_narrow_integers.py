@@ -9,9 +9,10 @@ from support import quantized
 from surgery.passes.precision._integer_bounds import IntegerBounds
 from surgery.passes.precision.narrow_integers import TIED
 
-from surgery import Graph, storage
-from surgery.graph import text
-from surgery.targets.installed_kernels import kernels
+from surgery import Graph
+from surgery.model import storage
+from surgery.model.graph import text
+from surgery.model.targets.installed_kernels import kernels
 
 BYTES = "(int8[3,4] x, uint8[3,4] z) => (int64[A,B] y)"
 WIDE = "a = Cast<to = 7>(x)  b = Cast<to = 7>(z)"

@@ -22,12 +22,12 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from suite import feeds, halves
 
-from surgery import storage
-from surgery.bridges.run_pass import run_pass
-from surgery.errors import WorkerError
-from surgery.graph.graph import Graph
-from surgery.registry.catalog import catalog
-from surgery.workers.fork import call_in_fork
+from surgery.base.errors import WorkerError
+from surgery.base.workers.fork import call_in_fork
+from surgery.engine.bridges.run_pass import run_pass
+from surgery.engine.registry.catalog import catalog
+from surgery.model import storage
+from surgery.model.graph.graph import Graph
 
 MODELS = sorted((ROOT / "models").glob("*.onnx"))
 GOOD = {"right", "unchanged", "skipped", "exceeds"}

@@ -13,7 +13,7 @@ from support import corpus_opsets, opset_models, opset_tools
 from support.corpus_opsets import Case, Judge, Outcome
 from support.opset_tools import opset
 
-from surgery.graph import text
+from surgery.model.graph import text
 
 KNOWN = list(corpus_opsets.known_cases())
 _, HARDMAX = opset_models.KNOWN["Hardmax over several axes"]

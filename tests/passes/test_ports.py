@@ -12,12 +12,12 @@ from support import ROOT
 from surgery.passes.edit import _image, _reshaping, _scores
 
 import surgery
-from surgery.engine.runner import Result
-from surgery.errors import UsageError
-from surgery.graph import text
-from surgery.graph.literals import data_type
-from surgery.recipe import parse
-from surgery.runtime.engine import Engine, EngineName
+from surgery.base.errors import UsageError
+from surgery.engine.pipeline.runner import Result
+from surgery.engine.recipe import parse
+from surgery.model.graph import text
+from surgery.model.graph.literals import data_type
+from surgery.model.runtime.engine import Engine, EngineName
 from surgery.verification.comparing.reference_run import ReferenceRun
 
 MODELS = ROOT / "models"

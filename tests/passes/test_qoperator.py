@@ -9,9 +9,9 @@ import onnx
 import pytest
 from support import quantized
 
-from surgery import storage
-from surgery.registry.catalog import catalog
-from surgery.testing import harness
+from surgery.engine.registry.catalog import catalog
+from surgery.features.testing import harness
+from surgery.model import storage
 
 IMAGES = 6
 RESNET = Counter({"QLinearConv": 53, "QLinearAdd": 16, "QLinearGlobalAveragePool": 1, "QGemm": 1})
@@ -84,7 +84,7 @@ def test_without_operators_of_onnx_runtime_the_products_are_integers(model: onnx
 
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 def test_a_conv_differs_from_floats_by_one_step_of_few_elements(kind: str) -> None:
-    from surgery.graph import text
+    from surgery.model.graph import text
 
     generator = np.random.default_rng(0)
     low, high = np.iinfo(kind).min, np.iinfo(kind).max

@@ -10,11 +10,12 @@ import pytest
 from support import installed, quantized
 from support.breadth import sampled
 
-from surgery import saturates, storage
-from surgery.bridges import run_pass
-from surgery.graph import text
-from surgery.graph.graph import Graph
-from surgery.registry.catalog import catalog
+from surgery import saturates
+from surgery.engine.bridges import run_pass
+from surgery.engine.registry.catalog import catalog
+from surgery.model import storage
+from surgery.model.graph import text
+from surgery.model.graph.graph import Graph
 
 EVERY = {"min_size": 0}
 

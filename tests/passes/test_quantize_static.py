@@ -141,10 +141,10 @@ def test_integer_kernels_are_used(short_models: Path, tmp_path: Path) -> None:
 
 
 def test_calibration_is_reused_when_other_sites_are_skipped(short_models: Path) -> None:
-    from surgery import storage
-    from surgery.bridges.run_pass import run_pass
-    from surgery.graph.graph import Graph
-    from surgery.registry.catalog import catalog
+    from surgery.engine.bridges.run_pass import run_pass
+    from surgery.engine.registry.catalog import catalog
+    from surgery.model import storage
+    from surgery.model.graph.graph import Graph
 
     model, calibration, _ = model_of(short_models, "resnet-tiny")
     stored, declared = storage.from_proto(model), catalog.find("quantize-static")

@@ -14,11 +14,11 @@ from support.breadth import sampled
 from surgery.passes.precision import _nbits_blocks as blocks
 from surgery.passes.precision._nbits_gptq import _factor
 
-from surgery import storage
-from surgery.graph.graph import Graph
-from surgery.registry.catalog import catalog
-from surgery.testing.calibration import GivenInputs
-from surgery.testing.harness import run
+from surgery.engine.registry.catalog import catalog
+from surgery.features.testing.calibration import GivenInputs
+from surgery.features.testing.harness import run
+from surgery.model import storage
+from surgery.model.graph.graph import Graph
 
 PASS = catalog.find("quantize-weights")
 TYPES = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}

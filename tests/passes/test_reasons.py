@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from surgery import Parity
-from surgery.registry.passes import Pass
-from surgery.testing import reason_texts
+from surgery.engine.registry.passes import Pass
+from surgery.features.testing import reason_texts
 
 HELPERS = '''"""Rules by operator."""
 

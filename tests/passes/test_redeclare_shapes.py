@@ -11,9 +11,9 @@ from onnx import TensorProto, helper
 from support import ROOT, installed
 
 import surgery
-from surgery import cli
-from surgery.graph import text
-from surgery.recipe import parse
+from surgery.engine.recipe import parse
+from surgery.interface import commands as cli
+from surgery.model.graph import text
 
 Dims = list[int | str]
 Array = np.ndarray[Any, Any]

@@ -4,8 +4,8 @@ import onnx
 import pytest
 
 import surgery
-from surgery import recipe
-from surgery.graph import text
+from surgery.engine import recipe
+from surgery.model.graph import text
 
 BEFORE = """<ir_version: 8, opset_import: ["" : %d]>
 g (float[2,1,3] x) => (float[2,1,3] y)

@@ -9,10 +9,11 @@ import onnx
 import pytest
 from support.decomposed import run
 
-from surgery import Graph, storage
-from surgery.bridges import run_pass
-from surgery.graph import text
-from surgery.registry.catalog import catalog
+from surgery import Graph
+from surgery.engine.bridges import run_pass
+from surgery.engine.registry.catalog import catalog
+from surgery.model import storage
+from surgery.model.graph import text
 
 HEADS, GROUPS, SIZE = 4, 2, 8
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from support.calibrated import Given
 
-from surgery import storage
-from surgery.bridges.run_pass import run_pass
-from surgery.errors import UsageError, WorkerError
-from surgery.graph import text
-from surgery.graph.graph import Graph
-from surgery.registry.catalog import catalog
+from surgery.base.errors import UsageError, WorkerError
+from surgery.engine.bridges.run_pass import run_pass
+from surgery.engine.registry.catalog import catalog
+from surgery.model import storage
+from surgery.model.graph import text
+from surgery.model.graph.graph import Graph
 
 
 def test_ranges_of_drawn_inputs_get_a_margin() -> None:

@@ -4,11 +4,12 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from surgery import storage
-from surgery.bridges import run_pass
-from surgery.graph import evaluate, text
-from surgery.graph.graph import Graph
-from surgery.registry.catalog import catalog
+from surgery.engine.bridges import run_pass
+from surgery.engine.registry.catalog import catalog
+from surgery.model import storage
+from surgery.model.analysis import evaluate
+from surgery.model.graph import text
+from surgery.model.graph.graph import Graph
 
 BRANCHES = """
     g (float[2] x, bool c) => (float[2] y) <bool yes = {1}>

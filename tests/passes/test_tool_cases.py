@@ -3,8 +3,8 @@
 import pytest
 from support import case_files
 
-from surgery import testing
-from surgery.registry.catalog import catalog
+from surgery.engine.registry.catalog import catalog
+from surgery.features import testing
 
 TOOLS = {name: one for name, one in catalog.passes().items() if one.is_standard and one.theme == "tools"}
 pytestmark = pytest.mark.usefixtures("tools_at_hand")

@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from support import corpus
 
 from power.mutants import KINDS, Mutant, mutants
-from surgery.promises import Parity
-from surgery.runtime.engine import Engine
+from surgery.base.promises import Parity
+from surgery.model.runtime.engine import Engine
 from surgery.verification.verdict.verifier import Verifier
 
 LEAST = {"activation": 0.70, "all": 0.85}

@@ -25,7 +25,7 @@ import surgery
 from random_graphs.elements import FLOATS
 from random_graphs.generate import Made, extents, feed
 from random_graphs.trace import options
-from surgery import recipe as recipes
+from surgery.engine import recipe as recipes
 
 SLOW = 30.0
 ROUNDING = {2: 2e-3, 4: 3e-7, 8: 1e-15}

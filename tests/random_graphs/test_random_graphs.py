@@ -14,7 +14,7 @@ from support.breadth import sampled
 
 from random_graphs.generate import generate
 from random_graphs.judge import _agrees_rounded, judge
-from surgery.graph import text
+from surgery.model.graph import text
 
 SEEDS = range(100_000, 100_024)
 

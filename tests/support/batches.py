@@ -7,9 +7,9 @@ from pathlib import Path
 
 import onnx
 
-from surgery.batching.entry import Entry
-from surgery.batching.ledger import Row
-from surgery.graph import text
+from surgery.engine.batching.entry import Entry
+from surgery.engine.batching.ledger import Row
+from surgery.model.graph import text
 
 IDENTITIES = "g (float[2] x) => (float[2] y) {{ a = Relu(x){more} y = Identity({last}) }}"
 RECIPE = "recipe: quick\nsteps: [drop-identity]\n"

@@ -22,10 +22,12 @@ import onnx.shape_inference
 import onnxruntime as ort
 
 from support import case_files
-from surgery import Parity, storage, testing
-from surgery.errors import SurgeryError
-from surgery.registry.catalog import catalog
-from surgery.registry.passes import Pass
+from surgery import Parity
+from surgery.base.errors import SurgeryError
+from surgery.engine.registry.catalog import catalog
+from surgery.engine.registry.passes import Pass
+from surgery.features import testing
+from surgery.model import storage
 
 THEMES = ("attention", "chains", "cleanup", "constants", "idioms", "linear", "shapes", "structure", "weights")
 LEFT_OUT = (

@@ -10,12 +10,12 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from surgery import recipe as recipes
-from surgery.caching.folder import CacheFolder
-from surgery.caching.steps import Steps
-from surgery.engine import runner
-from surgery.engine.records import Result, StepRecord
-from surgery.graph import text
+from surgery.engine import recipe as recipes
+from surgery.engine.caching.folder import CacheFolder
+from surgery.engine.caching.steps import Steps
+from surgery.engine.pipeline import runner
+from surgery.engine.pipeline.records import Result, StepRecord
+from surgery.model.graph import text
 
 # Of three Relus, the second alone is fed negative numbers. The transposed weight is large enough for a separate file.
 MODEL = """g (float[batch, 160] x) => (float[batch, 160] y) {

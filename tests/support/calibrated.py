@@ -11,10 +11,10 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from surgery import storage
-from surgery.bridges.run_pass import run_pass
-from surgery.graph.graph import Graph
-from surgery.registry.catalog import catalog
+from surgery.engine.bridges.run_pass import run_pass
+from surgery.engine.registry.catalog import catalog
+from surgery.model import storage
+from surgery.model.graph.graph import Graph
 from surgery.verification.inputs.spec import InputsSpec, SampleSpec, VerifySpec
 from surgery.verification.signature.tracker import SignatureTracker
 

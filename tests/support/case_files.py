@@ -10,10 +10,10 @@ import onnxruntime
 import pytest
 
 from support import TESTS, installed, lacking
-from surgery import testing
-from surgery.graph import text
-from surgery.registry.catalog import catalog
-from surgery.registry.passes import Pass
+from surgery.engine.registry.catalog import catalog
+from surgery.engine.registry.passes import Pass
+from surgery.features import testing
+from surgery.model.graph import text
 
 
 @cache

@@ -39,9 +39,9 @@ import second_opinion  # noqa: E402
 
 from support import corpus, opset_models, opset_tools, plain  # noqa: E402
 from support.opset_tools import opset  # noqa: E402
-from surgery.graph import text  # noqa: E402
-from surgery.operators.traits import RANDOM  # noqa: E402
-from surgery.storage import summary  # noqa: E402
+from surgery.base.operators.traits import RANDOM  # noqa: E402
+from surgery.model.graph import text  # noqa: E402
+from surgery.model.storage import summary  # noqa: E402
 
 Feed = dict[str, Any]
 BAD = ("wrong", "crashed")

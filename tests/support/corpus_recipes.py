@@ -27,9 +27,9 @@ import numpy as np
 import onnx
 
 from support import corpus, plain
-from surgery import recipe as recipes
-from surgery.engine import runner
-from surgery.errors import SurgeryError
+from surgery.base.errors import SurgeryError
+from surgery.engine import recipe as recipes
+from surgery.engine.pipeline import runner
 
 WRONG = ("wrong", "crash", "error", "failed: different", "failed: none")
 

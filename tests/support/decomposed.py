@@ -9,10 +9,11 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from surgery import Graph, storage
-from surgery.bridges import run_pass
-from surgery.graph import text
-from surgery.registry.catalog import catalog
+from surgery import Graph
+from surgery.engine.bridges import run_pass
+from surgery.engine.registry.catalog import catalog
+from surgery.model import storage
+from surgery.model.graph import text
 
 Feeds = Mapping[str, np.ndarray[Any, Any]]
 

@@ -19,8 +19,8 @@ BUDGETS = {
     "tests/mutation/test_mutation.py": 60.0,
     "tests/docs/test_pages.py": 100.0,
     "tests/docs/test_edit.py": 40.0,
-    "tests/registry/test_discovery.py": 40.0,
-    "tests/storage/test_corpus.py": 40.0,
+    "tests/engine/registry/test_discovery.py": 40.0,
+    "tests/model/storage/test_corpus.py": 40.0,
     "tests/verification/inputs/test_search.py": 40.0,
 }
 FAR_BEYOND = 2.0

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from surgery.graph import text
+from surgery.model.graph import text
 
 MODEL = "g (float[batch, 4] x, int64[batch] i) => (float[batch, 4] y, int64[batch] j) {{ {} }}"
 BODY = "t = Relu(x) k = Identity(t) y = Neg(k) j = Identity(i)"

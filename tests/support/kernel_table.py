@@ -1,4 +1,4 @@
-"""Write `surgery/operators/cpu_kernels.json`: the CPU kernels of several releases of ONNX Runtime.
+"""Write `surgery/base/operators/cpu_kernels.json`: the CPU kernels of several releases of ONNX Runtime.
 
     python tests/support/kernel_table.py 1.20.1 1.21.1 1.22.1 ...
 
@@ -22,7 +22,7 @@ print(json.dumps([
     for kernel in native.get_all_opkernel_def() if kernel.provider == "CPUExecutionProvider"
 ]))
 """
-_TABLE = Path(__file__).resolve().parents[2] / "surgery" / "operators" / "cpu_kernels.json"
+_TABLE = Path(__file__).resolve().parents[2] / "surgery" / "base" / "operators" / "cpu_kernels.json"
 _MANY = 2**31 - 1
 
 

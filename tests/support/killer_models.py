@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from surgery.graph import text
+from surgery.model.graph import text
 
 LEAST = np.iinfo(np.int32).min
 

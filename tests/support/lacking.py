@@ -27,10 +27,10 @@ from onnx.reference.op_run import RuntimeTypeError
 from packaging.requirements import Requirement
 
 from support import ROOT
-from surgery.errors import WorkerError
-from surgery.operators.forms import Schema
-from surgery.operators.kernels import installed
-from surgery.workers.fork import call_in_fork
+from surgery.base.errors import WorkerError
+from surgery.base.operators.forms import Schema
+from surgery.base.operators.kernels import installed
+from surgery.base.workers.fork import call_in_fork
 
 _TEXT = {
     "names of nodes": '{ ["n"] y = Relu(x) }',

@@ -1,4 +1,4 @@
-"""Operators of which a file of `surgery/operators` does not say what it says of others, listed question by question.
+"""Operators of which a file of `surgery/base/operators` does not say what it says of others, listed question by question.
 
 A file with a question has a function `without_row`: it yields what is missing of an operator. Asked is for every
 operator of the newest opset of ONNX, in the domains ai.onnx and ai.onnx.ml, and for every operator of com.microsoft
@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import onnx.defs
 
-from surgery import operators
-from surgery.operators.forms import Schema
+from surgery.base import operators
+from surgery.base.operators.forms import Schema
 
 DOMAINS = ("", "ai.onnx.ml")
 CONTRIB = "com.microsoft"
@@ -66,5 +66,5 @@ def without_rows(schemas: Iterable[Schema]) -> dict[str, dict[str, list[str]]]:
 
 if __name__ == "__main__":
     for name, missing in without_rows(asked_for()).items():
-        sys.stdout.write(f"surgery/operators/{name}.py\n")
+        sys.stdout.write(f"surgery/base/operators/{name}.py\n")
         sys.stdout.writelines(f"    {op}: {', '.join(what)}\n" for op, what in missing.items())

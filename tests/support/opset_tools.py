@@ -23,11 +23,11 @@ class Refused(Exception):  # noqa: N818 - an answer, not a mistake
 
 def surgery(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
     """Run the bare pass, up or down, without the parity run that would follow it."""
-    from surgery import storage
-    from surgery.bridges.run_pass import run_pass
-    from surgery.errors import BlockedError, UsageError
-    from surgery.graph.graph import Graph
-    from surgery.registry.catalog import catalog
+    from surgery.base.errors import BlockedError, UsageError
+    from surgery.engine.bridges.run_pass import run_pass
+    from surgery.engine.registry.catalog import catalog
+    from surgery.model import storage
+    from surgery.model.graph.graph import Graph
 
     declared = catalog.find("upgrade-opset" if target > opset(model) else "downgrade-opset")
     stored = storage.from_proto(model)
@@ -43,8 +43,8 @@ def surgery(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
 
 def verified(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
     """Run the pass as a step of a recipe, which is refused where parity fails or cannot be told."""
-    from surgery.engine import runner
-    from surgery.recipe.loader import single_step
+    from surgery.engine.pipeline import runner
+    from surgery.engine.recipe.loader import single_step
 
     name = "upgrade-opset" if target > opset(model) else "downgrade-opset"
     result = runner.apply(model, single_step(name, {"to": target}))
@@ -80,8 +80,8 @@ def onnxscript_converter(model: onnx.ModelProto, target: int) -> onnx.ModelProto
 
 def stamp(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
     """Write down an opset that `surgery opset` says the model can have as is, and change nothing else."""
-    from surgery import storage
-    from surgery.inspection.opsets import study
+    from surgery.features.opsets.opsets import study
+    from surgery.model import storage
 
     found = study(storage.from_proto(model))
     if found.lowest is None or not found.lowest <= target <= found.opset or found.functions:

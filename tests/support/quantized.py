@@ -12,9 +12,9 @@ import onnx
 import onnxruntime as ort
 
 from support import ROOT
-from surgery import storage
-from surgery.registry.catalog import catalog
-from surgery.testing import harness
+from surgery.engine.registry.catalog import catalog
+from surgery.features.testing import harness
+from surgery.model import storage
 
 MODELS = ROOT / "models"
 NAMES = sorted(path.stem for path in MODELS.glob("*.onnx"))

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from surgery.errors import RecipeError
-from surgery.recipe import Recipe, parse, shipped
+from surgery.base.errors import RecipeError
+from surgery.engine.recipe import Recipe, parse, shipped
 
 REAL_FOLDER = shipped.folder
 

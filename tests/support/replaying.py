@@ -7,13 +7,13 @@ from typing import Any
 
 import onnx
 
-from surgery import storage
-from surgery.drawing import History
-from surgery.drawing.nodes import Plain
-from surgery.drawing.rows import INPUT, Rows
-from surgery.engine.records import StepRecord
-from surgery.graph.entries import GRAPHS, Entry
-from surgery.inspection.side import Side
+from surgery.engine.pipeline.records import StepRecord
+from surgery.features.differences.side import Side
+from surgery.interface.drawing import History
+from surgery.interface.drawing.nodes import Plain
+from surgery.interface.drawing.rows import INPUT, Rows
+from surgery.model import storage
+from surgery.model.lineage.entries import GRAPHS, Entry
 
 Replayed = tuple[Counter[Any], Counter[Any]]
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from surgery.errors import RecipeError
-from surgery.recipe import parse
-from surgery.recipe.rules import RulePass
+from surgery.base.errors import RecipeError
+from surgery.engine.recipe import parse
+from surgery.engine.recipe.rules import RulePass
 
 
 def recipe(rule: str, *, name: str = "swish", steps: str = "") -> str:

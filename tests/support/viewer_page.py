@@ -10,7 +10,7 @@ from typing import Any
 
 import surgery
 
-FOLDER = Path(surgery.__file__).parent / "pages" / "static" / "viewer"
+FOLDER = Path(surgery.__file__).parent / "interface" / "pages" / "static" / "viewer"
 _BOOT = """
 window.marks = {start: performance.now()};
 surgeryViewer.boot(document.getElementById("graph-view"), document.getElementById("drawing"), {}).then(

@@ -22,10 +22,10 @@ sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "tests")]
 
 import sweep  # noqa: E402
 
-from surgery import storage  # noqa: E402
-from surgery.engine.candidate import Candidate  # noqa: E402
-from surgery.engine.pipeline import Pipeline  # noqa: E402
-from surgery.recipe.loader import single_step  # noqa: E402
+from surgery.engine.pipeline.candidate import Candidate  # noqa: E402
+from surgery.engine.pipeline.pipeline import Pipeline  # noqa: E402
+from surgery.engine.recipe.loader import single_step  # noqa: E402
+from surgery.model import storage  # noqa: E402
 
 OURS, THEIRS = "downgrade-opset", "onnx-version-converter"
 WORDS = ("right", "refused", "unverified", "wrong")

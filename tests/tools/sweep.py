@@ -35,12 +35,12 @@ import onnx  # noqa: E402
 import second_opinion  # noqa: E402
 from support import corpus, plain  # noqa: E402
 
-from surgery import storage  # noqa: E402
-from surgery.bridges.installed_tools import optimizer_passes  # noqa: E402
-from surgery.engine.candidate import Candidate  # noqa: E402
-from surgery.engine.pipeline import Pipeline  # noqa: E402
-from surgery.graph import text  # noqa: E402
-from surgery.recipe.loader import single_step  # noqa: E402
+from surgery.engine.bridges.installed_tools import optimizer_passes  # noqa: E402
+from surgery.engine.pipeline.candidate import Candidate  # noqa: E402
+from surgery.engine.pipeline.pipeline import Pipeline  # noqa: E402
+from surgery.engine.recipe.loader import single_step  # noqa: E402
+from surgery.model import storage  # noqa: E402
+from surgery.model.graph import text  # noqa: E402
 
 Models = Iterable[tuple[str, storage.StoredModel]]
 Step = tuple[str, str, dict[str, Any]]

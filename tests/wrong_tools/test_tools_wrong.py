@@ -14,10 +14,10 @@ import pytest
 from support import TESTS
 from support.breadth import sampled
 
-from surgery import storage
-from surgery.engine import runner
-from surgery.graph import text
-from surgery.recipe.loader import single_step
+from surgery.engine.pipeline import runner
+from surgery.engine.recipe.loader import single_step
+from surgery.model import storage
+from surgery.model.graph import text
 
 sys.path.insert(0, str(TESTS / "tools"))
 

@@ -31,13 +31,13 @@ from packaging.version import Version
 from ruamel.yaml import YAML
 from support.breadth import sampled
 
-from surgery import recipe as recipes
-from surgery.engine import runner
-from surgery.engine.runner import StepRecord
-from surgery.errors import WorkerError
-from surgery.graph import text
-from surgery.registry.catalog import catalog
-from surgery.workers.fork import call_in_fork
+from surgery.base.errors import WorkerError
+from surgery.base.workers.fork import call_in_fork
+from surgery.engine import recipe as recipes
+from surgery.engine.pipeline import runner
+from surgery.engine.pipeline.runner import StepRecord
+from surgery.engine.registry.catalog import catalog
+from surgery.model.graph import text
 
 FOLDER = Path(__file__).parent
 EXAMINED = {

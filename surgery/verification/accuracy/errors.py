@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from surgery.operators.dtypes import Array, is_float
+from surgery.base.operators.dtypes import Array, is_float
 from surgery.verification.comparing.compare import placed_tensors
 from surgery.verification.comparing.details import Element
 from surgery.verification.comparing.spread import Spread

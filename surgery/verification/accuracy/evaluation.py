@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from surgery.errors import UsageError
-from surgery.promises import Parity
-from surgery.proto.randomness import origins
-from surgery.runtime.engine import Engine, Outcome
-from surgery.runtime.setup import packs_weights
+from surgery.base.errors import UsageError
+from surgery.base.promises import Parity
+from surgery.model.proto.randomness import origins
+from surgery.model.runtime.engine import Engine, Outcome
+from surgery.model.runtime.setup import packs_weights
 from surgery.verification.accuracy.budget import DEFAULT, against, describe, missing, use
 from surgery.verification.accuracy.errors import add_errors
 from surgery.verification.accuracy.layers import worst_layer
@@ -30,11 +30,11 @@ from surgery.verification.accuracy.samples import EVALUATION_SEED, Samples, samp
 from surgery.verification.accuracy.user_metric import Score, UserMetric, describe_metric
 from surgery.verification.comparing.details import Details, OutputErrors, Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS
-from surgery.verification.comparing.pieces import run_in_pieces
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.spread import Spread, all_errors
 from surgery.verification.comparing.vacuity import Run, vacuous
 from surgery.verification.inputs.spec import AccuracySpec, Limit
+from surgery.verification.running.pieces import run_in_pieces
 
 _DEVIATIONS = 4.0
 """Margin between the worst use of the budget and the whole budget, in standard deviations of the use between sets of

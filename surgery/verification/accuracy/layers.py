@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import onnx
 
-from surgery.operators.dtypes import is_float
-from surgery.proto.extract import only
-from surgery.runtime.engine import Engine
+from surgery.base.operators.dtypes import is_float
+from surgery.model.proto.extract import only
+from surgery.model.runtime.engine import Engine
 from surgery.verification.accuracy.metrics import measure
 from surgery.verification.comparing.reference_run import ReferenceRun
 

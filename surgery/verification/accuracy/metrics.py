@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from surgery.operators.dtypes import Array, is_float
+from surgery.base.operators.dtypes import Array, is_float
 from surgery.verification.comparing.compare import tensors
 
 Metrics = Mapping[str, float]

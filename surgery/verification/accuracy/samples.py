@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from surgery.errors import UsageError
-from surgery.operators.dtypes import is_float
-from surgery.operators.scenes import LEAST_EXTENT, SCENES
+from surgery.base.errors import UsageError
+from surgery.base.operator_inputs.scenes import LEAST_EXTENT, SCENES
+from surgery.base.operators.dtypes import is_float
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.inputs.given import Given, GivenBinding
 from surgery.verification.inputs.plan import Binding

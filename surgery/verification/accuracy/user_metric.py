@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from surgery.errors import WorkerError
+from surgery.base.errors import WorkerError
+from surgery.base.workers import Worker, stage
 from surgery.verification.accuracy.metrics import share
 from surgery.verification.inputs.files import MisfitError
 from surgery.verification.inputs.local_function import LocalFunctionError, find, raised
 from surgery.verification.inputs.spec import MetricSpec
-from surgery.workers import Worker, stage
 
 _DROP = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*(%)?\s*")
 _PERCENT = 100

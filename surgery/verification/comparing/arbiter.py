@@ -32,10 +32,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal
 
-from surgery.operators.precision import ROUNDING_ONCE
-from surgery.promises import Parity
-from surgery.runtime.engine import Outcome
-from surgery.runtime.rounding import FACTORS, reround
+from surgery.base.operators.precision import ROUNDING_ONCE
+from surgery.base.promises import Parity
+from surgery.model.runtime.engine import Outcome
+from surgery.model.runtime.rounding import FACTORS, reround
 from surgery.verification.comparing.compare import ComparisonRules, describe
 from surgery.verification.comparing.details import Arbitration, Element
 from surgery.verification.comparing.distances import Case, Finding, Output, cases

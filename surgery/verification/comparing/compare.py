@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from surgery.operators.dtypes import Array, epsilon, is_float, smallest
-from surgery.promises import Parity
+from surgery.base.operators.dtypes import Array, epsilon, is_float, smallest
+from surgery.base.promises import Parity
 from surgery.verification.comparing.details import Details, Element, Places, Plain
 from surgery.verification.comparing.spread import Spread, all_errors
 from surgery.verification.comparing.tolerance import BLOCK, Scales, Tolerance, blocks

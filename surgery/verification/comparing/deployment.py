@@ -25,12 +25,12 @@ from functools import cached_property
 from math import inf
 from typing import Any
 
-from surgery.errors import UsageError
-from surgery.operators.cost import opening
-from surgery.promises import Parity
-from surgery.runtime.engine import ELSEWHERE, TITLES, Outcome
-from surgery.runtime.executed import Executed as Executed
-from surgery.runtime.fresh_draws import draws
+from surgery.base.errors import UsageError
+from surgery.base.operators.cost import opening
+from surgery.base.promises import Parity
+from surgery.model.runtime.engine import ELSEWHERE, TITLES, Outcome
+from surgery.model.runtime.executed import Executed as Executed
+from surgery.model.runtime.fresh_draws import draws
 from surgery.verification.comparing.compare import Difference, compare
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.feeding import feeds_for

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from surgery.operators.dtypes import Array, epsilon, is_float
+from surgery.base.operators.dtypes import Array, epsilon, is_float
 from surgery.verification.comparing.compare import ComparisonRules, Pair, factors, placed_tensors, same_bits
 from surgery.verification.comparing.details import Element
 from surgery.verification.comparing.tolerance import LEAST_SLICE, Scales, Tolerance

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from surgery.runtime.engine import Engine, EngineName
+from surgery.model.runtime.engine import Engine, EngineName
 from surgery.verification.comparing.compare import Free, tensors
 from surgery.verification.comparing.vacuity import Run
 

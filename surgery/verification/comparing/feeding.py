@@ -12,7 +12,7 @@ def feeds_for(skeleton: bytes, runs: Sequence[Run]) -> list[Mapping[str, Any]]:
     """Return the inputs of each run without those that a model does not have."""
     import onnx
 
-    from surgery.proto.signature import signature
+    from surgery.model.proto.signature import signature
 
     known = {port.name for port in signature(onnx.load_model_from_string(skeleton)).inputs}
     return [{key: value for key, value in run.feed.items() if key in known} for run in runs]

@@ -28,9 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from surgery.operators.dtypes import Array
-from surgery.proto.draws import redrawn
-from surgery.proto.randomness import origins
+from surgery.base.operators.dtypes import Array
+from surgery.model.proto.draws import redrawn
+from surgery.model.proto.randomness import origins
 from surgery.verification.comparing.compare import tensors
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.inputs.sets import TRIVIAL

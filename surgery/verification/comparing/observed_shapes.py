@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from surgery.proto.extract import cut
+from surgery.model.proto.extract import cut
 
 if TYPE_CHECKING:
     import onnx

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from surgery.promises import Parity
-from surgery.runtime.engine import Outcome
+from surgery.base.promises import Parity
+from surgery.model.runtime.engine import Outcome
 from surgery.verification.comparing.arbiter import Float64Arbiter, Ruling
 from surgery.verification.comparing.compare import Difference, compare
 from surgery.verification.comparing.details import Arbitration, Details, Status, Verdict

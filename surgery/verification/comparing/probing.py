@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from surgery.errors import WorkerError
-from surgery.runtime.engine import LIMITS, Engine, Outputs
-from surgery.verification.comparing.sizes_given import require_room
+from surgery.base.errors import WorkerError
+from surgery.model.runtime.engine import LIMITS, Engine, Outputs
 from surgery.verification.comparing.vacuity import tensors
 from surgery.verification.inputs.dims import Dims, Implied
 from surgery.verification.inputs.given import Given
 from surgery.verification.inputs.plan import Binding, Plan
 from surgery.verification.inputs.search import Found, search
 from surgery.verification.inputs.sets import CHEAP, TRIVIAL
+from surgery.verification.running.sizes_given import require_room
 
 _CRASHES = 3
 """Number of crashed processes that ends a search."""

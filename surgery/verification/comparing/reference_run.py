@@ -9,25 +9,18 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from surgery.operators.cost import reading
-from surgery.operators.domain import Domain
-from surgery.promises import COMPARING, Parity
-from surgery.proto.randomness import Origins, counts_runs, origins
-from surgery.runtime.contrib_ops import FUNCTIONS
-from surgery.runtime.engine import Engine, EngineName, Outcome, Outputs, most_weights
-from surgery.shapes.declarations import CONTRIB, Declared, inline
+from surgery.base.operator_inputs.domain import Domain
+from surgery.base.operators.cost import reading
+from surgery.base.promises import COMPARING, Parity
+from surgery.model.proto.randomness import Origins, counts_runs, origins
+from surgery.model.runtime.contrib_ops import FUNCTIONS
+from surgery.model.runtime.engine import Engine, EngineName, Outcome, Outputs, most_weights
+from surgery.model.shapes.declarations import CONTRIB, Declared, inline
 from surgery.verification.comparing.compare import ComparisonRules, Free
-from surgery.verification.comparing.declaring import Declaring, Dims
 from surgery.verification.comparing.drawn_extents import drawn_extents
-from surgery.verification.comparing.ensembles import Known, engine_knowing
 from surgery.verification.comparing.given_outputs import held
-from surgery.verification.comparing.guards import Search as GuardSearch
-from surgery.verification.comparing.guards import Watch
-from surgery.verification.comparing.pieces import too_much
-from surgery.verification.comparing.precision import of_outputs
 from surgery.verification.comparing.probing import Probing, SearchEnded
 from surgery.verification.comparing.saturation import bounds, unit_ranges
-from surgery.verification.comparing.sizes_given import FEW, require_room
 from surgery.verification.comparing.vacuity import Run, declares_empty, only_floats, same, vacuous
 from surgery.verification.inputs.dims import UNKNOWN, Implied
 from surgery.verification.inputs.generator import Generator
@@ -36,6 +29,13 @@ from surgery.verification.inputs.plan import Binding, Plan, read_defaults, with_
 from surgery.verification.inputs.search import Found
 from surgery.verification.inputs.sets import CHEAP, RECORDED, TRIVIAL, choose, further
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
+from surgery.verification.running.declaring import Declaring, Dims
+from surgery.verification.running.ensembles import Known, engine_knowing
+from surgery.verification.running.guards import Search as GuardSearch
+from surgery.verification.running.guards import Watch
+from surgery.verification.running.pieces import too_much
+from surgery.verification.running.precision import of_outputs
+from surgery.verification.running.sizes_given import FEW, require_room
 
 if TYPE_CHECKING:
     import onnx
@@ -171,7 +171,7 @@ class ReferenceRun:
     def _prepare(self) -> None:
         import onnx
 
-        from surgery.runtime.reference import external_bytes
+        from surgery.model.runtime.reference import external_bytes
 
         model = onnx.load_model_from_string(self.skeleton)
         self.weights = external_bytes(model)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surgery.operators.dtypes import is_float
-from surgery.operators.moving import RESHAPING
-from surgery.operators.precision import ROUNDING_AS_ONE
-from surgery.operators.ranges import BOUNDS
-from surgery.operators.tensors import to_array
-from surgery.promises import Parity
+from surgery.base.operator_inputs.ranges import BOUNDS
+from surgery.base.operators.dtypes import is_float
+from surgery.base.operators.moving import RESHAPING
+from surgery.base.operators.precision import ROUNDING_AS_ONE
+from surgery.base.operators.tensors import to_array
+from surgery.base.promises import Parity
 from surgery.verification.comparing.compare import ComparisonRules
 from surgery.verification.comparing.tolerance import blocks
 

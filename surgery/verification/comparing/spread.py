@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from surgery.operators.dtypes import Array
+from surgery.base.operators.dtypes import Array
 from surgery.verification.comparing.details import Element, ErrorUnit, OutputErrors
 
 _LEAST, _MOST = -40, 24

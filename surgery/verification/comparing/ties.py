@@ -16,10 +16,10 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from surgery.operators.dtypes import type_of
-from surgery.operators.tensors import to_array
-from surgery.promises import Parity
-from surgery.runtime.engine import Outcome
+from surgery.base.operators.dtypes import type_of
+from surgery.base.operators.tensors import to_array
+from surgery.base.promises import Parity
+from surgery.model.runtime.engine import Outcome
 from surgery.verification.comparing.details import Details, Status, Verdict
 from surgery.verification.comparing.feeding import feeds_for
 from surgery.verification.comparing.output_judge import OutputJudge

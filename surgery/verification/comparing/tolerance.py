@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from surgery.operators.dtypes import Array, epsilon
+from surgery.base.operators.dtypes import Array, epsilon
 
 BLOCK = 1 << 17
 """Number of elements processed at a time: one megabyte in float64, which fits into the caches of a core."""

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surgery.operators.dtypes import is_float, smallest
-from surgery.promises import Parity
-from surgery.proto.randomness import Origins
-from surgery.runtime.engine import Outputs
+from surgery.base.operators.dtypes import is_float, smallest
+from surgery.base.promises import Parity
+from surgery.model.proto.randomness import Origins
+from surgery.model.runtime.engine import Outputs
 from surgery.verification.comparing.compare import ComparisonRules, exceeds, same_bits
 from surgery.verification.comparing.compare import tensors as tensors
 from surgery.verification.comparing.saturation import Saturation, bounds

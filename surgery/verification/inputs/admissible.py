@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from surgery.shapes.declarations import Extent
+from surgery.model.shapes.declarations import Extent
 from surgery.verification.inputs.demands import Demand
 from surgery.verification.inputs.expressions import Integers, Reader
 

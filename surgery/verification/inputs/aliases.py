@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from surgery.operators import traits
-from surgery.shapes.declarations import Extent
-from surgery.shapes.linear import names
+from surgery.base.operators import traits
+from surgery.model.shapes.declarations import Extent
+from surgery.model.shapes.linear import names
 from surgery.verification.inputs.factors import factors, integers, product, text
 
 if TYPE_CHECKING:

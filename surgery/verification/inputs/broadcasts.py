@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from surgery.operators import traits
-from surgery.shapes.declarations import Extent
-from surgery.shapes.linear import names as names_in
+from surgery.base.operators import traits
+from surgery.model.shapes.declarations import Extent
+from surgery.model.shapes.linear import names as names_in
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from surgery.operators.use import Index, View
-from surgery.shapes.declarations import Extent
+from surgery.base.operators.use import Index, View
+from surgery.model.shapes.declarations import Extent
 from surgery.verification.inputs.admissible import EXTENTS
 from surgery.verification.inputs.demands import Shapes
 from surgery.verification.inputs.dims import first_extents

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from surgery.shapes.declarations import Extent
+from surgery.model.shapes.declarations import Extent
 
 if TYPE_CHECKING:
     import onnx_ir as ir

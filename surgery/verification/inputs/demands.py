@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from surgery.operators import traits
-from surgery.shapes.declarations import Extent
-from surgery.storage.scopes import subgraphs
+from surgery.base.operators import traits
+from surgery.model.ir.scopes import subgraphs
+from surgery.model.shapes.declarations import Extent
 from surgery.verification.inputs.factors import constant, factors, integers, product, stored, text
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from surgery.operators import traits
-from surgery.shapes.declarations import Extent
+from surgery.base.operators import traits
+from surgery.base.workers import stage
+from surgery.model.shapes.declarations import Extent
 from surgery.verification.inputs.admissible import admissible, listed
 from surgery.verification.inputs.aliases import aliases
 from surgery.verification.inputs.broadcasts import ELEMENTWISE, PRODUCTS, broadcasts, einsum_pairs, meeting
@@ -24,13 +25,12 @@ from surgery.verification.inputs.demands import demands, every_node
 from surgery.verification.inputs.dims import Implied, Joint, Linear, Solved
 from surgery.verification.inputs.factors import stored
 from surgery.verification.inputs.joint import joint, renamed
-from surgery.workers import stage
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-    from surgery.shapes.facts import Fact
+    from surgery.model.shapes.facts import Fact
 
 Pair = tuple[Extent, Extent]
 
@@ -42,8 +42,8 @@ def dim_constraints(skeleton: bytes, dims: Mapping[str, list[Extent]], names: Se
     """Return what the graph implies for the dims `names`; `dims` are the dims of the graph inputs."""
     import onnx
 
-    from surgery.shapes.inference import Inference
-    from surgery.storage import ir_from_proto
+    from surgery.model.shapes.inference import Inference
+    from surgery.model.storage import ir_from_proto
 
     stage("shape inference")
     model = onnx.load_model_from_string(skeleton)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
-from surgery.shapes.declarations import Extent
+from surgery.model.shapes.declarations import Extent
 
 Linear = dict[str, int]
 """A sum of dims times integers; the constant is under the empty name."""

@@ -9,7 +9,7 @@ from functools import reduce
 import numpy as np
 import numpy.typing as npt
 
-from surgery.shapes.declarations import Extent
+from surgery.model.shapes.declarations import Extent
 
 _LONGEST = 4000
 """Maximum length of an expression that is parsed."""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from surgery.shapes.declarations import Extent
+from surgery.model.shapes.declarations import Extent
 
 if TYPE_CHECKING:
     import onnx_ir as ir

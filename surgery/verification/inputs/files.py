@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from surgery.errors import Problem, RecipeError, UsageError
-from surgery.operators.dtypes import ONNX_TYPES, Array, is_float, is_integer, limits
-from surgery.operators.tensors import to_array
-from surgery.runtime.reference import external_tensors
+from surgery.base.errors import Problem, RecipeError, UsageError
+from surgery.base.operators.dtypes import ONNX_TYPES, Array, is_float, is_integer, limits
+from surgery.base.operators.tensors import to_array
+from surgery.model.runtime.reference import external_tensors
 from surgery.verification.inputs.spec import InputsSpec, Place, TensorSpec
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery.errors import UsageError
+from surgery.base.errors import UsageError
 from surgery.verification.inputs.dims import free_names
 from surgery.verification.inputs.files import (
     MisfitError,

@@ -14,7 +14,7 @@ from itertools import islice, product
 
 import numpy as np
 
-from surgery.shapes.declarations import Extent
+from surgery.model.shapes.declarations import Extent
 from surgery.verification.inputs.admissible import MOST, Holds, Judge
 from surgery.verification.inputs.demands import Demand
 from surgery.verification.inputs.dims import Joint

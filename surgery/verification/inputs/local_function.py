@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from surgery.workers import stage
+from surgery.base.workers import stage
 
 _modules: dict[str, dict[str, Any]] = {}
 

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surgery.operators import traits
-from surgery.operators.cost import estimate, listing, opening
-from surgery.operators.deciding import DECIDING, decide
-from surgery.operators.domain import ANY, MASK, Domain, draw, generator
-from surgery.operators.dtypes import Array, dtype_of, is_integer
-from surgery.operators.legal_inputs import SEQUENCE_LENGTH, legal
-from surgery.operators.thresholds import marks, sizes, spared
-from surgery.operators.use import Index, Shape, View, uses
-from surgery.shapes.declarations import Extent
-from surgery.storage.stored_lists import listed_bytes, with_beginnings
+from surgery.base.operator_inputs.deciding import DECIDING, decide
+from surgery.base.operator_inputs.domain import ANY, MASK, Domain, draw, generator
+from surgery.base.operator_inputs.legal_inputs import SEQUENCE_LENGTH, legal
+from surgery.base.operator_inputs.thresholds import marks, sizes, spared
+from surgery.base.operators import traits
+from surgery.base.operators.cost import estimate, listing, opening
+from surgery.base.operators.dtypes import Array, dtype_of, is_integer
+from surgery.base.operators.use import Index, Shape, View, uses
+from surgery.model.shapes.declarations import Extent
+from surgery.model.wire.stored_lists import listed_bytes, with_beginnings
 from surgery.verification.inputs.comparisons import elements
 from surgery.verification.inputs.dims import Dims, evaluate, free_names
 from surgery.verification.inputs.files import read_tensors, shape_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from surgery.shapes.declarations import Extent
+from surgery.model.shapes.declarations import Extent
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from surgery.operators import traits
-from surgery.operators.use import Index
+from surgery.base.operators import traits
+from surgery.base.operators.use import Index
 
 _LEAST = 5
 """The smallest number of positions along an axis that is enough."""

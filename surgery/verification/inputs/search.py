@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
 
-from surgery.operators.cost import PROBE, PROBE_NODE
+from surgery.base.operators.cost import PROBE, PROBE_NODE
 from surgery.verification.inputs.alike import guesses
 from surgery.verification.inputs.comparisons import compares
 from surgery.verification.inputs.cover import Budget, Cover

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from surgery.operators.distributions import ORDINARY
+from surgery.base.operator_inputs.distributions import ORDINARY
 from surgery.verification.inputs.plan import Binding
 
 CHEAP, TRIVIAL = 0.1, 0.006

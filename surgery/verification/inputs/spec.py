@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar
 
-from surgery.runtime.setup import SessionSetup
+from surgery.model.runtime.setup import SessionSetup
 
 K = TypeVar("K")
 

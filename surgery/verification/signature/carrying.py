@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surgery.operators.dtypes import type_of
-from surgery.proto.ports import required
-from surgery.proto.signature import Port, Signature, signature
-from surgery.runtime.engine import Engine
+from surgery.base.operators.dtypes import type_of
+from surgery.model.proto.ports import required
+from surgery.model.proto.signature import Port, Signature, signature
+from surgery.model.runtime.engine import Engine
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
 from surgery.verification.signature.relating import GIVEN, Settled
 

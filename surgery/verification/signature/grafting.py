@@ -10,10 +10,10 @@ from copy import deepcopy
 from itertools import count
 from typing import TYPE_CHECKING
 
-from surgery.operators.subgraphs import graphs
-from surgery.proto.dataflow import Flow, reads
-from surgery.proto.extract import function_key
-from surgery.proto.ports import make_room, names_of, rename_values
+from surgery.base.operators.subgraphs import graphs
+from surgery.model.proto.dataflow import Flow, reads
+from surgery.model.proto.extract import function_key
+from surgery.model.proto.ports import make_room, names_of, rename_values
 
 if TYPE_CHECKING:
     import onnx

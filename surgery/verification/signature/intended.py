@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from surgery.operators.dtypes import is_float
-from surgery.proto.ports import Match
+from surgery.base.operators.dtypes import is_float
+from surgery.model.proto.ports import Match
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, describe
 from surgery.verification.comparing.vacuity import Run, tensors

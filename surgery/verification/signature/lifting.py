@@ -11,17 +11,17 @@ from contextlib import closing
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
-from surgery.errors import WorkerError
-from surgery.operators.subgraphs import graphs
-from surgery.promises import Parity
-from surgery.proto.dataflow import reads
-from surgery.proto.signature import signature
-from surgery.storage.stored_lists import put_outside, whole
-from surgery.storage.summary import opset
+from surgery.base.errors import WorkerError
+from surgery.base.operators.subgraphs import graphs
+from surgery.base.promises import Parity
+from surgery.base.workers import Worker, stage
+from surgery.model.proto.dataflow import reads
+from surgery.model.proto.signature import signature
+from surgery.model.storage.summary import opset
+from surgery.model.wire.stored_lists import put_outside, whole
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.signature.carrying import carry
 from surgery.verification.verdict.verifier import Verifier
-from surgery.workers import Worker, stage
 
 if TYPE_CHECKING:
     import onnx

@@ -7,8 +7,8 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from surgery.proto.ports import names_of, rename_values
-from surgery.storage.summary import opset
+from surgery.model.proto.ports import names_of, rename_values
+from surgery.model.storage.summary import opset
 
 if TYPE_CHECKING:
     import onnx

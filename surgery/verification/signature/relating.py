@@ -13,12 +13,12 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from surgery.errors import PassError
-from surgery.graph.signature_mappings import Joined, Pieces, Relation, SignatureMapping
-from surgery.operators.subgraphs import subgraphs
-from surgery.proto.compose import compose, obstacle
-from surgery.proto.dataflow import Flow
-from surgery.proto.ports import Match, make_room, names_of, unused
+from surgery.base.errors import PassError
+from surgery.base.operators.subgraphs import subgraphs
+from surgery.model.graph.signature_mappings import Joined, Pieces, Relation, SignatureMapping
+from surgery.model.proto.compose import compose, obstacle
+from surgery.model.proto.dataflow import Flow
+from surgery.model.proto.ports import Match, make_room, names_of, unused
 from surgery.verification.signature.piecewise import Piecewise
 
 if TYPE_CHECKING:
@@ -330,7 +330,7 @@ class _Body:
     """The lines of a relation, with separate inner names. `free` are the identifiers that stand for tensors."""
 
     def __init__(self, relation: Relation, text: str, prefix: str) -> None:
-        from surgery.graph.text import parse_nodes  # it imports the graph, which loads after the original starts
+        from surgery.model.graph.text import parse_nodes  # it imports the graph, which loads after the original starts
 
         self._nodes = parse_nodes(text)
         self._constants = relation.constants

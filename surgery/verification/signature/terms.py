@@ -7,11 +7,11 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from surgery.graph.signature_mappings import SignatureMapping
-from surgery.proto.dataflow import Flow
-from surgery.proto.ports import Match, rename, required, retype
-from surgery.proto.signature import Signature, signature
-from surgery.storage.summary import opset
+from surgery.model.graph.signature_mappings import SignatureMapping
+from surgery.model.proto.dataflow import Flow
+from surgery.model.proto.ports import Match, rename, required, retype
+from surgery.model.proto.signature import Signature, signature
+from surgery.model.storage.summary import opset
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec

@@ -17,11 +17,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from surgery.errors import PassError
-from surgery.graph.signature_mappings import SignatureMapping
-from surgery.promises import Change, Parity
-from surgery.proto.ports import by_name
-from surgery.proto.signature import Port, Signature, signature
+from surgery.base.errors import PassError
+from surgery.base.promises import Change, Parity
+from surgery.model.graph.signature_mappings import SignatureMapping
+from surgery.model.proto.ports import by_name
+from surgery.model.proto.signature import Port, Signature, signature
 from surgery.verification.accuracy.evaluation import Loss
 from surgery.verification.comparing.deployment import Deployed
 from surgery.verification.comparing.details import Status, Verdict

@@ -8,10 +8,10 @@ from contextlib import closing
 from copy import deepcopy
 from typing import TYPE_CHECKING
 
-from surgery.errors import WorkerError, require_machine
-from surgery.operators.subgraphs import graphs
-from surgery.storage.stored_lists import without_lists
-from surgery.workers import Worker, stage
+from surgery.base.errors import WorkerError, require_machine
+from surgery.base.operators.subgraphs import graphs
+from surgery.base.workers import Worker, stage
+from surgery.model.wire.stored_lists import without_lists
 
 if TYPE_CHECKING:
     import onnx

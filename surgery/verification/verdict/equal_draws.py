@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from surgery.operators import traits
-from surgery.promises import Parity
-from surgery.proto.draws import redrawn
-from surgery.proto.seeding import Seeded, Seeds
+from surgery.base.operators import traits
+from surgery.base.promises import Parity
+from surgery.model.proto.draws import redrawn
+from surgery.model.proto.seeding import Seeded, Seeds
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, names
 

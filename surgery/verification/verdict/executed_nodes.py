@@ -8,15 +8,15 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from surgery.errors import UsageError
-from surgery.operators.subgraphs import nodes
-from surgery.runtime.executed import Executed
-from surgery.storage import without_alias
+from surgery.base.errors import UsageError
+from surgery.base.operators.subgraphs import nodes
+from surgery.model.runtime.executed import Executed
+from surgery.model.storage import without_alias
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier
 
 if TYPE_CHECKING:
-    from surgery.storage import StoredModel
+    from surgery.model.storage import StoredModel
 
 
 @dataclass(frozen=True)

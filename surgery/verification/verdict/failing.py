@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from surgery.runtime.engine import Outcome
+from surgery.model.runtime.engine import Outcome
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, describe
 from surgery.verification.comparing.vacuity import Run

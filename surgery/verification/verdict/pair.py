@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from surgery import storage
-from surgery.errors import UsageError
-from surgery.promises import Parity
-from surgery.proto.ports import By, Match, by_name, by_position, mismatch, narrowed, rename
-from surgery.proto.signature import signature
+from surgery.base.errors import UsageError
+from surgery.base.promises import Parity
+from surgery.model import storage
+from surgery.model.proto.ports import By, Match, by_name, by_position, mismatch, narrowed, rename
+from surgery.model.proto.signature import signature
 from surgery.verification.comparing.deployment import Deployed
 from surgery.verification.comparing.details import Status
 from surgery.verification.inputs.given import with_found_sets

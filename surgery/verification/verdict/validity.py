@@ -7,16 +7,16 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from surgery import storage
-from surgery.proto.repair import faults
-from surgery.runtime.engine import Engine
-from surgery.verification.comparing.stale_shapes import stale_shapes
+from surgery.model import storage
+from surgery.model.proto.repair import faults
+from surgery.model.runtime.engine import Engine
 from surgery.verification.inputs.defaults import listed_weights
 from surgery.verification.inputs.given import with_found_sets
+from surgery.verification.running.stale_shapes import stale_shapes
 from surgery.verification.verdict.checks import CHECK_TIMEOUT, INFERENCE, Checker
 
 if TYPE_CHECKING:
-    from surgery.storage.loading import Model
+    from surgery.model.storage.loading import Model
     from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
 FREEZING = "initializers-from-inputs"

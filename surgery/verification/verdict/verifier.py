@@ -20,29 +20,29 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from surgery.operators.cost import REGION_NODE
-from surgery.operators.forms import plain_domain
-from surgery.promises import Parity
-from surgery.runtime.engine import FEW_WEIGHTS, Engine, EngineName, Outcome
+from surgery.base.operators.cost import REGION_NODE
+from surgery.base.operators.forms import plain_domain
+from surgery.base.promises import Parity
+from surgery.model.runtime.engine import FEW_WEIGHTS, Engine, EngineName, Outcome
 from surgery.verification.accuracy.evaluation import Evaluation, Loss
 from surgery.verification.accuracy.samples import CALIBRATION_SEED, Samples, samples
 from surgery.verification.comparing.deployment import Deployed, DeploymentCheck
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.observed_shapes import Seen, seen
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS, OutputJudge
-from surgery.verification.comparing.pieces import too_much
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.vacuity import Run, misdeclared
 from surgery.verification.inputs.defaults import overridable, without_defaults
 from surgery.verification.inputs.given import without_given_sets
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
-from surgery.verification.inside.budget import COSTLY
+from surgery.verification.regions.budget import COSTLY
+from surgery.verification.running.pieces import too_much
 from surgery.verification.verdict.equal_draws import EqualDraws
 from surgery.verification.verdict.failing import failure_of
 from surgery.verification.verdict.whole_models import WholeModels, digest
 
 if TYPE_CHECKING:
-    from surgery.verification.inside.regional_verdict import Compared, Regional
+    from surgery.verification.regions.regional_verdict import Compared, Regional
 
 __all__ = ["Verdict", "Verifier"]
 
@@ -256,7 +256,7 @@ class Verifier:
 
     def _compare_affordable(self, before: bytes, candidate: bytes, promise: Parity) -> Compared:
         """Compare the regions of a change if that takes less time than running the whole model."""
-        from surgery.verification.inside.regional_verdict import Compared
+        from surgery.verification.regions.regional_verdict import Compared
 
         self.prepare()
         afford = self._affords(before)
@@ -270,7 +270,7 @@ class Verifier:
         self, before: bytes, candidate: bytes, promise: Parity = Parity.CLOSE, afford: float = math.inf
     ) -> Compared:
         """Compare a changed model with the model it was made from where they differ, see `regional_verdict`."""
-        from surgery.verification.inside.regional_verdict import Regional
+        from surgery.verification.regions.regional_verdict import Regional
 
         self.prepare()
         with self._lock:
@@ -361,7 +361,7 @@ class Verifier:
         """Return the verdict on the outputs, or `unverified` if they hide one of the values that differ inside."""
         if not verdict.passed or not differing or self._original.random:
             return verdict
-        from surgery.verification.inside.hidden import hidden
+        from surgery.verification.regions.hidden import hidden
 
         found = hidden(self._original, before, candidate, differing, promise, self._verify)
         if not found:

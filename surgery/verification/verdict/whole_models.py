@@ -7,21 +7,21 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from surgery.promises import Parity
-from surgery.runtime.engine import Engine, EngineName, Outcome, Outputs
+from surgery.base.promises import Parity
+from surgery.model.runtime.engine import Engine, EngineName, Outcome, Outputs
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.feeding import feeds_for
 from surgery.verification.comparing.moments import Moments, other_draws
 from surgery.verification.comparing.output_judge import NOT_RUN, OutputJudge, names
 from surgery.verification.comparing.reference_run import ReferenceRun
-from surgery.verification.comparing.sizes_given import require_room
 from surgery.verification.comparing.ties import settled
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.spec import VerifySpec
+from surgery.verification.running.sizes_given import require_room
 from surgery.verification.verdict.failing import failure_of
 
 if TYPE_CHECKING:
-    from surgery.verification.inside.intermediate import Shown
+    from surgery.verification.regions.intermediate import Shown
 
 
 class WholeModels:
@@ -169,8 +169,8 @@ class WholeModels:
     def _examine(
         self, before: bytes, candidate: bytes, runs: Sequence[Run], vacuous: Mapping[str, str], promise: Parity
     ) -> Shown:
-        from surgery.verification.inside.inner_values import Setting
-        from surgery.verification.inside.intermediate import examine
+        from surgery.verification.regions.inner_values import Setting
+        from surgery.verification.regions.intermediate import examine
 
         original = self._original
         return examine(before, candidate, Setting(original, self._verify, original.engine, runs, vacuous, promise))

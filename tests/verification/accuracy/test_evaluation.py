@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import pytest
 
-from surgery.errors import UsageError
-from surgery.promises import Parity
+from surgery.base.errors import UsageError
+from surgery.base.promises import Parity
 from surgery.verification.accuracy.budget import read_argument
 from surgery.verification.comparing.details import Verdict
 from surgery.verification.inputs.spec import AccuracySpec, DataSpec, InputsSpec, SampleSpec, VerifySpec

@@ -12,9 +12,9 @@ import numpy as np
 import onnx
 import pytest
 
-from surgery import cli
-from surgery.errors import RecipeError, UsageError
-from surgery.promises import Parity
+from surgery.base.errors import RecipeError, UsageError
+from surgery.base.promises import Parity
+from surgery.interface import commands as cli
 from surgery.verification.accuracy.budget import read_argument
 from surgery.verification.accuracy.user_metric import Score, describe_metric, read_drop
 from surgery.verification.comparing.details import Verdict

@@ -9,15 +9,15 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from surgery.promises import Parity
-from surgery.runtime.engine import Engine
-from surgery.verification.comparing import ensembles
+from surgery.base.promises import Parity
+from surgery.model.runtime.engine import Engine
 from surgery.verification.comparing.arbiter import Float64Arbiter
 from surgery.verification.comparing.compare import ComparisonRules, Pair
 from surgery.verification.comparing.distances import Case, Output, typical
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.plan import Binding
 from surgery.verification.inputs.spec import VerifySpec
+from surgery.verification.running import ensembles
 from surgery.verification.verdict.verifier import Verdict, Verifier
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'

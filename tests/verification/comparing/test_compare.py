@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from surgery.promises import Parity
+from surgery.base.promises import Parity
 from surgery.verification.comparing.compare import ComparisonRules, Difference, Tolerance, compare, same_bits
 
 NAN2 = np.array([0xFFC00001], np.uint32).view(np.float32)

@@ -17,15 +17,15 @@ import pytest
 from support import lacking
 
 import surgery
-from surgery import storage
-from surgery.engine import runner
-from surgery.graph import text
-from surgery.graph.graph import Graph
-from surgery.promises import Parity
-from surgery.recipe import PassStep, Recipe
-from surgery.registry.declare import graph_pass
-from surgery.runtime.engine import Engine, Outcome
-from surgery.runtime.executed import Executed
+from surgery.base.promises import Parity
+from surgery.engine.pipeline import runner
+from surgery.engine.recipe import PassStep, Recipe
+from surgery.engine.registry.declare import graph_pass
+from surgery.model import storage
+from surgery.model.graph import text
+from surgery.model.graph.graph import Graph
+from surgery.model.runtime.engine import Engine, Outcome
+from surgery.model.runtime.executed import Executed
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.verdict.verifier import Verifier
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from surgery.promises import Parity
+from surgery.base.promises import Parity
 from surgery.verification.accuracy.metrics import SAME
 from surgery.verification.comparing import tolerance as tolerance_module
 from surgery.verification.comparing.compare import ComparisonRules, Difference, compare, ulps

@@ -2,8 +2,8 @@
 
 import pytest
 
-from surgery.graph import text
-from surgery.proto.draws import draws, redrawn
+from surgery.model.graph import text
+from surgery.model.proto.draws import draws, redrawn
 from surgery.verification.verdict.verifier import Verifier
 
 ONE = "(float[4] x) => (float[4] y)"

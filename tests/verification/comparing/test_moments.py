@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from surgery.promises import Parity
+from surgery.base.promises import Parity
 from surgery.verification.comparing import moments as moments_module
 from surgery.verification.comparing.moments import REPEATS, SEEDS, compare
 from surgery.verification.verdict.verifier import Verdict, Verifier

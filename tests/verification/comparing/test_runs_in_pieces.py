@@ -10,11 +10,11 @@ import numpy as np
 import onnx
 import pytest
 
-from surgery.promises import Parity
-from surgery.runtime.engine import Engine, Outcome
+from surgery.base.promises import Parity
+from surgery.model.runtime.engine import Engine, Outcome
 from surgery.verification.accuracy import evaluation
-from surgery.verification.comparing import pieces
 from surgery.verification.inputs.spec import AccuracySpec, VerifySpec
+from surgery.verification.running import pieces
 from surgery.verification.verdict.verifier import Verifier
 
 HEAD = '<ir_version: 10, opset_import: ["": 21]> g (float[N,4] x, bool up) => '

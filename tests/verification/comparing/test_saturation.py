@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from surgery.promises import Parity
+from surgery.base.promises import Parity
 from surgery.verification.comparing.compare import ComparisonRules
 from surgery.verification.comparing.saturation import Saturation, bounds
 from surgery.verification.verdict.verifier import Verifier

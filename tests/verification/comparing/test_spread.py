@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from surgery.promises import Parity
+from surgery.base.promises import Parity
 from surgery.verification.comparing.compare import ComparisonRules, Difference, compare
 from surgery.verification.comparing.spread import Spread
 

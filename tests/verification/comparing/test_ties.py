@@ -5,8 +5,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from surgery.graph import text
-from surgery.promises import Parity
+from surgery.base.promises import Parity
+from surgery.model.graph import text
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier

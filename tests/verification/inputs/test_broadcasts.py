@@ -7,7 +7,7 @@ from contextlib import closing
 import onnx.parser
 import pytest
 
-from surgery.promises import Parity
+from surgery.base.promises import Parity
 from surgery.verification.comparing.details import Status
 from surgery.verification.verdict.verifier import Verifier
 

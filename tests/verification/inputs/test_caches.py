@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 import pytest
 
-from surgery.report import terminal
+from surgery.interface.report import terminal
 from surgery.verification.verdict.verifier import Verifier
 
 LAYERS = 2

@@ -9,12 +9,12 @@ from pathlib import Path
 import onnx.parser
 import pytest
 
-from surgery import recipe as recipes
-from surgery.engine import runner
-from surgery.graph import text
-from surgery.graph.graph import Graph
-from surgery.promises import Parity
-from surgery.registry.declare import graph_pass
+from surgery.base.promises import Parity
+from surgery.engine import recipe as recipes
+from surgery.engine.pipeline import runner
+from surgery.engine.registry.declare import graph_pass
+from surgery.model.graph import text
+from surgery.model.graph.graph import Graph
 from surgery.verification.comparing.details import Status
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier

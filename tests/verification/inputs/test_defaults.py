@@ -2,8 +2,8 @@
 
 import pytest
 
-from surgery.graph import text
-from surgery.promises import Parity
+from surgery.base.promises import Parity
+from surgery.model.graph import text
 from surgery.verification.inputs.defaults import overridable, without_defaults
 from surgery.verification.verdict.verifier import Verifier
 

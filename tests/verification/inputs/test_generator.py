@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from support.given_sets import model
 
-from surgery.errors import RecipeError, UsageError
-from surgery.recipe import load
+from surgery.base.errors import RecipeError, UsageError
+from surgery.engine.recipe import load
 from surgery.verification.inputs.spec import GeneratorSpec, InputsSpec, Place, TensorSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier
 

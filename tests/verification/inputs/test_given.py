@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 from support.given_sets import BODY, arrays, expected, model, write_set
 from support.lacking import computes_types
 
-from surgery.errors import RecipeError, SurgeryError, UsageError
-from surgery.graph import text
+from surgery.base.errors import RecipeError, SurgeryError, UsageError
+from surgery.model.graph import text
 from surgery.verification.inputs.given import with_found_sets
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, Place, TensorSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier

@@ -12,8 +12,8 @@ import onnx
 import onnxruntime
 import pytest
 
-from surgery.errors import UsageError
-from surgery.operators.deciding import DECIDING
+from surgery.base.errors import UsageError
+from surgery.base.operator_inputs.deciding import DECIDING
 from surgery.verification.comparing.compare import same_bits
 from surgery.verification.inputs.dims import Dims, evaluate, free_names
 from surgery.verification.inputs.spec import InputsSpec, TensorSpec, VerifySpec

@@ -6,10 +6,10 @@ import numpy as np
 import onnx
 import pytest
 
-from surgery.operators.cost import estimate
-from surgery.operators.distributions import ORDINARY
-from surgery.operators.thresholds import marks, sizes, spared
-from surgery.operators.use import Index, View
+from surgery.base.operator_inputs.distributions import ORDINARY
+from surgery.base.operator_inputs.thresholds import marks, sizes, spared
+from surgery.base.operators.cost import estimate
+from surgery.base.operators.use import Index, View
 from surgery.verification.inputs.comparisons import elements
 from surgery.verification.inputs.dim_constraints import linear, solve
 from surgery.verification.inputs.plan import Binding, Plan

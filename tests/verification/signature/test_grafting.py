@@ -4,8 +4,8 @@ import onnx
 import onnx.utils
 import pytest
 
-from surgery.graph import text
-from surgery.promises import CHANGES, Parity
+from surgery.base.promises import CHANGES, Parity
+from surgery.model.graph import text
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.signature.tracker import SignatureTracker
 from surgery.verification.verdict.verifier import Verdict

@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 from onnx import helper
 
-from surgery.proto.signature import signature
+from surgery.model.proto.signature import signature
 from surgery.verification.verdict.checks import check, new_findings
 
 

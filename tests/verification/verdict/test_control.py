@@ -2,7 +2,7 @@
 
 import pytest
 
-from surgery.graph import text
+from surgery.model.graph import text
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.verdict.verifier import Verifier
 

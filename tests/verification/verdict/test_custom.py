@@ -11,15 +11,15 @@ import pytest
 from support import installed
 from support.lacking import computes_types
 
-from surgery import storage
-from surgery.engine import runner
-from surgery.errors import UsageError
-from surgery.graph import text
-from surgery.promises import Parity
-from surgery.recipe import load, parse
-from surgery.recipe.schema import Recipe
-from surgery.runtime.engine import Engine
-from surgery.runtime.setup import SessionSetup
+from surgery.base.errors import UsageError
+from surgery.base.promises import Parity
+from surgery.engine.pipeline import runner
+from surgery.engine.recipe import load, parse
+from surgery.engine.recipe.schema import Recipe
+from surgery.model import storage
+from surgery.model.graph import text
+from surgery.model.runtime.engine import Engine
+from surgery.model.runtime.setup import SessionSetup
 from surgery.verification.comparing.details import Status
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.verdict.checks import check, new_findings

@@ -9,8 +9,8 @@ import onnx
 import pytest
 from support.breadth import sampled
 
-from surgery.promises import Parity
-from surgery.runtime import sessions
+from surgery.base.promises import Parity
+from surgery.model.runtime import sessions
 from surgery.verification.verdict.verifier import Verdict, Verifier
 
 IR = '<ir_version: 10, opset_import: ["": 21, "f": 1]>'

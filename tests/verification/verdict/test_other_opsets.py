@@ -4,8 +4,8 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from surgery.graph import text
-from surgery.promises import Parity
+from surgery.base.promises import Parity
+from surgery.model.graph import text
 from surgery.verification.verdict.verifier import Verifier
 
 # In ONNX Runtime 1.32, Swish has no kernel and is decomposed, for opset 24 only. It is the same operator in opset 25.

@@ -13,10 +13,10 @@ from onnx.reference import ReferenceEvaluator
 from support.given_sets import BODY, arrays, expected, model, write_set
 
 import surgery
-from surgery.errors import ModelFileError, UsageError
-from surgery.graph import text
-from surgery.promises import Parity
-from surgery.proto.ports import Match, by_position, rename
+from surgery.base.errors import ModelFileError, UsageError
+from surgery.base.promises import Parity
+from surgery.model.graph import text
+from surgery.model.proto.ports import Match, by_position, rename
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
 # The names of `model` in other places, so that renaming must avoid each of them.

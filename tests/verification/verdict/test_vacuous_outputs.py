@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 import pytest
 
-from surgery.promises import Parity
+from surgery.base.promises import Parity
 from surgery.verification.verdict.verifier import Verdict, Verifier
 
 X = "(float[N,S] x) => (float[N,S] y)"

@@ -13,9 +13,9 @@ import pytest
 from onnx import TensorProto, helper
 from support import installed
 
-from surgery.promises import Parity
-from surgery.proto.randomness import Origins, origins
-from surgery.runtime import sessions, versions
+from surgery.base.promises import Parity
+from surgery.model.proto.randomness import Origins, origins
+from surgery.model.runtime import sessions, versions
 from surgery.verification.comparing import reference_run as original_module
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.verdict.verifier import Verdict, Verifier

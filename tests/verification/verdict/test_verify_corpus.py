@@ -13,8 +13,8 @@ from pathlib import Path
 import onnx
 from support import corpus
 
-from surgery import storage
-from surgery.promises import Parity
+from surgery.base.promises import Parity
+from surgery.model import storage
 from surgery.verification.verdict.verifier import Verdict, Verifier
 
 STEP = 40

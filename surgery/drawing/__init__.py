@@ -1,6 +1,0 @@
-"""Drawings of models: history, groups, repeated blocks, and the layout of boxes."""
-
-from surgery.drawing.assembling import document as document
-from surgery.drawing.history import History as History
-
-__all__ = ["History", "document"]

@@ -1,0 +1,1 @@
+"""The text of recipes: YAML as a tree with positions, and spelling suggestions."""

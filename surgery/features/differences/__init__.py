@@ -1,0 +1,1 @@
+"""The differences of two models."""

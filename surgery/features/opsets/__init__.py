@@ -1,0 +1,1 @@
+"""The opsets that a model can have."""

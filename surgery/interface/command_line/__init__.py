@@ -1,0 +1,1 @@
+"""What the commands share: parsing, configuration, arguments and output."""

@@ -1,0 +1,203 @@
+"""The argument parser: an error is reported in one line, with a suggestion."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from copy import copy
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, NoReturn
+
+from surgery.base.errors import closest
+from surgery.interface.command_line import _output
+
+_MISTAKEN = 2
+_FEW = 12
+"""Maximum number of choices that are always listed."""
+
+# Names from other tools that spelling suggestions would not find.
+_ALSO = {
+    "slim": "apply",
+    "histogram": "inspect",
+    "delete": "remove",
+    "quantize": "apply",
+    "compare": "diff",
+    "info": "inspect",
+    "show": "inspect",
+    "stats": "inspect",
+    "validate": "check",
+    "lint": "check",
+    "benchmark": "bench",
+    "profile": "bench",
+    "convert": "opset",
+    "list": "passes', 'surgery recipes' or 'surgery targets",
+    "visualize": "view",
+    "open": "view",
+    "explain": "why",
+    "subgraph": "extract",
+    "combine": "merge",
+    "compose": "merge",
+    "concat": "merge",
+    "join": "merge",
+    "autocomplete": "completion",
+}
+
+# Options of other tools, by what does the same here. MODEL stands for the model of the call.
+_VERIFIED = "every step is verified; to keep a result that cannot be compared, pass --unverified accept"
+_SHAPE = "to fix the shape, run 'surgery set-dims MODEL NAME=1,3,224,224'; to choose sizes for runs, pass --dims NAME=N"
+_INSTEAD = {
+    "--no-verify": _VERIFIED,
+    "--skip-verify": _VERIFIED,
+    "--check-n": "every step is verified on many inputs; to add yours, pass --inputs PATH",
+    "--input-shape": _SHAPE,
+    "--input-shapes": _SHAPE,
+    "--overwrite-input-shape": _SHAPE,
+    "--batch-size": "to fix the batch, run 'surgery set-dims MODEL --batch-size N'; to choose sizes for runs, pass "
+    "--dims NAME=N",
+    "--skip-optimization": "'surgery recipe show default' prints all steps; delete those to skip, and apply the rest",
+    "--fp16": "run 'surgery apply fp16 MODEL'",
+    "--html": "for a page, run 'surgery view MODEL' or 'surgery apply MODEL --report FILE'",
+    "--dry-run": "no model is written without -o",
+}
+
+_MISSING = re.compile(r"(?:the following arguments are|one of the arguments (.*) is) required(?:: (.*))?")
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line each, with a suggestion; the exit code is 2."""
+
+    groups: Mapping[str, Collection[str]] = {}
+    """The names of its commands by the title under which the help lists them; empty for a command."""
+    _given: Sequence[str] = ()
+    _is_mixing = False
+    seen: set[str]
+    """The attributes that the arguments of the last call set, without defaults."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message and end the process."""
+        missing = _MISSING.fullmatch(message)
+        if missing is not None:
+            names = " or ".join((missing[1] or "").split()) or str(missing[2])
+            unknown = [text for text in self._given if self._is_unknown(text)]
+            # A missing argument is often present under a misspelt name.
+            message = self._unknown(unknown) if unknown else f"{names} {'are' if ',' in names else 'is'} missing"
+        remedy = "" if "; " in message else f"; see '{self.prog} --help'"
+        _output.say(f"{self.prog}: {message}{remedy}")
+        self.exit(_MISTAKEN)
+
+    def format_help(self) -> str:
+        """Return the help; commands are listed in their groups."""
+        if not self.groups:
+            return super().format_help()
+        [commands] = (action for action in self._actions if isinstance(action, argparse._SubParsersAction))
+        listed = {action.dest: action for action in commands._choices_actions}
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        for title, names in self.groups.items():
+            formatter.start_section(title)
+            formatter.add_arguments([listed[name] for name in names])
+            formatter.end_section()
+        formatter.start_section("options")
+        formatter.add_arguments(self._optionals._group_actions)
+        formatter.end_section()
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse all arguments. Unknown arguments are an error here, where the command is known."""
+        if self._is_mixing:
+            return super().parse_known_args(args, namespace)
+        self._given = sys.argv[1:] if args is None else list(args)
+        self.seen = set()
+        before = copy(namespace)
+        found, left = super().parse_known_args(args, namespace)
+        if (
+            left
+            and self._mixes
+            and not any(text.startswith("-") and text != "-" for text in takewhile("--".__ne__, left))
+        ):
+            found, left = self._mixed(before)
+        # The innermost parser comes first: that of the command.
+        found.parser = getattr(found, "parser", self)
+        if left:
+            self.error(self._unknown(left))
+        return found, left
+
+    @property
+    def _mixes(self) -> bool:
+        """Whether arguments without a name may stand on both sides of options."""
+        return not any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
+
+    def _mixed(self, namespace: argparse.Namespace | None) -> tuple[argparse.Namespace, list[str]]:
+        """Parse again: argparse takes an optional argument as missing once an option stands before it."""
+        self._is_mixing = True
+        try:
+            return self.parse_known_intermixed_args(self._given, namespace)
+        finally:
+            self._is_mixing = False
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Record the given options."""
+        if action.option_strings:
+            self.seen.add(action.dest)
+        return super()._get_values(action, arg_strings)
+
+    def _is_unknown(self, text: str) -> bool:
+        name = text.partition("=")[0]
+        return re.match("--[a-z]", name) is not None and not any(
+            k.startswith(name) for k in self._option_string_actions
+        )
+
+    def _unknown(self, left: Sequence[str]) -> str:
+        """Describe an unknown argument."""
+        option = next((text for text in left if text.startswith("-") and text != "-"), None)
+        if option is None:
+            return f"unexpected argument '{left[0]}'"
+        name = option.partition("=")[0]
+        known = _INSTEAD.get(name.replace("_", "-"))
+        if known is not None and self._mixes:
+            model = next((text for text in self._given if text.endswith(".onnx")), "MODEL")
+            return f"unknown option {name}; {known.replace('MODEL', model)}"
+        near = closest(name, self._option_string_actions)
+        if near is None and any(isinstance(action, argparse._SubParsersAction) for action in self._actions):
+            return f"unknown option {name}; options of a command come after it: {self.prog} COMMAND {name}"
+        return f"unknown option {name}" + (f"; did you mean {near}?" if near else "")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a value that is not one of the choices."""
+        if action.choices is None or value in action.choices:
+            return
+        choices = [str(choice) for choice in action.choices]
+        near = closest(str(value), choices)
+        if isinstance(action, argparse._SubParsersAction):
+            also = _ALSO.get(str(value).lower(), "")
+            known = also if also.partition("'")[0] in choices else near
+            hint = self._other(str(value), choices) or (f"{self.prog} {known}" if known else "")
+            self.error(f"no {str(action.metavar).lower()} '{value}'{_meant(hint)}")
+        listed = f"choose from {', '.join(choices)}" if len(choices) <= _FEW or near is None else ""
+        hint = f"did you mean '{near}'?" if near else listed
+        raise argparse.ArgumentError(action, f"invalid choice: '{value}'; {hint}")
+
+    def _other(self, value: str, commands: Collection[str]) -> str:
+        """Return the command for a word that is a recipe, pass or file instead of a command; empty for other words."""
+        if "apply" not in commands:
+            return ""
+        if value.endswith(".onnx") or Path(value).is_file():
+            return f"{self.prog} inspect {value}" if value.endswith(".onnx") else ""
+        from surgery.engine.recipe import shipped
+        from surgery.engine.registry.catalog import catalog
+
+        if value in shipped.names():
+            return f"{self.prog} apply {value}"
+        return f"{self.prog} run {value}" if catalog.get(value) is not None else ""
+
+
+def _meant(command: str) -> str:
+    """Return the end of a message that suggests a command; empty for none."""
+    return f"; did you mean '{command}'?" if command else ""

@@ -1,0 +1,100 @@
+"""Check that models are valid: onnx checker, strict shape inference, and a run in ONNX Runtime.
+
+Each model runs once, on inputs that are legal for it. The exit code is 0 if all models are valid, 1 if one is not, or
+fails on every input that was tried, 2 if a file cannot be read. To compare two models, use `surgery verify`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from surgery.base.errors import ModelFileError
+from surgery.interface.command_line import _formats, _output, _places, _verification
+
+if TYPE_CHECKING:
+    from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+
+FORMATS = _output.REPORTS
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `check`."""
+    parser.add_argument("models", metavar="MODEL", type=_places.model, nargs="+", help="an .onnx file")
+    parser.add_argument(
+        "--inputs",
+        metavar="PATH",
+        type=_places.data,
+        action="append",
+        default=[],
+        help="run on these inputs first: a .npz file, a folder with input_0.pb, or a folder of either; may be repeated",
+    )
+    parser.add_argument(
+        "--dims",
+        metavar="NAME=N[,N]",
+        action="append",
+        default=[],
+        help="use these sizes of a dynamic dim; may be repeated",
+    )
+    parser.add_argument("--no-run", action="store_true", help="only load the models in ONNX Runtime")
+    _verification.add_library_argument(parser)
+
+
+_NOT_JSON = ("text", "validity")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Check models one after another."""
+    _verification.start()
+    from surgery.verification.inputs.spec import DataSpec, FrozenDict, InputsSpec, VerifySpec
+
+    inputs = None
+    if not arguments.no_run:
+        data = tuple(DataSpec(Path(path)) for path in arguments.inputs)
+        inputs = InputsSpec(dims=FrozenDict(_verification.dims(arguments)), data=data)
+    spec = VerifySpec(custom_op_library=_verification.libraries(arguments), providers=tuple(arguments.provider))
+    answers, code = [], 0
+    for name in arguments.models:
+        answer = _checked(name, inputs, spec)
+        code = max(code, ModelFileError.exit_code if answer["problem"] else int(not answer["valid"]))
+        answers.append(answer)
+        if arguments.format == "text" and not (arguments.quiet and answer["valid"]):
+            _output.write(f"{name}: {answer['problem'] or answer['text']}", wrap=False)
+    if arguments.format == "json":
+        _output.write_json(
+            {"models": [{key: answer[key] for key in answer if key not in _NOT_JSON} for answer in answers]}
+        )
+    elif arguments.format not in _output.PLAIN:
+        from surgery.interface.report.outcomes import of_models
+
+        found = [(answer["model"], answer["problem"] or answer["validity"]) for answer in answers]
+        _formats.write(arguments, of_models(found, code))
+    elif arguments.quiet:
+        _output.write(f"{sum(answer['valid'] for answer in answers)} of {len(answers)} models are valid")
+    return code
+
+
+def _checked(name: str, inputs: InputsSpec | None, spec: VerifySpec) -> dict[str, Any]:
+    """Return the findings about one model, or the reason why it cannot be read."""
+    from surgery.model import storage
+    from surgery.verification.verdict.validity import validity, validity_of_run
+
+    try:
+        stored = storage.load(Path(name))
+        found = validity(stored, spec) if inputs is None else validity_of_run(stored, inputs, spec)
+    except ModelFileError as error:
+        problem = str(error).removeprefix(f"{name}: ")
+        return {
+            "model": name,
+            "valid": False,
+            "findings": [],
+            "runtime": None,
+            "failure": None,
+            "overridable": 0,
+            "repaired": None,
+            "problem": problem,
+            "text": "",
+            "validity": None,
+        }
+    return {"model": name, **found.to_json(), "problem": None, "text": str(found), "validity": found}

@@ -1,0 +1,102 @@
+"""Check a model against its provenance statement, and list each mismatch.
+
+Digests are recomputed: of each node, attribute and tensor, and of the statement itself; with --input, of the input
+model; with --recipe, of the recipe. A longer statement, which may be signed, is read from FILE.intoto.json. Only a
+signature proves that the model and the statement were not changed together.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from surgery.interface.command_line import _output, _places, _plugins
+
+if TYPE_CHECKING:
+    from surgery.engine.provenance.checking import Checked
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `provenance`."""
+    parser.add_argument("model", metavar="FILE", type=_places.model, help="an .onnx file")
+    parser.add_argument(
+        "--statement", metavar="S", help="a file with a statement (default: FILE.intoto.json, if it exists)"
+    )
+    parser.add_argument(
+        "--input", metavar="MODEL", type=_places.model, dest="source", help="the model that FILE was made from"
+    )
+    parser.add_argument("--recipe", metavar="RECIPE", type=_places.recipe, help="the recipe that made FILE")
+    parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
+    parser.add_argument(
+        "--key",
+        metavar="PUB",
+        action="append",
+        default=[],
+        help="a public key to check the signature with; may be repeated",
+    )
+    _plugins.add_argument(parser)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Check a model; return 1 if there is a mismatch."""
+    from surgery.engine import recipe as recipes
+    from surgery.engine.provenance import checking
+    from surgery.engine.provenance.writing import SUFFIX
+    from surgery.model import storage
+
+    model = Path(arguments.model)
+    stored = storage.load(model)
+    usual = model.with_name(model.name + SUFFIX)
+    named = Path(arguments.statement) if arguments.statement is not None else usual if usual.is_file() else None
+    if arguments.recipe is not None:
+        _plugins.load(arguments)
+    found = checking.check(
+        stored,
+        checking.read(named) if named is not None else None,
+        source=storage.load(arguments.source) if arguments.source is not None else None,
+        recipe=recipes.load(arguments.recipe, trust=arguments.trust) if arguments.recipe is not None else None,
+        keys=[Path(key) for key in arguments.key],
+    )
+    if arguments.format == "json":
+        _output.write_json({"format_version": 1, "model": str(model), **found.to_json()})
+    else:
+        _tell(model, found, arguments)
+    return int(bool(found.findings))
+
+
+def _tell(model: Path, found: Checked, arguments: argparse.Namespace) -> None:
+    if not arguments.quiet:
+        for line in _facts(found.statement):
+            _output.write(line, wrap=False)
+        for line in found.checked if arguments.verbose else ():
+            _output.write(f"checked: {line}", wrap=False)
+        for remark in found.remarks:
+            _output.messages().print(f"note: {remark}", soft_wrap=True)
+    for one in found.findings:
+        _output.write(str(one), wrap=False)
+    problems = len(found.findings)
+    end = f"{problems} mismatch{'' if problems == 1 else 'es'}" if problems else "everything matches"
+    _output.write(f"{model}: {end}", wrap=False)
+
+
+def _facts(statement: dict[str, Any] | Any) -> list[str]:
+    """Summarize how a model was made."""
+    predicate = statement["predicate"]
+    definition, details = predicate["buildDefinition"], predicate["runDetails"]
+    steps = predicate["surgery_steps"]
+    versions = details["builder"].get("version")
+    version = versions.get("onnx-surgery") if isinstance(versions, dict) else versions
+    packages = [one["uri"].removeprefix("pkg:pypi/") for one in definition["resolvedDependencies"] if "uri" in one]
+    lines = [
+        f"recipe:   {definition['externalParameters'].get('recipe')}, by surgery {version}",
+        f"steps:    {', '.join(_step(step) for step in steps) or 'none changed it'}",
+        f"packages: {', '.join(packages)}",
+    ]
+    times = details.get("metadata")
+    return [*lines, f"written:  {times.get('finishedOn')}"] if isinstance(times, dict) else lines
+
+
+def _step(step: dict[str, Any]) -> str:
+    facts = [str(step[name]) for name in ("status", "verdict") if name in step]
+    return f"{step.get('pass')} ({', '.join(facts)})"

@@ -1,0 +1,6 @@
+"""Drawings of models: history, groups, repeated blocks, and the layout of boxes."""
+
+from surgery.interface.drawing.assembling import document as document
+from surgery.interface.drawing.history import History as History
+
+__all__ = ["History", "document"]

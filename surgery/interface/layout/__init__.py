@@ -1,0 +1,1 @@
+"""The layout of layered graphs, over arrays of numbers."""

@@ -1,0 +1,117 @@
+"""Results in notebooks: compact, self-contained HTML without scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from surgery.interface.pages import marks, text
+from surgery.interface.pages.page import render
+from surgery.interface.pages.run_verdict import facts, outcome
+
+Fact = tuple[str, str]
+
+_MOST_ROWS = 40
+"""Maximum number of rows of a table that are shown."""
+
+
+def result(run: Mapping[str, Any]) -> str:
+    """Return the HTML of a run: `run` has the keys `ok`, `recipe`, `input`, `output`, `steps`, `end` etc. of a JSON
+    report.
+
+    The files may lack hashes.
+    """
+    rows = [
+        (
+            str(number),
+            step["pass"],
+            _mark(step),
+            text.integer(step["sites"]) if step["sites"] else "",
+            text.integer(step["nodes_after"]),
+            step["message"] if step["status"] != "committed" else "",
+        )
+        for number, step in enumerate(run["steps"], 1)
+        if step["status"] not in ("unchanged", "skipped")
+    ]
+    found = outcome(run)
+    return _shown(
+        f"{run['recipe']}: {found.headline}",
+        found.tone,
+        found.remarks,
+        [(fact.name, f"{fact.value} ({fact.remark})" if fact.remark else fact.value) for fact in facts(run)],
+        ("Step", "Pass", "Verdict", "Sites", "Nodes", ""),
+        rows,
+        "steps",
+    )
+
+
+def spoken(run: Mapping[str, Any]) -> str:
+    """Return a run as plain text: the outcome, its remarks and its numbers."""
+    found = outcome(run)
+    lines = [f"{run['recipe']}: {found.headline}", *(f"  {remark}" for remark in found.remarks)]
+    numbers = ", ".join(f"{fact.name}: {fact.value}{f' ({fact.remark})' if fact.remark else ''}" for fact in facts(run))
+    return "\n".join([*lines, f"  {numbers}"])
+
+
+def _mark(step: Mapping[str, Any]) -> str:
+    held = step["status"] == "committed" and step.get("verdict")
+    mark = marks.verdict(step["verdict"]) if held else marks.status(step["status"])
+    return f"{mark.sign} {mark.word}"
+
+
+def difference(found: Mapping[str, Any]) -> str:
+    """Return the HTML of a difference of two models: `found` is the output of `surgery diff --format json`."""
+    before, after = found["before"], found["after"]
+    moved = [one for one in found["operators"] if one["difference"]]
+    rows = [
+        (one["op"], text.integer(one["before"]), text.integer(one["after"]), text.signed(one["difference"]))
+        for one in moved
+    ]
+    parity = found.get("parity")
+    numbers = [
+        ("Nodes", f"{text.integer(before['nodes'])} \u2192 {text.integer(after['nodes'])}"),
+        *((one["what"], f"{_value(one['before'])} \u2192 {_value(one['after'])}") for one in found["sizes"]),
+        *([("Outputs", marks.verdict(parity["verdict"]).word)] if parity else []),
+    ]
+    names = f"{_file(before)} and {_file(after)}"
+    headline = f"{names} differ in names and storage at most" if found["same"] else f"{names} differ"
+    head = "Operator", "Before", "After", "Change"
+    return _shown(headline, "ok" if found["same"] else "info", (), numbers, head, rows, "operators")
+
+
+def _file(side: Mapping[str, Any]) -> str:
+    return str(side["path"]).rpartition("/")[2] if side.get("path") else "a model in memory"
+
+
+def _value(value: object) -> str:
+    return text.integer(value) if isinstance(value, int) else text.clip(value, 60)
+
+
+def model(name: str, facts: Sequence[Fact], ops: Mapping[str, int]) -> str:
+    """Return the HTML of a model: its name, facts, and the counts of its operators."""
+    rows = [(op, text.integer(count)) for op, count in ops.items()]
+    return _shown(name, "info", (), facts, ("Operator", "Nodes"), rows, "operators")
+
+
+def _shown(
+    headline: str,
+    tone: str,
+    remarks: Sequence[str],
+    facts: Sequence[Fact],
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    what: str,
+) -> str:
+    return str(
+        render(
+            "notebook.html.jinja",
+            headline=headline,
+            tone=tone,
+            remarks=remarks[:3],
+            facts=facts,
+            head=head,
+            rows=rows[:_MOST_ROWS],
+            more=max(0, len(rows) - _MOST_ROWS),
+            what=what,
+        )
+    )

@@ -1,0 +1,127 @@
+"""Plans as tables: the steps with their sites and savings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from surgery.base.errors import first_few
+from surgery.interface.report.amounts import change, size
+from surgery.interface.report.formats.markdown import code
+
+if TYPE_CHECKING:
+    from surgery.features.planning.document import Operations, PlannedNode, PlannedSite, PlannedStep, Savings
+    from surgery.features.planning.make import Planning
+
+_MOST_SITES = 5
+_MOST_NODES = 4
+_LONGEST = 40
+"""Maximum number of characters of an expression in the names of dims; longer ones are only in JSON."""
+_VERIFIED = {"none": "not verified", "each": "each step verified", "end": "verified at the end"}
+
+
+def plan(planning: Planning, *, every: bool = False) -> RenderableType:
+    """Return the steps, the sites of each (the first few, unless `every` is set), and the totals."""
+    found: list[RenderableType] = []
+    for step in planning.plan.steps:
+        found.append(Text(f"{step.step}  {step.name}  {_savings(step.saves)}  ({step.where})", style="bold"))
+        found.append(_sites(step, every))
+    if found:
+        found.append(Text(""))
+    return Group(*found, *_expected(planning), conclusion(planning))
+
+
+def conclusion(planning: Planning) -> Text:
+    """Return the result of the plan in one line, or the step that ends the run."""
+    if planning.failure is not None:
+        failed = planning.failure
+        return Text(f"failed: step '{failed.name}' ({failed.where}): {failed.message}", style="red")
+    made = planning.plan
+    if not made.steps:
+        return Text(f"nothing to do: {made.before.nodes} nodes, {_VERIFIED[made.verified]}")
+    ok = "plan" if planning.ok else "failed: an expectation is not met"
+    return Text(
+        f"{ok}: {made.sites} site{'' if made.sites == 1 else 's'} "
+        f"in {len(made.steps)} step{'' if len(made.steps) == 1 else 's'}; "
+        f"{made.before.nodes} -> {made.after.nodes} nodes, "
+        f"{size(made.before.bytes)} -> {size(made.after.bytes)}"
+        f"{_operations(made.before.operations, made.after.operations)}; {_VERIFIED[made.verified]}"
+    )
+
+
+def markdown(planning: Planning) -> str:
+    """Return the plan for a pull request: a table of the steps, and the sites of each below a fold."""
+    made = planning.plan
+    lines = [f"### surgery plan: {code(made.basis.pins['recipe'])}", "", code(conclusion(planning).plain, 500), ""]
+    lines += [f"- {'met' if one.ok else 'not met'}: {code(one.what)}" for one in made.expectations]
+    if made.steps:
+        lines += ["", "| step | pass | sites | nodes | bytes | operations |", "|---:|---|---:|---:|---:|---:|"]
+    for step in made.steps:
+        saves = step.saves
+        cells = str(step.step), code(step.name), str(len(step.sites)), f"{-saves.nodes:+d}", _bytes(saves.bytes)
+        lines.append(f"| {' | '.join(cells)} | {_cell(saves.operations)} |")
+    for step in made.steps:
+        lines += ["", f"<details><summary>step {step.step}: {code(step.name)}</summary>", ""]
+        lines += [f"- {site.site}: {code(_takes(site))} -> {code(_made(site))}" for site in step.sites]
+        lines += ["", "</details>"]
+    return "\n".join(lines) + "\n"
+
+
+def _expected(planning: Planning) -> Iterator[Text]:
+    for item in planning.plan.expectations:
+        yield Text.assemble(("met     " if item.ok else "not met ", "green" if item.ok else "red"), f" {item.what}")
+
+
+def _sites(step: PlannedStep, every: bool) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")
+    table.add_column(justify="right", no_wrap=True)
+    shown: Sequence[PlannedSite] = step.sites if every else step.sites[:_MOST_SITES]
+    for site in shown:
+        number = f"    {step.step}:{site.site}"
+        table.add_row(number, _takes(site), f"-> {_made(site)}", change(-site.saves.nodes))
+    if len(shown) < len(step.sites):
+        table.add_row("", Text(f"and {len(step.sites) - len(shown)} more sites (-v lists them)", style="dim"))
+    return table
+
+
+def _takes(site: PlannedSite) -> str:
+    """Return the nodes that a site removes, or else its anchor."""
+    return _named(site.removes) or site.anchor or "(the whole model)"
+
+
+def _made(site: PlannedSite) -> str:
+    return _named(site.adds) or ("nothing" if site.removes else "changed in place")
+
+
+def _named(nodes: Sequence[PlannedNode]) -> str:
+    return first_few((f"{node.op} {node.name}" if node.op else node.name for node in nodes), _MOST_NODES)
+
+
+def _savings(saves: Savings) -> str:
+    parts = [f"{-saves.nodes:+d} nodes" if saves.nodes else "", _bytes(saves.bytes)]
+    operations = _cell(saves.operations)
+    return ", ".join(filter(None, [*parts, f"{operations} operations" if operations else ""]))
+
+
+def _bytes(saved: int) -> str:
+    return f"{'-' if saved > 0 else '+'}{size(abs(saved))}" if saved else ""
+
+
+def _cell(saved: Operations) -> str:
+    """Return the change of the number of operations; an expression is shown as a saving, unless it is long."""
+    if saved is None or saved == 0 or len(str(saved)) > _LONGEST:
+        return ""
+    return f"{-saved:+,d}" if isinstance(saved, int) else f"-({saved})"
+
+
+def _operations(before: Operations, after: Operations) -> str:
+    if before == after or not (isinstance(before, int) and isinstance(after, int)):
+        return ""
+    return f", {before:,} -> {after:,} operations"

@@ -1,0 +1,1 @@
+"""Checkpoints: tensors by name in the files of other frameworks."""

@@ -1,0 +1,1 @@
+"""Formats of model files, and the skeleton that each is read into."""

@@ -1,0 +1,1 @@
+"""onnx-ir models from skeletons, and back, without loss."""

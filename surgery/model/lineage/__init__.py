@@ -1,0 +1,1 @@
+"""The origin of nodes and values across changes."""

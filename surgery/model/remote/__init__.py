@@ -1,0 +1,1 @@
+"""Files at URLs: listing, fetching and replacing objects."""

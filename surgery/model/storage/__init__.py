@@ -1,0 +1,96 @@
+"""Reading and writing of models in files and at URLs: skeletons, mapped weights, streamed saving.
+
+Each name is imported on first use, because importing onnx and onnx-ir takes half a second in total.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from surgery.model.formats.skeleton import INLINE_LIMIT as INLINE_LIMIT
+    from surgery.model.formats.skeleton import StoredModel as StoredModel
+    from surgery.model.formats.skeleton import from_proto as from_proto
+    from surgery.model.ir.convert import ir_from_proto as ir_from_proto
+    from surgery.model.ir.convert import proto_from_ir as proto_from_ir
+    from surgery.model.ir.domains import without_alias as without_alias
+    from surgery.model.ir.export import QUANTIZATION as QUANTIZATION
+    from surgery.model.ir.residue import residue_of as residue_of
+    from surgery.model.ir.spill import spill_tensor as spill_tensor
+    from surgery.model.storage.files import output_errors as output_errors
+    from surgery.model.storage.files import write_texts as write_texts
+    from surgery.model.storage.loading import load as load
+    from surgery.model.storage.loading import opened as opened
+    from surgery.model.storage.loading import opens_in_runtime as opens_in_runtime
+    from surgery.model.storage.saving import External as External
+    from surgery.model.storage.saving import Layout as Layout
+    from surgery.model.storage.saving import check_target as check_target
+    from surgery.model.storage.saving import is_data_of as is_data_of
+    from surgery.model.storage.saving import resolve as resolve
+    from surgery.model.storage.saving import save as save
+    from surgery.model.storage.saving import saved_size as saved_size
+    from surgery.model.storage.staging import Staging as Staging
+    from surgery.model.storage.staging import is_copy as is_copy
+    from surgery.model.storage.staging import output_path as output_path
+    from surgery.model.storage.staging import put_model as put_model
+    from surgery.model.storage.staging import shown as shown
+    from surgery.model.wire.content_names import is_by_content as is_by_content
+    from surgery.model.wire.elements import bytes_of as bytes_of
+    from surgery.model.wire.elements import same_elements as same_elements
+    from surgery.model.wire.tensors import all_tensors as all_tensors
+    from surgery.model.wire.tensors import external_reference as external_reference
+    from surgery.model.wire.tensors import is_external as is_external
+    from surgery.model.wire.tensors import payload_bytes as payload_bytes
+    from surgery.model.wire.tensors import refer as refer
+    from surgery.model.wire.tensors import weight_bytes as weight_bytes
+    from surgery.model.wire.weights import Weights as Weights
+    from surgery.model.wire.wire import Reference as Reference
+
+_HOMES = {
+    "is_by_content": "wire.content_names",
+    "ir_from_proto": "ir.convert",
+    "proto_from_ir": "ir.convert",
+    "bytes_of": "wire.elements",
+    "same_elements": "wire.elements",
+    "QUANTIZATION": "ir.export",
+    "without_alias": "ir.domains",
+    "output_errors": "storage.files",
+    "write_texts": "storage.files",
+    "residue_of": "ir.residue",
+    "External": "storage.saving",
+    "Layout": "storage.saving",
+    "check_target": "storage.saving",
+    "is_data_of": "storage.saving",
+    "resolve": "storage.saving",
+    "save": "storage.saving",
+    "saved_size": "storage.saving",
+    "INLINE_LIMIT": "formats.skeleton",
+    "StoredModel": "formats.skeleton",
+    "from_proto": "formats.skeleton",
+    "load": "storage.loading",
+    "opened": "storage.loading",
+    "opens_in_runtime": "storage.loading",
+    "Staging": "storage.staging",
+    "is_copy": "storage.staging",
+    "output_path": "storage.staging",
+    "put_model": "storage.staging",
+    "shown": "storage.staging",
+    "spill_tensor": "ir.spill",
+    "all_tensors": "wire.tensors",
+    "external_reference": "wire.tensors",
+    "is_external": "wire.tensors",
+    "payload_bytes": "wire.tensors",
+    "refer": "wire.tensors",
+    "weight_bytes": "wire.tensors",
+    "Weights": "wire.weights",
+    "Reference": "wire.wire",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        value: object = getattr(import_module(f"surgery.model.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

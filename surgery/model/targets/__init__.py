@@ -1,0 +1,4 @@
+"""Runtimes that a model is made for: the supported features of each runtime, as data."""
+
+from surgery.model.targets.target import STANDARD as STANDARD
+from surgery.model.targets.target import Target as Target

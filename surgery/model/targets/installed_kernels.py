@@ -1,0 +1,45 @@
+"""The kernels of the installed ONNX Runtime, from its own registry, and those of other releases."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+from surgery.base.operators.kernel_table import rows
+from surgery.base.workers import Worker
+from surgery.base.workers.installed import require_runtime
+from surgery.model.targets.support import ONNX, Support
+
+
+@cache
+def kernels(provider: str) -> Mapping[tuple[str, str], tuple[Support, ...]]:
+    """Return the kernels of an execution provider by domain and operator; empty if it is not installed.
+
+    They are listed in a worker; raises `SurgeryError` if that fails.
+    """
+    require_runtime()
+    with Worker(timeout=60) as worker:
+        return _by_operator(worker.call("surgery.base.operators.kernels:registered", provider=provider))
+
+
+@cache
+def kernels_of_release(version: str) -> Mapping[tuple[str, str], tuple[Support, ...]]:
+    """Return the CPU kernels of a release of ONNX Runtime by domain and operator, from our own table."""
+    return _by_operator(rows(version))
+
+
+def _by_operator(listed: Iterable[Any]) -> Mapping[tuple[str, str], tuple[Support, ...]]:
+    found: dict[tuple[str, str], list[Support]] = defaultdict(list)
+    for domain, op, (first, last), types in listed:
+        allowed = {variable: frozenset(map(element, names)) for variable, names in types.items()}
+        found["" if domain == ONNX else domain, op].append(Support((first, last), allowed))
+    return {key: tuple(rows) for key, rows in found.items()}
+
+
+def element(kind: str) -> str:
+    """Return the element type in a type such as "tensor(float)"; return other types unchanged."""
+    inner = re.fullmatch(r"tensor\((\w+)\)", kind)
+    return inner.group(1) if inner is not None else kind

@@ -1,4 +1,0 @@
-"""Runtimes that a model is made for: the supported features of each runtime, as data."""
-
-from surgery.targets.target import STANDARD as STANDARD
-from surgery.targets.target import Target as Target

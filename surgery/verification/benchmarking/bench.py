@@ -1,0 +1,88 @@
+"""Measure models on inputs that the first of them accepts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from surgery.base.errors import UsageError
+from surgery.verification.benchmarking.compare import compare
+from surgery.verification.benchmarking.comparison import Comparison
+from surgery.verification.benchmarking.spec import BenchSpec
+from surgery.verification.benchmarking.subjects import Subject, require_same_inputs, subject
+from surgery.verification.comparing.reference_run import ReferenceRun
+from surgery.verification.inputs.files import MisfitError, sets_in
+from surgery.verification.inputs.given import Given
+from surgery.verification.inputs.spec import DataSpec, InputsSpec, SampleSpec, VerifySpec
+
+_MOST_SETS = 4
+"""Maximum number of sets of typical inputs."""
+
+
+def bench(
+    *models: Any,
+    inputs: InputsSpec | None = None,
+    spec: BenchSpec | None = None,
+    decide: float | None = None,
+    memory: bool = True,
+    profile: bool = False,
+) -> Comparison:
+    """Run models (files or ModelProto) alternately on the same inputs and compare their times.
+
+    The first model is the baseline. `inputs` describes its inputs: sizes of dynamic dims, and input sets, which are
+    then the only ones used; without sets, one is generated that the model accepts. `decide` ends the measurement as
+    soon as it is known whether each model is faster or slower than that ratio. `memory` and `profile` measure the
+    memory and the operators of each model. Outputs are not compared: use `verify` for that. Raises a `SurgeryError` for
+    files that cannot be read, and for models that do not run or have other inputs.
+    """
+    spec = spec or BenchSpec()
+    subjects = [subject(model) for model in models]
+    if not subjects:
+        raise UsageError("no model to measure is given")
+    require_same_inputs(subjects)
+    feeds, described = legal_feeds(subjects[0], inputs or InputsSpec(), spec)
+    return compare(subjects, feeds, spec, decide=decide, memory=memory, profile=profile, inputs=described)
+
+
+def legal_feeds(
+    subject: Subject, inputs: InputsSpec, spec: BenchSpec
+) -> tuple[list[Mapping[str, Any]], list[dict[str, Any]]]:
+    """Return the given input sets for a model, or else one that it accepts; and descriptions of their origin."""
+    inputs = replace(inputs, only_given=inputs.only_given or bool(inputs.data))
+    verify = VerifySpec(
+        seed=spec.seed,
+        timeout=spec.timeout,
+        memory=spec.memory,
+        custom_op_library=spec.custom_op_library,
+        providers=spec.providers,
+    )
+    reference = ReferenceRun(subject.skeleton(), inputs, verify)
+    reference.prepare()
+    if reference.problem is not None:
+        raise UsageError(f"cannot be run: {reference.problem}", where=subject.name)
+    runs = reference.runs if inputs.data else reference.runs[:1]
+    return [run.feed for run in runs], [run.binding.as_json() for run in runs]
+
+
+def typical_inputs(inputs: InputsSpec, evaluation: SampleSpec, original: Subject) -> InputsSpec:
+    """Return inputs of the sizes in actual use, which decide the speed, if a user gave such inputs for any purpose.
+
+    These are the sets given for verification, else the first ones for measuring accuracy, else for calibration.
+    Raises a SurgeryError if they cannot be read.
+    """
+    given = evaluation.data or inputs.calibration.data
+    if not given or not all(one.found for one in inputs.data):
+        return inputs
+    # Not all of them are read: there may be thousands.
+    few = tuple(DataSpec(path, one.arrays, place=one.place) for one in given for path in _paths(one))[:_MOST_SETS]
+    sets = Given(original.skeleton(), replace(inputs, data=few), labelled=True).sets
+    return replace(inputs, data=tuple(DataSpec(one.path, one.feed) for one in sets))
+
+
+def _paths(given: DataSpec) -> list[Path]:
+    try:
+        return [given.path] if given.arrays is not None else sets_in(given.path)
+    except MisfitError as error:
+        error.complain(given.place, str(given.path))

@@ -1,0 +1,141 @@
+"""The results of a measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from surgery.verification.benchmarking.spec import BenchSpec
+from surgery.verification.benchmarking.statistics import Interval
+
+Ended = Literal["narrow", "decided", "time", "repeats"]
+"""Why a measurement ended: all intervals were narrow enough or on one side of a ratio, or the budget was used up."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The private memory in bytes that a process needs to run a model, in addition to its initial memory.
+
+    Mapped files do not count. `peak` is the maximum over opening a session and a few runs, `run` that over the runs
+    alone. The memory is sampled every millisecond.
+    """
+
+    peak: int
+    run: int
+
+    def to_json(self) -> dict[str, int]:
+        """Return plain values."""
+        return {"peak": self.peak, "run": self.run}
+
+
+@dataclass(frozen=True)
+class OperatorTime:
+    """The time of all nodes of one operator in a run, in seconds, and the number of nodes.
+
+    The nodes are those after the graph optimizations of ONNX Runtime; times do not include their subgraphs.
+    """
+
+    op: str
+    seconds: float
+    nodes: int
+    share: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {"op": self.op, "seconds": self.seconds, "nodes": self.nodes, "share": self.share}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The measurements of one model.
+
+    `seconds` is the median time of a run, `speed` the time of the baseline divided by the time of this model (None for
+    the baseline itself), `session_seconds` the median time to create a session, `bytes` the size of its files.
+    """
+
+    name: str
+    path: Path | None
+    seconds: float
+    speed: Interval | None
+    session_seconds: float
+    bytes: int | None = None
+    memory: Memory | None = None
+    profile: tuple[OperatorTime, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "name": self.name,
+            "path": str(self.path) if self.path is not None else None,
+            "seconds": self.seconds,
+            "speed": self.speed.to_json() if self.speed is not None else None,
+            "session_seconds": self.session_seconds,
+            "bytes": self.bytes,
+            "memory": self.memory.to_json() if self.memory is not None else None,
+            "profile": [one.to_json() for one in self.profile] or None,
+        }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Models measured relative to the first one.
+
+    `rounds` is the number of rounds, each with two timings of each model, `calls` the number of consecutive runs per
+    timing, and `sessions` the number of sessions opened for each model. `inputs` describes the input sets, as in
+    reports of a verification.
+    """
+
+    models: tuple[Measured, ...]
+    spec: BenchSpec
+    rounds: int
+    calls: int
+    sessions: int
+    seconds: float
+    ended: Ended
+    inputs: tuple[Mapping[str, Any], ...] = field(default=())
+
+    @property
+    def baseline(self) -> Measured:
+        """The first model."""
+        return self.models[0]
+
+    @property
+    def others(self) -> tuple[Measured, ...]:
+        """The models measured relative to the first one."""
+        return self.models[1:]
+
+    @property
+    def speed(self) -> Interval:
+        """The speed of the second model relative to the first, if there are exactly two."""
+        (only,) = self.others
+        assert only.speed is not None
+        return only.speed
+
+    def slower_than(self, ratio: float) -> tuple[Measured, ...]:
+        """Return the models without evidence of at least `ratio` times the speed of the baseline."""
+        return tuple(one for one in self.others if one.speed is None or not one.speed.holds(ratio))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values.
+
+        `models`: see `Measured`; the first one is the baseline. Times are in seconds, sizes in bytes. `speed` is the
+        time of the baseline divided by that of the model, with its interval at `level`. `clock`: "processor" or "wall".
+        `rounds`, `calls`, `sessions`: see `Comparison`. `seconds`: the duration of the measurement. `ended`: "narrow",
+        "decided", "time" or "repeats". `inputs`: the input sets, with `dims`, `character` and `seed`.
+        """
+        return {
+            "models": [model.to_json() for model in self.models],
+            "level": self.spec.level,
+            "threads": self.spec.threads,
+            "clock": self.spec.used_clock,
+            "optimization": self.spec.optimization,
+            "seed": self.spec.seed,
+            "rounds": self.rounds,
+            "calls": self.calls,
+            "sessions": self.sessions,
+            "seconds": round(self.seconds, 4),
+            "ended": self.ended,
+            "inputs": [dict(one) for one in self.inputs],
+        }

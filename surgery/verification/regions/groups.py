@@ -1,0 +1,51 @@
+"""Runs of both pieces of a region in groups of sets.
+
+The outputs of a region may be larger than those of the model, and each set adds to them, in the worker and in this
+process. Only one group is held at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from surgery.model.runtime.engine import Engine, Outcome
+from surgery.verification.comparing.vacuity import tensors
+from surgery.verification.inputs.plan import Binding
+from surgery.verification.regions.feeding import Chosen, Feed, Feeding
+
+_ROOM = 8 << 20
+"""Number of bytes of inputs, or of outputs, after which a group ends. One set may take more."""
+
+
+@dataclass
+class Group:
+    """Some sets, and what the pieces do on them; empty when the next group is asked for."""
+
+    sets: Sequence[tuple[Binding, Feed]]
+    outcomes: Sequence[Outcome]
+
+
+def run_in_groups(
+    engine: Engine, skeletons: Sequence[bytes], feeding: Feeding, chosen: Sequence[Chosen]
+) -> Iterator[Group]:
+    """Run pieces on the chosen sets, group by group: a set is best followed by those that it is compared with."""
+    dims = list(dict.fromkeys(tuple(binding.dims.items()) for binding, _ in chosen))
+    left = deque(sorted(chosen, key=lambda one: dims.index(tuple(one[0].dims.items()))))
+    drawn: list[tuple[Binding, Feed]] = []
+    while left or drawn:
+        while left and (not drawn or sum(_size(feed) for _, feed in drawn) < _ROOM):
+            binding, number = left.popleft()
+            drawn.append((binding, feeding.feed(binding, number)))
+        outcomes = engine.run_each(skeletons, [feed for _, feed in drawn], room=_ROOM)
+        done = len(outcomes[0].runs) or len(drawn)
+        group, drawn = Group(drawn[:done], outcomes), drawn[done:]
+        del outcomes
+        yield group
+        # The caller still names the group while the next one runs.
+        group.sets = group.outcomes = ()
+
+
+def _size(feed: Feed) -> int:
+    return sum(tensor.nbytes for value in feed.values() for tensor in tensors(value))

@@ -1,0 +1,1 @@
+"""How models are run to be compared: in pieces, with declared types, at given sizes."""

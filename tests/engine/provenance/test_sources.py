@@ -1,0 +1,95 @@
+"""Digests of source code, compared with the imports that Python itself finds."""
+
+import ast
+import hashlib
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.imports import ROOT, imports
+
+from surgery.base.promises import Parity
+from surgery.engine.provenance import sources
+from surgery.engine.provenance.referred import imported
+from surgery.engine.registry.passes import Pass
+
+PASSES = sorted((ROOT / "passes").glob("*/[a-z]*.py"))
+
+
+def used(path: Path) -> set[Path]:
+    """The modules of its folder that a pass imports, by the syntax tree."""
+    found: set[Path] = set()
+    waiting = [path]
+    while waiting:
+        names = {name.lstrip(".").split(".")[0] for name in imports(waiting.pop()) if name.startswith(".")}
+        new = {path.with_name(f"{name}.py") for name in names} - found
+        found |= new
+        waiting += new
+    return found
+
+
+@pytest.mark.parametrize("path", PASSES, ids=lambda path: path.stem)
+def test_shared_modules_are_found(path: Path) -> None:
+    found: set[Path] = set()
+    waiting = [path]
+    while waiting:
+        new = set(sources._used(waiting.pop())) - found
+        found |= new
+        waiting += new
+    assert found == used(path)
+
+
+def test_a_changed_shared_module_changes_the_digest_of_its_passes(tmp_path: Path) -> None:
+    def digest(folder: str, name: str) -> str:
+        return sources._standard(tmp_path / folder / f"{name}.py")
+
+    for folder in ("old", "new"):
+        shutil.copytree(ROOT / "passes" / "chains", tmp_path / folder)
+    assert digest("old", "merge_layouts") == digest("new", "merge_layouts")
+    shutil.copytree(ROOT / "passes" / "chains", tmp_path / "newer")
+    with (tmp_path / "newer" / "_layout.py").open("a") as file:
+        file.write("# changed")
+    assert digest("newer", "merge_layouts") != digest("old", "merge_layouts")
+    assert digest("newer", "merge_casts") == digest("old", "merge_casts")
+
+
+def test_a_pass_without_a_file_has_the_source_of_its_function() -> None:
+    """As in a notebook."""
+
+    def declared(body: str) -> str:
+        scope: dict[str, Any] = {"__name__": "nowhere"}
+        exec(compile(f"def f(graph):\n    {body}\n", "<cell>", "exec"), scope)
+        return sources.source_of(Pass("nowhere", Parity.EXACT, "graph", scope["f"])).digest
+
+    assert declared("return None") == declared("return None")
+    assert declared("return None") != declared("return graph")
+
+
+def test_a_registered_object_has_the_source_of_the_file_that_declares_it(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("# mine")
+    one = Pass("mine", Parity.EXACT, "graph", test_shared_modules_are_found, declared_at=f"{file}:1")
+    assert sources.source_of(one).digest == hashlib.sha256(b"# mine").hexdigest()
+
+
+def test_a_file_is_parsed_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("one_for_imports", "other_for_imports"):
+        (tmp_path / f"{name}.py").write_text(f"name = {name!r}")
+    file = tmp_path / "mine.py"
+    file.write_text("import one_for_imports")
+    parsed: list[bytes] = []
+    parse = ast.parse
+
+    def noted(source: bytes) -> ast.Module:
+        parsed.append(source)
+        return parse(source)
+
+    monkeypatch.setattr("surgery.engine.provenance.referred.ast", SimpleNamespace(**{**vars(ast), "parse": noted}))
+    assert imported(file) == imported(file) == [tmp_path / "one_for_imports.py"]
+    assert parsed == [b"import one_for_imports", b"name = 'one_for_imports'"]
+    file.write_text("import other_for_imports")
+    assert imported(file) == [tmp_path / "other_for_imports.py"]
+    assert parsed[2:] == [b"import other_for_imports", b"name = 'other_for_imports'"]

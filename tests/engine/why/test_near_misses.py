@@ -1,0 +1,85 @@
+"""Partial matches: what is wrong with a line of a pattern, in words."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+import pytest
+
+from surgery.engine.why.near_misses import Grower, Partial
+from surgery.model.graph import text
+from surgery.model.graph.graph import Graph
+from surgery.model.patterns import compile_pattern
+
+
+def grown(pattern: str, source: str, op: str, line: int = 0) -> Partial:
+    """Grow a match from the first node of an operator, as that line of the pattern."""
+    graph = Graph(ir.from_proto(text.parse(source)))
+    found = Grower(compile_pattern(pattern)).grow(line, graph.nodes(op)[0], limit=9)
+    assert found is not None
+    return found
+
+
+def body(lines: str) -> str:
+    return f"g (float[2,3] x, float[2,3] z) => (float[2,3] y) <float half = {{0.51}}> {{ {lines} }}"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "lines", "kind", "told"),
+    [
+        ("a = Relu(x)\ny = Mul(a, 0.5)", "a = Relu(x) y = Mul(a, half)", "constant",
+         "expected 0.5, found 0.51 ('half')"),
+        ("a = Relu(x)\ny = Mul(a, 0.5)", "a = Relu(x) y = Mul(a, z)", "constant",
+         "expected 0.5, found graph input 'z'"),
+        ("a = Relu(x)\ny = Softmax<axis=-1>(a)", "a = Relu(x) y = Softmax<axis=1>(a)", "attribute",
+         "expected axis = -1, found axis = 1"),
+        ("a = Relu(x)\ny = Softmax<axis=0>(a)", "a = Relu(x) y = Softmax(a)", "attribute",
+         "expected axis = 0, found axis = -1 by default"),
+        ("a = Relu(x)\ny = Clip(a)", "a = Relu(x) y = Clip(a, half)", "input", "expected 1 input, found 2"),
+        ("a = Relu(x)\ny = Clip(a, low)", "a = Relu(x) y = Clip(a)", "input", "expected an input 1 (low), found none"),
+        ("a = Relu(x)\ny = Mul(a, x)", "a = Relu(x) y = Mul(a, z)", "value", "expected 'x' as x, found 'z'"),
+        ("a = Relu(x)\ny = Sub(a, 1)", "a = Relu(x) y = Add(a, z)", "operator", "expected Sub, found 'Add -> y'"),
+        ("a = Relu(x)\ny = Neg(a)", "a = Relu(x) c = Cast<to=1>(a) y = Neg(c)", "between",
+         "expected Neg, found 'Cast -> c' in between"),
+        ("a = Relu(x)\ny = Sub(a, w)", "a = Relu(x) y = Sub(z, a)", "order", "expected Sub(a, w), found its inputs"),
+        ("a = Relu(x)\nb = Neg(a)\ny = Exp(b)", "a = Relu(x) y = Identity(a)", "reader",
+         "expected Neg to read 'a', found 'Identity -> y'"),
+        ("a = Relu(x)\ny = Neg(a)", "a = Relu(x) y = Identity(z)", "reader", "expected Neg to read 'a', found nothing"),
+    ],
+)  # fmt: skip
+def test_each_kind_of_fault_is_named(pattern: str, lines: str, kind: str, told: str) -> None:
+    found = grown(pattern, body(lines), "Relu")
+    assert found.faults[0].kind == kind
+    fault = found.faults[0]
+    assert f"expected {fault.expected}, found {fault.actual}".startswith(told)
+
+
+def test_a_source_that_no_node_makes() -> None:
+    found = grown("a = Relu(x)\ny = Neg(a)", body("y = Neg(x)"), "Neg", line=1)
+    (fault,) = found.faults
+    assert (fault.kind, fault.expected, fault.actual) == ("source", "the result of Relu", "graph input 'x'")
+
+
+def test_an_output_that_the_pattern_does_not_have() -> None:
+    found = grown("a = TopK(x, k)\ny = Neg(a)", """g (float[4] x, int64[1] k) => (float[4] y, int64[4] j) {
+        a, i = TopK(x, k) y = Neg(a) j = Identity(i) }""", "TopK")  # fmt: skip
+    (fault,) = found.faults
+    assert (fault.kind, fault.expected) == ("output", "one output in use")
+    assert fault.actual == "'i' read by 'Identity -> j'"
+
+
+def test_a_pattern_that_fits_has_no_faults() -> None:
+    found = grown("a = Relu(x)\nb = Neg(a)\ny = Add(a, b)", body("a = Relu(x) b = Neg(a) y = Add(b, a)"), "Neg", line=1)
+    assert (found.faults, found.matched, found.distance) == ((), 3, 0)
+
+
+def test_a_match_beyond_the_limit_is_not_a_near_miss() -> None:
+    graph = Graph(ir.from_proto(text.parse(body("a = Relu(x) b = Abs(a) y = Cos(b)"))))
+    grower = Grower(compile_pattern("a = Relu(x)\nb = Neg(a)\ny = Exp(b)"))
+    assert grower.grow(0, graph.nodes("Relu")[0], limit=1) is None
+    assert grower.grow(0, graph.nodes("Relu")[0], limit=4) is not None
+
+
+def test_many_readers_cost_no_more_than_few() -> None:
+    lines = " ".join(f"r{number} = Neg(a)" for number in range(300))
+    found = grown("a = Relu(x)\nb = Exp(a)\ny = Add(a, b)", body(f"a = Relu(x) {lines} y = Identity(a)"), "Relu")
+    assert found.faults and len(found.nodes) >= 1

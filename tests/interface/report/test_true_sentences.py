@@ -1,0 +1,88 @@
+"""What reports say holds to the letter."""
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from onnx import numpy_helper
+from rich.console import Console
+
+from surgery.engine import recipe
+from surgery.engine.pipeline import runner
+from surgery.engine.registry.catalog import catalog
+from surgery.engine.why import explain
+from surgery.interface.report import terminal
+from surgery.model import storage
+from surgery.model.graph import text
+from surgery.verification.comparing.compare import Element, describe
+
+
+def said(result: runner.Result, *, every: bool = False) -> str:
+    console = Console(width=200, record=True, file=None, quiet=False)
+    with console.capture() as captured:
+        console.print(terminal.result(result, every=every))
+    return captured.get()
+
+
+def test_input_sets_are_not_mentioned_if_nothing_was_run() -> None:
+    model = text.parse("g (float[n] x) => (float[n] y) { y = Relu(x) }")
+    result = runner.apply(model, recipe.parse("steps: [{rename: {outputs: {y: z}}}]"))
+    assert result.ok and "nothing was run" in said(result) and " inputs" not in said(result)
+    model = text.parse("g (float[n] x) => (float[n] y) { i = Identity(x) y = Relu(i) }")
+    assert "Same results, bit for bit, on" in said(runner.apply(model, recipe.parse("steps: [drop-identity]")))
+
+
+def test_the_reference_of_a_lossy_step_has_not_run_on_any_input_sets() -> None:
+    """A step is verified, then a lossy one replaces the reference, and no later step needs that to run."""
+    model = text.parse("g (float[1,4] x) => (float[1,4] y) { i = Identity(x) y = MatMul(i, w) }")
+    weight = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    steps = "accuracy: {budget: snr >= 10 dB}\nsteps: [drop-identity, to-float16]"
+    result = runner.apply(model, recipe.parse(steps))
+    line = " ".join(said(result).split())
+    assert result.ok and line.rpartition("ok: ")[2].startswith("less accurate on purpose, within the budget: SNR"), line
+    assert ". Otherwise same results, bit for bit, on 28 inputs." in line and ",," not in line, line
+    details = " ".join(said(result, every=True).split())
+    assert "after the other steps, every output" in details, details
+    assert "or the model after the last lossy step," in details and ",," not in details, details
+    assert "0 input" not in line and "0 input" not in details, details
+
+
+def test_a_matching_pattern_is_not_reported_to_lack_operators() -> None:
+    stored = storage.from_proto(
+        text.parse("""g (float[2,2] x) => (float[2,2] y) <float[2,2] w = {1,2,3,4}, float[2] b = {1,2}> {
+            m = MatMul(x, w) y = Add(m, b) }""")
+    )
+    found = explain.explain(catalog.find("fuse-matmul-add"), stored.proto, stored.weights)
+    assert len(found.sites) == 1 and found.absent == ()
+    without = storage.from_proto(text.parse("g (float[2,2] x) => (float[2,2] y) { y = Add(x, x) }"))
+    assert explain.explain(catalog.find("fuse-matmul-add"), without.proto, without.weights).absent == ("MatMul",)
+
+
+def test_two_numbers_that_differ_are_written_differently() -> None:
+    one = Element("y", (), (0,), -3.0, -3.0000000000004, 0.0, None)
+    assert describe(one) == "output 'y'[0]: -3.0000000000004001 instead of -3"
+    assert describe(Element("y", (), (0,), 0.5, 0.25, 0.0, None)) == "output 'y'[0]: 0.25 instead of 0.5"
+
+
+def test_labels_that_differ_between_near_ties_are_called_so(tmp_path: Path) -> None:
+    """The columns of the weight are equal but for the last bits, so rounding decides the order of the scores."""
+    model = text.parse(
+        "g (float[n,64] x) => (int64[n,8] labels) <int64[1] k = {8}, float c = {0.7}>"
+        " { a = MatMul(x, w)  s = Mul(a, c)  top, labels = TopK(s, k) }"
+    )
+    random = np.random.default_rng(0)
+    column = random.normal(size=(64, 1)) * (1 + random.integers(-2, 3, size=(64, 40)) * 2.0**-23)
+    model.graph.initializer.append(numpy_helper.from_array(column.astype(np.float32), "w"))
+    result = runner.apply(model, recipe.parse("steps: [fold-affine]"))
+    line = " ".join(said(result).split())
+    assert result.ok and [step.status for step in result.steps] == ["committed"], line
+    assert "Same results up to rounding and choices between near ties on" in line, line
+    feed = {"x": random.normal(size=(50, 64)).astype(np.float32)}
+    result.save(tmp_path / "changed.onnx")
+    sessions = [
+        onnxruntime.InferenceSession(given, providers=["CPUExecutionProvider"])
+        for given in (model.SerializeToString(), tmp_path / "changed.onnx")
+    ]
+    mine, theirs = (session.run(None, feed)[0] for session in sessions)
+    assert (mine != theirs).any()

@@ -1,0 +1,195 @@
+"""Regions of which the target proves nothing, or whose boundary does not belong together."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+
+from surgery.base.promises import Parity
+from surgery.model.graph import text
+from surgery.verification.inputs.spec import VerifySpec
+from surgery.verification.verdict.verifier import Verdict, Verifier
+
+
+def judged(before: str, after: str, promise: Parity = Parity.EXACT, times: int = 1) -> Verdict:
+    models = [text.parse(model).SerializeToString() for model in (before, after)]
+    verifier = Verifier(models[0], None, VerifySpec())
+    try:
+        for _ in range(times):
+            verdict = verifier.compare_regions(models[0], models[1], promise).verdict
+        return verdict
+    finally:
+        verifier.close()
+
+
+HEAD = "g (float[N,4] x) => (float[N,4] y) <float zero = {0}, float one = {1}, float two = {2}>"
+
+HIDING = {
+    "a product with zero": "m = Mul(READ, zero) y = Add(m, x)",
+    "a Clip that is crossed": "y = Clip(READ, two, one)",
+    "two operators": "m = Mul(READ, zero) e = Exp(m) y = Mul(e, two)",
+    "an empty Slice": "at = Constant<value = int64[1] {0}>() m = Slice(READ, at, at) y = Concat<axis = 0>(m, x)",
+    "a loop that never runs": """none = Constant<value = int64 {0}>() go = Constant<value = bool {1}>()
+        l, s = Loop(none, go, x) <body = b (int64 i, bool cond, float[N,4] v) => (bool d, float[N,4] w, float[N,4] r)
+            { d = Identity(cond) w = Identity(v) r = Add(v, READ) }>
+        z = ReduceSum<keepdims = 0>(s) y = Add(l, z)""",
+}
+"""What reads a value in the middle, and is the same whatever that is."""
+
+RIGHT = {
+    "product with one": ("a = Relu(x) b = Mul(a, one)", "a = Relu(x)"),
+    "sum of equals": ("a = Relu(x) b = Add(a, a)", "a = Relu(x) c = Mul(a, two)"),
+    "two negations": ("n = Neg(x) b = Neg(n)", ""),
+}
+NAMES = {"product with one": "a", "sum of equals": "c", "two negations": "x"}
+
+WRONG = {
+    "activation dropped": ("a = Neg(x) b = Relu(a)", "a = Neg(x)"),
+    "product for sum": ("a = Relu(x) b = Add(a, one)", "a = Relu(x) c = Mul(a, one)"),
+    "another constant": ("b = Mul(x, two)", "c = Mul(x, one)"),
+}
+WRONG_NAMES = {"activation dropped": "a", "product for sum": "c", "another constant": "c"}
+
+
+def pair(change: tuple[str, str], name: str, hiding: str) -> tuple[str, str]:
+    """Make two models in which what hides the change reads values of different names."""
+    return tuple(  # type: ignore[return-value]
+        f"{HEAD} {{ {body} {HIDING[hiding].replace('READ', read)} }}" for body, read in zip(change, ("b", name))
+    )
+
+
+@pytest.mark.parametrize("hiding", HIDING)
+@pytest.mark.parametrize("kind", RIGHT)
+def test_a_hidden_change_is_verified_at_the_input_of_the_hiding_operator(kind: str, hiding: str) -> None:
+    verdict = judged(*pair(RIGHT[kind], NAMES[kind], hiding))
+    assert verdict.status == "equal", verdict.message
+
+
+@pytest.mark.parametrize("hiding", ["an empty Slice", "a loop that never runs"])
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_hidden_wrong_change_is_not_taken_for_equal(kind: str, hiding: str) -> None:
+    assert not judged(*pair(WRONG[kind], WRONG_NAMES[kind], hiding)).passed
+
+
+def test_values_shown_to_be_equal_are_interchangeable() -> None:
+    """After the change `b` is what `a` was; both were read by an operator of a constant result."""
+    body = "{ d = Exp(x) a = Add(d, d) %s y = Add(q, r) }"
+    before = "b = Mul(a, one) q = Sub(a, b) r = Add(b, x)"
+    after = "q = Sub(b, b) r = Add(b, x)"
+    renamed = (HEAD + body % after).replace("a = Add(d, d)", "b = Add(d, d)")
+    verdict = judged(HEAD + body % before, renamed)
+    assert verdict.status == "equal", verdict.message
+
+
+def test_values_that_differ_are_not_interchangeable() -> None:
+    body = "{ d = Exp(x) a = Add(d, d) %s y = Add(q, r) }"
+    before = "b = Mul(a, two) q = Sub(a, b) r = Add(b, x)"
+    renamed = (HEAD + body % "q = Sub(b, b) r = Add(b, x)").replace("a = Add(d, d)", "b = Add(d, d)")
+    assert not judged(HEAD + body % before, renamed).passed
+
+
+def test_a_transpose_that_keeps_the_order_needs_no_run() -> None:
+    """Its output is empty whatever is tried."""
+    head = "g (float[N,M] x) => (float[A,B] y) <int64[1] none = {0}> { s = Slice(x, none, none) "
+    before, after = head + "y = Transpose<perm = [0, 1]>(s) }", head + "y = Identity(s) }"
+    assert judged(before, after).message.startswith("computed by the same operators")
+    assert not judged(before, before.replace("[0, 1]", "[1, 0]")).passed
+
+
+def test_values_empty_at_all_sizes_need_no_comparison() -> None:
+    head = """g (float[N,2,3] x) => (float[N,A,3] y) <int64[1] last = {-1}, int64[1] one = {1}, int64[1] two = {2}>
+        { a = Relu(x) """
+    before = head + "b = Slice(a, one, two, two) y = Slice(b, last, one, one) }"
+    after = (
+        head
+        + """from = Constant<value = int64[2] {1, -1}>() to = Constant<value = int64[2] {2, 1}>()
+        axes = Constant<value = int64[2] {2, 1}>() y = Slice(a, from, to, axes) }"""
+    )
+    verdict = judged(before.replace("A,3", "0,1"), after.replace("A,3", "0,1"))
+    assert verdict.status == "equal", verdict.message
+
+
+SLICES = """g (float[N,M] x) => (float[A,B] y)
+    <int64[1] first = {0}, int64[1] last = {-1}, int64[1] none = {0}, int64[1] one = {1}, int64[1] five = {5}>
+    { a = Relu(x) BODY }"""
+
+
+def test_values_empty_at_large_sizes_count_as_always_empty() -> None:
+    before = SLICES.replace("BODY", "b = Slice(a, five, last, first) y = Slice(b, last, none, one)")
+    after = SLICES.replace(
+        "BODY",
+        """from = Constant<value = int64[2] {5, -1}>() to = Constant<value = int64[2] {-1, 0}>()
+        axes = Constant<value = int64[2] {0, 1}>() y = Slice(a, from, to, axes)""",
+    )
+    verdict = judged(before, after)
+    assert verdict.status == "equal", verdict.message
+
+
+@pytest.mark.parametrize("wrong", ["c = Neg(x) y = Slice(c, many, last, none)", "y = Slice(a, more, last, none)"])
+def test_values_empty_only_at_small_sizes_are_compared_at_large_sizes(wrong: str) -> None:
+    """No dim is tried at a size beyond forty, as nothing says that it would be."""
+    head = """g (float[N,3] x) => (float[A,3] y)
+        <int64[1] many = {45}, int64[1] more = {46}, int64[1] last = {9223372036854775807}, int64[1] none = {0}>
+        { a = Relu(x) """
+    assert not judged(head + "y = Slice(a, many, last, none) }", head + wrong + " }").passed
+
+
+def test_zero_weights_do_not_hide_a_close_change() -> None:
+    head = """g (float[N,2] x) => (float[N,2] y)
+        <float[2,2] w = {0, 0, 0, 0}, float[2] b = {0.1, 0.7}, float[2] k = {0.3, 1.7}, float[2] c = {B0, B1}> """
+    right, wrong = head.replace("B0, B1", "0.03, 1.19"), head.replace("B0, B1", "0.03, 1.2")
+    before = right + "{ a = MatMul(x, w) d = Add(a, b) y = Mul(d, k) }"
+    verdict, other = (
+        judged(before, one + "{ a2 = MatMul(x, w) y = Add(a2, c) }", Parity.CLOSE) for one in (right, wrong)
+    )
+    assert verdict.passed, verdict.message
+    assert not other.passed
+
+
+def test_a_repeated_equal_change_is_verified_again() -> None:
+    """The value that differs is nudged in a region that was not run, being like another one."""
+    body = " { a = Exp(x) n = %s(a) y = Abs(n) }"
+    for times in (1, 2):
+        verdict = judged(HEAD + body % "Neg", HEAD + body % "Identity", times=times)
+        assert verdict.status == "equal", verdict.message
+
+
+def test_a_model_of_empty_outputs_is_not_run_at_growing_sizes() -> None:
+    body = "g (float[2,n,n,4] x) => (float[a,b,c,d] y) <int64[1] none = {0}> { s = Slice(x, none, none) y = Relu(s) }"
+    verifier = Verifier(text.parse(body).SerializeToString())
+    verifier.prepare()
+    try:
+        assert verifier.problem is None
+        assert max(run.feed["x"].shape[1] for run in verifier.runs) < 100
+    finally:
+        verifier.close()
+
+
+def test_the_models_are_valid() -> None:
+    for kind, change in RIGHT.items():
+        for hiding in HIDING:
+            for model in pair(change, NAMES[kind], hiding):
+                onnx.checker.check_model(text.parse(model), full_check=True)
+
+
+def test_unused_random_numbers_do_not_hide_a_change() -> None:
+    head = "g (float[N,4] x, bool c) => (float[N,4] y) <float one = {1}, float zero = {0}> "
+    body = """{ y = If(c) <then_branch = t () => (float[N,4] a) { d = RandomNormalLike(x) a = %s(x, %s) },
+        else_branch = e () => (float[N,4] b) { b = Relu(x) }> }"""
+    assert judged(head + body % ("Mul", "one"), head + body % ("Div", "one")).status == "equal"
+    assert not judged(head + body % ("Mul", "one"), head + body % ("Mul", "zero")).passed
+
+
+def test_values_that_depend_on_a_draw_are_not_compared_by_region() -> None:
+    body = "g (float[N,4] x) => (float[N,4] y) { d = RandomNormalLike(x) n = %s(d) y = Add(n, x) }"
+    assert judged(body % "Neg", body % "Identity").reason == "not-run"
+
+
+def test_a_region_extends_to_the_nodes_that_keep_values_finite() -> None:
+    """A difference of equals is zero, but not for the values that floats could have."""
+    head = "g (bool[4] c) => (float[4] y, float[4] w) <float[4] z = {0, 0, 0, 0}> "
+    chain = (
+        "f = Cast<to = 1>(c) d = Sub(f, f) e = Abs(d) h = Sqrt(e) k = Floor(h) l = Ceil(k) m = Sin(l) w = Sub(m, f) "
+    )
+    verdict = judged(head + "{ " + chain + "y = Tanh(m) }", head + "{ " + chain + "y = Identity(z) }")
+    assert verdict.status == "equal", verdict.message
