@@ -10,6 +10,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
+from surgery.base import views
 from surgery.model.shapes import late_imports
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ if not os.path.isdir(os.path.join(__path__[0], "passes")):  # noqa: PTH112, PTH1
     __path__.append(os.path.dirname(__path__[0]))  # noqa: PTH120
 
 late_imports.register()
+views.register("surgery.interface.pages.notebook")
 
 _HOMES = {
     "Result": "engine.pipeline.records",

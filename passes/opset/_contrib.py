@@ -9,7 +9,8 @@ import numpy as np
 
 from surgery import Refusal, Value
 
-from ._lowering import Call, Lowering
+from ._calls import Call
+from ._lowering import Lowering
 
 LOWEST = float(np.finfo(np.float32).min)
 """The score that attention kernels use for a key after the query."""

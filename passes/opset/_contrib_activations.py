@@ -10,8 +10,9 @@ from typing import Any
 
 from surgery import Refusal, Value
 
+from ._calls import Call
 from ._contrib import dims_of, sum_of
-from ._lowering import Call, Lowering, Result, part
+from ._lowering import Lowering, Result, part
 
 
 @part("com.microsoft::Gelu", "com.microsoft::BiasGelu")

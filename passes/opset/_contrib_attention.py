@@ -15,6 +15,7 @@ import numpy as np
 
 from surgery import Refusal, Value
 
+from ._calls import Call
 from ._contrib import (
     LOWEST,
     UNKNOWN_HEAD,
@@ -30,7 +31,7 @@ from ._contrib import (
     unsqueezed,
     weighted,
 )
-from ._lowering import Call, Lowering, Result, part
+from ._lowering import Lowering, Result, part
 
 _SHARED = "past and present share a buffer"
 

@@ -16,6 +16,7 @@ from functools import partial
 
 from surgery import Refusal, Value, is_finite, sum_of_dims
 
+from ._calls import Call
 from ._contrib import (
     UNKNOWN_HEAD,
     Dim,
@@ -31,7 +32,7 @@ from ._contrib import (
     unsqueezed,
     widened,
 )
-from ._lowering import Call, Lowering, Result, part
+from ._lowering import Lowering, Result, part
 from ._parts_attention import repeated
 
 _INT64 = "tensor(int64)"

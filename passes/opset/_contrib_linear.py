@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from surgery import Value
 
+from ._calls import Call
 from ._contrib import dims_of, sum_of
 from ._contrib_activations import activated
-from ._lowering import Call, Lowering, Result, part
+from ._lowering import Lowering, Result, part
 
 
 @part("com.microsoft::FusedMatMul", "com.microsoft::TransposeMatMul", "com.microsoft::FusedMatMulActivation")

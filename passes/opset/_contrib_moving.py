@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ._lowering import Call, Lowering, Result, part
+from ._calls import Call
+from ._lowering import Lowering, Result, part
 
 
 @part("com.microsoft::GatherND")

@@ -9,8 +9,9 @@ from __future__ import annotations
 from surgery import Value
 
 from . import _forms
+from ._calls import Call
 from ._contrib import dims_of, extent, sum_of, unsqueezed, widened
-from ._lowering import Call, Lowering, Result, part
+from ._lowering import Lowering, Result, part
 
 _STATISTICS = "the statistics of a normalization are read"
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from surgery import Refusal
 
+from ._calls import Call
 from ._contrib import UNKNOWN_HEAD, by_head, counted, dims_of, extent, unsqueezed
-from ._lowering import Call, Lowering, Result, part
+from ._lowering import Lowering, Result, part
 
 _INT32, _INT64 = "tensor(int32)", "tensor(int64)"
 

@@ -13,9 +13,10 @@ import numpy as np
 from surgery import Refusal, Value, unpacked_codes
 
 from . import _types
+from ._calls import Call
 from ._contrib import dims_of, sum_of
 from ._contrib_attention import projected
-from ._lowering import Call, Lowering, Result, part
+from ._lowering import Lowering, Result, part
 
 Inner = Callable[[Call, Lowering, list[Value]], Value]
 

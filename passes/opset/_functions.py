@@ -8,7 +8,8 @@ from typing import Any
 from surgery import Graph, Node, Refusal, Value
 
 from . import _schemas, _types
-from ._lowering import Call, Known
+from ._calls import Call
+from ._lowering import Known
 
 Kinds = tuple[str | None, ...]
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from surgery import Builder, Graph, Node, Refusal, Value
 
 from . import _schemas, _types
+from ._calls import Call
 from ._functions import Calls
-from ._lowering import Call, Known, Lowering, lacking
+from ._lowering import Known, Lowering, lacking
 from ._shared import Draft
 
 _FUNCTIONS_SINCE = 8

@@ -9,7 +9,8 @@ import numpy as np
 from surgery import Refusal, Value
 
 from . import _forms, _types
-from ._lowering import Call, Lowering, Result, rule
+from ._calls import Call
+from ._lowering import Lowering, Result, rule
 
 _FLOAT8 = ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float8e8m0")
 

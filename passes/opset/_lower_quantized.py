@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from . import _forms, _types
-from ._lowering import Call, Lowering, Result, parts, rule
+from ._calls import Call
+from ._lowering import Lowering, Result, parts, rule
 
 
 @rule("QuantizeLinear", since=21)

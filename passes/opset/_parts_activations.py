@@ -9,8 +9,9 @@ import numpy as np
 from surgery import Refusal, Value
 
 from . import _types
+from ._calls import Call
 from ._lower_inputs import clip_by_bounds
-from ._lowering import Call, Lowering, Result, part
+from ._lowering import Lowering, Result, part
 
 
 @part("Gelu")

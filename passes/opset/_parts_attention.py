@@ -9,7 +9,8 @@ import numpy as np
 from surgery import Refusal, Value
 
 from . import _types
-from ._lowering import Call, Lowering, Result, part
+from ._calls import Call
+from ._lowering import Lowering, Result, part
 from ._parts_bodies import expand
 
 

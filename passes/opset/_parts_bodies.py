@@ -9,7 +9,8 @@ import numpy as np
 from surgery import Refusal, Value
 
 from . import _adapters_inputs, _adapters_legacy, _adapters_meaning, _forms, _schemas, _types
-from ._lowering import WRITTEN, Call, Lowering, Result, part
+from ._calls import Call
+from ._lowering import WRITTEN, Lowering, Result, part
 from ._shared import is_handled
 
 CHANGES = (_adapters_inputs, _adapters_legacy, _adapters_meaning)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from surgery import Refusal, Value
 
-from ._lowering import Call, Lowering, Result, part
+from ._calls import Call
+from ._lowering import Lowering, Result, part
 
 Extent = int | str | None
 

@@ -7,7 +7,8 @@ import numpy as np
 from surgery import Value
 
 from . import _forms
-from ._lowering import Call, Lowering, Result, part
+from ._calls import Call
+from ._lowering import Lowering, Result, part
 
 
 @part("LayerNormalization")

@@ -13,7 +13,7 @@ from surgery import Refusal
 from . import _forms, _schemas
 
 if TYPE_CHECKING:
-    from ._lowering import Call
+    from ._calls import Call
 
 _FLOATS = ("bfloat16", "float16", "float", "double")
 _INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")

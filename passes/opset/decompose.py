@@ -20,9 +20,10 @@ from . import (
     _lower_quantized,
     _schemas,
 )
+from ._calls import Call
 from ._functions import Calls
 from ._lower import replace_outputs
-from ._lowering import CONTRIB, Call, Known, Lowering, lacking, parts
+from ._lowering import CONTRIB, Known, Lowering, lacking, parts
 
 HOMES = (
     *_all_parts.PARTS,

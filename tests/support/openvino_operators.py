@@ -1,4 +1,6 @@
-"""List the operators that the installed OpenVINO converts, to compare with `surgery/model/targets/profiles/openvino.yaml`.
+"""List the operators that the installed OpenVINO converts.
+
+Compare them with `surgery/model/targets/profiles/openvino.yaml`.
 
     python tests/support/openvino_operators.py
 

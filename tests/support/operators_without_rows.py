@@ -1,4 +1,4 @@
-"""Operators of which a file of `surgery/base/operators` does not say what it says of others, listed question by question.
+"""Operators of which a file of `surgery/base` does not say what it says of others, listed question by question.
 
 A file with a question has a function `without_row`: it yields what is missing of an operator. Asked is for every
 operator of the newest opset of ONNX, in the domains ai.onnx and ai.onnx.ml, and for every operator of com.microsoft
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import onnx.defs
 
-from surgery.base import operators
+from surgery.base import operator_inputs, operators
 from surgery.base.operators.forms import Schema
 
 DOMAINS = ("", "ai.onnx.ml")
@@ -26,9 +26,14 @@ Question = Callable[[Schema], Iterator[str]]
 
 def questions() -> dict[str, Question]:
     """Return what each file asks, by the name of the file."""
-    names = [item.name for item in pkgutil.iter_modules(operators.__path__)]
-    modules = {name: importlib.import_module(f"{operators.__name__}.{name}") for name in names}
-    return {name: module.without_row for name, module in modules.items() if hasattr(module, "without_row")}
+    folders = (operators, operator_inputs)
+    names = [f"{one.__name__}.{item.name}" for one in folders for item in pkgutil.iter_modules(one.__path__)]
+    modules = {name: importlib.import_module(name) for name in names}
+    return {
+        name.rpartition(".")[2]: module.without_row
+        for name, module in modules.items()
+        if hasattr(module, "without_row")
+    }
 
 
 def asked_for() -> list[Schema]:
@@ -66,5 +71,5 @@ def without_rows(schemas: Iterable[Schema]) -> dict[str, dict[str, list[str]]]:
 
 if __name__ == "__main__":
     for name, missing in without_rows(asked_for()).items():
-        sys.stdout.write(f"surgery/base/operators/{name}.py\n")
+        sys.stdout.write(f"{questions()[name].__module__.replace('.', '/')}.py\n")
         sys.stdout.writelines(f"    {op}: {', '.join(what)}\n" for op, what in missing.items())

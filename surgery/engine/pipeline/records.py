@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from surgery.base.errors import PassError
 from surgery.base.operators.empties import REFUSING_EMPTY, refusing_more
+from surgery.base.views import view
 from surgery.engine.pipeline.shortfall import Shortfall, of_broken
 from surgery.model import storage
 from surgery.model.graph.state import Defect, Refused, Site
@@ -356,15 +357,11 @@ class Result:
 
     def __str__(self) -> str:
         """Return the outcome as a line of text, and the numbers."""
-        from surgery.interface.pages import notebook
-
-        return notebook.spoken(self._shown())
+        return view("spoken")(self._shown())
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows, without reading any file."""
-        from surgery.interface.pages import notebook
-
-        return notebook.result(self._shown())
+        return view("result")(self._shown())
 
     def _shown(self) -> dict[str, Any]:
         """Return the part of the JSON report that needs no file."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from surgery.base.views import view
 from surgery.features.differences.changes import Change, of_maps, of_one
 from surgery.features.differences.constants import Constants
 from surgery.features.differences.nodes import Correspondence
@@ -78,9 +79,7 @@ class Difference:
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows."""
-        from surgery.interface.pages import notebook
-
-        return notebook.difference(self.to_json())
+        return view("difference")(self.to_json())
 
 
 def _path(side: Inspection) -> str | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.base.operators.subgraphs import nodes, reads, subgraphs
+from surgery.base.views import view
 from surgery.model import storage
 from surgery.model.lineage.entries import function_name
 from surgery.model.storage.summary import data_files, operators
@@ -97,17 +98,16 @@ class Inspection:
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows."""
-        from surgery.interface.pages import notebook, text
-
-        facts = [
-            ("Nodes", text.integer(self.nodes)),
-            ("Parameters", text.amount(self.parameters)),
-            ("Weights", text.size(self.weight_bytes)),
-            ("Opsets", ", ".join(f"{domain} {version}" for domain, version in self.opsets.items())),
-            *((f"Input {port.name}", str(port)) for port in self.inputs[:8]),
-            *((f"Output {port.name}", str(port)) for port in self.outputs[:8]),
-        ]
-        return notebook.model(self.path.name if self.path is not None else "a model in memory", facts, self.ops)
+        return view("inspection")(
+            name=self.path.name if self.path is not None else "a model in memory",
+            nodes=self.nodes,
+            parameters=self.parameters,
+            weight_bytes=self.weight_bytes,
+            opsets=self.opsets,
+            inputs={port.name: str(port) for port in self.inputs},
+            outputs={port.name: str(port) for port in self.outputs},
+            ops=self.ops,
+        )
 
 
 def inspect(model: Model) -> Inspection:

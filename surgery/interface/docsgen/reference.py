@@ -1,4 +1,6 @@
-"""The reference of passes and of recipe keys, generated from the declarations: `python -m surgery.interface.docsgen docs`.
+"""The reference of passes and of recipe keys, generated from the declarations.
+
+`python -m surgery.interface.docsgen docs` writes it.
 
 Passes of installed packages are listed on a separate page.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from surgery.interface.pages import marks, text
@@ -13,6 +13,9 @@ Fact = tuple[str, str]
 
 _MOST_ROWS = 40
 """Maximum number of rows of a table that are shown."""
+
+_MOST_PORTS = 8
+"""Maximum number of inputs, and of outputs, that are shown."""
 
 
 def result(run: Mapping[str, Any]) -> str:
@@ -87,8 +90,53 @@ def _value(value: object) -> str:
     return text.integer(value) if isinstance(value, int) else text.clip(value, 60)
 
 
-def model(name: str, facts: Sequence[Fact], ops: Mapping[str, int]) -> str:
-    """Return the HTML of a model: its name, facts, and the counts of its operators."""
+def model(
+    name: str,
+    *,
+    nodes: int,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    opsets: Sequence[tuple[str, int]],
+    ops: Mapping[str, int],
+) -> str:
+    """Return the HTML of the main graph of a model: its nodes, inputs, outputs, opsets and operators."""
+    facts = [
+        ("Nodes", text.integer(nodes)),
+        ("Inputs", ", ".join(inputs)),
+        ("Outputs", ", ".join(outputs)),
+        ("Opsets", _opsets(opsets)),
+    ]
+    return _model(name, facts, ops)
+
+
+def inspection(
+    name: str,
+    *,
+    nodes: int,
+    parameters: int,
+    weight_bytes: int,
+    opsets: Mapping[str, int],
+    inputs: Mapping[str, str],
+    outputs: Mapping[str, str],
+    ops: Mapping[str, int],
+) -> str:
+    """Return the HTML of an inspected model; `inputs` and `outputs` have the types by name."""
+    facts = [
+        ("Nodes", text.integer(nodes)),
+        ("Parameters", text.amount(parameters)),
+        ("Weights", text.size(weight_bytes)),
+        ("Opsets", _opsets(opsets.items())),
+        *((f"Input {port}", kind) for port, kind in list(inputs.items())[:_MOST_PORTS]),
+        *((f"Output {port}", kind) for port, kind in list(outputs.items())[:_MOST_PORTS]),
+    ]
+    return _model(name, facts, ops)
+
+
+def _opsets(opsets: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(f"{domain} {version}" for domain, version in opsets)
+
+
+def _model(name: str, facts: Sequence[Fact], ops: Mapping[str, int]) -> str:
     rows = [(op, text.integer(count)) for op, count in ops.items()]
     return _shown(name, "info", (), facts, ("Operator", "Nodes"), rows, "operators")
 

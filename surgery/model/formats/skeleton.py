@@ -13,6 +13,7 @@ import onnx
 from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
 
 from surgery.base.errors import ModelFileError, neighbour
+from surgery.base.views import view
 from surgery.model.formats import foreign
 from surgery.model.wire.bounds import fault
 from surgery.model.wire.split import Splitter
@@ -53,18 +54,14 @@ class StoredModel:
 
     def _repr_html_(self) -> str:
         """Return the notebook view: the main graph, without subgraphs."""
-        from surgery.interface.pages import notebook, text
-
         graph = self.proto.graph
-        facts = [
-            ("Nodes", text.integer(len(graph.node))),
-            ("Inputs", ", ".join(value.name for value in graph.input)),
-            ("Outputs", ", ".join(value.name for value in graph.output)),
-            ("Opsets", ", ".join(f"{one.domain or 'ai.onnx'} {one.version}" for one in self.proto.opset_import)),
-        ]
-        ops = Counter(node.op_type for node in graph.node)
-        return notebook.model(
-            self.path.name if self.path is not None else "a model in memory", facts, dict(ops.most_common())
+        return view("model")(
+            name=self.path.name if self.path is not None else "a model in memory",
+            nodes=len(graph.node),
+            inputs=[value.name for value in graph.input],
+            outputs=[value.name for value in graph.output],
+            opsets=[(one.domain or "ai.onnx", one.version) for one in self.proto.opset_import],
+            ops=dict(Counter(node.op_type for node in graph.node).most_common()),
         )
 
 

@@ -249,7 +249,8 @@ assert catalog.find("drop-dead").is_standard
 
 
 def test_a_standard_pass_in_a_file_of_another_name_is_found(tmp_path: Path) -> None:
-    code = "from surgery.engine.registry.catalog import catalog; print(catalog.find('bypass').module, catalog.get('bypas'))"
+    code = "from surgery.engine.registry.catalog import catalog; "
+    code += "print(catalog.find('bypass').module, catalog.get('bypas'))"
     ran = python(tmp_path, "-c", code)
     assert ran.stdout == "surgery.passes.edit.remove_nodes None\n"
 

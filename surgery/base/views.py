@@ -1,0 +1,23 @@
+"""What prompts and notebooks show of values: the wings below the interface hand plain values to a view by name.
+
+`surgery/__init__.py` names the module that has the views. It is imported when something is shown for the first time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+_home = ""
+
+
+def register(module: str) -> None:
+    """Name the module whose functions are the views."""
+    global _home
+    _home = module
+
+
+def view(name: str) -> Callable[..., str]:
+    """Return a view, which makes text or HTML of plain values."""
+    found: Callable[..., str] = getattr(import_module(_home), name)
+    return found
