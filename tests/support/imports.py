@@ -1,7 +1,7 @@
-"""Who imports whom in surgery: folders, floors, arrows and circles, counted from the source.
+"""Who imports whom in surgery: wings, folders, floors, arrows and circles, counted from the source.
 
 Every import counts, wherever it stands: at the top of a file, for type checking, inside a function. Run it to see the
-figures of a tree: `python tests/support/imports.py [ROOT]`.
+figures of a tree, which `support.weight` completes: `python tests/support/imports.py [ROOT]`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,42 @@ from typing import TypeVar
 
 import networkx
 
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from support import weight
+
 T = TypeVar("T", bound=Hashable)
 
 ROOT = Path(__file__).parent.parent.parent
+
+ORDER = {
+    "base": ("", "workers", "operators", "operator_inputs"),
+    "model": (
+        *("remote", "wire", "formats", "ir", "storage", "checkpoints", "targets", "proto", "lineage", "shapes"),
+        *("runtime", "graph", "analysis", "patterns"),
+    ),
+    "verification": (
+        *("inputs", "running", "comparing", "regions", "accuracy", "verdict", "signature", "benchmarking"),
+    ),
+    "engine": (*("yaml", "registry", "bridges", "recipe", "provenance", "why", "pipeline", "caching", "batching"),),
+    "features": (
+        *(
+            "bisection",
+            "inspection",
+            "opsets",
+            "differences",
+            "frameworks",
+            "planning",
+            "splitting",
+            "tuning",
+            "testing",
+        ),
+    ),
+    "interface": (*("pages", "layout", "drawing", "report.formats", "report", "command_line", "commands", "docsgen"),),
+}
+"""The wings, and the folders of each, from the bottom to the top. A folder imports from itself and from those before
+it, and "" is what is directly in a wing."""
 
 
 @cache
@@ -26,7 +59,7 @@ def modules(root: Path = ROOT) -> dict[str, Path]:
     found = {}
     for path in sorted((root / "surgery").rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
-        if parts[:3] != ("surgery", "cli", "templates"):
+        if "templates" not in parts:
             found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
 
@@ -94,6 +127,55 @@ def _room(module: str, root: Path) -> str:
     return module if parent == "surgery" else parent
 
 
+def rank(room: str) -> tuple[int, int] | None:
+    """Return the place of a room in the order of the wings and of the folders of its wing; None if it has none."""
+    _, _, place = room.partition(".")
+    wing, _, folder = place.partition(".")
+    folders = ORDER.get(wing, ())
+    return (list(ORDER).index(wing), folders.index(folder)) if folder in folders else None
+
+
+def against_the_order(between: Mapping[str, frozenset[str]]) -> list[tuple[str, str]]:
+    """Return the arrows between rooms that point to a later one; what is in no wing, at the top, may import all."""
+    return sorted(
+        (room, other)
+        for room, others in between.items()
+        for other in others
+        if (here := rank(room)) is not None and ((there := rank(other)) is None or there > here)
+    )
+
+
+def wings(between: Mapping[str, frozenset[str]]) -> set[tuple[str, str]]:
+    """Return the arrows between wings."""
+    pairs = {(room.split(".")[1], other.split(".")[1]) for room, others in between.items() for other in others}
+    return {(wing, other) for wing, other in pairs if wing != other and wing in ORDER}
+
+
+@cache
+def crossing(root: Path = ROOT) -> frozenset[str]:
+    """Return the names that some wing takes from another."""
+    known = modules(root)
+    found = set()
+    for module, path in known.items():
+        for name in imports(path) if module.count(".") else ():
+            parts = name.split(".")
+            if parts[0] == "surgery" and len(parts) > 2 and parts[1] != module.split(".")[1] and name not in known:
+                found.add(name)
+    return frozenset(found)
+
+
+@cache
+def passes(root: Path = ROOT) -> dict[str, frozenset[str]]:
+    """Return for each file of passes/ the files that it imports from its folder."""
+    files = {".".join(path.relative_to(root).with_suffix("").parts): path for path in (root / "passes").rglob("*.py")}
+    result = {}
+    for module, path in files.items():
+        folder = module.rpartition(".")[0]
+        named = {f"{folder}.{name.lstrip('.').partition('.')[0]}" for name in imports(path) if name.startswith(".")}
+        result[module] = frozenset((named & files.keys()) - {module})
+    return result
+
+
 def floors(adjacent: Mapping[str, frozenset[str]]) -> int:
     """Return how many floors the rooms stand on; a circle is one floor."""
     return int(networkx.dag_longest_path_length(networkx.condensation(_digraph(adjacent)))) + 1
@@ -102,10 +184,23 @@ def floors(adjacent: Mapping[str, frozenset[str]]) -> int:
 def figures(root: Path) -> str:
     """Return the figures of a tree as lines of text."""
     between = rooms(root)
-    lines = [f"{len(between)} rooms on {floors(between)} floors, {sum(map(len, between.values()))} arrows"]
-    for what, found in (("rooms", circles(between)), ("files", circles(arrows(root)))):
+    first = sorted({path.relative_to(root / "surgery").parts[0] for path in modules(root).values()})
+    folders = [name for name in first if not name.endswith(".py")]
+    against = against_the_order(between) if set(folders) == set(ORDER) else None
+    lines = [
+        f"{len(folders)} folders on the first level: {', '.join(folders)}",
+        f"{len(between)} rooms on {floors(between)} floors, {sum(map(len, between.values()))} arrows",
+        f"{len(wings(between))} arrows between wings, {len(crossing(root))} names that cross them",
+        "no wings, so no order of them" if against is None else f"{len(against)} arrows against the order",
+    ]
+    lines += [f"    {room} -> {other}" for room, other in against or ()]
+    for what, found in (
+        ("rooms", circles(between)),
+        ("files", circles(arrows(root))),
+        ("files of passes", circles(passes(root))),
+    ):
         lines += [f"{len(found)} circles of {what}", *(f"    {', '.join(circle)}" for circle in found)]
-    return "\n".join(lines)
+    return "\n".join([*lines, *weight.figures(root, modules(root))])
 
 
 if __name__ == "__main__":
