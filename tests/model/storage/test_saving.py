@@ -238,7 +238,7 @@ def test_the_model_is_whole_after_every_step(
 KILLED = """
 import os, signal, sys
 path, layout, tests = sys.argv[1:]
-sys.path[:0] = [tests, tests + "/storage"]
+sys.path[:0] = [tests, tests + "/model/storage"]
 import onnx
 from support.corpus import floats, model_of
 from surgery.model import storage
