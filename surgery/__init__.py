@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from surgery.engine.bridges.objects import add_pass as add_pass
     from surgery.engine.bridges.run_tool import run_tool as run_tool
     from surgery.engine.pipeline.records import Result as Result
+    from surgery.engine.pipeline.run_options import RunOptions as RunOptions
     from surgery.engine.pipeline.runner import apply as apply
     from surgery.engine.pipeline.single import run as run
     from surgery.engine.registry.declare import graph_pass as graph_pass
@@ -121,6 +122,7 @@ _HOMES = {
     "Parity": "base.promises",
     "Refusal": "model.graph.values",
     "Renames": "model.patterns.renames",
+    "RunOptions": "engine.pipeline.run_options",
     "RuleText": "model.patterns.option",
     "Size": "engine.registry.options",
     "TensorNames": "model.patterns.tensor_names",

@@ -15,6 +15,7 @@ from surgery.engine.caching.folder import CacheFolder
 from surgery.engine.caching.steps import Steps
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.records import Result, StepRecord
+from surgery.engine.pipeline.run_options import RunOptions
 from surgery.model.graph import text
 
 # Of three Relus, the second alone is fed negative numbers. The transposed weight is large enough for a separate file.
@@ -122,7 +123,9 @@ def run(model: Path, cache: Path | None, recipe: str = RECIPE, name: str = "out.
     steps = Steps(CacheFolder(cache, warnings.append)) if cache is not None else None
     watcher, output = Watcher(), model.parent / name
     loaded = recipes.parse(recipe, str(model.parent / "test.yaml"))
-    result = runner.apply(model, loaded, output=output, force=True, cache=steps, observer=watcher, **options)
+    result = runner.apply(
+        model, loaded, output=output, force=True, options=RunOptions(cache=steps, observer=watcher, **options)
+    )
     digest = hashlib.sha256(output.read_bytes()).hexdigest() if result.ok else ""
     return Run(result, digest, watcher, warnings, steps, model.parent)
 

@@ -16,6 +16,7 @@ from surgery.engine.batching import places
 from surgery.engine.batching.fingerprints import digest_of_files
 from surgery.engine.batching.ledger import BROKE
 from surgery.engine.pipeline import runner
+from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.recipe import loader
 from surgery.model import storage
 from surgery.model.remote import urls
@@ -69,9 +70,7 @@ def _run_on(model: Path, output: Path, recipe: str, job: Mapping[str, Any], stag
             output=output,
             force=True,
             layout=job["layout"],
-            observer=stages,
-            on_failure=job["on_failure"],
-            strict=job["strict"],
+            options=RunOptions(observer=stages, on_failure=job["on_failure"], strict=job["strict"]),
         )
     except SurgeryError as error:
         return {**source, **_problem(staging.explained(error)), "stage": stages.current}

@@ -15,13 +15,14 @@ from surgery.base.errors import require_machine
 from surgery.engine.pipeline import baseline
 from surgery.engine.pipeline.pipeline import Abort, Pipeline
 from surgery.engine.pipeline.purpose import off_target, shortfall
-from surgery.engine.pipeline.records import DEPLOYED, Figures, Observer, Recorder, Result, StepRecord, last_loss
+from surgery.engine.pipeline.records import DEPLOYED, Figures, Result, StepRecord, last_loss
 from surgery.engine.pipeline.reference_start import repaired
+from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.pipeline.shortfall import Shortfall
 from surgery.engine.pipeline.step_cache import EndFacts, NoCache, StepCache
 from surgery.engine.pipeline.transaction import RefusedEndError
 from surgery.engine.recipe.failing import decided
-from surgery.engine.recipe.schema import OnFailure, Recipe
+from surgery.engine.recipe.schema import Recipe
 from surgery.model import storage
 from surgery.model.proto.repair import faults
 from surgery.model.remote import urls
@@ -31,12 +32,12 @@ from surgery.verification.verdict.validity import Validity
 if TYPE_CHECKING:
     import onnx
 
-    from surgery.engine.pipeline.reference_start import ReferenceStart
-    from surgery.engine.pipeline.site_choice import SiteChoice
     from surgery.engine.provenance.writing import Sidecar
     from surgery.engine.recipe.given import Given
     from surgery.model.storage.loading import Model
     from surgery.verification.comparing.details import Verdict
+
+_DEFAULT = RunOptions()
 
 
 @contextmanager
@@ -53,33 +54,20 @@ def rare_collections() -> Iterator[None]:
 def run(
     stored: storage.StoredModel,
     recipe: Recipe,
+    options: RunOptions = _DEFAULT,
     *,
-    observer: Observer | None = None,
-    contained: bool = True,
-    reference: ReferenceStart | None = None,
-    on_failure: OnFailure | None = None,
-    strict: bool = False,
-    history: Recorder | None = None,
-    choice: SiteChoice | None = None,
-    cache: StepCache | None = None,
     meanwhile: Callable[[onnx.ModelProto], object] | None = None,
 ) -> Result:
     """Run a recipe over a loaded model. Nothing is written; see `Result.save`.
 
-    Non-standard passes run in a separate process, unless `contained` is false. `reference` is the run of this model,
-    started early, with the inputs and the verification of the recipe. `on_failure` overrides the recipe's handling of a
-    failed step. With `strict`, a run that keeps only what holds is not ok. `history`, such as a
-    `surgery.interface.drawing.History`, receives each committed step, and becomes part of the result. `choice` says
-    which sites are left out. `cache` has the outcomes of steps in earlier runs, and stores those of this one; see
-    `surgery.engine.caching`. `meanwhile` is called with the resulting model while the last steps are still being
-    verified.
+    `meanwhile` is called with the resulting model while the last steps are still being verified.
     """
-    cache = cache or NoCache()
+    cache, reference = options.cache or NoCache(), options.reference
     started = time.perf_counter()
     fault = faults(stored.proto) or (reference.fault if reference is not None else "")
     stored = repaired(stored)
-    asked = replace(recipe, on_failure=on_failure or recipe.on_failure)
-    recipe = decided(recipe, on_failure)
+    asked = replace(recipe, on_failure=options.on_failure or recipe.on_failure)
+    recipe = decided(recipe, options.on_failure)
     refused: list[StepRecord] = []
     attempt = recipe
     while True:
@@ -87,13 +75,13 @@ def run(
             rare_collections(),
             closing(
                 Pipeline(
-                    *(stored, attempt, observer),
-                    contained=contained,
+                    *(stored, attempt, options.observer),
+                    contained=options.contained,
                     reference=reference,
-                    recorder=history,
+                    recorder=options.history,
                     earlier=len(refused),
                     cache=cache,
-                    choice=choice,
+                    choice=options.choice,
                 )
             ) as steps,
         ):
@@ -115,10 +103,10 @@ def run(
                 raise
             else:
                 steps.expect()
-            found = _result(steps, attempt, tuple(refused), started, strict, cache)
+            found = _result(steps, attempt, tuple(refused), started, options.strict, cache)
             known = found.validity or Validity()
             validity = replace(known, repaired=fault) if fault else found.validity
-            return replace(found, history=history, made_by=asked, validity=validity)
+            return replace(found, history=options.history, made_by=asked, validity=validity)
 
 
 def _stricter(recipe: Recipe, refused: StepRecord) -> Recipe:
@@ -238,42 +226,32 @@ def apply(
     output: str | Path | None = None,
     force: bool = False,
     trust: bool = False,
-    observer: Observer | None = None,
-    layout: storage.Layout = "keep",
-    contained: bool = True,
-    reference: ReferenceStart | None = None,
-    on_failure: OnFailure | None = None,
-    strict: bool = False,
     target: str | Path | None = None,
-    history: Recorder | None = None,
-    cache: StepCache | None = None,
-    choice: SiteChoice | None = None,
-    accept: Callable[[Result], object] | None = None,
+    layout: storage.Layout = "keep",
     lock: str | Path | bool = False,
-    provenance: bool | Sidecar = True,
+    options: RunOptions = _DEFAULT,
 ) -> Result:
     """Run a recipe over a model, and write the result to `output` if the run is ok.
 
     `model` is a path, a URL, an onnx.ModelProto, an onnx_ir.Model, or what `surgery.load` returns, `output` a path or
     a URL. `recipe` is a path, the name of a shipped recipe, YAML text, a list of passes and steps, a mapping, or a
     loaded recipe, see `surgery.engine.recipe.given`. `target` is the runtime that the model is made for, as a name or
-    the path of a profile; it overrides the recipe's. For `reference`, `on_failure`, `strict`, `history`, `choice` and
-    `cache` see `run`. With `lock`, the path of a lock or True for the one next to the recipe, nothing runs if anything
-    has changed since the lock was made. `accept` is called with the result before it is written, and may raise. For
-    `provenance` see `Result.save`. Raises a `SurgeryError` for bad input. A negative verdict does not raise: look at
-    `Result.ok`.
+    the path of a profile; it overrides the recipe's. With `lock`, the path of a lock or True for the one next to the
+    recipe, nothing runs if anything has changed since the lock was made. Raises a `SurgeryError` for bad input. A
+    negative verdict does not raise: look at `Result.ok`.
     """
-    loaded = recipe if isinstance(recipe, Recipe) else _recipe(recipe, trust, contained)
+    loaded = recipe if isinstance(recipe, Recipe) else _recipe(recipe, trust, options.contained)
     loaded = loaded if target is None else replace(loaded, target=str(target))
     if lock:
         from surgery.engine.provenance.lock import require
 
-        pinned = replace(loaded, on_failure=on_failure or loaded.on_failure)
+        pinned = replace(loaded, on_failure=options.on_failure or loaded.on_failure)
         require(pinned, Path(lock) if not isinstance(lock, bool) else None)
-    stored = reference.stored if reference is not None else storage.opened(model)
+    stored = options.reference.stored if options.reference is not None else storage.opened(model)
     last = baseline.read(loaded.baseline, stored.path) if loaded.baseline is not None else None
     if output is not None:
         storage.check_target(output, force=force)
+    provenance = options.provenance
     if not isinstance(provenance, bool) and not (isinstance(output, str) and urls.is_url(output)):
         provenance.check(Path(output) if output is not None else None, stored.weights, force=force)
     provenance = _stated(loaded, provenance)
@@ -282,23 +260,11 @@ def apply(
         from surgery.engine.provenance.writing import digest_weights
 
         meanwhile = partial(digest_weights, stored)
-    result = run(
-        stored,
-        loaded,
-        observer=observer,
-        contained=contained,
-        reference=reference,
-        on_failure=on_failure,
-        strict=strict,
-        history=history,
-        cache=cache,
-        choice=choice,
-        meanwhile=meanwhile,
-    )
+    result = run(stored, loaded, options, meanwhile=meanwhile)
     if last is not None:
         result = baseline.held(result, loaded, last)
-    if accept is not None:
-        accept(result)
+    if options.accept is not None:
+        options.accept(result)
     if output is None or not result.ok:
         return result
     return result.save(output, layout=layout, force=force, provenance=provenance)

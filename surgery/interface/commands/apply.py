@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from surgery.base.errors import SurgeryError, UsageError
+from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.recipe.schema import ON_FAILURE
 from surgery.interface.command_line import (
     _caching,
@@ -258,17 +259,19 @@ def execute(
             output=output,
             force=arguments.force,
             layout=arguments.layout,
-            observer=watching,
-            contained=not arguments.in_process,
-            reference=reference,
-            on_failure=arguments.on_failure,
-            strict=arguments.strict,
-            history=page.history,
-            cache=cache,
-            choice=follower,
-            accept=follower.accept if follower is not None else None,
             lock=arguments.lock or arguments.locked,
-            provenance=_provenance.sidecar(arguments),
+            options=RunOptions(
+                observer=watching,
+                contained=not arguments.in_process,
+                reference=reference,
+                on_failure=arguments.on_failure,
+                strict=arguments.strict,
+                history=page.history,
+                cache=cache,
+                choice=follower,
+                accept=follower.accept if follower is not None else None,
+                provenance=_provenance.sidecar(arguments),
+            ),
         )
     more = {**(more or {}), **page.evidence(result), **({"plan": follower.to_json()} if follower is not None else {})}
     if follower is not None and result.failure is None:

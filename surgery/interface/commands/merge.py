@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from surgery.base.errors import UsageError
+from surgery.engine.pipeline.run_options import RunOptions
 from surgery.interface.command_line import _output, _places, _plugins, _verification
 from surgery.interface.commands import apply, run
 
@@ -95,7 +96,9 @@ def _convert(arguments: argparse.Namespace, given: Path, wanted: int, made: Path
     own = argparse.Namespace(**{**vars(arguments), "dims": [], "inputs": [], "evaluation": [], "calibration": []})
     recipe = _verification.applied(single_step(_CONVERSION, {"to": wanted}), own, given)
     stated = not arguments.no_provenance
-    result = runner.apply(given, recipe, output=made, on_failure=arguments.on_failure, provenance=stated)
+    result = runner.apply(
+        given, recipe, output=made, options=RunOptions(on_failure=arguments.on_failure, provenance=stated)
+    )
     if result.exit_code:
         apply.report(result, recipe, None, arguments, {})
     return result.exit_code

@@ -12,6 +12,7 @@ from surgery import Parity, add_pass
 from surgery.base.errors import UsageError
 from surgery.engine import recipe
 from surgery.engine.pipeline import runner
+from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.registry.catalog import catalog
 from surgery.model.graph import text
 from surgery.model.lineage import lineage
@@ -94,7 +95,9 @@ add_pass("object-all", list(rewriter._DEFAULT_REWRITE_RULES))
 
 
 def run(model: onnx.ModelProto | Path, steps: str, **options: bool) -> runner.Result:
-    return runner.apply(model, recipe.parse(f"recipe: objects\nsteps: [{steps}]", "objects.yaml"), **options)
+    return runner.apply(
+        model, recipe.parse(f"recipe: objects\nsteps: [{steps}]", "objects.yaml"), options=RunOptions(**options)
+    )
 
 
 COPIES = """g (float[n] x) => (float[n] y) {

@@ -12,6 +12,7 @@ import pytest
 from surgery import Parity, Refusal, graph_pass
 from surgery.engine import recipe
 from surgery.engine.pipeline import runner
+from surgery.engine.pipeline.run_options import RunOptions
 from surgery.model import storage
 from surgery.model.graph import text
 from surgery.model.lineage import lineage
@@ -154,7 +155,9 @@ def _end(fate: str) -> object:
 
 
 def run(model: onnx.ModelProto | Path, steps: str, **options: bool) -> runner.Result:
-    return runner.apply(model, recipe.parse(f"recipe: whole\nsteps: [{steps}]", "whole.yaml"), **options)
+    return runner.apply(
+        model, recipe.parse(f"recipe: whole\nsteps: [{steps}]", "whole.yaml"), options=RunOptions(**options)
+    )
 
 
 @pytest.mark.parametrize("api", APIS)

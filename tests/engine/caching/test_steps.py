@@ -7,6 +7,7 @@ from support import cached_runs
 from support.cached_runs import MODEL, RECIPE, run, without_distances, write_model
 
 from surgery.engine.caching import folder, keys
+from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.provenance.sources import PassSource
 from surgery.engine.registry.passes import Pass
 from surgery.interface.drawing import History, document
@@ -290,7 +291,7 @@ def test_inputs_of_python_code_are_not_cached(model: Path, cache: Path, tmp_path
     loaded = recipes.parse(recipe, str(tmp_path / "test.yaml"), trust=True)
     for _ in range(2):
         steps = Steps(CacheFolder(cache, pytest.fail))
-        result = runner.apply(model, loaded, cache=steps)
+        result = runner.apply(model, loaded, options=RunOptions(cache=steps))
         assert result.ok and result.cached[0] == 0 and "Python code" in steps.refusal
 
 

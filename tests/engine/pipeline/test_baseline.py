@@ -12,6 +12,7 @@ from surgery.base.errors import UsageError
 from surgery.engine import recipe as recipes
 from surgery.engine.pipeline import baseline, runner
 from surgery.engine.pipeline.records import Figures
+from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.recipe import resolved
 from surgery.engine.recipe.schema import Baseline, Share
 from surgery.interface import commands as cli
@@ -74,7 +75,7 @@ def test_bounds_of_a_recipe_replace_the_defaults(folder: Path) -> None:
 
 def test_the_figures_describe_the_result(folder: Path) -> None:
     recipe = recipes.parse("recipe: t\nsteps: [drop-identity]\n")
-    result = runner.apply(folder / "m.onnx", recipe, output=folder / "o.onnx", provenance=False)
+    result = runner.apply(folder / "m.onnx", recipe, output=folder / "o.onnx", options=RunOptions(provenance=False))
     assert result.figures == Figures(nodes=3, bytes=(folder / "o.onnx").stat().st_size, tolerance=0.0, speed=None)
     assert result.to_json()["figures"] == {"nodes": 3, "bytes": result.figures.bytes, "tolerance": 0.0, "speed": None}
 

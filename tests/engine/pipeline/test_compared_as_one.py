@@ -12,6 +12,7 @@ from surgery.engine import recipe
 from surgery.engine.caching.folder import CacheFolder
 from surgery.engine.caching.steps import Steps
 from surgery.engine.pipeline import runner, speculation
+from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.registry.passes import Pass
 from surgery.model.graph import text
 from surgery.model.runtime.engine import EngineName, Outcome
@@ -141,8 +142,12 @@ def test_wrong_steps_that_cancel_out_are_accepted_together(ran: list[bytes]) -> 
 def test_stated_results_do_not_depend_on_the_cache(ran: list[bytes], tmp_path: Path, more: str) -> None:
     onnx.save(text.parse(DROPPED), tmp_path / "m.onnx")
     first, then = (recipe.parse(f"steps: [drop-identity, scale-closely{tail}]") for tail in ("", more))
-    runner.apply(tmp_path / "m.onnx", first, cache=Steps(CacheFolder(tmp_path / "cache", pytest.fail)))
-    known = runner.apply(tmp_path / "m.onnx", then, cache=Steps(CacheFolder(tmp_path / "cache", pytest.fail)))
+    runner.apply(
+        tmp_path / "m.onnx", first, options=RunOptions(cache=Steps(CacheFolder(tmp_path / "cache", pytest.fail)))
+    )
+    known = runner.apply(
+        tmp_path / "m.onnx", then, options=RunOptions(cache=Steps(CacheFolder(tmp_path / "cache", pytest.fail)))
+    )
     new = runner.apply(tmp_path / "m.onnx", then)
     assert known.steps[0].cached and [step.stated() for step in known.steps] == [step.stated() for step in new.steps]
     assert known.end is not None and new.end is not None and known.end.status == new.end.status

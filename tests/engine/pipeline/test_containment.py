@@ -12,6 +12,7 @@ from support import SUPPORT
 from surgery import Graph
 from surgery.engine import recipe as recipes
 from surgery.engine.pipeline import runner
+from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.registry import declare
 from surgery.engine.registry.catalog import catalog
 from surgery.model.graph import text
@@ -41,7 +42,11 @@ def model() -> onnx.ModelProto:
 
 
 def apply(model: onnx.ModelProto, steps: str, verify: str = "{}", **options: bool) -> runner.Result:
-    return runner.apply(model, recipes.parse(f"recipe: test\nverify: {verify}\nsteps: {steps}", "test.yaml"), **options)
+    return runner.apply(
+        model,
+        recipes.parse(f"recipe: test\nverify: {verify}\nsteps: {steps}", "test.yaml"),
+        options=RunOptions(**options),
+    )
 
 
 def line(text: str) -> int:

@@ -20,6 +20,7 @@ from surgery.base.errors import MachineError
 from surgery.engine.caching.folder import CacheFolder
 from surgery.engine.caching.steps import Steps
 from surgery.engine.pipeline import transaction
+from surgery.engine.pipeline.run_options import RunOptions
 from surgery.interface.commands import main
 from surgery.model.graph import text
 from surgery.model.graph.values import Value
@@ -176,7 +177,9 @@ def test_a_full_memory_is_no_defect_of_a_pass(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_run_with_a_defect_is_not_cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def run() -> Any:
-        return surgery.apply(text.parse(MODEL), recipe(), cache=Steps(CacheFolder(tmp_path, warn=warnings.warn)))
+        return surgery.apply(
+            text.parse(MODEL), recipe(), options=RunOptions(cache=Steps(CacheFolder(tmp_path, warn=warnings.warn)))
+        )
 
     with monkeypatch.context() as broken:
         in_a_site(broken)

@@ -15,6 +15,7 @@ from surgery.base.promises import Parity
 from surgery.engine import recipe as recipes
 from surgery.engine.pipeline import delta_debugging, judging, pipeline, runner
 from surgery.engine.pipeline.candidate import Candidate
+from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.recipe import PassStep, RepeatStep, UseStep, shipped
 from surgery.engine.recipe.failing import decided
 from surgery.engine.registry.catalog import catalog
@@ -70,9 +71,16 @@ def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     return str(request.param)
 
 
-def apply(steps: str, more: str = "on_failure: bisect", model: str = RELUS, **options: Any) -> runner.Result:
+def apply(
+    steps: str,
+    more: str = "on_failure: bisect",
+    model: str = RELUS,
+    *,
+    output: Path | None = None,
+    strict: bool = False,
+) -> runner.Result:
     recipe = recipes.parse(f"recipe: t\n{more}\nsteps: {steps}", "t.yaml")
-    return runner.apply(text.parse(model), recipe, **options)
+    return runner.apply(text.parse(model), recipe, output=output, options=RunOptions(strict=strict))
 
 
 def outcomes(result: runner.Result) -> list[tuple[str, str]]:

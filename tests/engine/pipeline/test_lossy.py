@@ -13,6 +13,7 @@ import pytest
 from surgery.base.promises import Parity
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.records import Result
+from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.recipe import PassStep, Recipe
 from surgery.engine.registry.declare import graph_pass
 from surgery.model.graph.graph import Graph
@@ -107,7 +108,7 @@ def _run(
 ) -> Result:
     spec = VerifySpec(accuracy=AccuracySpec(read_argument(budget), SampleSpec()), **verify)
     recipe = Recipe("r", steps, inputs=InputsSpec(calibration=SampleSpec(sets=3)), verify=spec)
-    return runner.apply(model, recipe, contained=contained)
+    return runner.apply(model, recipe, options=RunOptions(contained=contained))
 
 
 def _bytes(result: Result, folder: Path) -> bytes:

@@ -6,6 +6,7 @@ from onnx import TensorProto, helper
 
 import surgery
 from surgery.engine.pipeline import runner
+from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.recipe import loader
 from surgery.model.graph import text
 from surgery.model.storage import without_alias
@@ -52,7 +53,7 @@ ALL_GONE = {
 
 @pytest.mark.parametrize("case", ALL_GONE)
 def test_a_wrong_declaration_in_the_original_refuses_no_step(case: str) -> None:
-    result = runner.apply(ALL_GONE[case], "tidy", strict=True)
+    result = runner.apply(ALL_GONE[case], "tidy", options=RunOptions(strict=True))
     assert result.ok, [step.message for step in result.steps]
     assert [node.op_type for node in result.proto.graph.node] == ["Relu"]
     assert {step.verdict.status for step in result.steps if step.verdict is not None} == {"equal"}
@@ -67,7 +68,7 @@ def test_a_wrong_shape_revealed_by_a_step_refuses_no_step() -> None:
     # Strict shape inference does not know the shape of the Reshape before it is a constant.
     model = parse(SHAPED)
     onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
-    result = runner.apply(model, "default", strict=True)
+    result = runner.apply(model, "default", options=RunOptions(strict=True))
     assert result.ok, [step.message for step in result.steps]
     assert len(result.proto.graph.node) < len(model.graph.node)
 
@@ -98,7 +99,7 @@ def test_a_layer_norm_below_its_opset_is_kept() -> None:
     body = """g (float[n,4] x) => (float[n,4] y) <float[4] s={1,2,3,4}, float[4] b={0,1,0,1}> {
         i = Identity(x)  l = LayerNormalization<axis=-1>(i, s, b)  m = Mul(l, l)
         k = LayerNormalization<axis=-1>(m, s, b)  d = Dropout(k)  r = Relu(d)  y = Identity(r) }"""
-    result = runner.apply(parse(body, 7, 12), "default", strict=True)
+    result = runner.apply(parse(body, 7, 12), "default", options=RunOptions(strict=True))
     assert result.ok, [step.message for step in result.steps]
     ops = [node.op_type for node in result.proto.graph.node]
     assert ops == ["LayerNormalization", "Mul", "LayerNormalization", "Relu"]
@@ -110,7 +111,7 @@ def test_missing_initializer_inputs_of_an_old_ir_version_refuse_no_step() -> Non
     model = parse(body, 3, 9)
     assert [value.name for value in model.graph.input] == ["x"]
     # The first of them, which the checker names, goes.
-    result = runner.apply(model, "default", strict=True)
+    result = runner.apply(model, "default", options=RunOptions(strict=True))
     assert result.ok, [step.message for step in result.steps]
     assert [node.op_type for node in result.proto.graph.node] == ["Add"]
 
@@ -134,7 +135,7 @@ def test_the_default_domain_has_two_names(where: str) -> None:
         model.opset_import.add(domain="ai.onnx", version=17)
     for node in nodes[:: 2 if where == "some nodes" else 1] if where != "import" else ():
         node.domain = "ai.onnx"
-    result = runner.apply(model, "default", strict=True)
+    result = runner.apply(model, "default", options=RunOptions(strict=True))
     assert result.ok, [step.message for step in result.steps]
     # None of them is taken for one that does nothing, as those are of which the opset is not known.
     assert [node.op_type for node in result.proto.graph.node] == ["Slice", "Pad"]

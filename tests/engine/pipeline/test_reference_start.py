@@ -15,6 +15,7 @@ from surgery.base.errors import OutputError, RecipeError, WorkerError
 from surgery.engine import recipe as recipes
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.reference_start import begin
+from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.recipe.schema import Recipe
 from surgery.interface import commands as cli
 from surgery.model import storage
@@ -91,7 +92,7 @@ def test_a_full_disk_is_reported_after_the_verdict(tmp_path: Path, monkeypatch: 
             stages.append(record.status)
 
     with pytest.raises(OutputError, match="No space left"):
-        runner.apply(model, recipe, output=tmp_path / "out.onnx", observer=Watching())
+        runner.apply(model, recipe, output=tmp_path / "out.onnx", options=RunOptions(observer=Watching()))
     assert stages[-3:] == ["(end)", "committed", "(deployed)"]
     assert left(tmp_path) == set()
 
@@ -157,7 +158,7 @@ def test_the_early_reference_run_is_reused(tmp_path: Path, monkeypatch: pytest.M
         return found
 
     monkeypatch.setattr(Engine, "run", watched)
-    result = runner.apply(model, recipe, reference=reference)
+    result = runner.apply(model, recipe, options=RunOptions(reference=reference))
     assert result.ok
     assert reference.skeleton not in ran
     assert ran

@@ -10,6 +10,7 @@ from support import lacking
 from surgery.engine.caching.folder import CacheFolder
 from surgery.engine.caching.steps import Steps
 from surgery.engine.pipeline import runner
+from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.recipe import parse
 from surgery.interface import commands as cli
 from surgery.model.graph import text
@@ -64,7 +65,9 @@ def test_a_step_that_adds_them_without_asking_misses_the_expectation(tmp_path: P
 def test_a_step_from_a_run_without_the_expectation_is_not_taken(tmp_path: Path) -> None:
     def run(expect: str) -> set[str]:
         cache = Steps(CacheFolder(tmp_path, warn=warnings.warn))
-        result = runner.apply(text.parse(ATTENTION), parse(f"{expect}steps: [fuse-attention]"), cache=cache)
+        result = runner.apply(
+            text.parse(ATTENTION), parse(f"{expect}steps: [fuse-attention]"), options=RunOptions(cache=cache)
+        )
         return {node.op_type for node in result.proto.graph.node}
 
     assert "Attention" in run("")

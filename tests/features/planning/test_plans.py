@@ -11,6 +11,7 @@ import pytest
 from surgery.base.errors import PlanError, UsageError
 from surgery.engine import recipe as recipes
 from surgery.engine.pipeline import runner
+from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.recipe import Recipe
 from surgery.features.planning import document, follow
 from surgery.features.planning.basis import changes
@@ -62,7 +63,9 @@ def applied(plan: Plan, model: Path, recipe: Recipe, output: Path) -> follow.Fol
     stored = storage.load(model)
     follow.require_unchanged(plan, stored, recipe, where)
     follower = follow.Follower(plan, recipe, where)
-    result = runner.apply(model, recipe, output=output, observer=follower, choice=follower, accept=follower.accept)
+    result = runner.apply(
+        model, recipe, output=output, options=RunOptions(observer=follower, choice=follower, accept=follower.accept)
+    )
     assert result.ok
     return follower
 
@@ -87,7 +90,7 @@ def test_a_plan_lists_nodes_and_savings_of_each_site(model: Path, recipe: Recipe
 
 def test_planned_bytes_equal_file_sizes(model: Path, recipe: Recipe, tmp_path: Path) -> None:
     plan = planned(model, recipe)
-    runner.apply(model, recipe, output=tmp_path / "out.onnx", provenance=False)
+    runner.apply(model, recipe, output=tmp_path / "out.onnx", options=RunOptions(provenance=False))
     assert plan.after.bytes == (tmp_path / "out.onnx").stat().st_size
     assert plan.before.bytes - plan.after.bytes == sum(step.saves.bytes for step in plan.steps)
 

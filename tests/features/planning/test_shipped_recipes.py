@@ -8,6 +8,7 @@ from support.breadth import sampled
 
 from surgery.engine import recipe as recipes
 from surgery.engine.pipeline import runner
+from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.recipe import shipped
 from surgery.features.planning import follow
 from surgery.features.planning.make import make
@@ -44,7 +45,10 @@ def test_an_applied_plan_gives_the_bytes_of_a_plain_run(
     follow.require_unchanged(planning.plan, storage.load(model), recipe, where)
     follower = follow.Follower(planning.plan, recipe, where)
     found = runner.apply(
-        model, recipe, output=tmp_path / "planned.onnx", observer=follower, choice=follower, accept=follower.accept
+        model,
+        recipe,
+        output=tmp_path / "planned.onnx",
+        options=RunOptions(observer=follower, choice=follower, accept=follower.accept),
     )
     plain = runner.apply(model, recipe, output=tmp_path / "plain.onnx")
     assert found.ok == plain.ok == planning.ok

@@ -16,6 +16,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper, parser
 from surgery import diff
 from surgery.engine import recipe
 from surgery.engine.pipeline import runner
+from surgery.engine.pipeline.run_options import RunOptions
 from surgery.interface.drawing import History, document
 
 pytestmark = pytest.mark.slow
@@ -142,7 +143,7 @@ def test_types_attributes_constants_and_costs_are_reported() -> None:
 
 def test_the_needed_tolerance_of_a_step_is_shown_at_its_new_nodes() -> None:
     history = History()
-    runner.apply(ROOT / "models" / "resnet-tiny.onnx", recipe.load("default"), history=history)
+    runner.apply(ROOT / "models" / "resnet-tiny.onnx", recipe.load("default"), options=RunOptions(history=history))
     drawing = Drawing(history)
     (state,) = [one for one in drawing.document["states"] if one["label"] == "fuse-conv-bn"]
     details, born = drawing.document["details"], drawing.document["nodes"]["born"]

@@ -9,6 +9,7 @@ from surgery import Graph, Parity, graph_pass
 from surgery.engine import recipe as recipes
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.pipeline import Pipeline
+from surgery.engine.pipeline.run_options import RunOptions
 from surgery.model import storage
 from surgery.model.graph import text
 
@@ -90,7 +91,7 @@ def history_rename(graph: Graph) -> None:
 def applied(steps: str, more: str = "") -> tuple[runner.Result, Tape]:
     tape = Tape()
     loaded = recipes.parse(f"recipe: t\n{more}\nsteps: {steps}")
-    return runner.apply(text.parse(MODEL), loaded, history=tape, contained=False), tape
+    return runner.apply(text.parse(MODEL), loaded, options=RunOptions(history=tape, contained=False)), tape
 
 
 def check(result: runner.Result, tape: Tape) -> None:

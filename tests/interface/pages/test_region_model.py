@@ -12,6 +12,7 @@ from support import drawings
 
 from surgery.engine import recipe
 from surgery.engine.pipeline import runner
+from surgery.engine.pipeline.run_options import RunOptions
 from surgery.interface import drawing
 from surgery.model.proto.extract import only
 
@@ -88,7 +89,7 @@ def test_a_saved_region_computes_what_it_does_in_the_model(open_viewer: Any, tmp
 
 def test_a_region_is_saved_as_it_is_after_a_step(open_viewer: Any, tmp_path: Path) -> None:
     history = drawing.History()
-    runner.apply(MODELS / "resnet-tiny.onnx", recipe.load("default"), history=history)
+    runner.apply(MODELS / "resnet-tiny.onnx", recipe.load("default"), options=RunOptions(history=history))
     drawn = document(history)
     page = open_viewer(drawn)
     last = len(drawn["states"]) - 1

@@ -8,6 +8,7 @@ import pytest
 
 from surgery.engine import recipe
 from surgery.engine.pipeline import runner
+from surgery.engine.pipeline.run_options import RunOptions
 
 ROOT = Path(__file__).parents[3]
 
@@ -22,7 +23,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Any:
     def of(model: str) -> Any:
         if model not in known:
             history = drawings.History()
-            runner.apply(ROOT / "models" / model, recipe.load("default"), history=history)
+            runner.apply(ROOT / "models" / model, recipe.load("default"), options=RunOptions(history=history))
             known[model] = json.loads(json.dumps(drawings.document(history)))
         return known[model]
 
