@@ -32,7 +32,7 @@ def identify(path: Path) -> str:
 
 
 def test_the_first_level_is_the_six_wings() -> None:
-    folders = {path.name for path in (ROOT / "surgery").iterdir() if path.is_dir() and path.name != "__pycache__"}
+    folders = {path.name for path in (ROOT / "surgery").iterdir() if any(path.rglob("*.py"))}
     assert folders == set(ORDER)
     files = {path.name for path in modules().values() if path.parent == ROOT / "surgery"}
     assert files == {"__init__.py", "__main__.py"}

@@ -17,7 +17,7 @@ from surgery.engine.pipeline.pipeline import Abort, Pipeline
 from surgery.engine.pipeline.purpose import off_target, shortfall
 from surgery.engine.pipeline.records import DEPLOYED, Figures, Result, StepRecord, last_loss
 from surgery.engine.pipeline.reference_start import repaired
-from surgery.engine.pipeline.run_options import RunOptions
+from surgery.engine.pipeline.run_options import RunOptions as RunOptions
 from surgery.engine.pipeline.shortfall import Shortfall
 from surgery.engine.pipeline.step_cache import EndFacts, NoCache, StepCache
 from surgery.engine.pipeline.transaction import RefusedEndError

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.pipeline import Abort, Pipeline
 from surgery.engine.pipeline.records import END
-from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.recipe.failing import decided
 from surgery.features.planning.basis import basis
 from surgery.features.planning.document import Checks, Plan, PlannedExpectation, PlannedStep, Totals
@@ -136,7 +135,9 @@ def _verified(
     on_failure: OnFailure | None,
 ) -> _Outcome:
     result = runner.run(
-        stored, recipe, options=RunOptions(observer=observer, contained=contained, on_failure=on_failure, history=steps)
+        stored,
+        recipe,
+        options=runner.RunOptions(observer=observer, contained=contained, on_failure=on_failure, history=steps),
     )
     again = any(step.name == END and step.status == "rolled_back" for step in result.steps)
     return _Outcome(result.expectations, result.failure, again)

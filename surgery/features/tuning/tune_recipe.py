@@ -11,7 +11,6 @@ from surgery.base.errors import ExpectationError, UsageError
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.optional_steps import optional_steps, split_before, with_chosen, without_speed
 from surgery.engine.pipeline.records import Observer, Result, Silent, StepRecord
-from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.recipe.failing import decided
 from surgery.engine.recipe.schema import OnFailure, PassStep, Recipe
 from surgery.features.tuning.site_groups import groups_of
@@ -214,7 +213,7 @@ class _Runs:
         return replace(self._begun, weights=weights)
 
     def _run(self, stored: storage.StoredModel, recipe: Recipe) -> Result:
-        return runner.run(stored, recipe, options=RunOptions(observer=self._observer, contained=self._contained))
+        return runner.run(stored, recipe, options=runner.RunOptions(observer=self._observer, contained=self._contained))
 
 
 def _outcome(result: Result, step: PassStep) -> Outcome:

@@ -15,7 +15,6 @@ from surgery.base.errors import ExpectationError, UsageError
 from surgery.engine import recipe as recipes
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.agenda import Agenda
-from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.recipe.writer import written
 from surgery.interface.command_line._new_pass import require_free, write_files
 from surgery.model import storage
@@ -109,7 +108,7 @@ def _workflow_path(model: Path) -> Path:
 
 def _verified(model: Path, recipe: Recipe, observer: Observer | None, name: str) -> Result:
     """Run a recipe; ExpectationError if the result cannot be trusted."""
-    result = runner.apply(model, recipe, options=RunOptions(observer=observer))
+    result = runner.apply(model, recipe, options=runner.RunOptions(observer=observer))
     if not result.ok:
         what = f"a run of {name} on it fails"
         raise ExpectationError(what, where=str(model), todo=f"see 'surgery apply {name} {model}'")
@@ -148,7 +147,7 @@ def _settled(
     for sizes in wanted:
         tried = _with_dims(values, sizes)
         read = recipes.parse(written(tried), file)
-        result = runner.apply(model, read, options=RunOptions(observer=observer))
+        result = runner.apply(model, read, options=runner.RunOptions(observer=observer))
         if result.ok and not any(binding.get("refused") for binding in result.bindings):
             return tried, result
     if not result.ok:

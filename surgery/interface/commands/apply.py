@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from surgery.base.errors import SurgeryError, UsageError
-from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.recipe.schema import ON_FAILURE
 from surgery.interface.command_line import (
     _caching,
@@ -260,7 +259,7 @@ def execute(
             force=arguments.force,
             layout=arguments.layout,
             lock=arguments.lock or arguments.locked,
-            options=RunOptions(
+            options=runner.RunOptions(
                 observer=watching,
                 contained=not arguments.in_process,
                 reference=reference,

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from surgery.base.errors import UsageError
-from surgery.engine.pipeline.run_options import RunOptions
 from surgery.interface.command_line import _output, _places, _plugins, _verification
 from surgery.interface.commands import apply, run
 
@@ -97,7 +96,7 @@ def _convert(arguments: argparse.Namespace, given: Path, wanted: int, made: Path
     recipe = _verification.applied(single_step(_CONVERSION, {"to": wanted}), own, given)
     stated = not arguments.no_provenance
     result = runner.apply(
-        given, recipe, output=made, options=RunOptions(on_failure=arguments.on_failure, provenance=stated)
+        given, recipe, output=made, options=runner.RunOptions(on_failure=arguments.on_failure, provenance=stated)
     )
     if result.exit_code:
         apply.report(result, recipe, None, arguments, {})

@@ -14,6 +14,7 @@ import pytest
 from surgery.base.errors import OutputError, RecipeError, WorkerError
 from surgery.engine import recipe as recipes
 from surgery.engine.pipeline import runner
+from surgery.engine.pipeline.records import Observer
 from surgery.engine.pipeline.reference_start import begin
 from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.recipe.schema import Recipe
@@ -82,7 +83,7 @@ def test_a_full_disk_is_reported_after_the_verdict(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(os, "fsync", full)
     stages: list[str] = []
 
-    class Watching(runner.Observer):
+    class Watching(Observer):
         def stage(self, step: str, stage: str) -> None:
             stages.append(step)
 
