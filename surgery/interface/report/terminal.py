@@ -113,7 +113,10 @@ def _remarks(account: Result) -> Iterator[RenderableType]:
 
 
 def _expected(account: Result) -> Iterator[Text]:
+    met = tuple(f": {item.what}" for item in account.expectations if item.ok)
     for item in account.expectations:
+        if item.ok and item.what.endswith(met):
+            continue  # what holds for a nested recipe holds for the whole, too
         yield Text.assemble(("met     " if item.ok else "not met ", "green" if item.ok else "red"), f" {item.what}")
         yield from (Text(f"         {line}", style="yellow") for line in missed.advice(account, item))
 

@@ -86,3 +86,12 @@ def test_labels_that_differ_between_near_ties_are_called_so(tmp_path: Path) -> N
     ]
     mine, theirs = (session.run(None, feed)[0] for session in sessions)
     assert (mine != theirs).any()
+
+
+def test_what_holds_for_a_nested_recipe_and_the_whole_is_said_once(tmp_path: Path) -> None:
+    inner = tmp_path / "inner.yaml"
+    inner.write_text("recipe: inner\nsteps: [drop-identity]\nexpect: {signature: unchanged, nodes: 1}\n")
+    outer = recipe.parse(f"steps: [{{use: {inner}}}]\nexpect: {{signature: unchanged}}", "outer.yaml")
+    model = text.parse("g (float[N] x) => (float[N] y) { a = Identity(x) y = Neg(a) }")
+    lines = [line.split() for line in said(runner.apply(model, outer)).splitlines() if line.startswith("met")]
+    assert lines == [["met", "inner:", "nodes:", "==", "1", "(found", "1)"], ["met", "signature:", "unchanged"]]
