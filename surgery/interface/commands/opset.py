@@ -4,7 +4,7 @@ Without conversion, the lowest opset is the newest one that any node requires by
 types. For the others, the passes upgrade-opset and downgrade-opset are tried; nothing is verified or written. To
 convert and verify a model, run
 
-    surgery run downgrade-opset model.onnx --set to=13 -o out.onnx
+    surgery downgrade model.onnx 13 -o out.onnx
 """
 
 from __future__ import annotations
