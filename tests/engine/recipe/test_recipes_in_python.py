@@ -1,4 +1,4 @@
-"""Recipes and models as Python programs give them, and the functions beside `apply`."""
+"""Recipes and models as Python programs give them, and the functions next to `apply`."""
 
 from pathlib import Path
 
@@ -80,7 +80,7 @@ def test_a_model_is_given_in_any_form(form: str, model: onnx.ModelProto, tmp_pat
     assert surgery.verify(given_model, model).ok
 
 
-def test_functions_stand_beside_apply(model: onnx.ModelProto, tmp_path: Path) -> None:
+def test_functions_stand_next_to_apply(model: onnx.ModelProto, tmp_path: Path) -> None:
     ran = surgery.run(model, "set-dims", dims={"batch": 2}, output=tmp_path / "two.onnx")
     assert ran.ok and onnx.load(tmp_path / "two.onnx").graph.input[0].type.tensor_type.shape.dim[0].dim_value == 2
     with pytest.raises(UsageError, match="no pass 'set-dim'"):
