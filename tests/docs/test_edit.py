@@ -53,7 +53,7 @@ class Session:
 
 
 def run(command: str) -> Ran:
-    """Run a command of the guide; what surgery does is told as JSON."""
+    """Run a command of the guide; its report is JSON."""
     program, *arguments = shlex.split(command, comments=True)
     if program == "python":
         runpy.run_path(arguments[0])
@@ -110,8 +110,8 @@ def promises(session: Session) -> None:
 def intended(session: Session) -> None:
     steps = session.ran["surgery apply other.yaml -o other.onnx"].answer["steps"]
     assert [step["verdict"] for step in steps] == ["intended"] * 9
-    (told,) = re.findall(r"`(\d+) changes on purpose", GUIDE)
-    assert int(told) == len(steps)
+    (count,) = re.findall(r"`(\d+) changes on purpose", GUIDE)
+    assert int(count) == len(steps)
 
 
 SIGNATURES = {
@@ -180,5 +180,5 @@ def messages(session: Session) -> None:
         if command.endswith("# exit code 2") and "rename" in command:
             errors = session.ran[command].errors
             assert "the model has no tensor, node or dim 'pixel_value'; did you mean 'pixel_values'?" in errors
-    told = "the model has no tensor, node or dim 'pixel_value'; did you mean 'pixel_values'?"
-    assert told in GUIDE.replace("\n", " ")
+    message = "the model has no tensor, node or dim 'pixel_value'; did you mean 'pixel_values'?"
+    assert message in GUIDE.replace("\n", " ")

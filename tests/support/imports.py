@@ -113,9 +113,14 @@ def _digraph(adjacent: Mapping[T, frozenset[T]]) -> networkx.DiGraph[T]:
 
 
 def rooms(root: Path = ROOT) -> dict[str, frozenset[str]]:
-    """Return the arrows between rooms: folders at any depth, and modules that are in none."""
+    """Return the arrows between rooms: folders at any depth, and modules that are in none.
+
+    A folder of folders, with a docstring only, is no room.
+    """
     result: dict[str, set[str]] = {}
     for module, others in arrows(root).items():
+        if len(ast.parse(modules(root)[module].read_text(encoding="utf-8")).body) < 2 and module.count(".") == 1:
+            continue
         here = _room(module, root)
         result.setdefault(here, set()).update({_room(other, root) for other in others} - {here})
     return {room: frozenset(others) for room, others in result.items()}
@@ -145,10 +150,24 @@ def against_the_order(between: Mapping[str, frozenset[str]]) -> list[tuple[str, 
     )
 
 
-def wings(between: Mapping[str, frozenset[str]]) -> set[tuple[str, str]]:
-    """Return the arrows between wings."""
-    pairs = {(room.split(".")[1], other.split(".")[1]) for room, others in between.items() for other in others}
-    return {(wing, other) for wing, other in pairs if wing != other and wing in ORDER}
+def outside(between: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+    """Return the arrows between wings: from outside, each is one room."""
+    found: dict[str, set[str]] = {wing: set() for wing in ORDER}
+    for room, others in between.items():
+        if (wing := room.split(".")[1]) in ORDER:
+            found[wing].update({other.split(".")[1] for other in others} - {wing})
+    return {wing: frozenset(others) for wing, others in found.items()}
+
+
+def inside(between: Mapping[str, frozenset[str]], wing: str) -> dict[str, frozenset[str]]:
+    """Return the arrows between the rooms of a wing."""
+    own = {room for room in between if room.split(".")[1] == wing}
+    return {room: between[room] & own for room in own}
+
+
+def size(between: Mapping[str, frozenset[str]]) -> tuple[int, int, int]:
+    """Count rooms, floors and arrows."""
+    return len(between), floors(between), sum(map(len, between.values()))
 
 
 @cache
@@ -189,8 +208,10 @@ def figures(root: Path) -> str:
     against = against_the_order(between) if set(folders) == set(ORDER) else None
     lines = [
         f"{len(folders)} folders on the first level: {', '.join(folders)}",
-        f"{len(between)} rooms on {floors(between)} floors, {sum(map(len, between.values()))} arrows",
-        f"{len(wings(between))} arrows between wings, {len(crossing(root))} names that cross them",
+        "{} rooms on {} floors, {} arrows".format(*size(between)),
+        "{} wings on {} floors, {} arrows".format(*size(outside(between))),
+        *("    {}: {} rooms on {} floors, {} arrows".format(wing, *size(inside(between, wing))) for wing in ORDER),
+        f"{len(crossing(root))} names that cross wings",
         "no wings, so no order of them" if against is None else f"{len(against)} arrows against the order",
     ]
     lines += [f"    {room} -> {other}" for room, other in against or ()]

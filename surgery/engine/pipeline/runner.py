@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import onnx
 
     from surgery.engine.provenance.writing import Sidecar
-    from surgery.engine.recipe.given import Given
+    from surgery.engine.recipe.from_python import Given
     from surgery.model.storage.loading import Model
     from surgery.verification.comparing.details import Verdict
 
@@ -233,9 +233,9 @@ def apply(
 ) -> Result:
     """Run a recipe over a model, and write the result to `output` if the run is ok.
 
-    `model` is a path, a URL, an onnx.ModelProto, an onnx_ir.Model, or what `surgery.load` returns, `output` a path or
-    a URL. `recipe` is a path, the name of a shipped recipe, YAML text, a list of passes and steps, a mapping, or a
-    loaded recipe, see `surgery.engine.recipe.given`. `target` is the runtime that the model is made for, as a name or
+    `model` is a path, a URL, an onnx.ModelProto, an onnx_ir.Model, or what `surgery.load` returns, `output` a path or a
+    URL. `recipe` is a path, the name of a shipped recipe, YAML text, a list of passes and steps, a mapping, or a loaded
+    recipe, see `surgery.engine.recipe.from_python`. `target` is the runtime that the model is made for, as a name or
     the path of a profile; it overrides the recipe's. With `lock`, the path of a lock or True for the one next to the
     recipe, nothing runs if anything has changed since the lock was made. Raises a `SurgeryError` for bad input. A
     negative verdict does not raise: look at `Result.ok`.
@@ -276,7 +276,7 @@ def _stated(recipe: Recipe, asked: bool | Sidecar) -> bool | Sidecar:
 
 
 def _recipe(recipe: Given, trust: bool, contained: bool) -> Recipe:
-    from surgery.engine.recipe.given import read
+    from surgery.engine.recipe.from_python import read
     from surgery.engine.registry import discovery
 
     before = discovery.contained.set(contained)

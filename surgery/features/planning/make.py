@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import onnx
 
     from surgery.engine.pipeline.records import Expectation, Observer, StepRecord
-    from surgery.engine.recipe.given import Given
+    from surgery.engine.recipe.from_python import Given
     from surgery.engine.recipe.schema import OnFailure, Recipe
     from surgery.features.inspection.amounts import Amount
     from surgery.model.storage.loading import Model
@@ -59,7 +59,7 @@ def plan(model: Model, recipe: Given = "default", *, verify: Checks = "none", tr
 
     For `verify` see `make`; the model and the recipe are as for `surgery.apply`.
     """
-    from surgery.engine.recipe.given import read
+    from surgery.engine.recipe.from_python import read
 
     loaded = read(recipe, trust=trust)
     name = loaded.name if loaded.path is None else str(recipe)

@@ -100,8 +100,8 @@ def test_window_positions_are_counted(extent: str, room: int, stride: int) -> No
         assert said == (size + room) // stride + 1 == symbols.windows(size, room, stride)
 
 
-def test_normal_forms_are_told_without_sympy() -> None:
-    told = [text for text in NUMBERS if isinstance(text, str) and linear.is_normal(text)]
-    assert "Min(5, batch)" in told and "12*batch" in told
-    assert all(symbols.written(symbols.parse(text)) == text for text in told)
+def test_normal_forms_are_recognized_without_sympy() -> None:
+    found = [text for text in NUMBERS if isinstance(text, str) and linear.is_normal(text)]
+    assert "Min(5, batch)" in found and "12*batch" in found
+    assert all(symbols.written(symbols.parse(text)) == text for text in found)
     assert not linear.is_normal("Min(5, 5*batch)") and not linear.is_normal("Min(5, batch, sequence)")
