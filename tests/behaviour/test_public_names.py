@@ -10,7 +10,9 @@ MODEL = ROOT / "models" / "resnet-tiny.onnx"
 
 
 def test_a_prompt_lists_every_public_name() -> None:
-    assert set(surgery.__all__) <= set(dir(surgery))
+    listed = set(dir(surgery))
+    assert set(surgery.__all__) <= listed
+    assert {"apply", "run", "plan", "check", "opset", "explain", "histogram", "diff", "inspect", "bench"} <= listed
     for name in surgery.__all__:
         assert getattr(surgery, name) is not None
     assert "TYPE_CHECKING" not in dir(surgery)

@@ -68,6 +68,12 @@ def _left_over(extents: Sequence[Element], others: Sequence[Element]) -> Element
     return None if quotient is None else element(quotient)
 
 
+def _elements(numbers: Sequence[Number | None]) -> list[Element] | None:
+    """Return numbers as elements; None if one of them is unknown."""
+    found = [element(item) for item in numbers if item is not None]
+    return found if len(found) == len(numbers) else None
+
+
 def _product(numbers: Sequence[Number]) -> Number | None:
     product: Number | None = 1
     for item in numbers:
@@ -202,7 +208,7 @@ def _resize(context: Context, node: ir.Node) -> list[Element] | None:
     if len(factors) != len(data.shape) or not all(factor >= 1 and float(factor).is_integer() for factor in factors):
         return None
     dims = [_product([number(context.normal(dim)), int(factor)]) for dim, factor in zip(data.shape, factors)]
-    return None if None in dims else [element(dim) for dim in dims if dim is not None]
+    return _elements(dims)
 
 
 def _tile(context: Context, node: ir.Node) -> list[Element] | None:
@@ -271,7 +277,7 @@ def _flatten(context: Context, node: ir.Node) -> list[Element] | None:
     if not -len(extents) <= axis <= len(extents):
         return None
     halves = _product(extents[:axis]), _product(extents[axis:])
-    return None if None in halves else [element(half) for half in halves if half is not None]
+    return _elements(halves)
 
 
 def _matmul(context: Context, node: ir.Node) -> list[Element] | None:

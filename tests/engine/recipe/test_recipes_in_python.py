@@ -9,7 +9,7 @@ import pytest
 import surgery
 from surgery.base.errors import RecipeError, UsageError
 from surgery.engine import recipe
-from surgery.engine.recipe import given
+from surgery.engine.recipe import from_python
 from surgery.model import storage
 from surgery.model.graph import text
 
@@ -57,7 +57,7 @@ def test_a_recipe_is_given_in_any_form(form: str, model: onnx.ModelProto, tmp_pa
         ("nosuch", "no recipe 'nosuch'"),
     ],
 )
-def test_a_wrong_recipe_gets_a_message(wrong: given.Given, message: str, model: onnx.ModelProto) -> None:
+def test_a_wrong_recipe_gets_a_message(wrong: from_python.Given, message: str, model: onnx.ModelProto) -> None:
     with pytest.raises((UsageError, RecipeError), match=message):
         surgery.apply(model, wrong)
 
@@ -102,11 +102,3 @@ def test_functions_stand_next_to_apply(model: onnx.ModelProto, tmp_path: Path) -
     )
     for value in values:
         assert len(repr(value)) < 200 and repr(value).startswith("<"), repr(value)
-
-
-def test_every_public_name_is_listed_and_found() -> None:
-    listed = dir(surgery)
-    assert set(surgery.__all__) <= set(listed)
-    assert {"apply", "run", "plan", "check", "opset", "explain", "histogram", "diff", "inspect", "bench"} <= set(listed)
-    for name in surgery.__all__:
-        assert getattr(surgery, name) is not None
