@@ -33,7 +33,7 @@ from surgery.engine.pipeline.transaction import Transaction
 from surgery.engine.recipe import PassStep, Recipe
 from surgery.model import storage
 from surgery.verification.comparing.reference_run import ReferenceRun
-from surgery.verification.inputs.spec import AccuracySpec, Limit, VerifySpec
+from surgery.verification.inputs.spec import AccuracySpec, MetricLimit, VerifySpec
 
 HELD_OUT = 30_000
 """The first seed of the held-out inputs, far from the seeds of calibration and evaluation."""
@@ -57,7 +57,7 @@ def _rows(subject: str, budgets: list[float], sets: int) -> Iterator[bool]:
     path, _, name = subject.rpartition(":")
     stored = storage.load(Path(path))
     step = PassStep(name=name, options={"min_size": 0} if name != "to-float16" else {}, on_failure="abort")
-    spec = VerifySpec(accuracy=AccuracySpec((Limit("snr", budgets[0]),)))
+    spec = VerifySpec(accuracy=AccuracySpec((MetricLimit("snr", budgets[0]),)))
     with closing(Pipeline(stored, Recipe(name, (step,), verify=spec))) as pipeline:
         transaction = Transaction(step, pipeline.bench)
         whole = transaction.run()
@@ -68,7 +68,7 @@ def _rows(subject: str, budgets: list[float], sets: int) -> Iterator[bool]:
         feeds = _held_out(judge.tracker.verifier._original, sets)
         for budget in budgets:
             started = time.perf_counter()
-            chooser.limits = (Limit("snr", budget),)
+            chooser.limits = (MetricLimit("snr", budget),)
             loss = judge.loss(whole)
             fits = loss.use(chooser.limits) <= 1.0
             candidate = whole if fits else chooser.choose(whole.applied).candidate

@@ -99,7 +99,7 @@ FULL = {"surgery/interface/commands": 42, "surgery/interface/report": 26}
 def test_folders_and_names_stay_few() -> None:
     files = list(modules().values())
     assert {folder: count for folder, count in full_folders(files, ROOT).items() if count > FULL.get(folder, 0)} == {}
-    assert len(shared_classes(files)) <= 100
+    assert len(shared_classes(files)) <= 7
     assert len(shared_bases(files)) <= 86
 
 

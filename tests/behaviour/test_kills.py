@@ -211,7 +211,7 @@ def test_data_changed_after_a_kill_is_not_removed(tmp_path: Path) -> None:
     target = tmp_path / "m.onnx"
 
     def killed() -> None:
-        with leftovers.Journal(target) as journal:
+        with leftovers.LeftoverJournal(target) as journal:
             for name in ("m.onnx.data", "m.onnx.data_1"):
                 with (tmp_path / name).open("wb") as file:
                     file.write(b"data")
@@ -356,7 +356,7 @@ def test_unfinished_files_and_folders_are_removed_at_exit(tmp_path: Path) -> Non
     target.write_bytes(b"names m.data")
     (tmp_path / "m.data").write_bytes(b"1")
     (tmp_path / "other.data").write_bytes(b"2")
-    journal = leftovers.Journal(target)
+    journal = leftovers.LeftoverJournal(target)
     for name in ("m.data", "other.data"):
         fd = os.open(tmp_path / name, os.O_RDONLY)
         journal.note(name, fd, is_final=True)

@@ -9,7 +9,7 @@ from surgery.passes.weights import _region
 from surgery.passes.weights.fold_scales import fold_scales
 
 from surgery.base.operator_inputs.thresholds import sizes
-from surgery.base.operators.use import Index, View
+from surgery.base.operators.use import Index, TypedIndex
 from surgery.interface import commands as cli
 from surgery.model import storage
 from surgery.model.graph import text
@@ -39,15 +39,15 @@ def test_a_failed_search_for_a_factor_is_not_repeated(monkeypatch: pytest.Monkey
 
 def test_each_constant_is_read_once_for_the_epsilons_of_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     model = chain(600)
-    view = View(Index(model), {})
+    view = TypedIndex(Index(model), {})
     read: list[str] = []
-    constant = View.constant
+    constant = TypedIndex.constant
 
-    def counting(self: View, name: str, depth: int = 4) -> Any:
+    def counting(self: TypedIndex, name: str, depth: int = 4) -> Any:
         read.append(name)
         return constant(self, name, depth)
 
-    monkeypatch.setattr(View, "constant", counting)
+    monkeypatch.setattr(TypedIndex, "constant", counting)
     sizes(model.graph.node, view)
     assert read.count("k") == 1 and len(read) < 4 * 600
 

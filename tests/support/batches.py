@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 
 from surgery.engine.batching.entry import Entry
-from surgery.engine.batching.ledger import Row
+from surgery.engine.batching.ledger import LedgerRow
 from surgery.model.graph import text
 
 IDENTITIES = "g (float[2] x) => (float[2] y) {{ a = Relu(x){more} y = Identity({last}) }}"
@@ -38,7 +38,7 @@ def recipe(folder: Path) -> Path:
     return path
 
 
-def row(name: str, **values: object) -> Row:
+def row(name: str, **values: object) -> LedgerRow:
     """Return a row of a model that is done."""
     known: dict[str, object] = {
         "state": "done",
@@ -47,7 +47,7 @@ def row(name: str, **values: object) -> Row:
         "bytes_after": 100,
         "seconds": 1.0,
     }
-    return Row(name, f"/models/{name}", "quick", **{**known, **values})  # type: ignore[arg-type]
+    return LedgerRow(name, f"/models/{name}", "quick", **{**known, **values})  # type: ignore[arg-type]
 
 
 class Watching:
@@ -56,18 +56,18 @@ class Watching:
     def __init__(self) -> None:
         self.total = 0
         self.finished: list[str] = []
-        self.done_rows: list[Row] = []
+        self.done_rows: list[LedgerRow] = []
         self.stages: list[tuple[str, str]] = []
         self.losses: list[tuple[str, str, float]] = []
         self.waits: list[str] = []
 
-    def begin(self, total: int, finished: list[Row]) -> None:
+    def begin(self, total: int, finished: list[LedgerRow]) -> None:
         self.total, self.finished = total, [row.name for row in finished]
 
     def stage(self, name: str, stage: str) -> None:
         self.stages.append((name, stage))
 
-    def done(self, row: Row) -> None:
+    def done(self, row: LedgerRow) -> None:
         self.done_rows.append(row)
 
     def lost(self, name: str, why: str, again: float) -> None:

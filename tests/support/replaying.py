@@ -10,10 +10,10 @@ import onnx
 from surgery.engine.pipeline.records import StepRecord
 from surgery.features.differences.side import Side
 from surgery.interface.drawing import History
-from surgery.interface.drawing.nodes import Plain
-from surgery.interface.drawing.rows import INPUT, Rows
+from surgery.interface.drawing.nodes import NodeData
+from surgery.interface.drawing.rows import INPUT, TrackedNodes
 from surgery.model import storage
-from surgery.model.lineage.entries import GRAPHS, Entry
+from surgery.model.lineage.entries import GRAPHS, LineageEntry
 
 Replayed = tuple[Counter[Any], Counter[Any]]
 
@@ -40,7 +40,7 @@ def _copied(proto: onnx.ModelProto) -> onnx.ModelProto:
     return copied
 
 
-def replayed(found: Rows, state: int) -> Replayed:
+def replayed(found: TrackedNodes, state: int) -> Replayed:
     """Return the nodes and the edges that a history has in a state."""
     nodes = Counter(
         (_scope(found, row.scope, state), *_plain(row.at(state)))
@@ -56,17 +56,17 @@ def replayed(found: Rows, state: int) -> Replayed:
     return nodes, edges
 
 
-def _plain(node: Plain) -> tuple[Any, ...]:
+def _plain(node: NodeData) -> tuple[Any, ...]:
     return f"{node.domain}::{node.op}" if node.domain else node.op, node.name, node.inputs, node.outputs
 
 
-def _end(found: Rows, row: int, state: int) -> tuple[Any, ...]:
+def _end(found: TrackedNodes, row: int, state: int) -> tuple[Any, ...]:
     one = found.rows[row]
     node, scope = one.at(state), _scope(found, one.scope, state)
     return (scope, node.op, node.name) if one.is_port else (scope, *_plain(node))
 
 
-def _scope(found: Rows, number: int, state: int) -> str:
+def _scope(found: TrackedNodes, number: int, state: int) -> str:
     scope = found.scopes[number]
     if scope.owner == -1:
         return scope.name
@@ -99,7 +99,7 @@ def _edge(side: Side, value: Any, target: tuple[Any, ...]) -> list[Any]:
     return []
 
 
-def _entry(entry: Entry) -> tuple[Any, ...]:
+def _entry(entry: LineageEntry) -> tuple[Any, ...]:
     assert entry.node is not None
     return entry.op, entry.node.name, tuple(entry.inputs), tuple(entry.outputs)
 

@@ -12,15 +12,15 @@ import numpy as np
 
 from surgery.base.operator_inputs.domain import MASK, Domain
 from surgery.base.operators.dtypes import Array
-from surgery.base.operators.use import Shape, Use
+from surgery.base.operators.use import InputUse, Shape
 
-Rule = Callable[[Use], "Domain | None"]
+Rule = Callable[[InputUse], "Domain | None"]
 
 SCALE = Domain(0.02, 0.1)
 """Scales of quantized tensors that leave most values within range."""
 
 
-def _below(use: Use, index: int, axis: int) -> Domain | None:
+def _below(use: InputUse, index: int, axis: int) -> Domain | None:
     """Return indices below the extent of an axis of another input."""
     shape = use.shape(index)
     return Domain(0, shape[axis] - 1) if shape and len(shape) > axis and shape[axis] > 0 else None
@@ -30,7 +30,7 @@ def _rows(table: int, axis: int = 0) -> Rule:
     return lambda use: _below(use, table, axis)
 
 
-def _padding(use: Use) -> Domain | None:
+def _padding(use: InputUse) -> Domain | None:
     """Return the selection of keys that count: a mask; lengths; ends then starts; or lengths then offsets."""
     mine, query = use.shape(), use.shape(0)
     if mine is None or len(mine) != 1:
@@ -61,7 +61,7 @@ _PAST = {
 """The input with past keys; their length is the second-to-last dim."""
 
 
-def _keys(use: Use, query: Shape) -> int:
+def _keys(use: InputUse, query: Shape) -> int:
     """Return the number of keys: the new ones, plus the past ones unless past and present share a buffer."""
     key = use.shape(1) if use.node.op_type == "MultiHeadAttention" else None
     new = query[1] if not key else key[2] if len(key) == 4 else key[1]
@@ -70,7 +70,7 @@ def _keys(use: Use, query: Shape) -> int:
     return new if shares or not past else new + past[-2]
 
 
-def _lengths(use: Use) -> tuple[int, int] | None:
+def _lengths(use: InputUse) -> tuple[int, int] | None:
     """Return the number of new positions of GroupQueryAttention, and of past positions.
 
     If past and present have the same length, the buffer includes the new positions. The total number of positions is
@@ -88,13 +88,13 @@ def _lengths(use: Use) -> tuple[int, int] | None:
     return new, max(0, known)
 
 
-def _total_length(use: Use) -> list[int] | None:
+def _total_length(use: InputUse) -> list[int] | None:
     """Return the number of positions of the longest sequence, past and new."""
     lengths = _lengths(use)
     return None if lengths is None else [sum(lengths)]
 
 
-def _last_positions(use: Use) -> Domain | None:
+def _last_positions(use: InputUse) -> Domain | None:
     """Return the index of the last position of each sequence; the first sequence is the longest.
 
     Without a past, or with only one new position, the others may be shorter.
@@ -113,7 +113,7 @@ def _last_positions(use: Use) -> Domain | None:
     return Domain(draw=lasts)
 
 
-def _masked_lengths(use: Use) -> Domain | None:
+def _masked_lengths(use: InputUse) -> Domain | None:
     """Return masks whose row sums are the lengths of right-padded sequences; the first one is the longest.
 
     The last position of a sequence is then the sum of its row minus one.
@@ -132,7 +132,7 @@ def _masked_lengths(use: Use) -> Domain | None:
     return Domain(draw=masks)
 
 
-def _grouped_positions(use: Use) -> Domain | None:
+def _grouped_positions(use: InputUse) -> Domain | None:
     """Return positions within the tables of angles; for a prompt, the kernel reads the first one and counts up."""
     lengths, table = _lengths(use), use.shape(7)
     if lengths is None or not table:
@@ -148,7 +148,7 @@ def _grouped_positions(use: Use) -> Domain | None:
     return Domain(draw=counted)
 
 
-def _rotary_positions(use: Use) -> Domain | None:
+def _rotary_positions(use: InputUse) -> Domain | None:
     """Return positions within the tables of cosines and sines, or only the first position of a sequence."""
     mine, data, table = use.shape(), use.shape(0), use.shape(2)
     if not data or not table:
@@ -158,18 +158,18 @@ def _rotary_positions(use: Use) -> Domain | None:
     return Domain(0, table[0] - 1)
 
 
-def _gathered(use: Use) -> Domain | None:
+def _gathered(use: InputUse) -> Domain | None:
     data = use.shape(0)
     return _below(use, 0, use.axis(0, len(data)) if data else 0)
 
 
-def _past_length(use: Use) -> Domain | None:
+def _past_length(use: InputUse) -> Domain | None:
     """Return the filled length of a buffer for past and present."""
     query, past = use.shape(0), use.shape(_PAST[use.node.op_type])
     return Domain(0, past[-2] - query[1]) if query and past and past[-2] >= query[1] else None
 
 
-def _suffix(use: Use) -> Domain | None:
+def _suffix(use: InputUse) -> Domain | None:
     """Return the position at which the prediction starts: it is one longer than the rest of the source."""
     source, predicted = use.shape(0), use.shape(3)
     if not source:
@@ -180,13 +180,13 @@ def _suffix(use: Use) -> Domain | None:
     return Domain(place, place)
 
 
-def _blocks(use: Use) -> Domain | None:
+def _blocks(use: InputUse) -> Domain | None:
     """Return the indices of the blocks of rows of a packed matrix."""
     rows, size = int(use.attr("K", 0)), int(use.attr("block_size", 1))
     return Domain(0, max(0, -(-rows // size) - 1))
 
 
-def _prefix_sums(use: Use) -> Domain | None:
+def _prefix_sums(use: InputUse) -> Domain | None:
     """Return the start of each of several concatenated sequences, and the end of the last one."""
     data = use.shape(0)
     if not data:
@@ -199,8 +199,8 @@ def _prefix_sums(use: Use) -> Domain | None:
     return Domain(draw=sums)
 
 
-def _solved(solver: Callable[[Use], list[int] | None]) -> Rule:
-    def rule(use: Use) -> Domain | None:
+def _solved(solver: Callable[[InputUse], list[int] | None]) -> Rule:
+    def rule(use: InputUse) -> Domain | None:
         values = solver(use)
         return None if values is None else Domain(draw=lambda _, shape: np.asarray(values).reshape(shape))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeGuard
 
 from surgery.base.operators.forms import Schema, key_of
-from surgery.base.operators.use import Use, View
+from surgery.base.operators.use import InputUse, TypedIndex
 
 if TYPE_CHECKING:
     import onnx
@@ -50,7 +50,7 @@ class Guard:
     axis: int = 0
 
 
-def guards(nodes: Iterable[onnx.NodeProto], view: View) -> list[Guard]:
+def guards(nodes: Iterable[onnx.NodeProto], view: TypedIndex) -> list[Guard]:
     """List the guards among some nodes of a main graph."""
     found: dict[Guard, None] = {}
     hides = _hides(view)
@@ -63,7 +63,7 @@ def guards(nodes: Iterable[onnx.NodeProto], view: View) -> list[Guard]:
     return [guard for guard in found if guard.value not in constant]
 
 
-def _hides(view: View) -> bool:
+def _hides(view: TypedIndex) -> bool:
     """Return whether the graph has a number that is low enough to mask scores."""
     for name in view.index.constants:
         number = _number(view, name)
@@ -72,7 +72,7 @@ def _hides(view: View) -> bool:
     return False
 
 
-def _number(view: View, name: str) -> float | None:
+def _number(view: TypedIndex, name: str) -> float | None:
     """Return a constant if it is a single number."""
     constant = view.constant(name) if name else None
     if constant is None or constant.size != 1 or constant.dtype.kind not in "fiu":
@@ -80,37 +80,37 @@ def _number(view: View, name: str) -> float | None:
     return float(constant.reshape(-1)[0])
 
 
-def _result(node: onnx.NodeProto, view: View) -> Iterator[Guard]:
+def _result(node: onnx.NodeProto, view: TypedIndex) -> Iterator[Guard]:
     yield Guard(node.output[0], "true")
 
 
-def _input(index: int) -> Callable[[onnx.NodeProto, View], Iterator[Guard]]:
-    def rule(node: onnx.NodeProto, view: View) -> Iterator[Guard]:
+def _input(index: int) -> Callable[[onnx.NodeProto, TypedIndex], Iterator[Guard]]:
+    def rule(node: onnx.NodeProto, view: TypedIndex) -> Iterator[Guard]:
         if index < len(node.input):
             yield Guard(node.input[index], "true")
 
     return rule
 
 
-def _loop(node: onnx.NodeProto, view: View) -> Iterator[Guard]:
+def _loop(node: onnx.NodeProto, view: TypedIndex) -> Iterator[Guard]:
     yield Guard(node.input[0], "below", 1.0)
     yield Guard(node.input[1], "true")
 
 
-def _bounded(node: onnx.NodeProto, view: View) -> Iterator[Guard]:
+def _bounded(node: onnx.NodeProto, view: TypedIndex) -> Iterator[Guard]:
     """Yield the operands of Max and Min, with the numbers that they are compared with."""
     numbers = {name: _number(view, name) for name in node.input}
     for name in (name for name, number in numbers.items() if number is None):
         yield from (Guard(name, "below", bound) for bound in numbers.values() if _guards(bound, name, view))
 
 
-def _clip(node: onnx.NodeProto, view: View) -> Iterator[Guard]:
-    use, name = Use(view, node, 0), node.input[0]
+def _clip(node: onnx.NodeProto, view: TypedIndex) -> Iterator[Guard]:
+    use, name = InputUse(view, node, 0), node.input[0]
     bounds = [use.attr("min"), use.attr("max"), *(_number(view, other) for other in node.input[1:])]
     yield from (Guard(name, "below", bound) for bound in bounds if _guards(bound, name, view))
 
 
-def _guards(bound: float | None, name: str, view: View) -> TypeGuard[float]:
+def _guards(bound: float | None, name: str, view: TypedIndex) -> TypeGuard[float]:
     """Return whether a bound guards a division: an epsilon, or a bound of a count or of another sum.
 
     The bounds of an activation are among the marks that ordinary data has on both sides, see `thresholds`.
@@ -127,7 +127,7 @@ def _guards(bound: float | None, name: str, view: View) -> TypeGuard[float]:
     return 0 < abs(bound) < _TINY
 
 
-def _epsilon(node: onnx.NodeProto, view: View) -> Iterator[Guard]:
+def _epsilon(node: onnx.NodeProto, view: TypedIndex) -> Iterator[Guard]:
     """Yield the operand to which an epsilon is added before a division, a root or a logarithm."""
     readers = view.index.consumers.get(node.output[0], ())
     if not any(_DIVIDING.get(reader.op_type) == index for reader, index in readers):
@@ -138,16 +138,16 @@ def _epsilon(node: onnx.NodeProto, view: View) -> Iterator[Guard]:
             yield Guard(name, "below", epsilon)
 
 
-def _scores(node: onnx.NodeProto, view: View) -> Iterator[Guard]:
+def _scores(node: onnx.NodeProto, view: TypedIndex) -> Iterator[Guard]:
     default = -1 if view.index.opset >= 13 else 1
-    yield Guard(node.input[0], "hidden", _HIDDEN, int(Use(view, node, 0).attr("axis", default)))
+    yield Guard(node.input[0], "hidden", _HIDDEN, int(InputUse(view, node, 0).attr("axis", default)))
 
 
-def _elements(node: onnx.NodeProto, view: View) -> Iterator[Guard]:
+def _elements(node: onnx.NodeProto, view: TypedIndex) -> Iterator[Guard]:
     yield Guard(node.output[0], "empty")
 
 
-def _selection(node: onnx.NodeProto, view: View) -> Iterator[Guard]:
+def _selection(node: onnx.NodeProto, view: TypedIndex) -> Iterator[Guard]:
     yield Guard(node.input[1], "true")
     yield Guard(node.output[0], "empty")
 
@@ -156,7 +156,7 @@ SELECTING = frozenset({"Compress", "NonMaxSuppression", "NonZero", "StringSplit"
 """Operators whose results have as many elements as the elements of their inputs decide."""
 
 _SCORES = frozenset({"LogSoftmax", "Softmax"})
-_RULES: dict[str, Callable[[onnx.NodeProto, View], Iterable[Guard]]] = {
+_RULES: dict[str, Callable[[onnx.NodeProto, TypedIndex], Iterable[Guard]]] = {
     **dict.fromkeys(
         ("Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "RegexFullMatch"),
         _result,

@@ -19,9 +19,9 @@ from surgery.base.operator_inputs.domain import MASK, POSITIVE, UNIT, Domain, Dr
 from surgery.base.operator_inputs.shape_inputs import SOLVERS
 from surgery.base.operators.dtypes import Array
 from surgery.base.operators.forms import Schema, key_of
-from surgery.base.operators.use import Use
+from surgery.base.operators.use import InputUse
 
-Rule = Callable[[Use], Domain | None]
+Rule = Callable[[InputUse], Domain | None]
 
 _INT32, _INT64, _TEXT = 6, 7, 8
 _FLOATS = frozenset({1, 10, 11, 16})
@@ -32,7 +32,7 @@ SEQUENCE_LENGTH = 3
 """The number of tensors in a generated sequence."""
 
 
-def legal(use: Use) -> Domain | None:
+def legal(use: InputUse) -> Domain | None:
     """Return the legal elements of the graph input at a use."""
     key = key_of(use.node.domain, use.node.op_type)
     rule = RULES.get((key, use.index))
@@ -53,7 +53,7 @@ def legal(use: Use) -> Domain | None:
     return Domain(draw=lambda _, shape: solved.reshape(shape) if solved.size == math.prod(shape) else solved)
 
 
-def _spelled(use: Use, target: Array) -> Drawer:
+def _spelled(use: InputUse, target: Array) -> Drawer:
     """Draw variants of the target of a Reshape: a dim may be written as -1, and another that is copied as 0."""
     data, copies = use.shape(0) or (), not use.attr("allowzero", 0)
 
@@ -69,7 +69,7 @@ def _spelled(use: Use, target: Array) -> Drawer:
     return spell
 
 
-def _back(domain: Domain, use: Use) -> Domain | None:
+def _back(domain: Domain, use: InputUse) -> Domain | None:
     """Convert the legal elements at a use to legal elements of the graph input."""
     if (use.scale, use.offset) == (1, (0, 0)):
         return domain
@@ -84,12 +84,12 @@ def _below(extent: int | None) -> Domain | None:
     return None if not extent or extent < 1 else Domain(0, extent - 1)
 
 
-def _gather(use: Use) -> Domain | None:
+def _gather(use: InputUse) -> Domain | None:
     data = use.shape(0)
     return _below(data[use.axis(0, len(data))]) if data else None
 
 
-def _distinct_along_axis(use: Use) -> Domain | None:
+def _distinct_along_axis(use: InputUse) -> Domain | None:
     """Return indices that are distinct along the axis: for duplicates, the result depends on the order of writes."""
     data, wanted = use.shape(0), use.shape(1)
     if not data or not wanted:
@@ -105,7 +105,7 @@ def _distinct_along_axis(use: Use) -> Domain | None:
     return Domain(draw=permutations)
 
 
-def _coordinates(use: Use) -> Domain | None:
+def _coordinates(use: InputUse) -> Domain | None:
     """Return index tuples for GatherND and ScatterND, each component below its dim; distinct if possible."""
     data, indices = use.shape(0), use.shape(1)
     if not data or not indices:
@@ -122,7 +122,7 @@ def _coordinates(use: Use) -> Domain | None:
     return Domain(draw=tuples) if extents and min(extents) > 0 else None
 
 
-def _one_hot(use: Use) -> Domain | None:
+def _one_hot(use: InputUse) -> Domain | None:
     out, indices = use.out(), use.shape(0)
     depth = use.constant(1)
     if depth is not None:
@@ -132,12 +132,12 @@ def _one_hot(use: Use) -> Domain | None:
     return _below(4)
 
 
-def _classes(use: Use) -> Domain | None:
+def _classes(use: InputUse) -> Domain | None:
     scores = use.shape(0)
     return _below(scores[1]) if scores and len(scores) > 1 else None
 
 
-def _unpool(use: Use) -> Domain | None:
+def _unpool(use: InputUse) -> Domain | None:
     """Return distinct flat positions in the output of MaxUnpool."""
     out, inside = use.out(), use.shape(0)
     if inside is None:
@@ -153,7 +153,7 @@ def _unpool(use: Use) -> Domain | None:
 def _up_to_dim(input_index: int, axis: int) -> Rule:
     """Return a rule for lengths: at least 1, at most the size of an axis of another input."""
 
-    def rule(use: Use) -> Domain | None:
+    def rule(use: InputUse) -> Domain | None:
         shape = use.shape(input_index)
         return Domain(1, max(1, shape[axis])) if shape and len(shape) > abs(axis) - (axis < 0) else None
 
@@ -161,23 +161,23 @@ def _up_to_dim(input_index: int, axis: int) -> Rule:
 
 
 def _below_dim(input_index: int, axis: int) -> Rule:
-    def rule(use: Use) -> Domain | None:
+    def rule(use: InputUse) -> Domain | None:
         shape = use.shape(input_index)
         return _below(shape[axis]) if shape and len(shape) > abs(axis) - (axis < 0) else None
 
     return rule
 
 
-def _reverse_lengths(use: Use) -> Domain | None:
+def _reverse_lengths(use: InputUse) -> Domain | None:
     shape = use.shape(0)
     return Domain(1, shape[int(use.attr("time_axis", 0))]) if shape else None
 
 
-def _bits(use: Use) -> Domain | None:
+def _bits(use: InputUse) -> Domain | None:
     return Domain(0, 7)
 
 
-def _divisor(use: Use) -> Domain | None:
+def _divisor(use: InputUse) -> Domain | None:
     """Return nonzero integers, or reals; -1 is legal, but dividing the smallest integer by it crashes the process."""
     if use.view.index.element_types.get(use.name) in _FLOATS:
 
@@ -194,7 +194,7 @@ def _divisor(use: Use) -> Domain | None:
     return Domain(choices=tuple(sign * n for n in range(1, 10) for sign in (1, -1)))
 
 
-def _scale(use: Use) -> Domain | None:
+def _scale(use: InputUse) -> Domain | None:
     """Return scales that keep most ordinary values, but not all, within the range of the quantized type."""
     types = use.view.index.element_types
     point = 2 if use.node.op_type in ("QuantizeLinear", "DequantizeLinear") else use.index + 1
@@ -204,7 +204,7 @@ def _scale(use: Use) -> Domain | None:
     return Domain(0.3, 1.0) if kind in _FEW_BITS else Domain(0.1, 0.5) if kind in _NIBBLES else Domain(0.02, 0.1)
 
 
-def _mask_arithmetic(use: Use) -> Domain | None:
+def _mask_arithmetic(use: InputUse) -> Domain | None:
     """Recognize `(1 - mask) * -large`, the usual conversion of a mask to a bias of attention scores."""
     if use.node.op_type == "Sub" and use.index == 1:
         first = use.constant(0)
@@ -213,7 +213,7 @@ def _mask_arithmetic(use: Use) -> Domain | None:
     return None
 
 
-def _write_index(use: Use) -> Domain | None:
+def _write_index(use: InputUse) -> Domain | None:
     past, update = use.shape(0), use.shape(1)
     if not past or not update:
         return None
@@ -224,7 +224,7 @@ def _write_index(use: Use) -> Domain | None:
 def _from_attribute(*names: str) -> Rule:
     """Return a rule for the elements in a table of the node, and one that is not in it."""
 
-    def rule(use: Use) -> Domain | None:
+    def rule(use: InputUse) -> Domain | None:
         for name in names:
             known = use.attr(name)
             if known is not None and len(known):
@@ -236,7 +236,7 @@ def _from_attribute(*names: str) -> Rule:
     return rule
 
 
-def _labels(use: Use) -> Domain | None:
+def _labels(use: InputUse) -> Domain | None:
     """Return the keys of a LabelEncoder; in version 1, the texts of a list, or positions in it."""
     classes = use.attr("classes_strings")
     if not classes:
@@ -248,20 +248,20 @@ def _labels(use: Use) -> Domain | None:
     return Domain(-1, len(classes)) if kind == _INT64 else None
 
 
-def _around_stopwords(use: Use) -> Domain | None:
+def _around_stopwords(use: InputUse) -> Domain | None:
     """Return the stop words of the node, in several spellings, and other words."""
     words = [word.decode() for word in use.attr("stopwords", [])]
     spellings = [change(word) for word in words for change in (str, str.upper, str.lower, str.swapcase, str.title)]
     return Domain(choices=tuple(dict.fromkeys([*spellings, "other", "WORDS", "ÉTÉ", "straße"])))
 
 
-def _around_delimiter(use: Use) -> Domain | None:
+def _around_delimiter(use: InputUse) -> Domain | None:
     """Return texts with the delimiter inside, at the ends, twice in a row, or not at all."""
     mark = use.attr("delimiter", "") or " "
     return Domain(choices=(f"a{mark}b", f"one{mark}{mark}two{mark}three", f"{mark}x", f"y{mark}", "word", "a b  c", ""))
 
 
-def _number_as_text(use: Use) -> Domain | None:
+def _number_as_text(use: InputUse) -> Domain | None:
     """Return numbers as text, which is all that can be converted from text; None for other inputs."""
     index, name = use.view.index, use.name
     while name not in index.element_types and (made := index.producers.get(name)) is not None and made.input:
@@ -274,7 +274,7 @@ def _number_as_text(use: Use) -> Domain | None:
     return Domain(choices=("0", "1", "2", "3") if whole else ("0", "1", "-1.5", "2.25", "1e-3", "300"))
 
 
-def _regions(use: Use) -> Domain | None:
+def _regions(use: InputUse) -> Domain | None:
     """Return boxes with ordered corners within the image."""
     data = use.shape(0)
     if not data or len(data) != 4:
@@ -295,7 +295,7 @@ def _regions(use: Use) -> Domain | None:
     return Domain(draw=boxes)
 
 
-def _boxes(use: Use) -> Domain | None:
+def _boxes(use: InputUse) -> Domain | None:
     """Return boxes with varying overlap: ordered corners, or a center and two widths."""
     centered = bool(use.attr("center_point_box", 0))
 
@@ -311,7 +311,7 @@ def _boxes(use: Use) -> Domain | None:
     return Domain(draw=boxes)
 
 
-def _variance(use: Use) -> Domain | None:
+def _variance(use: InputUse) -> Domain | None:
     """Return positive variances, down to the epsilon."""
     return Domain(max(1e-30, float(use.attr("epsilon", 1e-5))), 2.0)
 
@@ -320,7 +320,7 @@ def _fixed(domain: Domain) -> Rule:
     return lambda use: domain
 
 
-def _zero_point(use: Use) -> Domain | None:
+def _zero_point(use: InputUse) -> Domain | None:
     """Return 0 for int32 data and for float8 zero points, which allow no other zero point."""
     types = use.view.index.element_types
     mine, data = types.get(use.name, 0), types.get(use.node.input[0], 0)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from surgery.base.operators.use import Shape, Use
+from surgery.base.operators.use import InputUse, Shape
 
-Solver = Callable[[Use], Sequence[Any] | None]
+Solver = Callable[[InputUse], Sequence[Any] | None]
 
 
-def _length(use: Use, index: int | None = None) -> int:
+def _length(use: InputUse, index: int | None = None) -> int:
     """Return the number of elements of an input; 1 for a scalar."""
     shape = use.shape(index)
     return shape[0] if shape else 1
@@ -27,7 +27,7 @@ def _size(shape: Shape) -> int:
     return size
 
 
-def _reshape(use: Use) -> Sequence[int] | None:
+def _reshape(use: InputUse) -> Sequence[int] | None:
     out, data, count = use.out(), use.shape(0), _length(use)
     if out is not None and len(out) == count:
         return out
@@ -37,7 +37,7 @@ def _reshape(use: Use) -> Sequence[int] | None:
     return [-1] if count == 1 else [*data[: count - 1], *[1] * (count - 1 - len(data[: count - 1])), -1]
 
 
-def _expand(use: Use) -> Sequence[int] | None:
+def _expand(use: InputUse) -> Sequence[int] | None:
     out, data, count = use.out(), use.shape(0), _length(use)
     if out is not None and len(out) == count:
         return out
@@ -47,19 +47,19 @@ def _expand(use: Use) -> Sequence[int] | None:
     return [extent if extent != 1 else 2 for extent in padded]
 
 
-def _tile(use: Use) -> Sequence[int] | None:
+def _tile(use: InputUse) -> Sequence[int] | None:
     out, data = use.out(), use.shape(0)
     if out is not None and data is not None and len(out) == len(data):
         return [b // a if a else 1 for a, b in zip(data, out)]
     return [1 + (index % 2) for index in range(_length(use))]
 
 
-def _small_shape(use: Use) -> Sequence[int] | None:
+def _small_shape(use: InputUse) -> Sequence[int] | None:
     out = use.out()
     return out if out is not None and len(out) == _length(use) else [2 + index for index in range(_length(use))]
 
 
-def _reduced_axes(use: Use) -> Sequence[int] | None:
+def _reduced_axes(use: InputUse) -> Sequence[int] | None:
     """Return the axes that reduce the shape of the input to that of the result."""
     data, out, count = use.shape(0), use.out(), _length(use)
     if data is None:
@@ -78,7 +78,7 @@ def _subsets(total: int, count: int) -> list[list[int]]:
     return [list(items) for items in combinations(range(total), count)] if total <= 10 else []
 
 
-def _squeezed_axes(use: Use) -> Sequence[int] | None:
+def _squeezed_axes(use: InputUse) -> Sequence[int] | None:
     data, out, count = use.shape(0), use.out(), _length(use)
     if data is None:
         return None
@@ -89,7 +89,7 @@ def _squeezed_axes(use: Use) -> Sequence[int] | None:
     return None
 
 
-def _unsqueezed_axes(use: Use) -> Sequence[int] | None:
+def _unsqueezed_axes(use: InputUse) -> Sequence[int] | None:
     data, out, count = use.shape(0), use.out(), _length(use)
     if out is None or data is None:
         return list(range(count))
@@ -99,7 +99,7 @@ def _unsqueezed_axes(use: Use) -> Sequence[int] | None:
     return list(range(count))
 
 
-def _slice(use: Use) -> Sequence[int] | None:
+def _slice(use: InputUse) -> Sequence[int] | None:
     """Return consistent starts, ends, axes and steps, whichever of them are inputs."""
     data, out = use.shape(0), use.out()
     if data is None:
@@ -129,7 +129,7 @@ def _slice(use: Use) -> Sequence[int] | None:
     return {1: starts, 2: ends, 3: axes, 4: steps}[use.index]
 
 
-def _pads(use: Use) -> Sequence[int] | None:
+def _pads(use: InputUse) -> Sequence[int] | None:
     data, out = use.shape(0), use.out()
     if data is None:
         return None
@@ -146,7 +146,7 @@ def _pads(use: Use) -> Sequence[int] | None:
     return [*(amount // 2 for amount in grow), *(amount - amount // 2 for amount in grow)]
 
 
-def _sizes(use: Use) -> Sequence[int] | None:
+def _sizes(use: InputUse) -> Sequence[int] | None:
     data, out = use.shape(0), use.out()
     axes = use.attr("axes")
     if data is None:
@@ -157,7 +157,7 @@ def _sizes(use: Use) -> Sequence[int] | None:
     return [data[axis] if len(axes) > 2 and axis < 2 else 2 * data[axis] for axis in axes]
 
 
-def _scales(use: Use) -> Sequence[float] | None:
+def _scales(use: InputUse) -> Sequence[float] | None:
     sizes, data = _sizes(use), use.shape(0)
     axes = use.attr("axes")
     if sizes is None or data is None:
@@ -166,12 +166,12 @@ def _scales(use: Use) -> Sequence[float] | None:
     return [size / data[axis] if data[axis] else 1.0 for size, axis in zip(sizes, axes)]
 
 
-def _region(use: Use) -> Sequence[float] | None:
+def _region(use: InputUse) -> Sequence[float] | None:
     half = _length(use) // 2
     return [0.1] * half + [0.9] * half
 
 
-def _count(use: Use) -> Sequence[int] | None:
+def _count(use: InputUse) -> Sequence[int] | None:
     """Return `k` of TopK."""
     data, out = use.shape(0), use.out()
     if data is None or not data:
@@ -180,12 +180,12 @@ def _count(use: Use) -> Sequence[int] | None:
     return [out[axis] if out is not None else max(1, min(3, data[axis]))]
 
 
-def _depth(use: Use) -> Sequence[int] | None:
+def _depth(use: InputUse) -> Sequence[int] | None:
     out = use.out()
     return [out[use.axis(-1, len(out))] if out is not None else 4]
 
 
-def _range(use: Use) -> Sequence[float] | None:
+def _range(use: InputUse) -> Sequence[float] | None:
     """Return start, limit or step of Range: with the declared length, or 5, and the given step, or 1."""
     start, limit, delta = (use.constant(index) for index in range(3))
     out = use.out()
@@ -201,7 +201,7 @@ def _range(use: Use) -> Sequence[float] | None:
     return [(begin, begin + count * step, step)[use.index]]
 
 
-def _split(use: Use) -> Sequence[int] | None:
+def _split(use: InputUse) -> Sequence[int] | None:
     data = use.shape(0)
     if data is None:
         return None
@@ -213,7 +213,7 @@ def _split(use: Use) -> Sequence[int] | None:
     return [*[data[axis] // count] * (count - 1), data[axis] - (count - 1) * (data[axis] // count)]
 
 
-def _chunks(use: Use) -> Sequence[int] | None:
+def _chunks(use: InputUse) -> Sequence[int] | None:
     data = use.shape(0)
     if data is None:
         return None
@@ -224,7 +224,7 @@ def _chunks(use: Use) -> Sequence[int] | None:
     return [*[extent // count] * (count - 1), extent - (count - 1) * (extent // count)]
 
 
-def _cropped(use: Use) -> Sequence[int] | None:
+def _cropped(use: InputUse) -> Sequence[int] | None:
     data, out = use.shape(0), use.out()
     axes = use.attr("axes")
     if data is None:
@@ -233,7 +233,7 @@ def _cropped(use: Use) -> Sequence[int] | None:
     return [out[axis] if out is not None else max(1, data[axis] - 1) for axis in axes]
 
 
-def _col2im(use: Use) -> Sequence[int] | None:
+def _col2im(use: InputUse) -> Sequence[int] | None:
     """Return the image shape, which is the spatial result shape, or a block that matches the channels and columns."""
     data, out, image = use.shape(0), use.out(), use.integers(1)
     spatial = len(out) - 2 if out is not None else _length(use)
@@ -266,7 +266,7 @@ def _factorings(number: int, count: int) -> list[list[int]]:
     ]
 
 
-def _grid(use: Use) -> Sequence[int] | None:
+def _grid(use: InputUse) -> Sequence[int] | None:
     theta, out = use.shape(0), use.out()
     if theta is None:
         return None
@@ -274,12 +274,12 @@ def _grid(use: Use) -> Sequence[int] | None:
     return [theta[0], 2, *spatial]
 
 
-def _last_axis(use: Use) -> Sequence[int] | None:
+def _last_axis(use: InputUse) -> Sequence[int] | None:
     data = use.shape(0)
     return [max(0, len(data) - 1)] if data is not None else [0]
 
 
-def _dft_axis(use: Use) -> Sequence[int] | None:
+def _dft_axis(use: InputUse) -> Sequence[int] | None:
     """Return the axis of DFT: the one whose size changes; never the last axis, with the real and imaginary parts."""
     data, out = use.shape(0), use.out()
     if data is None:
@@ -291,7 +291,7 @@ def _dft_axis(use: Use) -> Sequence[int] | None:
     return [max(1, len(data) - 2) if len(data) > 2 else 0]
 
 
-def _dft_length(use: Use) -> Sequence[int] | None:
+def _dft_length(use: InputUse) -> Sequence[int] | None:
     """Return the size of the axis if the result needs no other length; otherwise the length of the result."""
     data, out = use.shape(0), use.out()
     if not data:
@@ -303,12 +303,12 @@ def _dft_length(use: Use) -> Sequence[int] | None:
     return [2 * (out[axis] - 1) if use.attr("onesided", 0) else out[axis]]
 
 
-def _window(use: Use) -> Sequence[int] | None:
+def _window(use: InputUse) -> Sequence[int] | None:
     out = use.out()
     return [out[0] if out else 7]
 
 
-def _frame(use: Use) -> Sequence[int] | None:
+def _frame(use: InputUse) -> Sequence[int] | None:
     """Return the step or the length of the frames of STFT."""
     signal, out, window = use.shape(0), use.out(), use.shape(2)
     length = window[0] if window else (use.integers(3) or [0])[0]
@@ -322,30 +322,30 @@ def _frame(use: Use) -> Sequence[int] | None:
     return [max(1, (signal[1] - length) // (out[1] - 1))]
 
 
-def _mel(use: Use) -> Sequence[float] | None:
+def _mel(use: InputUse) -> Sequence[float] | None:
     out = use.out()
     bins, length = (out[1], 2 * (out[0] - 1)) if out is not None else (4, 16)
     return [(bins, length, 8192, 20.0, 4000.0)[use.index]]
 
 
-def _unpooled(use: Use) -> Sequence[int] | None:
+def _unpooled(use: InputUse) -> Sequence[int] | None:
     out, data = use.out(), use.shape(0)
     if out is not None:
         return out
     return [*data[:2], *(2 * extent for extent in data[2:])] if data is not None else None
 
 
-def _no_pads(use: Use) -> Sequence[int] | None:
+def _no_pads(use: InputUse) -> Sequence[int] | None:
     return [0] * _length(use)
 
 
-def _matrix(use: Use) -> Sequence[int] | None:
+def _matrix(use: InputUse) -> Sequence[int] | None:
     """Return the shape of a packed matrix: the last dims of the first operand and of the result."""
     data, out = use.shape(0), use.out()
     return [data[-1], out[-1]] if data and out else None
 
 
-def _beams(use: Use) -> Sequence[int] | None:
+def _beams(use: InputUse) -> Sequence[int] | None:
     """Return the number of beams, from the cache that records the beam of each token."""
     cache = use.shape(9)
     return [cache[1] if cache else 1]

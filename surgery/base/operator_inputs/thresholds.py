@@ -20,7 +20,7 @@ from surgery.base.operators.dtypes import limits
 from surgery.base.operators.forms import Schema, key_of
 from surgery.base.operators.moving import CARRIES, CARRIES_FLOATS
 from surgery.base.operators.tensors import to_array
-from surgery.base.operators.use import Use, View
+from surgery.base.operators.use import InputUse, TypedIndex
 
 if TYPE_CHECKING:
     import onnx
@@ -38,7 +38,7 @@ Affine = tuple[float, float]
 """`(scale, offset)`: the value is `scale * x + offset`, `x` an element of the graph input."""
 
 
-def marks(view: View, name: str) -> tuple[float, ...]:
+def marks(view: TypedIndex, name: str) -> tuple[float, ...]:
     """List the nonzero values of a graph input at which the behavior of the graph changes."""
     found: dict[float, None] = {}
     for use, (scale, offset) in _affine_uses(view, name):
@@ -51,7 +51,7 @@ def marks(view: View, name: str) -> tuple[float, ...]:
     return tuple(sorted(found))[:_MOST]
 
 
-def spared(view: View, name: str) -> tuple[int, ...]:
+def spared(view: TypedIndex, name: str) -> tuple[int, ...]:
     """List integers that are always legal for a graph input, because the graph handles them before other limits apply.
 
     `ignore_index` of a loss is one. In expanded form, a loss compares the labels with it, and replaces the labels that
@@ -69,11 +69,11 @@ def spared(view: View, name: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _decides(view: View, name: str) -> bool:
+def _decides(view: TypedIndex, name: str) -> bool:
     return any(reader.op_type == "Where" and not index for reader, index in view.index.consumers.get(name, ()))
 
 
-def sizes(nodes: Iterable[onnx.NodeProto], view: View) -> tuple[float, ...]:
+def sizes(nodes: Iterable[onnx.NodeProto], view: TypedIndex) -> tuple[float, ...]:
     """List magnitudes at which the epsilons of a graph matter, from those at which they begin to show downwards."""
     found: set[float] = set()
     operands: dict[str, None] = {}
@@ -90,7 +90,7 @@ def sizes(nodes: Iterable[onnx.NodeProto], view: View) -> tuple[float, ...]:
     return (*map(math.sqrt, epsilons), *epsilons, *(0.2 * math.sqrt(epsilon) for epsilon in epsilons))
 
 
-def _affine_uses(view: View, name: str) -> Iterator[tuple[Use, Affine]]:
+def _affine_uses(view: TypedIndex, name: str) -> Iterator[tuple[InputUse, Affine]]:
     """Yield the uses of the elements of a graph input, unchanged or scaled and shifted by constants."""
     pending: list[tuple[str, Affine, int]] = [(name, (1.0, 0.0), 0)]
     seen: set[tuple[str, Affine]] = set()
@@ -101,12 +101,12 @@ def _affine_uses(view: View, name: str) -> Iterator[tuple[Use, Affine]]:
         seen.add((current, affine))
         pending.extend((inner, affine, depth + 1) for inner in view.index.aliases.get(current, ()))
         for node, index in view.index.consumers.get(current, ()):
-            use = Use(view, node, index)
+            use = InputUse(view, node, index)
             yield use, affine
             pending.extend((output, onward, depth + 1) for output, onward in _onward(use, affine))
 
 
-def _onward(use: Use, affine: Affine) -> Iterable[tuple[str, Affine]]:
+def _onward(use: InputUse, affine: Affine) -> Iterable[tuple[str, Affine]]:
     node, op = use.node, use.node.op_type
     scale, offset = affine
     if node.domain not in ("", "ai.onnx") or not node.output:
@@ -141,7 +141,7 @@ def _combined(op: str, index: int, affine: Affine, constant: float) -> Affine | 
     return None
 
 
-def _number(use: Use, index: int) -> float | None:
+def _number(use: InputUse, index: int) -> float | None:
     """Return a constant operand if it is a single number."""
     constant = use.constant(index)
     if constant is None or constant.size != 1 or constant.dtype.kind not in "fiu":
@@ -149,12 +149,12 @@ def _number(use: Use, index: int) -> float | None:
     return float(constant.reshape(-1)[0])
 
 
-def _marks_of(use: Use) -> Iterable[float]:
+def _marks_of(use: InputUse) -> Iterable[float]:
     rule = _RULES.get(key_of(use.node.domain, use.node.op_type))
     return () if rule is None else rule(use)
 
 
-def _constants(use: Use) -> Iterable[float]:
+def _constants(use: InputUse) -> Iterable[float]:
     """Return the elements of the other operands that are constant."""
     found: list[float] = []
     for index in range(len(use.node.input)):
@@ -164,13 +164,13 @@ def _constants(use: Use) -> Iterable[float]:
     return found
 
 
-def _clip(use: Use) -> Iterable[float]:
+def _clip(use: InputUse) -> Iterable[float]:
     bounds = [use.attr("min"), use.attr("max"), _number(use, 1), _number(use, 2)] if not use.index else []
     return [float(bound) for bound in bounds if bound is not None]
 
 
-def _attributes(*defaults: tuple[str, float | None]) -> Callable[[Use], Iterable[float]]:
-    def rule(use: Use) -> Iterable[float]:
+def _attributes(*defaults: tuple[str, float | None]) -> Callable[[InputUse], Iterable[float]]:
+    def rule(use: InputUse) -> Iterable[float]:
         found: list[float] = []
         for name, default in defaults:
             value = use.attr(name, default)
@@ -181,17 +181,17 @@ def _attributes(*defaults: tuple[str, float | None]) -> Callable[[Use], Iterable
     return rule
 
 
-def _hard_sigmoid(use: Use) -> Iterable[float]:
+def _hard_sigmoid(use: InputUse) -> Iterable[float]:
     alpha, beta = float(use.attr("alpha", 0.2)), float(use.attr("beta", 0.5))
     return [-beta / alpha, (1 - beta) / alpha] if alpha else []
 
 
-def _shrink(use: Use) -> Iterable[float]:
+def _shrink(use: InputUse) -> Iterable[float]:
     bound = float(use.attr("lambd", 0.5))
     return [-bound, bound]
 
 
-def _quantize(use: Use) -> Iterable[float]:
+def _quantize(use: InputUse) -> Iterable[float]:
     """Return the ends of the range, and midpoints between steps, where rounding changes."""
     scales, points = use.constant(1), use.constant(2)
     if use.index or scales is None or scales.size == 0:
@@ -202,12 +202,12 @@ def _quantize(use: Use) -> Iterable[float]:
     return [(place - point) * scale for place in (least, most, point + 0.5, point + 1.5, point - 0.5)]
 
 
-def _fixed(*values: float) -> Callable[[Use], Iterable[float]]:
+def _fixed(*values: float) -> Callable[[InputUse], Iterable[float]]:
     return lambda use: values
 
 
 _HALVES = _fixed(0.5, -0.5, 1.5, -1.5, 2.5, 1.0, -1.0)
-_RULES: dict[str, Callable[[Use], Iterable[Any]]] = {
+_RULES: dict[str, Callable[[InputUse], Iterable[Any]]] = {
     **dict.fromkeys(["Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "Max", "Min", "Mod"], _constants),
     **dict.fromkeys(("Round", "Floor", "Ceil", "Cast"), _HALVES),
     "Clip": _clip,
@@ -288,7 +288,7 @@ def without_row(schema: Schema) -> Iterator[str]:
         yield "thresholds"
 
 
-def _splits(use: Use) -> Iterable[float]:
+def _splits(use: InputUse) -> Iterable[float]:
     """Return the thresholds of a TreeEnsemble, and the members of its set-membership nodes."""
     found: list[float] = []
     for name in ("nodes_splits", "membership_values"):

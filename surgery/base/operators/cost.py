@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from surgery.base.operators.forms import Schema
 from surgery.base.operators.operations import has_products
-from surgery.base.operators.use import Use, View
+from surgery.base.operators.use import InputUse, TypedIndex
 
 if TYPE_CHECKING:
     import onnx
@@ -61,7 +61,7 @@ Elements = Callable[[str], "Sequence[float | str] | None"]
 """Returns the elements of a small tensor, as far as they follow from shapes."""
 
 
-def estimate(view: View, weights: int, inputs: Iterable[str], elements: Elements) -> float:
+def estimate(view: TypedIndex, weights: int, inputs: Iterable[str], elements: Elements) -> float:
     """Return the estimated seconds of one run with the shapes of a view; `weights` is in bytes.
 
     Inputs that no node reads count too, because they must be generated.
@@ -88,7 +88,7 @@ def listing(size: int) -> float:
 class _Estimate:
     """A walk over the nodes; shapes that inference does not know are guessed from the operands."""
 
-    def __init__(self, view: View, elements: Elements) -> None:
+    def __init__(self, view: TypedIndex, elements: Elements) -> None:
         self.view = view
         self.elements = elements
         self.times = [1]
@@ -107,7 +107,7 @@ class _Estimate:
             known = [self.known.get(name) for name in names]
             length, result = 0, 0
             if op in _PRODUCTS or None in known:
-                length, result = self.guess(op, Use(self.view, node, 0))
+                length, result = self.guess(op, InputUse(self.view, node, 0))
             sizes = [min(result, self.most) if size is None else size for size in known]
             self.guessed.update(zip(names, sizes))
             products = length * sizes[0] if sizes else 0
@@ -128,7 +128,7 @@ class _Estimate:
 
     def turns(self, node: onnx.NodeProto) -> int:
         """Return the number of iterations of a loop, 0 if it is unknown."""
-        use = Use(self.view, node, 0)
+        use = InputUse(self.view, node, 0)
         if node.op_type == "Scan":
             shape, axis = use.shape(len(node.input) - 1), use.attr("scan_input_axes", [0])[-1]
             return shape[axis] if shape and axis < len(shape) else 0
@@ -137,26 +137,26 @@ class _Estimate:
         count = found[0] if found else 0
         return int(count) if isinstance(count, (int, float)) and count < _NO_LIMIT else 0
 
-    def guess(self, op: str, use: Use) -> tuple[int, int]:
+    def guess(self, op: str, use: InputUse) -> tuple[int, int]:
         """Return the number of products per result element, and a guess of the number of result elements."""
         if op in _PRODUCTS:
             return _PRODUCTS[op](self, use)
         return 0, _RESULTS.get(op, _Estimate.largest)(self, use)
 
-    def size(self, use: Use, index: int = 0) -> int:
+    def size(self, use: InputUse, index: int = 0) -> int:
         """Return the number of elements of an operand."""
         if not use.has(index):
             return 0
         shape = use.shape(index)
         return self.guessed.get(use.node.input[index], _UNKNOWN) if shape is None else math.prod(shape)
 
-    def largest(self, use: Use) -> int:
+    def largest(self, use: InputUse) -> int:
         """Return the number of elements of the largest operand that is not constant."""
         names, constants = use.node.input, self.view.index.constants
         return max((self.size(use, place) for place, name in enumerate(names) if name not in constants), default=1)
 
 
-def _matmul(walk: _Estimate, use: Use) -> tuple[int, int]:
+def _matmul(walk: _Estimate, use: InputUse) -> tuple[int, int]:
     """Count a sum over the last dim of the first operand for each result element."""
     first, second = use.shape(0), use.shape(1)
     length = first[-1] if first else second[-2] if second and len(second) > 1 else _LENGTH
@@ -166,7 +166,7 @@ def _matmul(walk: _Estimate, use: Use) -> tuple[int, int]:
     return length, walk.size(use) // max(1, length) * columns
 
 
-def _convolution(walk: _Estimate, use: Use) -> tuple[int, int]:
+def _convolution(walk: _Estimate, use: InputUse) -> tuple[int, int]:
     """Count a sum over the kernel for each result element."""
     kernel = use.shape(3 if use.node.op_type == "QLinearConv" else 1)
     if not kernel or len(kernel) < 3:
@@ -178,7 +178,7 @@ def _convolution(walk: _Estimate, use: Use) -> tuple[int, int]:
     return math.prod(kernel[1:]), walk.size(use) // max(1, kernel[1] * group) * kernel[0] // max(1, stride)
 
 
-def _recurrent(walk: _Estimate, use: Use) -> tuple[int, int]:
+def _recurrent(walk: _Estimate, use: InputUse) -> tuple[int, int]:
     """Count the multiplications by both matrices in each step, per result element."""
     hidden, data = int(use.attr("hidden_size", _LENGTH)), use.shape(0)
     width = data[-1] if data else _LENGTH
@@ -186,7 +186,7 @@ def _recurrent(walk: _Estimate, use: Use) -> tuple[int, int]:
     return gates * (width + hidden), walk.size(use) // max(1, width) * hidden
 
 
-def _attention(walk: _Estimate, use: Use) -> tuple[int, int]:
+def _attention(walk: _Estimate, use: InputUse) -> tuple[int, int]:
     """Count the products of each query position with all keys, in the scores and in the product with the values."""
     key = use.shape(1) if use.has(1) else use.shape(0)
     past = use.shape(4) or use.shape(3)
@@ -194,26 +194,26 @@ def _attention(walk: _Estimate, use: Use) -> tuple[int, int]:
     return 2 * (length + (past[-2] if past and len(past) > 1 else 0)), walk.size(use)
 
 
-def _einsum(walk: _Estimate, use: Use) -> tuple[int, int]:
+def _einsum(walk: _Estimate, use: InputUse) -> tuple[int, int]:
     first = use.shape(0)
     return max(first, default=1) if first is not None else _LENGTH, walk.largest(use)
 
 
-def _gather(walk: _Estimate, use: Use) -> int:
+def _gather(walk: _Estimate, use: InputUse) -> int:
     table = use.shape(0) if use.node.op_type == "Gather" else None
     return walk.size(use, 1) * (math.prod(table[1:]) if table else 1)
 
 
-def _part(walk: _Estimate, use: Use) -> int:
+def _part(walk: _Estimate, use: InputUse) -> int:
     """Return the size of one part of a split tensor; a sequence is assumed to have three parts."""
     return walk.size(use) // (3 if use.node.op_type == "SequenceAt" else max(1, len(use.node.output)))
 
 
-def _few(walk: _Estimate, use: Use) -> int:
+def _few(walk: _Estimate, use: InputUse) -> int:
     return _FEW
 
 
-_PRODUCTS: dict[str, Callable[[_Estimate, Use], tuple[int, int]]] = {
+_PRODUCTS: dict[str, Callable[[_Estimate, InputUse], tuple[int, int]]] = {
     **dict.fromkeys(
         ("MatMul", "Gemm", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "FusedGemm", "MatMulNBits"), _matmul
     ),
@@ -247,7 +247,7 @@ def without_row(schema: Schema) -> Iterator[str]:
         yield "sums of products"
 
 
-_RESULTS: dict[str, Callable[[_Estimate, Use], int]] = {
+_RESULTS: dict[str, Callable[[_Estimate, InputUse], int]] = {
     **dict.fromkeys(("Shape", "Size", "Range", "Slice"), _few),
     **dict.fromkeys(("Split", "SequenceAt"), _part),
     **dict.fromkeys(("Gather", "GatherElements"), _gather),

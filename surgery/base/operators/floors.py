@@ -15,7 +15,7 @@ from surgery.base.operators.forms import Schema
 from surgery.base.operators.schemas import history
 
 
-class Result(Protocol):
+class NodeOutput(Protocol):
     """An output of a node."""
 
     @property
@@ -47,7 +47,7 @@ class Call(Protocol):
         """The inputs."""
 
     @property
-    def outputs(self) -> Sequence[Result]:
+    def outputs(self) -> Sequence[NodeOutput]:
         """The outputs."""
 
     def attr(self, name: str, default: Any = None) -> Any:
@@ -58,7 +58,7 @@ class Call(Protocol):
 
 
 @dataclass(frozen=True)
-class Change:
+class VersionChange:
     """A difference before a version, and the nodes that it concerns; by default, all of them."""
 
     reason: str
@@ -85,30 +85,34 @@ def _counts_back(node: Call) -> bool:
     return axes is not None and (axes.constant is None or bool((axes.constant < 0).any()))
 
 
-_MASK = Change("the mask had another meaning before", lambda node: len(node.outputs) > 1 and node.outputs[1].is_used)
-_ROWS = Change("before, all axes from axis on were flattened", lambda node: node.attr("axis") != -1)
-_SAME_SHAPES = Change("the operands were not broadcast before", _broadcasts)
-_REDUCTIONS = Change("reduction by max or min did not exist before", _where("reduction", "max", "min"))
+_MASK = VersionChange(
+    "the mask had another meaning before", lambda node: len(node.outputs) > 1 and node.outputs[1].is_used
+)
+_ROWS = VersionChange("before, all axes from axis on were flattened", lambda node: node.attr("axis") != -1)
+_SAME_SHAPES = VersionChange("the operands were not broadcast before", _broadcasts)
+_REDUCTIONS = VersionChange("reduction by max or min did not exist before", _where("reduction", "max", "min"))
 
-CHANGED_MEANING: dict[tuple[str, int], Change] = {
+CHANGED_MEANING: dict[tuple[str, int], VersionChange] = {
     **{(op, 13): _ROWS for op in ("Softmax", "LogSoftmax", "Hardmax")},
     **{(op, 8): _SAME_SHAPES for op in ("Max", "Mean", "Min", "Sum")},
     **{(op, 18): _REDUCTIONS for op in ("ScatterElements", "ScatterND")},
-    ("DFT", 20): Change("axis had another default before"),
+    ("DFT", 20): VersionChange("axis had another default before"),
     ("Dropout", 10): _MASK,
     ("Dropout", 12): _MASK,
-    ("GridSample", 20): Change("the modes had other names before"),
-    ("GroupNormalization", 21): Change("scale and bias were given per group before"),
-    ("MeanVarianceNormalization", 13): Change("axes had no default before", lambda node: not node.has_attr("axes")),
-    ("Mod", 28): Change("fmod had to be 1 for floats before", _takes_floats),
-    ("PRelu", 7): Change("the slope was not broadcast before"),
-    ("Pad", 19): Change("the mode wrap did not exist before", _where("mode", "wrap")),
-    ("Resize", 19): Change(
+    ("GridSample", 20): VersionChange("the modes had other names before"),
+    ("GroupNormalization", 21): VersionChange("scale and bias were given per group before"),
+    ("MeanVarianceNormalization", 13): VersionChange(
+        "axes had no default before", lambda node: not node.has_attr("axes")
+    ),
+    ("Mod", 28): VersionChange("fmod had to be 1 for floats before", _takes_floats),
+    ("PRelu", 7): VersionChange("the slope was not broadcast before"),
+    ("Pad", 19): VersionChange("the mode wrap did not exist before", _where("mode", "wrap")),
+    ("Resize", 19): VersionChange(
         "half_pixel_symmetric coordinates did not exist before",
         _where("coordinate_transformation_mode", "half_pixel_symmetric"),
     ),
-    ("RoiAlign", 16): Change("before, coordinates were not shifted by half a pixel"),
-    ("Slice", 11): Change("an axis could not be negative before", _counts_back),
+    ("RoiAlign", 16): VersionChange("before, coordinates were not shifted by half a pixel"),
+    ("Slice", 11): VersionChange("an axis could not be negative before", _counts_back),
 }
 """Changes that are invisible in the schemas, by the version that introduced them."""
 

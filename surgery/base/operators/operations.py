@@ -33,7 +33,7 @@ class UnknownDim(Exception):  # noqa: N818 - not an error: the amount is unknown
     """A dim is unknown."""
 
 
-class Operand(Protocol):
+class CountedValue(Protocol):
     """An input or an output of a node."""
 
     @property
@@ -41,7 +41,7 @@ class Operand(Protocol):
         """Its dims; None if even the rank is unknown."""
 
 
-class Call(Protocol):
+class CountedCall(Protocol):
     """The parts of a node that determine the number of its operations."""
 
     @property
@@ -49,21 +49,21 @@ class Call(Protocol):
         """The operator, with its domain if it is not the default domain."""
 
     @property
-    def inputs(self) -> Sequence[Operand | None]:
+    def inputs(self) -> Sequence[CountedValue | None]:
         """The inputs."""
 
     @property
-    def outputs(self) -> Sequence[Operand]:
+    def outputs(self) -> Sequence[CountedValue]:
         """The outputs."""
 
     def attr(self, name: str, default: Any = None) -> Any:
         """Return an attribute."""
 
 
-Rule = Callable[[Call], Iterator[Term]]
+Rule = Callable[[CountedCall], Iterator[Term]]
 
 
-def terms(node: Call) -> Iterator[Term] | None:
+def terms(node: CountedCall) -> Iterator[Term] | None:
     """Return the operation counts of a node; None for an unknown operator. Raises `UnknownDim`."""
     rule = _PRODUCTS.get(node.op)
     if rule is not None:
@@ -89,28 +89,28 @@ def without_row(schema: Schema) -> Iterator[str]:
         yield "operations"
 
 
-def _dims(value: Operand) -> Dims:
+def _dims(value: CountedValue) -> Dims:
     shape = value.shape
     if shape is None:
         raise UnknownDim
     return shape
 
 
-def _operand(node: Call, index: int) -> Dims:
+def _operand(node: CountedCall, index: int) -> Dims:
     value = _given(node, index)
     if value is None:
         raise UnknownDim
     return _dims(value)
 
 
-def _given(node: Call, index: int) -> Operand | None:
+def _given(node: CountedCall, index: int) -> CountedValue | None:
     return node.inputs[index] if index < len(node.inputs) else None
 
 
 def _matmul(first: int, second: int) -> Rule:
     """Return a rule: each result element is a sum over the last dim of the first operand."""
 
-    def count(node: Call) -> Iterator[Term]:
+    def count(node: CountedCall) -> Iterator[Term]:
         left = _operand(node, first)
         length = left[-1] if left else 1
         if length is None:
@@ -123,7 +123,7 @@ def _matmul(first: int, second: int) -> Rule:
     return count
 
 
-def _gemm(node: Call) -> Iterator[Term]:
+def _gemm(node: CountedCall) -> Iterator[Term]:
     left = _operand(node, 0)
     yield MACS, (left[0] if node.attr("transA", 0) else left[1], *_dims(node.outputs[0]))
     if _given(node, 2) is not None:
@@ -133,7 +133,7 @@ def _gemm(node: Call) -> Iterator[Term]:
 def _conv(weight: int, bias: int) -> Rule:
     """Return a rule: each result element is a sum over the channels of a group and the kernel."""
 
-    def count(node: Call) -> Iterator[Term]:
+    def count(node: CountedCall) -> Iterator[Term]:
         result = _dims(node.outputs[0])
         yield MACS, (*result, *_operand(node, weight)[1:])
         if _given(node, bias) is not None:
@@ -142,14 +142,14 @@ def _conv(weight: int, bias: int) -> Rule:
     return count
 
 
-def _conv_transpose(node: Call) -> Iterator[Term]:
+def _conv_transpose(node: CountedCall) -> Iterator[Term]:
     """Count a product of each operand element with the channels of a group and the kernel."""
     yield MACS, (*_operand(node, 0), *_operand(node, 1)[1:])
     if _given(node, 2) is not None:
         yield OTHERS, _dims(node.outputs[0])
 
 
-def _einsum(node: Call) -> Iterator[Term]:
+def _einsum(node: CountedCall) -> Iterator[Term]:
     """Count the loops over all labels; each operand after the first one is a factor."""
     subscripts = str(node.attr("equation", "")).replace(" ", "").split("->")[0].split(",")
     extents: dict[str, Dim] = {}
@@ -164,7 +164,7 @@ def _einsum(node: Call) -> Iterator[Term]:
     yield MACS if len(subscripts) > 1 else OTHERS, (max(len(subscripts) - 1, 1), *extents.values())
 
 
-def _attention(node: Call) -> Iterator[Term]:
+def _attention(node: CountedCall) -> Iterator[Term]:
     """Count queries times keys and weights times values, for each query and each key, including past keys."""
     queries, keys = _operand(node, 0), _operand(node, 1)
     past = _given(node, 4)
@@ -179,7 +179,7 @@ def _attention(node: Call) -> Iterator[Term]:
 def _recurrent(gates: int) -> Rule:
     """Return a rule: each step multiplies the operand and the hidden state by the weights of all gates."""
 
-    def count(node: Call) -> Iterator[Term]:
+    def count(node: CountedCall) -> Iterator[Term]:
         sequence, batch, _ = _operand(node, 0)
         for index in (1, 2):
             yield MACS, (sequence, batch, *_operand(node, index))
@@ -189,11 +189,11 @@ def _recurrent(gates: int) -> Rule:
     return count
 
 
-def _pool(node: Call) -> Iterator[Term]:
+def _pool(node: CountedCall) -> Iterator[Term]:
     yield OTHERS, (*_dims(node.outputs[0]), *node.attr("kernel_shape", ()))
 
 
-def _resize(node: Call) -> Iterator[Term]:
+def _resize(node: CountedCall) -> Iterator[Term]:
     """Count a weighted sum over 2 neighbors (linear) or 4 (cubic) in each resized dim, for each element."""
     taps = {"linear": 2, "cubic": 4}.get(str(node.attr("mode", "nearest")))
     before, after = _operand(node, 0), _dims(node.outputs[0])
@@ -202,23 +202,23 @@ def _resize(node: Call) -> Iterator[Term]:
         yield MACS, (taps**resized, *after)
 
 
-def _grid_sample(node: Call) -> Iterator[Term]:
+def _grid_sample(node: CountedCall) -> Iterator[Term]:
     taps = {"linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}.get(str(node.attr("mode", "linear")))
     after = _dims(node.outputs[0])
     if taps is not None:
         yield MACS, (taps ** (len(after) - 2), *after)
 
 
-def _matmul_n_bits(node: Call) -> Iterator[Term]:
+def _matmul_n_bits(node: CountedCall) -> Iterator[Term]:
     """Count the products with a packed weight, whose dims are in attributes."""
     yield MACS, (node.attr("K", 0), *_dims(node.outputs[0]))
 
 
-def _skip_norm(node: Call) -> Iterator[Term]:
+def _skip_norm(node: CountedCall) -> Iterator[Term]:
     yield OTHERS, (9, *_operand(node, 0))
 
 
-def _local_response(node: Call) -> Iterator[Term]:
+def _local_response(node: CountedCall) -> Iterator[Term]:
     yield OTHERS, (int(node.attr("size", 1)) * 2 + 4, *_operand(node, 0))
 
 

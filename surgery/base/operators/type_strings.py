@@ -15,7 +15,7 @@ FLOAT, DOUBLE = 1, 11
 
 
 @dataclass
-class Value:
+class TypedValue:
     """The known facts about a value: its type, such as "tensor(float16)", and its dims, if known."""
 
     kind: str
@@ -44,13 +44,13 @@ def number_of(kind: str) -> int:
     return {"tensor(float)": 1, "tensor(float16)": 10, "tensor(bfloat16)": 16}[kind]
 
 
-def declared(graph: onnx.GraphProto) -> dict[str, Value]:
+def declared(graph: onnx.GraphProto) -> dict[str, TypedValue]:
     """Return the values whose types a graph declares, by name."""
     found = {}
     for value in (*graph.input, *graph.value_info, *graph.output):
         kind = _kind_of(value.type)
         if kind:
-            found[value.name] = Value(kind, _dims(value.type))
+            found[value.name] = TypedValue(kind, _dims(value.type))
     return found
 
 
@@ -77,9 +77,9 @@ def _dims(kind: onnx.TypeProto) -> list[int | None] | None:
     return [dim.dim_value if dim.WhichOneof("value") == "dim_value" else None for dim in kind.tensor_type.shape.dim]
 
 
-def value_of_tensor(tensor: onnx.TensorProto) -> Value:
+def value_of_tensor(tensor: onnx.TensorProto) -> TypedValue:
     """Return the known facts about a tensor."""
-    return Value(f"tensor({_element(tensor.data_type)})", list(tensor.dims))
+    return TypedValue(f"tensor({_element(tensor.data_type)})", list(tensor.dims))
 
 
 def widen_type(kind: onnx.TypeProto) -> None:

@@ -88,7 +88,7 @@ class Index:
 
 
 @dataclass(frozen=True)
-class View:
+class TypedIndex:
     """The index with inferred shapes."""
 
     index: Index
@@ -135,13 +135,13 @@ class View:
 
 
 @dataclass(frozen=True)
-class Use:
+class InputUse:
     """One input of one node, and its elements as a function of those of a graph input: `scale * x + offset`.
 
     `offset` is an interval. `flat` says whether all elements arrive, in order.
     """
 
-    view: View
+    view: TypedIndex
     node: onnx.NodeProto
     index: int
     scale: int = 1
@@ -208,7 +208,7 @@ _FURTHER = 8
 _IN_ORDER = RESHAPING | {"Cast", "CastLike"}
 
 
-def uses(view: View, name: str, limit: int = 2000) -> Iterator[Use]:
+def uses(view: TypedIndex, name: str, limit: int = 2000) -> Iterator[InputUse]:
     """Yield the uses of the elements of a graph input, through copies, casts and arithmetic with constants."""
     pending: list[tuple[str, int, tuple[int, int], bool]] = [(name, 1, (0, 0), True)]
     seen: set[tuple[str, int, tuple[int, int]]] = set()
@@ -219,12 +219,12 @@ def uses(view: View, name: str, limit: int = 2000) -> Iterator[Use]:
         seen.add((current, scale, offset))
         pending.extend((inner, scale, offset, flat) for inner in view.index.aliases.get(current, ()))
         for node, index in view.index.consumers.get(current, ()):
-            use = Use(view, node, index, scale, offset, flat)
+            use = InputUse(view, node, index, scale, offset, flat)
             yield use
             pending.extend(_onward(use))
 
 
-def _onward(use: Use) -> Iterable[tuple[str, int, tuple[int, int], bool]]:
+def _onward(use: InputUse) -> Iterable[tuple[str, int, tuple[int, int], bool]]:
     """Return the outputs to which the elements are passed on, with their new scale, offset and flatness."""
     node, op = use.node, use.node.op_type
     if node.domain not in ("", "ai.onnx") or not node.output:
@@ -242,7 +242,7 @@ def _onward(use: Use) -> Iterable[tuple[str, int, tuple[int, int], bool]]:
     return [] if op not in ("Add", "Sub", "Mul") or len(node.input) != 2 else _computed(use)
 
 
-def _computed(use: Use) -> list[tuple[str, int, tuple[int, int], bool]]:
+def _computed(use: InputUse) -> list[tuple[str, int, tuple[int, int], bool]]:
     """Return the result of Add, Sub or Mul with a constant other operand, as in `_onward`."""
     node, op = use.node, use.node.op_type
     scale, (low, high) = use.scale, use.offset

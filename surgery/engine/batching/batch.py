@@ -12,11 +12,11 @@ from typing import Any
 
 from surgery.base.errors import OutputError, UsageError
 from surgery.engine.batching import causes, resume, sources
-from surgery.engine.batching.entry import Entry, Limits, Settings
+from surgery.engine.batching.entry import BatchLimits, Entry, Settings
 from surgery.engine.batching.executors import maker
 from surgery.engine.batching.fingerprints import environment, recipe_digest, settings_digest
-from surgery.engine.batching.ledger import STATES, Ledger, Row
-from surgery.engine.batching.places import Output, absolute, local_recipe
+from surgery.engine.batching.ledger import STATES, Ledger, LedgerRow
+from surgery.engine.batching.places import OutputFolder, absolute, local_recipe
 from surgery.engine.batching.schedule import Rules, Schedule, Watcher
 from surgery.engine.provenance.files import file_or_folder
 from surgery.model.remote import urls
@@ -37,7 +37,7 @@ class Batch:
     sources: tuple[str, ...]
     output: str
     settings: Settings = field(default_factory=Settings)
-    limits: Limits = field(default_factory=Limits)
+    limits: BatchLimits = field(default_factory=BatchLimits)
     rules: Rules = field(default_factory=Rules)
     ledger: Path | None = None
     jobs: int | None = None
@@ -52,7 +52,7 @@ class Batch:
 class BatchResult:
     """The result of a batch. `rows` are those of its models, `fresh` the names of the models that this call has run."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[LedgerRow, ...]
     fresh: tuple[str, ...]
     ledger: Path
     seconds: float
@@ -64,7 +64,7 @@ class BatchResult:
         return {state: found[state] for state in STATES if found[state]}
 
     @property
-    def failures(self) -> tuple[causes.Group, ...]:
+    def failures(self) -> tuple[causes.FailureGroup, ...]:
         """The models that failed or do not meet their purpose, grouped by cause."""
         return causes.groups(self.rows)
 
@@ -106,9 +106,11 @@ def batch(given: Batch, watcher: Watcher) -> BatchResult:
     """
     started = time.monotonic()
     make = maker(given.executor)
-    output = Output(given.output)
+    output = OutputFolder(given.output)
     folder = _ledger_folder(given, output)
-    choice = sources.Choice(given.recipe, None if output.is_remote else Path(output.text), given.include, given.exclude)
+    choice = sources.ModelSelection(
+        given.recipe, None if output.is_remote else Path(output.text), given.include, given.exclude
+    )
     entries = sources.entries(given.sources, choice)
     recipes = _recipes(entries, given.settings)
     wanted = resume.Wanted(
@@ -141,7 +143,7 @@ def batch(given: Batch, watcher: Watcher) -> BatchResult:
         return BatchResult(found, plan.todo, ledger.path, time.monotonic() - started)
 
 
-def _ledger_folder(given: Batch, output: Output) -> Path:
+def _ledger_folder(given: Batch, output: OutputFolder) -> Path:
     """Return the folder of the ledger. UsageError if there is no local one: SQLite needs a local file."""
     if given.ledger is None and output.is_remote:
         raise UsageError(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from surgery.engine.batching.ledger import Row
+from surgery.engine.batching.ledger import LedgerRow
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 _PATH = re.compile(r"(?<![\w.])(?:~|\.{1,2})?/[^\s,;:]+")
@@ -20,7 +20,7 @@ _RUN = re.compile(r"(…)(?:[\s,]+(?:and\s+)?…)+")
 
 
 @dataclass(frozen=True)
-class Group:
+class FailureGroup:
     """Models that failed for the same cause. `cause` is the message without particulars, `example` one full message."""
 
     kind: str
@@ -33,13 +33,16 @@ class Group:
         return {"kind": self.kind, "cause": self.cause, "example": self.example, "models": list(self.models)}
 
 
-def groups(rows: Iterable[Row]) -> tuple[Group, ...]:
+def groups(rows: Iterable[LedgerRow]) -> tuple[FailureGroup, ...]:
     """Group the rows that failed, or do not meet their purpose, by cause, largest group first."""
-    found: dict[tuple[str, str], list[Row]] = {}
+    found: dict[tuple[str, str], list[LedgerRow]] = {}
     for row in rows:
         if row.is_negative:
             found.setdefault((row.kind, cause(row.reason)), []).append(row)
-    made = (Group(kind, text, some[0].reason, tuple(row.name for row in some)) for (kind, text), some in found.items())
+    made = (
+        FailureGroup(kind, text, some[0].reason, tuple(row.name for row in some))
+        for (kind, text), some in found.items()
+    )
     return tuple(sorted(made, key=lambda group: (-len(group.models), group.kind, group.cause)))
 
 

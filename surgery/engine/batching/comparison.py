@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from surgery.engine.batching.ledger import Row
+from surgery.engine.batching.ledger import LedgerRow
 
 What = Literal["broken", "fixed", "missing", "new", "nodes", "bytes", "verdict", "tolerance", "seconds", "contents"]
 
@@ -50,7 +50,7 @@ class ModelChange:
 
 
 @dataclass(frozen=True)
-class Totals:
+class BatchTotals:
     """Totals over the models that are done in both runs."""
 
     models: int
@@ -76,7 +76,7 @@ class CorpusComparison:
     after: int
     same: int
     changes: tuple[ModelChange, ...]
-    totals: Totals
+    totals: BatchTotals
 
     @property
     def worse(self) -> tuple[ModelChange, ...]:
@@ -105,7 +105,9 @@ class CorpusComparison:
         }
 
 
-def compare(before: Sequence[Row], after: Sequence[Row], thresholds: Thresholds | None = None) -> CorpusComparison:
+def compare(
+    before: Sequence[LedgerRow], after: Sequence[LedgerRow], thresholds: Thresholds | None = None
+) -> CorpusComparison:
     """Compare two runs, model by model. Models are matched by the name of their output."""
     allowed = thresholds or Thresholds()
     old, new = {row.name: row for row in before}, {row.name: row for row in after}
@@ -119,14 +121,14 @@ def compare(before: Sequence[Row], after: Sequence[Row], thresholds: Thresholds 
     return CorpusComparison(len(old), len(new), same, tuple(changes), _totals(both))
 
 
-def _totals(both: Sequence[tuple[Row, Row]]) -> Totals:
+def _totals(both: Sequence[tuple[LedgerRow, LedgerRow]]) -> BatchTotals:
     def sums(name: str) -> Any:
         return tuple(sum(getattr(pair[side], name) or 0 for pair in both) for side in (0, 1))
 
-    return Totals(len(both), sums("nodes_after"), sums("bytes_after"), sums("seconds"))
+    return BatchTotals(len(both), sums("nodes_after"), sums("bytes_after"), sums("seconds"))
 
 
-def _changes(name: str, old: Row | None, new: Row | None, allowed: Thresholds) -> Iterator[ModelChange]:
+def _changes(name: str, old: LedgerRow | None, new: LedgerRow | None, allowed: Thresholds) -> Iterator[ModelChange]:
     if old is None or new is None:
         yield from _one_sided(name, old, new)
         return
@@ -146,14 +148,14 @@ def _changes(name: str, old: Row | None, new: Row | None, allowed: Thresholds) -
         yield ModelChange(name, "contents", old.output_sha256, new.output_sha256, False)
 
 
-def _one_sided(name: str, old: Row | None, new: Row | None) -> Iterator[ModelChange]:
+def _one_sided(name: str, old: LedgerRow | None, new: LedgerRow | None) -> Iterator[ModelChange]:
     if new is not None and new.state != "skipped":
         yield ModelChange(name, "new", None, new.state, new.state == "failed", new.reason)
     elif old is not None and old.state != "skipped":
         yield ModelChange(name, "missing", old.state, None, old.state == "done")
 
 
-def _state(old: Row, new: Row) -> ModelChange:
+def _state(old: LedgerRow, new: LedgerRow) -> ModelChange:
     """Return the change of a state: from done to failed or unfinished is broken, the reverse is fixed."""
     if new.state == "done":
         return ModelChange(new.name, "fixed", old.state, new.state, False, old.reason)
@@ -162,15 +164,15 @@ def _state(old: Row, new: Row) -> ModelChange:
     return ModelChange(new.name, "verdict", old.state, new.state, False, new.reason)
 
 
-def _failure(row: Row) -> str:
+def _failure(row: LedgerRow) -> str:
     return f"{row.kind} at {row.stage}" if row.stage else row.kind
 
 
-def _sizes_equal(old: Row, new: Row) -> bool:
+def _sizes_equal(old: LedgerRow, new: LedgerRow) -> bool:
     return (old.nodes_after, old.bytes_after) == (new.nodes_after, new.bytes_after)
 
 
-def _sizes(old: Row, new: Row, allowed: Thresholds) -> Iterator[ModelChange]:
+def _sizes(old: LedgerRow, new: LedgerRow, allowed: Thresholds) -> Iterator[ModelChange]:
     pairs: Mapping[What, tuple[int | None, int | None, float]] = {
         "nodes": (old.nodes_after, new.nodes_after, allowed.nodes),
         "bytes": (old.bytes_after, new.bytes_after, allowed.bytes),
@@ -180,7 +182,7 @@ def _sizes(old: Row, new: Row, allowed: Thresholds) -> Iterator[ModelChange]:
             yield ModelChange(new.name, what, first, second, second > first)
 
 
-def _numbers(old: Row, new: Row, allowed: Thresholds) -> Iterator[ModelChange]:
+def _numbers(old: LedgerRow, new: LedgerRow, allowed: Thresholds) -> Iterator[ModelChange]:
     """Yield the changes of values that vary between runs: the used fraction of the tolerance, and time."""
     first, second = old.tolerance, new.tolerance
     if first is not None and second is not None and max(first, second) > 0:

@@ -55,7 +55,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Limits:
+class BatchLimits:
     """The limits for one model and for all models together, in seconds and bytes; None means no limit."""
 
     timeout: float | None = None

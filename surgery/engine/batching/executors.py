@@ -7,18 +7,18 @@ from functools import partial
 from importlib.metadata import entry_points
 
 from surgery.base.errors import UsageError, internal
-from surgery.engine.batching.entry import Limits
+from surgery.engine.batching.entry import BatchLimits
 from surgery.engine.batching.events import Executor
 from surgery.model.wire.globs import did_you_mean
 
 ENTRY_POINTS = "surgery.executors"
 """The entry point group for executors of other packages."""
 
-Make = Callable[[str, int, Limits], Executor]
+Make = Callable[[str, int, BatchLimits], Executor]
 """Creates an executor from the address after the colon, the number of jobs, and the limits."""
 
 
-def maker(text: str) -> Callable[[int, Limits], Executor]:
+def maker(text: str) -> Callable[[int, BatchLimits], Executor]:
     """Return what creates the executor named by `NAME` or `NAME:ADDRESS`, from the number of jobs and the limits.
 
     UsageError if it does not exist or cannot be loaded, or if the address is wrong.

@@ -35,7 +35,7 @@ STATES: Final = ("queued", "running", "done", "failed", "skipped")
 
 
 @dataclass(frozen=True)
-class Row:
+class LedgerRow:
     """The entry of one model in the ledger.
 
     `name` identifies it. `kind` is a word for the kind of failure ("verdict", "crash", "time", ...), `reason` a
@@ -96,7 +96,7 @@ class Row:
         return found
 
 
-COLUMNS: Final = tuple(field.name for field in fields(Row))
+COLUMNS: Final = tuple(field.name for field in fields(LedgerRow))
 _TYPES: Final = {"int": "INTEGER", "float": "REAL", "str": "TEXT"}
 
 
@@ -123,11 +123,11 @@ class Ledger:
         self._base.close()
         os.close(self._lock)
 
-    def rows(self) -> dict[str, Row]:
+    def rows(self) -> dict[str, LedgerRow]:
         """Return all rows by name."""
         return {row.name: row for row in _rows(self._base)}
 
-    def put(self, rows: Iterable[Row]) -> None:
+    def put(self, rows: Iterable[LedgerRow]) -> None:
         """Write rows atomically, replacing those with the same names."""
         marks = ", ".join("?" for _ in COLUMNS)
         values = [[getattr(row, column) for column in COLUMNS] for row in rows]
@@ -156,7 +156,7 @@ class Ledger:
             raise _unwritten(error, self.path) from error
 
 
-def read(path: Path) -> list[Row]:
+def read(path: Path) -> list[LedgerRow]:
     """Read a ledger, even while a run writes it. UsageError if the file is not a ledger.
 
     The folder may be read-only, and is not changed.
@@ -179,11 +179,11 @@ def read(path: Path) -> list[Row]:
         base.close()
 
 
-def _rows(base: sqlite3.Connection) -> Iterator[Row]:
+def _rows(base: sqlite3.Connection) -> Iterator[LedgerRow]:
     present = _present(base)
     columns = [column for column in COLUMNS if column in present]
     for values in base.execute(f"SELECT {', '.join(columns)} FROM models ORDER BY name"):
-        yield Row(**dict(zip(columns, values)))
+        yield LedgerRow(**dict(zip(columns, values)))
 
 
 def _present(base: sqlite3.Connection) -> set[str]:
@@ -243,7 +243,7 @@ def _is_full(folder: Path) -> bool:
 
 def _create(base: sqlite3.Connection) -> None:
     columns = []
-    for field in fields(Row):
+    for field in fields(LedgerRow):
         kind = _TYPES[str(field.type).removesuffix(" | None")]
         # Older releases write rows without the newer columns.
         more = " PRIMARY KEY" if field.name == "name" else " DEFAULT ''" if field.default == "" else ""
@@ -289,9 +289,9 @@ def _locked(path: Path) -> int:
     return lock
 
 
-def outcome_of(row: Row, found: Mapping[str, Any]) -> dict[str, Any]:
+def outcome_of(row: LedgerRow, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns that the outcome of a job sets; the others are reset as in a new row."""
-    blank = Row(row.name, row.model, row.recipe)
+    blank = LedgerRow(row.name, row.model, row.recipe)
     kept = ("name", "model", "recipe", "attempts", "recipe_sha256", "plan_sha256", "limits", "output_folder")
     values = {column: getattr(blank, column) for column in COLUMNS if column not in kept}
     for column, value in found.items():

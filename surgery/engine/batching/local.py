@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from surgery.base.workers.memory import private_bytes_below
-from surgery.engine.batching.entry import Limits
+from surgery.engine.batching.entry import BatchLimits
 from surgery.engine.batching.events import Event
 from surgery.engine.batching.slot import INTERVAL, LostError, Slot, mib
 
@@ -34,7 +34,7 @@ class LocalExecutor:
     If all jobs together exceed the total memory limit, the job started last is returned, to run alone later.
     """
 
-    def __init__(self, jobs: int, limits: Limits) -> None:
+    def __init__(self, jobs: int, limits: BatchLimits) -> None:
         self.capacity = jobs
         self._limits = limits
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from surgery.base.errors import UsageError, WorkerError
-from surgery.engine.batching.entry import Limits
+from surgery.engine.batching.entry import BatchLimits
 from surgery.engine.batching.events import Event
 from surgery.engine.batching.fingerprints import environment
 from surgery.engine.batching.slot import LostError, Slot
@@ -38,7 +38,7 @@ _LOOK_EVERY: Final = 5.0
 class DaskExecutor:
     """Runs jobs as tasks of a cluster. `jobs` is ignored: the cluster runs one task per worker thread."""
 
-    def __init__(self, address: str, jobs: int, limits: Limits) -> None:
+    def __init__(self, address: str, jobs: int, limits: BatchLimits) -> None:
         if limits.total_memory is not None:
             raise UsageError("--total-memory is for the executor local", todo="use --memory, for each model")
         self._client = _connected(address)
@@ -234,10 +234,10 @@ def run(batch: str, name: str, job: Mapping[str, Any], limits: Mapping[str, Any]
 
     say("")
     with _slots:
-        slot = next((slot for slot in _free if slot.limits == Limits(**limits)), None)
+        slot = next((slot for slot in _free if slot.limits == BatchLimits(**limits)), None)
         if slot is not None:
             _free.remove(slot)
-    slot = slot or Slot(Limits(**limits))
+    slot = slot or Slot(BatchLimits(**limits))
     slot.on_stage = say
     try:
         return slot.run(job)

@@ -40,7 +40,7 @@ def storable(path: str) -> str:
     return path.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-class Output:
+class OutputFolder:
     """The output folder, given as a path or a URL."""
 
     def __init__(self, text: str) -> None:

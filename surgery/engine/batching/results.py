@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from surgery.base.errors import UsageError
 from surgery.engine.batching import ledger
-from surgery.engine.batching.ledger import Row
+from surgery.engine.batching.ledger import LedgerRow
 from surgery.model import storage
 from surgery.model.storage.files import NewFile, write_together
 
@@ -19,7 +19,7 @@ LINES: Final = (".jsonl", ".ndjson")
 PARQUET: Final = ".parquet"
 _LEDGERS: Final = (".sqlite", ".db")
 
-_KNOWN: Final = {field.name: str(field.type) for field in fields(Row) if field.name != "output_folder"}
+_KNOWN: Final = {field.name: str(field.type) for field in fields(LedgerRow) if field.name != "output_folder"}
 _FILES: Final = ("input_files", "output_files")
 
 
@@ -36,7 +36,7 @@ def check(path: Path) -> None:
     storage.check_target(path, force=True)
 
 
-def write(path: Path, rows: Sequence[Row]) -> None:
+def write(path: Path, rows: Sequence[LedgerRow]) -> None:
     """Write results atomically."""
     found = [row.to_json() for row in rows]
     if path.suffix.lower() == PARQUET:
@@ -72,7 +72,7 @@ def _pyarrow(path: Path) -> Any:
     return pyarrow
 
 
-def read(path: Path) -> list[Row]:
+def read(path: Path) -> list[LedgerRow]:
     """Read the results of a batch from its output folder, its ledger, or a file of `--results`. Raises UsageError."""
     if path.is_dir():
         path = path / ledger.NAME
@@ -94,7 +94,7 @@ def read(path: Path) -> list[Row]:
     )
 
 
-def _lines(path: Path) -> list[Row]:
+def _lines(path: Path) -> list[LedgerRow]:
     found = []
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -108,7 +108,7 @@ def _lines(path: Path) -> list[Row]:
     return found
 
 
-def _table(path: Path) -> list[Row]:
+def _table(path: Path) -> list[LedgerRow]:
     pyarrow = _pyarrow(path)
     from pyarrow import parquet
 
@@ -118,7 +118,7 @@ def _table(path: Path) -> list[Row]:
         raise UsageError(f"the results cannot be read: {error}", where=str(path)) from error
 
 
-def _row(item: object) -> Row:
+def _row(item: object) -> LedgerRow:
     """Return a row from plain values; unknown keys of newer versions are ignored. Raises ValueError and TypeError."""
     if not isinstance(item, dict) or not {"name", "model", "recipe", "state"} <= set(item):
         raise ValueError("it has no name, model, recipe and state")
@@ -130,4 +130,4 @@ def _row(item: object) -> Row:
         right = {"int": int, "float": int | float, "str": str}[kind.removesuffix(" | None")]
         if not isinstance(value, right) and not (value is None and kind.endswith("| None")):
             raise TypeError(f"'{name}' is {json.dumps(value)}")
-    return Row(**known)
+    return LedgerRow(**known)

@@ -9,10 +9,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from surgery.base.errors import SurgeryError
-from surgery.engine.batching.entry import Entry, Limits
+from surgery.engine.batching.entry import BatchLimits, Entry
 from surgery.engine.batching.fingerprints import digest_of_files
-from surgery.engine.batching.ledger import BROKE, Row
-from surgery.engine.batching.places import Output, sizes, versions
+from surgery.engine.batching.ledger import BROKE, LedgerRow
+from surgery.engine.batching.places import OutputFolder, sizes, versions
 from surgery.engine.provenance.files import digest_of
 from surgery.model.remote import urls
 from surgery.model.storage.saving import DATA_SUFFIX
@@ -23,10 +23,10 @@ _OF_LIMITS: Final = ("time", "memory")
 
 
 @dataclass(frozen=True)
-class Plan:
+class RemainingWork:
     """The work of a run: `rows` are those of all its entries, `todo` the names of the models that must run."""
 
-    rows: Mapping[str, Row]
+    rows: Mapping[str, LedgerRow]
     todo: tuple[str, ...]
 
 
@@ -39,7 +39,7 @@ class Wanted:
     """
 
     settings: str
-    limits: Limits
+    limits: BatchLimits
     recipes: Mapping[str, str]
     environment: Mapping[str, str]
     inputs: Mapping[str, str] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Wanted:
     retry_failed: bool = False
     force: bool = False
 
-    def row(self, entry: Entry) -> Row:
+    def row(self, entry: Entry) -> LedgerRow:
         """Return the initial row of a model."""
         recipe = self.recipes[entry.recipe]
         plan = {
@@ -56,7 +56,7 @@ class Wanted:
             "environment": dict(self.environment),
             "inputs": [[path, self.inputs.get(path)] for path in entry.inputs],
         }
-        return Row(
+        return LedgerRow(
             entry.name,
             urls.shown(entry.model) if urls.is_url(entry.model) else entry.model,
             urls.shown(entry.recipe) if urls.is_url(entry.recipe) else entry.recipe,
@@ -70,7 +70,9 @@ class Wanted:
         )
 
 
-def plan(entries: Sequence[Entry], known: Mapping[str, Row], wanted: Wanted, is_there: Callable[[Row], bool]) -> Plan:
+def plan(
+    entries: Sequence[Entry], known: Mapping[str, LedgerRow], wanted: Wanted, is_there: Callable[[LedgerRow], bool]
+) -> RemainingWork:
     """Compare entries with the ledger. `is_there` returns whether the output of a finished model is still in place."""
     rows, todo = {}, []
     for entry in entries:
@@ -84,10 +86,12 @@ def plan(entries: Sequence[Entry], known: Mapping[str, Row], wanted: Wanted, is_
         rows[entry.name] = replace(fresh, attempts=old.attempts if begun and old is not None else 0)
         if fresh.state == "queued":
             todo.append(entry.name)
-    return Plan(rows, tuple(todo))
+    return RemainingWork(rows, tuple(todo))
 
 
-def _holds(old: Row, fresh: Row, entry: Entry, wanted: Wanted, is_there: Callable[[Row], bool]) -> bool:
+def _holds(
+    old: LedgerRow, fresh: LedgerRow, entry: Entry, wanted: Wanted, is_there: Callable[[LedgerRow], bool]
+) -> bool:
     """Return whether the ledger entry is still valid, so that the model need not run again."""
     if (old.model, old.recipe, old.plan_sha256) != (fresh.model, fresh.recipe, fresh.plan_sha256):
         return False
@@ -102,7 +106,7 @@ def _holds(old: Row, fresh: Row, entry: Entry, wanted: Wanted, is_there: Callabl
     return _is_same_input(old, entry) and (old.state == "failed" or is_there(old))
 
 
-def _is_same_input(row: Row, entry: Entry) -> bool:
+def _is_same_input(row: LedgerRow, entry: Entry) -> bool:
     """Return whether the files of a model are unchanged, by size and time or else by content."""
     noted = json.loads(row.input_files)
     if not noted:
@@ -127,20 +131,20 @@ def _is_same_object(noted: list[list[Any]], entry: Entry) -> bool:
         return False
 
 
-def _refreshed(row: Row, entry: Entry) -> Row:
+def _refreshed(row: LedgerRow, entry: Entry) -> LedgerRow:
     """Return the row with the current times of the files, so that they need not be read the next time."""
     if urls.is_url(entry.model):
         return row
     return replace(row, input_files=json.dumps(sizes([path for path, *_ in json.loads(row.input_files)])))
 
 
-def is_in_place(row: Row, output: Output) -> bool:
+def is_in_place(row: LedgerRow, output: OutputFolder) -> bool:
     """Return whether the files of an output exist with the recorded sizes."""
     noted = json.loads(row.output_files)
     return bool(noted) and output.sizes(row.name, [name for name, _ in noted]) == [size for _, size in noted]
 
 
-def of_folder(rows: Mapping[str, Row], output: Output, recorded: str) -> dict[str, Row]:
+def of_folder(rows: Mapping[str, LedgerRow], output: OutputFolder, recorded: str) -> dict[str, LedgerRow]:
     """Return the rows of an output folder, given also as it is recorded; others say nothing about the files in it.
 
     A row without a folder is from an older release. It belongs to the folder if the files there have its digest.
@@ -152,7 +156,7 @@ def of_folder(rows: Mapping[str, Row], output: Output, recorded: str) -> dict[st
     return found
 
 
-def _has_digest(row: Row, output: Output) -> bool:
+def _has_digest(row: LedgerRow, output: OutputFolder) -> bool:
     if output.is_remote or row.output_sha256 is None:
         return False
     place = Path(output.place(row.name))
@@ -162,7 +166,9 @@ def _has_digest(row: Row, output: Output) -> bool:
         return False
 
 
-def foreign(todo: Iterable[str], known: Mapping[str, Row], output: Output, layout: str = "keep") -> list[str]:
+def foreign(
+    todo: Iterable[str], known: Mapping[str, LedgerRow], output: OutputFolder, layout: str = "keep"
+) -> list[str]:
     """Return the files to be written that already exist but are not in the ledger, in a layout of weights."""
     found = []
     for name in todo:
@@ -172,7 +178,7 @@ def foreign(todo: Iterable[str], known: Mapping[str, Row], output: Output, layou
     return found
 
 
-def _is_own(file: str, row: Row | None) -> bool:
+def _is_own(file: str, row: LedgerRow | None) -> bool:
     """Return whether a batch has written a file, or may have: an interrupted run records no files."""
     if row is None:
         return False

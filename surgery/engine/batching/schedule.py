@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol
 
 from surgery.engine.batching.entry import Entry, Settings
 from surgery.engine.batching.events import Event, Executor
-from surgery.engine.batching.ledger import Ledger, Row, outcome_of
-from surgery.engine.batching.places import Output
+from surgery.engine.batching.ledger import Ledger, LedgerRow, outcome_of
+from surgery.engine.batching.places import OutputFolder
 
 _WAIT: Final = 0.25
 """Time to wait for an event, in seconds."""
@@ -26,13 +26,13 @@ _LONGEST: Final = 60.0
 class Watcher(Protocol):
     """Receives the progress of a batch."""
 
-    def begin(self, total: int, finished: Sequence[Row]) -> None:
+    def begin(self, total: int, finished: Sequence[LedgerRow]) -> None:
         """Receive the number of models, and the rows of those that were finished before."""
 
     def stage(self, name: str, stage: str) -> None:
         """Receive the stage of a running model."""
 
-    def done(self, row: Row) -> None:
+    def done(self, row: LedgerRow) -> None:
         """Receive the row of a model that has ended."""
 
     def lost(self, name: str, why: str, again: float) -> None:
@@ -57,8 +57,8 @@ class Schedule:
         self,
         ledger: Ledger,
         entries: Sequence[Entry],
-        rows: Mapping[str, Row],
-        output: Output,
+        rows: Mapping[str, LedgerRow],
+        output: OutputFolder,
         settings: Settings,
         rules: Rules,
         watcher: Watcher,
@@ -173,7 +173,7 @@ class Schedule:
 
 
 def job_of(
-    entry: Entry, row: Row, output: Output, settings: Settings, recipe_content: str | None = None
+    entry: Entry, row: LedgerRow, output: OutputFolder, settings: Settings, recipe_content: str | None = None
 ) -> dict[str, Any]:
     """Return the job for a worker as plain data. `recipe_content` is that of a recipe at a URL."""
     return {

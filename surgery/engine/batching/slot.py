@@ -10,7 +10,7 @@ from typing import Any
 from surgery.base.errors import WorkerError
 from surgery.base.workers import OUT_OF_MEMORY, TIMEOUT, Worker, WorkerRaised, shorten
 from surgery.base.workers.memory import private_bytes, private_bytes_below
-from surgery.engine.batching.entry import Limits
+from surgery.engine.batching.entry import BatchLimits
 from surgery.engine.batching.job import FUNCTION
 
 _PRELOAD = ("surgery.engine.batching.warm",)
@@ -34,7 +34,7 @@ class Slot:
     returns a failure with the given reason.
     """
 
-    def __init__(self, limits: Limits, on_stage: Callable[[str], object] | None = None) -> None:
+    def __init__(self, limits: BatchLimits, on_stage: Callable[[str], object] | None = None) -> None:
         self.limits = limits
         self._worker = Worker(
             timeout=limits.timeout,

@@ -19,7 +19,7 @@ from surgery.model.storage.saving import DATA_SUFFIX
 
 
 @dataclass(frozen=True)
-class Choice:
+class ModelSelection:
     """The selection of files in folders and globs.
 
     Selected are relative paths that match one of `include`, if any, and none of `exclude`. Files in `output`, the local
@@ -41,7 +41,7 @@ class Choice:
         return any(fnmatch.fnmatchcase(path, text) for text in self.exclude)
 
 
-def entries(sources: Sequence[str], choice: Choice) -> list[Entry]:
+def entries(sources: Sequence[str], choice: ModelSelection) -> list[Entry]:
     """Return the models that the sources name, sorted by name. UsageError for an invalid source.
 
     Result paths are relative to the given folder, to the part of a glob without wildcards, or to the common folder of
@@ -83,14 +83,14 @@ def _shared(paths: Sequence[Path]) -> Path:
     return Path(os.path.commonpath([absolute(path).parent for path in paths])) if paths else Path()
 
 
-def _entry(path: Path, folder: Path, choice: Choice) -> Entry:
+def _entry(path: Path, folder: Path, choice: ModelSelection) -> Entry:
     if why := folders.why_unusable(path):
         raise UsageError(why, where=str(path))
     name = absolute(path).relative_to(folder).as_posix()
     return Entry(name if name.endswith(SUFFIX) else f"{name}{SUFFIX}", str(absolute(path)), choice.recipe)
 
 
-def _listed(source: str, choice: Choice) -> list[Entry]:
+def _listed(source: str, choice: ModelSelection) -> list[Entry]:
     """Return the models of a folder, recursively, or of a glob, in which `**` matches any folders."""
     is_folder = folders.is_folder(source)
     folder, parts = (Path(source), ()) if is_folder else folders.split_glob(source)
@@ -114,7 +114,7 @@ def _is_within(path: Path, folder: Path | None) -> bool:
     return folder is not None and path.resolve().is_relative_to(folder)
 
 
-def _refusing(base: Path, choice: Choice, own: Path | None) -> OnError:
+def _refusing(base: Path, choice: ModelSelection, own: Path | None) -> OnError:
     """Return a function that raises UsageError for what cannot be read, unless it is excluded or in the output folder.
 
     The models in an unreadable folder are not known, so that a batch without them would seem to be complete.
@@ -133,7 +133,7 @@ def _refusing(base: Path, choice: Choice, own: Path | None) -> OnError:
     return refuse
 
 
-def _objects(source: str, choice: Choice) -> list[Entry]:
+def _objects(source: str, choice: ModelSelection) -> list[Entry]:
     """Return the models at the URL of an object, a folder or a glob."""
     found = []
     base = _base(source)

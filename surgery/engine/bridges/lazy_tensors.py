@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 from onnx_graphsurgeon.ir.tensor import Constant, LazyValues, SparseValues
 
-from surgery.engine.bridges.weight_reuse import Known
+from surgery.engine.bridges.weight_reuse import KnownWeights
 from surgery.model import storage
 from surgery.model.wire.elements import same_bytes
 from surgery.model.wire.weights import array_of
@@ -31,7 +31,7 @@ class Lender:
     def __init__(self, skeleton: onnx.ModelProto, weights: Weights) -> None:
         self.weights = weights
         self.inside = False
-        self._known = Known(skeleton, weights)
+        self._known = KnownWeights(skeleton, weights)
         self._lent: dict[int, tuple[Constant, onnx.TensorProto]] = {}
 
     def lend(self, constants: Iterable[Constant]) -> None:

@@ -27,7 +27,7 @@ _LISTED_BEFORE = 4
 
 
 @dataclass
-class _Scope:
+class _OriginalGraph:
     """An original graph: its message, the tensors by name, and the names of all its tensors."""
 
     graph: gs.Graph
@@ -37,7 +37,7 @@ class _Scope:
 
 
 @dataclass
-class _Node:
+class _OriginalNode:
     """An original node: its message, and its attributes as onnx-graphsurgeon alone would write them."""
 
     node: gs.Node
@@ -62,8 +62,8 @@ class Remains:
         self._model = model
         self._main = graph
         self._hidden = hidden
-        self._scopes: dict[int, _Scope] = {}
-        self._nodes: dict[int, _Node] = {}
+        self._scopes: dict[int, _OriginalGraph] = {}
+        self._nodes: dict[int, _OriginalNode] = {}
         self._looks: dict[int, tuple[gs.Tensor, Any]] = {}
         self._homes: dict[int, int] = {}
         self._functions: dict[int, _Function] = {}
@@ -74,7 +74,7 @@ class Remains:
             self._remember_nodes(function.nodes, message.node, {})
 
     def _remember(self, graph: gs.Graph, proto: onnx.GraphProto, outer: Mapping[str, int]) -> None:
-        scope = self._scopes[id(graph)] = _Scope(graph, proto)
+        scope = self._scopes[id(graph)] = _OriginalGraph(graph, proto)
         homes = {**outer, **dict.fromkeys((tensor.name for tensor in proto.initializer), id(graph))}
         homes.update(dict.fromkeys((tensor.values.name for tensor in proto.sparse_initializer), id(graph)))
         for tensor in tensors_of(graph):
@@ -99,14 +99,14 @@ class Remains:
                     written = _stand_in(attributes[name]) if _is_empty(value) else value
                     (attribute,) = OnnxExporter.export_attributes({name: written})
                     plain[name] = wire(attribute)
-            self._nodes[id(node)] = _Node(node, proto, plain)
+            self._nodes[id(node)] = _OriginalNode(node, proto, plain)
 
     def recognise(self, graph: gs.Graph) -> None:
         """Match the tensors and nodes of another graph, such as a copy, with the original ones by name."""
         if id(graph) in self._scopes:
             return
         main = self._scopes[id(self._main)]
-        scope = self._scopes[id(graph)] = _Scope(graph, main.proto, names=main.names)
+        scope = self._scopes[id(graph)] = _OriginalGraph(graph, main.proto, names=main.names)
         for tensor in tensors_of(graph):
             old = main.tensors.get(tensor.name)
             if old is not None and type(old) is type(tensor):
@@ -152,7 +152,9 @@ class Remains:
             result.functions.append(self._function(message, function))
         return result
 
-    def _graph(self, made: onnx.GraphProto, graph: gs.Graph, scope: _Scope, outer: frozenset[int]) -> onnx.GraphProto:
+    def _graph(
+        self, made: onnx.GraphProto, graph: gs.Graph, scope: _OriginalGraph, outer: frozenset[int]
+    ) -> onnx.GraphProto:
         """Restore the recorded features of a graph; `outer` has the ids of constants that enclosing graphs contain."""
         result: onnx.GraphProto = without(scope.proto, *_LISTS)
         for name in ("name", "doc_string"):
@@ -171,7 +173,7 @@ class Remains:
         _drop_annotations(result, scope)
         return result
 
-    def _constants(self, graph: gs.Graph, scope: _Scope, outer: frozenset[int]) -> list[gs.Constant | Any]:
+    def _constants(self, graph: gs.Graph, scope: _OriginalGraph, outer: frozenset[int]) -> list[gs.Constant | Any]:
         """List the constants of a graph, in their original order, with messages for those that were hidden from it."""
         local = {id(tensor): tensor for tensor in tensors_of(graph) if isinstance(tensor, gs.Constant)}
         used = {id(tensor) for inner in _with_subgraphs(graph) for tensor in tensors_of(inner)}
@@ -195,7 +197,7 @@ class Remains:
         for attribute in made.attribute:
             value = node.attrs.get(attribute.name)
             if isinstance(value, gs.Graph):
-                scope = self._scopes.get(id(value)) or _Scope(value, onnx.GraphProto())
+                scope = self._scopes.get(id(value)) or _OriginalGraph(value, onnx.GraphProto())
                 attribute.g.CopyFrom(self._graph(attribute.g, value, scope, outer))
         known = self._nodes.get(id(node))
         if known is None:
@@ -240,7 +242,9 @@ class Remains:
             result.type.CopyFrom(made.type)
         return result
 
-    def _value_infos(self, made: onnx.GraphProto, graph: gs.Graph, scope: _Scope) -> Iterator[onnx.ValueInfoProto]:
+    def _value_infos(
+        self, made: onnx.GraphProto, graph: gs.Graph, scope: _OriginalGraph
+    ) -> Iterator[onnx.ValueInfoProto]:
         """Yield the declarations of intermediate values: the remaining original ones, in their order, then new ones."""
         alive = {id(tensor): tensor for tensor in tensors_of(graph)}
         messages = {entry.name: entry for entry in made.value_info}
@@ -293,7 +297,7 @@ def _look(tensor: gs.Tensor) -> Any:
     return tensor.dtype, None if tensor.shape is None else tuple(tensor.shape), tensor.type
 
 
-def _attributes(made: onnx.NodeProto, known: _Node, same: bool) -> list[onnx.AttributeProto]:
+def _attributes(made: onnx.NodeProto, known: _OriginalNode, same: bool) -> list[onnx.AttributeProto]:
     """List the attributes of a node: the remaining original ones, in their order, then new ones."""
     messages = {attribute.name: attribute for attribute in made.attribute}
     found = []
@@ -324,7 +328,7 @@ def _add_constants(graph: onnx.GraphProto, constants: Iterable[Any]) -> None:
         (graph.initializer if isinstance(proto, onnx.TensorProto) else graph.sparse_initializer).append(proto)
 
 
-def _drop_annotations(graph: onnx.GraphProto, scope: _Scope) -> None:
+def _drop_annotations(graph: onnx.GraphProto, scope: _OriginalGraph) -> None:
     """Drop the quantization annotations of removed tensors."""
     names = {entry.name for entry in (*graph.input, *graph.output, *graph.initializer)}
     names.update(name for node in graph.node for name in node.output)

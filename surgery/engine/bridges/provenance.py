@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 
-class Before:
+class NodesBefore:
     """The nodes of a model before a pass."""
 
     def __init__(self, graph: Graph) -> None:

@@ -27,7 +27,7 @@ from surgery.base.workers.fork import call_in_fork
 from surgery.model import storage
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.signature_mappings import SignatureMapping, pack, unpack
-from surgery.model.graph.state import Defect, Limits, Refused, Site
+from surgery.model.graph.state import Defect, Refused, Site, WorkerLimits
 from surgery.model.graph.values import Node
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def run_pass(
     """
     graph.skip = skip
     graph.is_lenient = contained and declared.is_standard
-    graph.limits = Limits(timeout, memory)
+    graph.limits = WorkerLimits(timeout, memory)
     if contained and not declared.is_standard:
         return _transform_in_fork(declared, graph, options, timeout, memory)
     try:

@@ -11,12 +11,12 @@ from surgery.base.errors import PassError, WorkerError
 from surgery.base.workers import OUT_OF_MEMORY, Worker
 from surgery.engine.bridges.excepted import Kept
 from surgery.engine.bridges.installed_tools import converter_keeps_references
-from surgery.engine.bridges.provenance import Before
+from surgery.engine.bridges.provenance import NodesBefore
 from surgery.engine.bridges.tool_packing import FOLDING, Packed, Packing
 from surgery.engine.bridges.tool_restore import restore
 from surgery.model import storage
 from surgery.model.graph.graph import Graph
-from surgery.model.graph.state import Limits, Refused, Site
+from surgery.model.graph.state import Refused, Site, WorkerLimits
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def _run(graph: Graph, tool: str, packing: Packing, weights: storage.Weights, op
         # Steps without an effect on the final result are not reported.
         graph.sites += [site for site in sites if site.skipped]
         return
-    provenance, model = Before(graph), storage.ir_from_proto(after, weights)
+    provenance, model = NodesBefore(graph), storage.ir_from_proto(after, weights)
     lost = Kept(graph).lost(model)
     if lost:
         graph.refusals.append(Refused("", lost))
@@ -90,7 +90,7 @@ def _run(graph: Graph, tool: str, packing: Packing, weights: storage.Weights, op
     graph.sites += sites or [replace(whole, anchor=tool)]
 
 
-def _call(limits: Limits, tool: str, model: bytes, options: dict[str, Any]) -> dict[str, Any]:
+def _call(limits: WorkerLimits, tool: str, model: bytes, options: dict[str, Any]) -> dict[str, Any]:
     try:
         with Worker(timeout=limits.timeout, memory=limits.memory) as worker:
             answer: dict[str, Any] = worker.call(

@@ -17,7 +17,7 @@ import onnx
 
 from surgery.base.errors import PassError
 from surgery.base.operators.subgraphs import reads
-from surgery.engine.bridges.weight_reuse import Known
+from surgery.engine.bridges.weight_reuse import KnownWeights
 from surgery.model import storage
 from surgery.model.ir.merging import assign
 from surgery.model.storage import Weights
@@ -73,7 +73,7 @@ class Packed:
 
     def unpack(self, made: onnx.ModelProto) -> None:
         """Put weights, constants and defaults back, and replace unchanged weights by references."""
-        Known(self._skeleton, self.weights).restore(made)
+        KnownWeights(self._skeleton, self.weights).restore(made)
         reads = read_names(made.graph)
         unread = self._held.keys() - read_names(self._skeleton.graph)
         there = {tensor.name for tensor in made.graph.initializer}

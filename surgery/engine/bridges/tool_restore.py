@@ -32,7 +32,7 @@ def restore(before: onnx.ModelProto, made: onnx.ModelProto) -> onnx.ModelProto:
     versions = _versions(before)
     result.graph.CopyFrom(made.graph)
     _rename(result.graph, _lost_names(before.graph, result.graph))
-    _Body(before.graph, result.graph, versions).restore()
+    _RestoredBody(before.graph, result.graph, versions).restore()
     _ports(before, result)
     _initializers(before.graph, result.graph)
     assign(result.functions, _functions(before, made, versions))
@@ -49,7 +49,7 @@ def _domain(name: str) -> str:
     return "" if name == "ai.onnx" else name
 
 
-class _Body:
+class _RestoredBody:
     """The nodes of a graph or function before and after the tool, and the declarations of their values."""
 
     def __init__(self, before: Any, made: Any, versions: Mapping[str, int]) -> None:
@@ -81,7 +81,7 @@ class _Body:
         if old is None:
             return
         for attribute, was in _graphs(node, old):
-            _Body(was, attribute, self.versions).restore()
+            _RestoredBody(was, attribute, self.versions).restore()
             _inner(was, attribute)
         if _same(old, node, self.versions):
             node.CopyFrom(old)
@@ -365,7 +365,7 @@ def _functions(before: onnx.ModelProto, made: onnx.ModelProto, versions: Mapping
     wanted = calls(made.graph.node, {**olds, **news}) | (olds.keys() - was_called)
     for key, function in news.items():
         if key in olds:
-            _Body(olds[key], function, versions).restore()
+            _RestoredBody(olds[key], function, versions).restore()
             if _trimmed(function.input) == _trimmed(olds[key].input) and _bag(function.node) == _bag(olds[key].node):
                 function.CopyFrom(olds[key])
     everything = {**{key: olds[key] for key in olds if key in wanted}, **news}

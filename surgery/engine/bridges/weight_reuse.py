@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from surgery.model.storage import Reference, Weights
 
 
-class Known:
+class KnownWeights:
     """The large tensors and the long lists of a model before a pass."""
 
     def __init__(self, skeleton: onnx.ModelProto, weights: Weights) -> None:

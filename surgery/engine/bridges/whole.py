@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import PassError
 from surgery.engine.bridges.excepted import Kept
-from surgery.engine.bridges.provenance import Before
+from surgery.engine.bridges.provenance import NodesBefore
 from surgery.model import storage
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.state import Refused, Site
@@ -35,7 +35,7 @@ def apply(declared: Pass, graph: Graph, options: Mapping[str, Any]) -> None:
     with storage.Weights() as own:
         weights = graph.weights if graph.weights is not None else own
         before = storage.proto_from_ir(graph.ir, weights)
-        nodes, kept = Before(graph), Kept(graph)
+        nodes, kept = NodesBefore(graph), Kept(graph)
         try:
             made = _run(declared, graph.ir, before, weights, options)
             lost = kept.lost(made)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from surgery.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from surgery.model.wire.weights import Source
+    from surgery.model.wire.weights import MappedFile
 
 VERSION: Final = 1
 """The version of the layout and of the entries. Another version has a separate folder."""
@@ -161,7 +161,7 @@ class CacheFolder:
 
     # Tensors
 
-    def store(self, source: Source, offset: int, length: int) -> str:
+    def store(self, source: MappedFile, offset: int, length: int) -> str:
         """Store a range of a file as a tensor, and return its digest."""
         digest = hashlib.sha256()
         fd, passing = -1, ""
@@ -211,11 +211,11 @@ class CacheFolder:
 
     # Digests of large files
 
-    def expects(self, files: Sequence[Source]) -> bool:
+    def expects(self, files: Sequence[MappedFile]) -> bool:
         """Return whether the digests of all given files of a model are known from an earlier run."""
         return bool(files) and all(self.remembered(_place(source)) is not None for source in files)
 
-    def digest_of(self, source: Source) -> str:
+    def digest_of(self, source: MappedFile) -> str:
         """Return the digest of an open file, which is read only once while its path, times and inode are unchanged."""
         place = _place(source)
         known = self.remembered(place)
@@ -290,7 +290,7 @@ def _sum(key: str, digest: str) -> bytes:
     return key_of(key, digest)[:16].encode()
 
 
-def _place(source: Source, found: os.stat_result | None = None) -> str:
+def _place(source: MappedFile, found: os.stat_result | None = None) -> str:
     found = found or source.opened
     # Unlike the modification time, the time of the last change of the inode cannot be set back.
     return key_of(str(source.path), found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev)
@@ -300,7 +300,7 @@ def _settled(found: os.stat_result) -> bool:
     return time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) > _SETTLED
 
 
-def _pieces(source: Source, offset: int, length: int) -> Iterator[bytes]:
+def _pieces(source: MappedFile, offset: int, length: int) -> Iterator[bytes]:
     """Yield the bytes of a range. They are read, not mapped, because the mapping belongs to another thread."""
     fd, stop = source.fd, offset + length
     while offset < stop:

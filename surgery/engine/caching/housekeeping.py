@@ -56,7 +56,7 @@ class Pruned:
 
 
 @dataclass(frozen=True)
-class _File:
+class _CacheFile:
     path: Path
     bytes: int
     used: float
@@ -128,7 +128,7 @@ def bound(folder: CacheFolder) -> None:
         prune(folder, max_bytes=most * 9 // 10)
 
 
-def _files(folder: CacheFolder) -> Iterator[_File]:
+def _files(folder: CacheFolder) -> Iterator[_CacheFile]:
     waiting = [str(folder.root)]
     while waiting:
         with suppress(OSError), os.scandir(waiting.pop()) as found:
@@ -139,10 +139,10 @@ def _files(folder: CacheFolder) -> Iterator[_File]:
                 with suppress(OSError):
                     stat = entry.stat(follow_symlinks=False)
                     if entry.path != str(folder.uses):
-                        yield _File(Path(entry.path), stat.st_size, stat.st_mtime)
+                        yield _CacheFile(Path(entry.path), stat.st_size, stat.st_mtime)
 
 
-def _removed(one: _File) -> int:
+def _removed(one: _CacheFile) -> int:
     try:
         one.path.unlink()
     except OSError:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from surgery.base.errors import PassError, SurgeryError
 from surgery.engine.caching import housekeeping, keys, values
 from surgery.engine.caching.folder import CacheFolder, key_of
-from surgery.engine.caching.tensors import MissingTensorError, TensorNames, digest
+from surgery.engine.caching.tensors import MissingTensorError, TensorDataNames, digest
 from surgery.engine.pipeline.candidate import Candidate, State
 from surgery.engine.pipeline.step_cache import EndFacts, Judged, RunStart
 from surgery.verification.comparing.deployment import Deployed
@@ -70,7 +70,7 @@ class Steps:
         self.refusal = keys.refusal(run)
         if self.refusal:
             return
-        self._names = TensorNames(run.stored.weights, self.folder)
+        self._names = TensorDataNames(run.stored.weights, self.folder)
         self._portable: dict[bytes, tuple[bytes, str]] = {}
         self._lock = threading.Lock()
         self._history: str | None = ""

@@ -28,7 +28,7 @@ class MissingTensorError(Exception):
     """The data of a tensor is missing: it was pruned or damaged, or belongs to a file that this run does not have."""
 
 
-class TensorNames:
+class TensorDataNames:
     """The names of tensor data in one run, by content: of the files of the model, and of new tensors by passes.
 
     Two places with the same content have different names, because code that compares references treats them as

@@ -23,7 +23,7 @@ _TAG: Final = "~"
 _CLASSES: Final[dict[str, Callable[..., Any]]] = {
     one.__name__: one
     for one in (
-        *(details.Verdict, details.Details, details.Element, details.Places, details.Arbitration),
+        *(details.Verdict, details.Details, details.Element, details.NonFinitePlaces, details.Arbitration),
         *(details.OutputErrors, Site, Refused, RefusedSite, Sensitivity, Relation, Pieces, EndFacts, Validity),
         *(Deployed, Executed),
     )

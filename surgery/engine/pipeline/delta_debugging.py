@@ -27,7 +27,7 @@ _ROUNDS = 4
 """Maximum number of runs to find sites whose numbers shift when others are skipped."""
 
 
-class Trial(Protocol):
+class TrialRun(Protocol):
     """A run of a pass without some of its sites."""
 
     @property
@@ -39,7 +39,7 @@ class Trial(Protocol):
         """The sites that were applied and skipped, by number."""
 
 
-T = TypeVar("T", bound=Trial)
+T = TypeVar("T", bound=TrialRun)
 
 
 class SearchLimit(Exception):  # noqa: N818 - an answer, not an error of its own
@@ -54,7 +54,7 @@ class Guilty(Generic[T]):
     trial: T
 
 
-class Search(Generic[T]):
+class SiteSearch(Generic[T]):
     """The search for the guilty sites of one failing run.
 
     `test` runs the pass without the sites with the given numbers. `runs` counts its calls; there are at most `most`,
@@ -212,11 +212,11 @@ class Guilts:
         return trial
 
 
-def _applied(trial: Trial) -> list[Site]:
+def _applied(trial: TrialRun) -> list[Site]:
     return [site for site in trial.sites if not site.skipped]
 
 
-def _names(trial: Trial) -> dict[int, tuple[str, int]]:
+def _names(trial: TrialRun) -> dict[int, tuple[str, int]]:
     """Name each site by its anchor and the number of earlier sites with the same anchor."""
     seen: Counter[str] = Counter()
     names = {}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import SurgeryError, first_few, require_machine
 from surgery.base.operators.empties import refusing_more
-from surgery.engine.recipe.comparison import Comparison
+from surgery.engine.recipe.comparison import CountCondition
 from surgery.engine.recipe.schema import Expect, Share
 from surgery.engine.registry.catalog import catalog
 
@@ -72,7 +72,7 @@ def empty(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[str, boo
     return f"empty: allowed ({', '.join(found)} added)" if found else "empty: allowed", not found
 
 
-def executed(expected: Comparison | Share, found: Deployed) -> tuple[str, bool]:
+def executed(expected: CountCondition | Share, found: Deployed) -> tuple[str, bool]:
     """Return a text on how many nodes ONNX Runtime executes as deployed, and whether that is as expected.
 
     A share is a multiple of the nodes that it executes of the original.
@@ -80,7 +80,7 @@ def executed(expected: Comparison | Share, found: Deployed) -> tuple[str, bool]:
     if found.executed is None:
         return f"executed: {expected} (not known: {found.verdict.message})", False
     total = found.executed.total
-    if isinstance(expected, Comparison):
+    if isinstance(expected, CountCondition):
         return f"executed: {expected} (found {total})", expected.holds(total)
     if found.original is None:
         return f"executed: {expected} (found {total}, of the original not known)", False

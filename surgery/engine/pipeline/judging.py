@@ -28,7 +28,7 @@ from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN
 from surgery.verification.comparing.probing import SearchEnded
 from surgery.verification.inputs.defaults import listed_weights
-from surgery.verification.inputs.spec import Limit, VerifySpec
+from surgery.verification.inputs.spec import MetricLimit, VerifySpec
 from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker, check
 from surgery.verification.verdict.validity import Validity, stale, validity
 
@@ -63,7 +63,7 @@ class Judge(Protocol):
         """Whether these inputs are drawn."""
 
     @property
-    def limits(self) -> Sequence[Limit]:
+    def limits(self) -> Sequence[MetricLimit]:
         """The budget of LOSSY steps."""
 
     def loss(self, candidate: Candidate, *, optimized: bool = False, sets: tuple[int, ...] = ()) -> Loss:
@@ -142,7 +142,7 @@ class Trusting:
         return self._found
 
     @property
-    def limits(self) -> Sequence[Limit]:
+    def limits(self) -> Sequence[MetricLimit]:
         """No limits: nothing is measured."""
         return ()
 
@@ -262,7 +262,7 @@ class Verifying:
         return self.tracker.draws_calibration
 
     @property
-    def limits(self) -> Sequence[Limit]:
+    def limits(self) -> Sequence[MetricLimit]:
         """The budget of LOSSY steps."""
         return self.tracker.limits
 

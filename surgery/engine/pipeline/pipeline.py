@@ -15,7 +15,7 @@ from surgery.base.errors import PassError
 from surgery.engine.pipeline import speculation
 from surgery.engine.pipeline.candidate import Candidate, State
 from surgery.engine.pipeline.committed import CommittedModel
-from surgery.engine.pipeline.delta_debugging import MOST_RUNS, Guilts, Search
+from surgery.engine.pipeline.delta_debugging import MOST_RUNS, Guilts, SiteSearch
 from surgery.engine.pipeline.expectations import Speed, answers, comparisons, empty, executed, expectations, fits, speed
 from surgery.engine.pipeline.judging import Judge, Trusting, Verifying
 from surgery.engine.pipeline.optional_steps import is_lossy
@@ -302,7 +302,7 @@ class Pipeline:
         if record.status == "failed":
             raise Abort
 
-    def search(self, failed: Candidate, most: int = MOST_RUNS, seconds: float | None = None) -> Search[Candidate]:
+    def search(self, failed: Candidate, most: int = MOST_RUNS, seconds: float | None = None) -> SiteSearch[Candidate]:
         """Prepare a search for the sites that make a candidate fail: `most` runs, started within `seconds`."""
         return Transaction(failed.step, self.bench).search(failed, most, seconds)
 

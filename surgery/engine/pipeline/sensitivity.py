@@ -22,7 +22,7 @@ from surgery.model.shapes.facts import Dim
 from surgery.model.shapes.symbols import where_each_is
 from surgery.verification.accuracy.evaluation import Loss
 from surgery.verification.accuracy.metrics import Metrics
-from surgery.verification.inputs.spec import Limit
+from surgery.verification.inputs.spec import MetricLimit
 
 _DIM = 16
 """The extent assumed for free dims when the costs of nodes are compared."""
@@ -117,7 +117,7 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenSites:
     """The sites that are converted, and the sensitivities of those that stay unchanged, the most sensitive first."""
 
     candidate: Candidate | None
@@ -137,7 +137,7 @@ class SiteChooser:
         self,
         run: Callable[[frozenset[int]], Candidate],
         measure: Callable[..., Loss],
-        limits: Sequence[Limit],
+        limits: Sequence[MetricLimit],
         costs: Mapping[str, Cost],
         note: Callable[[str], None],
     ) -> None:
@@ -157,7 +157,7 @@ class SiteChooser:
         found = [one for site in sites for one in self._unit([site]).sites()]
         return tuple(sorted(found, key=lambda one: (-one.use, one.site.number)))
 
-    def choose(self, sites: Sequence[Site]) -> Choice:
+    def choose(self, sites: Sequence[Site]) -> ChosenSites:
         """Choose the largest part of the sites within the budget, judging by sensitivities.
 
         If there are many sites, they are measured in groups, and only the groups that use the most of the budget are
@@ -183,7 +183,7 @@ class SiteChooser:
         best = self._optimized(chosen, best)
         converted = {site.number for site in best.applied} if best is not None else set()
         found = [one for unit in units for one in unit.sites() if one.site.number not in converted]
-        return Choice(best, tuple(sorted(found, key=lambda one: (-one.use, one.site.number))))
+        return ChosenSites(best, tuple(sorted(found, key=lambda one: (-one.use, one.site.number))))
 
     def _optimized(self, chosen: list[Unit], best: Candidate | None) -> Candidate | None:
         """Leave out the units that use the most for what they save until the model fits as it is judged: optimized.

@@ -18,7 +18,7 @@ from surgery.engine.bridges.excepted import NothingExceptedError, excepted_nodes
 from surgery.engine.bridges.run_pass import PassResult, run_pass
 from surgery.engine.pipeline.candidate import Candidate, State
 from surgery.engine.pipeline.committed import CommittedModel
-from surgery.engine.pipeline.delta_debugging import MOST_RUNS, Guilts, Search, SearchLimit
+from surgery.engine.pipeline.delta_debugging import MOST_RUNS, Guilts, SearchLimit, SiteSearch
 from surgery.engine.pipeline.expectations import answers, expectations, fits
 from surgery.engine.pipeline.judging import Judge
 from surgery.engine.pipeline.records import DEPLOYED, Expectation, Journal, RefusedSite, StepRecord, StepStatus
@@ -27,7 +27,7 @@ from surgery.engine.pipeline.site_choice import SiteChoice, chosen
 from surgery.engine.pipeline.step_cache import Judged, NoCache, StepCache
 from surgery.engine.recipe.schema import PassStep
 from surgery.engine.why.explain import explained, why_so_few
-from surgery.model.graph.state import Calibration, Defect, Feed, Refused
+from surgery.model.graph.state import CalibrationSource, Defect, Feed, Refused
 from surgery.model.storage.summary import operators, opset
 from surgery.verification.comparing.deployment import Deployed
 from surgery.verification.comparing.details import Verdict
@@ -238,7 +238,7 @@ class Transaction:
                 graph.spared, graph.excepted = frozenset(), frozenset()
             return replace(made, defects=(*defects, *made.defects))
 
-    def _calibration(self) -> Calibration:
+    def _calibration(self) -> CalibrationSource:
         """Return the judge, or the inputs themselves for a pass that runs in a fork, without the judge's threads."""
         judge = self._bench.judge
         lossy = self.declared.promise(self.step.options) is Parity.LOSSY
@@ -317,7 +317,7 @@ class Transaction:
 
     # Where a candidate fails
 
-    def search(self, failed: Candidate, most: int = MOST_RUNS, seconds: float | None = None) -> Search[Candidate]:
+    def search(self, failed: Candidate, most: int = MOST_RUNS, seconds: float | None = None) -> SiteSearch[Candidate]:
         """Prepare a search for the sites that make it fail, limited to `most` runs started within `seconds`."""
         journal = self._bench.journal
 
@@ -328,7 +328,7 @@ class Transaction:
             finally:
                 journal.prefix = ""
 
-        search = Search(attempt, failed, most=most, seconds=seconds)
+        search = SiteSearch(attempt, failed, most=most, seconds=seconds)
         return search
 
     def _may_hold_in_part(self, candidate: Candidate) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from surgery.base.errors import UsageError
 from surgery.engine.provenance import signing
-from surgery.engine.provenance.model import ALGORITHM, ModelIdentity, Part, identity_of
+from surgery.engine.provenance.model import ALGORITHM, ModelIdentity, ModelPart, identity_of
 from surgery.engine.provenance.recipe import closure_of
 from surgery.engine.provenance.statement import (
     BUILD_TYPE,
@@ -46,7 +46,7 @@ _MOST: Final = 5000
 
 
 @dataclass(frozen=True)
-class Finding:
+class Mismatch:
     """A mismatch: what it concerns, and the problem."""
 
     what: str
@@ -65,13 +65,13 @@ class Checked:
     """The result of a check: mismatches, remarks on unchecked items, and checked items."""
 
     statement: Mapping[str, Any]
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Mismatch] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     checked: list[str] = field(default_factory=list)
 
     def found(self, what: str, problem: str) -> None:
         """Record a mismatch."""
-        self.findings.append(Finding(what, problem))
+        self.findings.append(Mismatch(what, problem))
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of the JSON report."""
@@ -85,14 +85,14 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Document:
+class SignedStatement:
     """A statement: its fields, and the envelope around it, if any."""
 
     statement: Mapping[str, Any]
     envelope: Any = None
 
 
-def read(path: Path) -> Document:
+def read(path: Path) -> SignedStatement:
     """Read a statement from a file, signed or not. Raises UsageError."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -105,14 +105,14 @@ def read(path: Path) -> Document:
     except (ValueError, RecursionError) as error:
         raise UsageError(f"this is not a provenance statement: {error}", where=str(path)) from error
     if not signing.is_envelope(value):
-        return Document(_stated(value, str(path)))
+        return SignedStatement(_stated(value, str(path)))
     envelope = signing.opened(value, path)
-    return Document(_stated(_parsed(envelope.payload, str(path)), str(path)), envelope)
+    return SignedStatement(_stated(_parsed(envelope.payload, str(path)), str(path)), envelope)
 
 
 def check(
     stored: storage.StoredModel,
-    sidecar: Document | None = None,
+    sidecar: SignedStatement | None = None,
     *,
     source: storage.StoredModel | None = None,
     recipe: Recipe | None = None,
@@ -202,7 +202,7 @@ def _stated(value: Any, where: str) -> Mapping[str, Any]:
     return dict(value)
 
 
-def _signature(sidecar: Document, keys: Sequence[Path], result: Checked) -> None:
+def _signature(sidecar: SignedStatement, keys: Sequence[Path], result: Checked) -> None:
     if sidecar.envelope is None:
         if keys:
             result.found("signature", "the statement is not signed")
@@ -301,7 +301,7 @@ def _of_content(described: Any, name: str) -> str | None:
     return next(filter(None, found), None)
 
 
-def _changed(text: Any, parts: Sequence[Part]) -> Iterator[tuple[str, str]]:
+def _changed(text: Any, parts: Sequence[ModelPart]) -> Iterator[tuple[str, str]]:
     try:
         old = entries(text)
     except (TypeError, ValueError, base64.binascii.Error):  # type: ignore[attr-defined]

@@ -42,7 +42,7 @@ _SHORT: Final = 12
 
 
 @dataclass(frozen=True)
-class Change:
+class PinChange:
     """A changed pin: its title, and both values as text."""
 
     what: str
@@ -79,7 +79,7 @@ def pins(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[PinChange]:
     """List the pins that differ, in the order of the lock. `OPTIONAL` pins that the old lock lacks are not compared."""
     found = []
     before, after = dict(_flat(old)), dict(_flat(new))
@@ -87,7 +87,7 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
         one, other = before.get(place), after.get(place)
         skipped = place[0] in OPTIONAL and one is None
         if one != other and not skipped:
-            found.append(Change(_title(place), _value(place, one), _value(place, other)))
+            found.append(PinChange(_title(place), _value(place, one), _value(place, other)))
     return found
 
 

@@ -37,7 +37,7 @@ _OF_ATTRIBUTE: Final = ("t", "g", "tensors", "graphs", "sparse_tensor", "sparse_
 
 
 @dataclass(frozen=True)
-class Part:
+class ModelPart:
     """A part of a model: its place, its digest, and for a tensor the digest of its elements alone."""
 
     place: str
@@ -49,7 +49,7 @@ class Part:
 class ModelIdentity:
     """The digests of a model. The order of `parts` depends on the model alone."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ModelPart, ...]
 
     @cached_property
     def whole(self) -> str:
@@ -81,7 +81,7 @@ class _Parts:
     def __init__(self, weights: storage.Weights) -> None:
         self._weights = weights
 
-    def model(self, model: onnx.ModelProto) -> Iterator[Part]:
+    def model(self, model: onnx.ModelProto) -> Iterator[ModelPart]:
         kept = _without(model, _OF_MODEL)
         for entry in [entry for entry in kept.metadata_props if entry.key == STATEMENT_KEY]:
             kept.metadata_props.remove(entry)
@@ -99,7 +99,7 @@ class _Parts:
             yield from self._graph(f"{place}initialization, ", training.initialization)
             yield from self._graph(f"{place}algorithm, ", training.algorithm)
 
-    def _graph(self, place: str, graph: onnx.GraphProto) -> Iterator[Part]:
+    def _graph(self, place: str, graph: onnx.GraphProto) -> Iterator[ModelPart]:
         yield from _fields(f"{place}graph ", _without(graph, _OF_GRAPH))
         for kind in ("input", "output"):
             for value in getattr(graph, kind):
@@ -112,7 +112,7 @@ class _Parts:
         for value in sorted(graph.value_info, key=lambda value: value.name):
             yield _part(f"{place}declaration of '{value.name}'", _serialized(value))
 
-    def _nodes(self, place: str, nodes: Any) -> Iterator[Part]:
+    def _nodes(self, place: str, nodes: Any) -> Iterator[ModelPart]:
         for position, node in enumerate(nodes):
             name = node.name or next(filter(None, node.output), f"number {position}")
             here = f"{place}{node.op_type} '{name}'"
@@ -120,7 +120,7 @@ class _Parts:
             for attribute in sorted(node.attribute, key=lambda attribute: attribute.name):
                 yield from self._attribute(f"{here}, ", attribute)
 
-    def _attribute(self, place: str, attribute: onnx.AttributeProto) -> Iterator[Part]:
+    def _attribute(self, place: str, attribute: onnx.AttributeProto) -> Iterator[ModelPart]:
         here = f"{place}attribute '{attribute.name}'"
         if is_stored(attribute):
             yield _part(here, serialized(attribute))
@@ -134,12 +134,12 @@ class _Parts:
         for one in (*sparse, *attribute.sparse_tensors):
             yield from self._sparse(here, one)
 
-    def _sparse(self, place: str, sparse: onnx.SparseTensorProto) -> Iterator[Part]:
+    def _sparse(self, place: str, sparse: onnx.SparseTensorProto) -> Iterator[ModelPart]:
         yield _part(f"{place}, dims", _serialized(_without(sparse, ("values", "indices"))))
         yield self._tensor(f"{place}, values", sparse.values)
         yield self._tensor(f"{place}, indices", sparse.indices)
 
-    def _tensor(self, place: str, tensor: onnx.TensorProto) -> Part:
+    def _tensor(self, place: str, tensor: onnx.TensorProto) -> ModelPart:
         elements = elements_digest(tensor, self._weights)
         head = type(tensor)()
         # Copy field by field, to avoid copying the payload of a large tensor.
@@ -154,7 +154,7 @@ class _Parts:
         return _part(place, _serialized(head), elements)
 
 
-def _part(place: str, content: bytes | Sequence[bytes | memoryview], elements: str | None = None) -> Part:
+def _part(place: str, content: bytes | Sequence[bytes | memoryview], elements: str | None = None) -> ModelPart:
     """Return a part with this content, which may be given in pieces."""
     pieces = [content] if isinstance(content, bytes) else content
     digest = hashlib.sha256()
@@ -162,10 +162,10 @@ def _part(place: str, content: bytes | Sequence[bytes | memoryview], elements: s
         digest.update(b"%d:" % sum(map(len, item)))
         for piece in item:
             digest.update(piece)
-    return Part(place, digest.hexdigest(), elements)
+    return ModelPart(place, digest.hexdigest(), elements)
 
 
-def _fields(place: str, message: Any) -> Iterator[Part]:
+def _fields(place: str, message: Any) -> Iterator[ModelPart]:
     """Yield a part for each field that is set; the entries of a repeated field are sorted by their bytes."""
     for field, value in message.ListFields():
         if field.message_type is None:

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from surgery.engine.recipe.comparison import Comparison as Comparison
+    from surgery.engine.recipe.comparison import CountCondition as CountCondition
     from surgery.engine.recipe.loader import load as load
     from surgery.engine.recipe.loader import parse as parse
     from surgery.engine.recipe.loader import single_step as single_step

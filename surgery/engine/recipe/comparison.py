@@ -25,14 +25,14 @@ _MEANT = {"=": "==", "=<": "<=", "=>": ">=", "<>": "!=", "!": "!=", "===": "=="}
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CountCondition:
     """A condition on a count: an operator and a non-negative integer."""
 
     op: Operator
     number: int
 
     @classmethod
-    def parse(cls, value: object) -> Comparison:
+    def parse(cls, value: object) -> CountCondition:
         """Read `0`, `"0"`, `"== 0"`, `">= 1"`; raise ValueError, with a one-line message, for a mistake."""
         if isinstance(value, int) and not isinstance(value, bool):
             if value < 0:

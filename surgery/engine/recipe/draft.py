@@ -15,9 +15,9 @@ from surgery.base.errors import Problem
 from surgery.engine.recipe.schema import Recipe
 from surgery.engine.yaml.nodes import (
     Listing,
-    Node,
     Scalar,
     Table,
+    YamlNode,
     describe,
     is_null,
     key_text,
@@ -50,9 +50,9 @@ class PassUse:
     path: str
     name: str
     options: dict[str, Any]
-    step: Node
-    at: Node
-    keys: dict[str, Node]
+    step: YamlNode
+    at: YamlNode
+    keys: dict[str, YamlNode]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class PredicateUse:
 
     path: str
     name: str
-    at: Node
+    at: YamlNode
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class PluginUse:
     path: str
     text: str
     target: str
-    at: Node
+    at: YamlNode
     verb: str = "run"
 
 
@@ -80,7 +80,7 @@ class RuleUse:
     """A rule of the recipe: its name, the node of the name, and its pass, or None if it has mistakes."""
 
     name: str
-    key: Node
+    key: YamlNode
     made: Pass | None
 
 
@@ -95,7 +95,7 @@ class Draft:
         self,
         path: str,
         folder: Path,
-        use: Callable[[Draft, Node], Recipe | None] | None = None,
+        use: Callable[[Draft, YamlNode], Recipe | None] | None = None,
         name: str = "recipe",
     ) -> None:
         self.path = path
@@ -128,7 +128,7 @@ class Draft:
                 waiting += draft.nested
         return list(found.values())
 
-    def problem(self, node: Node, message: str) -> None:
+    def problem(self, node: YamlNode, message: str) -> None:
         """Record a mistake at a node."""
         self.note(Problem(self.path, node.line, node.column, one_line(message)))
 
@@ -137,14 +137,14 @@ class Draft:
         if problem not in self.problems:
             self.problems.append(problem)
 
-    def wrong(self, node: Node, name: str, wanted: str) -> None:
+    def wrong(self, node: YamlNode, name: str, wanted: str) -> None:
         """Record that a value has the wrong type; suggest removing the quotes of a number or a word."""
         hint = ""
         if isinstance(node, Scalar) and node.styled and not isinstance(resolve(node.text), str) and node.text:
             hint = "; remove the quotes"
         self.problem(node, f"{quoted(name)} takes {wanted}, not {describe(node)}{hint}")
 
-    def read(self, kind: Any, node: Node, name: str = "") -> Any:
+    def read(self, kind: Any, node: YamlNode, name: str = "") -> Any:
         """Read a node as a type of `model.py`; return None after recording all mistakes in it.
 
         `name` is the name of the node itself in messages.
@@ -160,7 +160,7 @@ class Draft:
             self.reading = outer
         return None
 
-    def _mistake(self, node: Node, name: str, mistake: Mapping[str, Any]) -> None:
+    def _mistake(self, node: YamlNode, name: str, mistake: Mapping[str, Any]) -> None:
         """Convert a mistake reported by pydantic to a message."""
         context = mistake.get("ctx", {})
         error = context.get("error")
@@ -188,7 +188,7 @@ class Draft:
             case _:
                 self.problem(node, str(error or mistake["msg"]))
 
-    def key(self, key: Node) -> str | None:
+    def key(self, key: YamlNode) -> str | None:
         """Return the text of a key; record a mistake and return None if it is not text."""
         name = key_text(key)
         if name is None:
@@ -202,7 +202,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _find(node: Node, name: str, loc: tuple[int | str, ...]) -> tuple[Node, str]:
+def _find(node: YamlNode, name: str, loc: tuple[int | str, ...]) -> tuple[YamlNode, str]:
     """Return the node at the location of a mistake reported by pydantic, and the last key on the path.
 
     Parts of the location that do not exist are skipped: a single value may stand for a list, and the kind of a step is

@@ -30,9 +30,9 @@ from pydantic import (
 from pydantic_core import core_schema
 from typing_extensions import TypeAliasType
 
-from surgery.engine.recipe.comparison import Comparison
+from surgery.engine.recipe.comparison import CountCondition
 from surgery.engine.recipe.draft import Draft, NamedError, TakesError
-from surgery.engine.yaml.nodes import Listing, Node, Scalar, Table, is_null, key_text, quoted
+from surgery.engine.yaml.nodes import Listing, Scalar, Table, YamlNode, is_null, key_text, quoted
 from surgery.engine.yaml.spelling import nearest
 from surgery.verification.inputs.spec import FrozenDict
 
@@ -79,11 +79,11 @@ class Section(BaseModel):
             raise
 
     @classmethod
-    def _values(cls, draft: Draft, node: Table) -> dict[str, Node]:
+    def _values(cls, draft: Draft, node: Table) -> dict[str, YamlNode]:
         """Return the values by key, without null values; the first of two equal keys counts."""
         known = cls.keys()
         cls._correct(draft, node, known)
-        found: dict[str, Node] = {}
+        found: dict[str, YamlNode] = {}
         for at, value in node.pairs:
             name = key_text(at)
             if name in known and not is_null(value):
@@ -112,7 +112,7 @@ class Section(BaseModel):
         return self.made(draft, node, {name: getattr(self, name) for name in self.model_fields_set})
 
     @classmethod
-    def seen(cls, draft: Draft, node: Table, found: dict[str, Node]) -> None:
+    def seen(cls, draft: Draft, node: Table, found: dict[str, YamlNode]) -> None:
         """Record data that counts even if the section has mistakes."""
 
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> Any:
@@ -130,12 +130,12 @@ def needed(about: str, **more: Any) -> Any:
     return Field(description=about, **more)
 
 
-def reads(read: Callable[[Node, Draft], Any]) -> WrapValidator:
+def reads(read: Callable[[YamlNode, Draft], Any]) -> WrapValidator:
     """Read a value with a function; the annotated type is used only for the JSON schema."""
     return WrapValidator(lambda node, _, info: read(node, info.context))
 
 
-def value_of(node: Node) -> Any:
+def value_of(node: YamlNode) -> Any:
     """Return the value of a scalar; None for other nodes."""
     return node.value if isinstance(node, Scalar) else None
 
@@ -143,7 +143,7 @@ def value_of(node: Node) -> Any:
 def takes(wanted: str, *kinds: type) -> BeforeValidator:
     """Accept values of these types; a bool does not count as a number, and a number must be finite."""
 
-    def read(node: Node) -> Any:
+    def read(node: YamlNode) -> Any:
         value = value_of(node)
         is_kind = isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
         if not is_kind or (isinstance(value, float) and not math.isfinite(value)):
@@ -158,7 +158,7 @@ def text(wanted: str = "text", *, lines: bool = False) -> BeforeValidator:
     return BeforeValidator(lambda node: read_text(node, wanted, lines=lines))
 
 
-def read_text(node: Node, wanted: str, *, lines: bool = False) -> str:
+def read_text(node: YamlNode, wanted: str, *, lines: bool = False) -> str:
     """Return a non-blank text, on one line unless `lines`."""
     value = value_of(node)
     if not isinstance(value, str) or not value.strip():
@@ -171,10 +171,10 @@ def read_text(node: Node, wanted: str, *, lines: bool = False) -> str:
 def entries(wanted: str) -> BeforeValidator:
     """Accept a mapping with arbitrary keys."""
 
-    def read(node: Node, info: ValidationInfo[Draft]) -> dict[str, Node]:
+    def read(node: YamlNode, info: ValidationInfo[Draft]) -> dict[str, YamlNode]:
         if not isinstance(node, Table):
             raise TakesError(wanted)
-        found: dict[str, Node] = {}
+        found: dict[str, YamlNode] = {}
         for at, value in node.pairs:
             name = info.context.key(at)
             if name is not None:
@@ -193,7 +193,7 @@ class OneOrMore:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         return core_schema.no_info_before_validator_function(self._items, handler(source))
 
-    def _items(self, node: Node) -> list[Node]:
+    def _items(self, node: YamlNode) -> list[YamlNode]:
         if self.empty and not items(node):
             raise NamedError(self.empty)
         return items(node)
@@ -203,19 +203,19 @@ class OneOrMore:
         return {"anyOf": [listed["items"], {**listed, **({"minItems": 1} if self.empty else {})}]}
 
 
-def items(node: Node) -> list[Node]:
+def items(node: YamlNode) -> list[YamlNode]:
     """Return the items of a list; a single value is a list of one item."""
     return node.items if isinstance(node, Listing) else [node]
 
 
-def _count(node: Node, _: Draft) -> Comparison:
+def _count(node: YamlNode, _: Draft) -> CountCondition:
     if isinstance(node, Scalar) and node.styled and not node.text:
         # YAML reads an unquoted `>1` or `>` as the start of a block text on the following lines.
         raise NamedError("{} has an empty text here; put the comparison in quotes: '>= 1'")
     value = value_of(node)
     if value is None or isinstance(value, float | bool):
         raise TakesError("a number or a comparison such as '>= 1'")
-    return Comparison.parse(value)
+    return CountCondition.parse(value)
 
 
 Line = Annotated[str, Field(pattern=r"\S")]

@@ -19,8 +19,8 @@ from surgery.engine.recipe.paths import is_file
 from surgery.engine.recipe.rules import clashes, unused
 from surgery.engine.recipe.schema import OnFailure, PassStep, Recipe
 from surgery.engine.registry.catalog import catalog
-from surgery.engine.yaml.compose import Document
-from surgery.engine.yaml.nodes import Listing, Node, Table, describe, is_null, key_text, one_line, quoted
+from surgery.engine.yaml.compose import ParsedText
+from surgery.engine.yaml.nodes import Listing, Table, YamlNode, describe, is_null, key_text, one_line, quoted
 from surgery.engine.yaml.source import decode, documents
 from surgery.engine.yaml.spelling import nearest
 from surgery.verification.inputs.spec import FrozenDict, InputsSpec, VerifySpec
@@ -107,7 +107,7 @@ class _Session:
             self._chain.pop()
         return min(drafts, key=lambda draft: (draft[0], len(draft[1].problems)))[1]
 
-    def _draft(self, document: Document, path: Path | None, shown: str) -> Draft:
+    def _draft(self, document: ParsedText, path: Path | None, shown: str) -> Draft:
         folder, name = (Path(), "recipe") if path is None else (path.parent, path.stem)
         draft = Draft(shown, folder, self._use, name)
         draft.problems += [Problem(shown, *mistake) for mistake in document.mistakes]
@@ -121,7 +121,7 @@ class _Session:
             draft.recipe = replace(found, path=path)
         return draft
 
-    def _use(self, draft: Draft, node: Node) -> Recipe | None:
+    def _use(self, draft: Draft, node: YamlNode) -> Recipe | None:
         """Read a nested recipe into a draft; its mistakes become mistakes of the draft."""
         if not isinstance(node, Table):
             return self._other(draft, node, read_text(node, "the name or path of a recipe"))
@@ -130,7 +130,7 @@ class _Session:
         found = inner.read(model.Nested, node)
         return None if inner.problems else found
 
-    def _other(self, draft: Draft, node: Node, name: str) -> Recipe | None:
+    def _other(self, draft: Draft, node: YamlNode, name: str) -> Recipe | None:
         """Load a nested recipe from its own file."""
         try:
             path = shipped.locate(name, draft.folder)
@@ -155,7 +155,7 @@ class _Session:
         return f"recipes nested more than {MAX_NESTING} deep" if len(self._chain) >= MAX_NESTING else None
 
 
-def _read_root(draft: Draft, document: Document) -> Any:
+def _read_root(draft: Draft, document: ParsedText) -> Any:
     """Read the top level."""
     root = document.root
     if isinstance(root, Listing):

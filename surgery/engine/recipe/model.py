@@ -23,7 +23,7 @@ from pydantic import (
 
 from surgery.base.errors import UsageError
 from surgery.engine.recipe import schema, steps
-from surgery.engine.recipe.comparison import Comparison
+from surgery.engine.recipe.comparison import CountCondition
 from surgery.engine.recipe.draft import Draft, NotedError, PassUse, PredicateUse, TakesError
 from surgery.engine.recipe.fields import (
     Count,
@@ -45,7 +45,7 @@ from surgery.engine.recipe.paths import below
 from surgery.engine.recipe.plugins import PATTERN, read_plugin
 from surgery.engine.recipe.rules import Rule, read_rules
 from surgery.engine.recipe.verification import Accuracy, Calibration, Inputs, Verify, pattern
-from surgery.engine.yaml.nodes import Node, Table, describe, key_text, quoted
+from surgery.engine.yaml.nodes import Table, YamlNode, describe, key_text, quoted
 from surgery.engine.yaml.spelling import meant
 from surgery.model.patterns.selector import SCHEMA as SELECTOR_SCHEMA
 from surgery.model.targets import shipped as targets
@@ -70,7 +70,7 @@ class When(Section):
     )
 
     @classmethod
-    def seen(cls, draft: Draft, node: Table, found: dict[str, Node]) -> None:
+    def seen(cls, draft: Draft, node: Table, found: dict[str, YamlNode]) -> None:
         """Record the predicates, whose names are checked after all plugins are imported."""
         at = found.get("predicates")
         if isinstance(at, Table):
@@ -117,7 +117,7 @@ _SIGNATURE = "Inputs and outputs keep their names, order, types and dims."
 _AT_LEAST = r"^\s*>=\s*([0-9]*\.?[0-9]+)\s*$"
 
 
-def _speed(node: Node) -> float:
+def _speed(node: YamlNode) -> float:
     """Read a number, or the text `>= number`."""
     value = value_of(node)
     if isinstance(value, str):
@@ -131,7 +131,7 @@ def _speed(node: Node) -> float:
 _SHARE = r"^\s*(<=|<|>=|>)\s*([0-9]*\.?[0-9]+)\s*x?\s*$"
 
 
-def _share(node: Node, upper: bool) -> schema.Share:
+def _share(node: YamlNode, upper: bool) -> schema.Share:
     """Read a bound such as `<= 1.1x`."""
     value = value_of(node)
     found = re.fullmatch(_SHARE, value) if isinstance(value, str) else None
@@ -148,13 +148,13 @@ def _share(node: Node, upper: bool) -> schema.Share:
     return schema.Share(cast(schema.Bound, operator), float(factor))
 
 
-def _executed(node: Node, _: Draft) -> Comparison | schema.Share:
+def _executed(node: YamlNode, _: Draft) -> CountCondition | schema.Share:
     """Read a count, a comparison, or a multiple of the original's nodes."""
     value = value_of(node)
     if isinstance(value, str) and re.fullmatch(_SHARE, value) and value.rstrip().endswith("x"):
         return _share(node, True)
     try:
-        return Comparison.parse(value)
+        return CountCondition.parse(value)
     except ValueError as error:
         raise ValueError(f"{error}, or a multiple of the original's nodes such as '<= 1x'") from None
 
@@ -237,7 +237,7 @@ class Baseline(Section):
 # Steps
 
 
-def _times(node: Node, _: Draft) -> int | None:
+def _times(node: YamlNode, _: Draft) -> int | None:
     value = value_of(node)
     if value == schema.UNTIL_STABLE:
         return None
@@ -249,13 +249,13 @@ def _times(node: Node, _: Draft) -> int | None:
     return value
 
 
-def _options(node: Node, draft: Draft) -> FrozenDict[str, Any]:
+def _options(node: YamlNode, draft: Draft) -> FrozenDict[str, Any]:
     if not isinstance(node, Table):
         raise TakesError("a mapping of options")
     return FrozenDict(steps.options(node, draft)[0])
 
 
-def _use(node: Node, draft: Draft) -> schema.Recipe:
+def _use(node: YamlNode, draft: Draft) -> schema.Recipe:
     recipe = draft.use(draft, node) if draft.use is not None else None
     if recipe is None:
         raise NotedError
@@ -297,7 +297,7 @@ class PassLong(_Step):
     expect: ExpectStep = key("Expectations of the model after this step; it fails if one is not met.")
 
     @classmethod
-    def seen(cls, draft: Draft, node: Table, found: dict[str, Node]) -> None:
+    def seen(cls, draft: Draft, node: Table, found: dict[str, YamlNode]) -> None:
         """Record the pass, whose name and options are checked when all passes are known."""
         at = found.get("pass")
         name = value_of(at) if at is not None else None
@@ -311,7 +311,7 @@ class PassLong(_Step):
         return super().made(draft, node, {**given, "declared": rule.made if rule else None})
 
 
-def _options_by_pass(node: Node, draft: Draft) -> FrozenDict[str, Any]:
+def _options_by_pass(node: YamlNode, draft: Draft) -> FrozenDict[str, Any]:
     """Read options for the steps of a used recipe; `Use` checks them when it knows the steps."""
     if not isinstance(node, Table):
         raise TakesError("a mapping of passes to their options")

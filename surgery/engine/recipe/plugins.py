@@ -18,7 +18,7 @@ from surgery.engine.recipe.draft import Draft, PluginUse
 from surgery.engine.recipe.fields import read_text
 from surgery.engine.recipe.paths import below, is_file
 from surgery.engine.registry.catalog import catalog
-from surgery.engine.yaml.nodes import Node, one_line, quoted
+from surgery.engine.yaml.nodes import YamlNode, one_line, quoted
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 PATTERN = rf"^{_MODULE.pattern}$|\.py$"
@@ -27,7 +27,7 @@ LONGEST = 1000
 """Maximum number of characters of a message with file names, because paths can be long."""
 
 
-def read_plugin(node: Node, draft: Draft) -> str:
+def read_plugin(node: YamlNode, draft: Draft) -> str:
     """Read one plugin: the name of a module, or the path of a `.py` file, resolved against the recipe's folder."""
     text = read_text(node, "the names of modules and the paths of .py files")
     is_path = text.endswith(".py")
@@ -40,7 +40,7 @@ def read_plugin(node: Node, draft: Draft) -> str:
     return target
 
 
-def read_local(node: Node, draft: Draft, text: str, verb: str) -> Path:
+def read_local(node: YamlNode, draft: Draft, text: str, verb: str) -> Path:
     """Return the path of a code file, resolved against the recipe's folder, and record that the recipe needs it."""
     path = below(draft.folder, text)
     if not is_file(path):

@@ -29,7 +29,7 @@ from surgery.engine.recipe.fields import (
 from surgery.engine.recipe.schema import WORDS
 from surgery.engine.registry.options import Option
 from surgery.engine.registry.passes import Pass, require_name
-from surgery.engine.yaml.nodes import Node, Scalar, Table, describe, quoted
+from surgery.engine.yaml.nodes import Scalar, Table, YamlNode, describe, quoted
 from surgery.verification.inputs.spec import FrozenDict
 
 if TYPE_CHECKING:
@@ -103,13 +103,13 @@ class RulePass(Pass):
         return True
 
 
-def _functions(node: Node, _: Draft) -> Scalar:
+def _functions(node: YamlNode, _: Draft) -> Scalar:
     if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.text.strip():
         raise TakesError("ONNX text such as 'y = Relu(x)'")
     return node
 
 
-def _nodes(node: Node, draft: Draft) -> Scalar:
+def _nodes(node: YamlNode, draft: Draft) -> Scalar:
     """Read nodes as ONNX text; report lines that YAML has joined into one."""
     found = _functions(node, draft)
     if blocks.runs_together(found):
@@ -117,7 +117,7 @@ def _nodes(node: Node, draft: Draft) -> Scalar:
     return found
 
 
-def _conditions(node: Node, draft: Draft) -> tuple[tuple[Scalar, str], ...]:
+def _conditions(node: YamlNode, draft: Draft) -> tuple[tuple[Scalar, str], ...]:
     """Read conditions: texts, or mappings from conditions to reasons."""
     found: list[tuple[Scalar, str]] = []
     for item in items(node):
@@ -133,11 +133,11 @@ def _conditions(node: Node, draft: Draft) -> tuple[tuple[Scalar, str], ...]:
     return tuple(found)
 
 
-def _domains(node: Node, draft: Draft) -> dict[str, tuple[int, Node]]:
+def _domains(node: YamlNode, draft: Draft) -> dict[str, tuple[int, YamlNode]]:
     """Read the versions of domains, with the nodes of their names."""
     if not isinstance(node, Table):
         raise TakesError("a mapping such as {com.acme: 1}")
-    found: dict[str, tuple[int, Node]] = {}
+    found: dict[str, tuple[int, YamlNode]] = {}
     for at, value in node.pairs:
         name = draft.key(at)
         version = draft.read(_Version, value, str(name))
@@ -189,7 +189,7 @@ class Rule(Section):
         return _checked(draft, node, **given)
 
 
-def read_rules(node: Node, draft: Draft) -> FrozenDict[str, Pass]:
+def read_rules(node: YamlNode, draft: Draft) -> FrozenDict[str, Pass]:
     """Read all rules; a rule with mistakes is recorded by name but has no pass."""
     if not isinstance(node, Table):
         raise TakesError("a mapping of names to rules")
@@ -203,7 +203,7 @@ def read_rules(node: Node, draft: Draft) -> FrozenDict[str, Pass]:
     return FrozenDict({name: use.made for name, use in draft.rules.items() if use.made is not None})
 
 
-def _check_name(draft: Draft, key: Node, name: str) -> None:
+def _check_name(draft: Draft, key: YamlNode, name: str) -> None:
     try:
         require_name(name)
     except UsageError as error:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from surgery.engine.recipe.comparison import Comparison
+from surgery.engine.recipe.comparison import CountCondition
 from surgery.verification.inputs.spec import FrozenDict, InputsSpec, VerifySpec
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ UNTIL_STABLE = "until-stable"
 class When:
     """Conditions on the model before a step; the step runs if all of them hold."""
 
-    ops: Mapping[str, Comparison] = field(default_factory=FrozenDict)
-    nodes: Comparison | None = None
-    opset: Comparison | None = None
+    ops: Mapping[str, CountCondition] = field(default_factory=FrozenDict)
+    nodes: CountCondition | None = None
+    opset: CountCondition | None = None
     predicates: Mapping[str, bool] = field(default_factory=FrozenDict)
 
 
@@ -68,15 +68,15 @@ class Expect:
     in the form of `Recipe.target`. With `empty`, the recipe adds no operator that takes no empty batch.
     """
 
-    ops: Mapping[str, Comparison] = field(default_factory=FrozenDict)
-    nodes: Comparison | None = None
-    opset: Comparison | None = None
+    ops: Mapping[str, CountCondition] = field(default_factory=FrozenDict)
+    nodes: CountCondition | None = None
+    opset: CountCondition | None = None
     predicates: Mapping[str, bool] = field(default_factory=FrozenDict)
-    sites: Comparison | None = None
+    sites: CountCondition | None = None
     signature: Literal["unchanged"] | None = None
     empty: Literal["allowed"] | None = None
     speed: float | None = None
-    executed: Comparison | Share | None = None
+    executed: CountCondition | Share | None = None
     target: str | None = None
     places: Mapping[str, str] = field(default_factory=FrozenDict, compare=False)
     """The position of each key, and of each operator in `ops`, as `path:line:column`, counted from 1."""

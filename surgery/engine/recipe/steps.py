@@ -7,12 +7,12 @@ from typing import Any
 
 from surgery.engine.recipe.draft import Draft, NotedError
 from surgery.engine.recipe.schema import KINDS, STEP_KEYS, Recipe
-from surgery.engine.yaml.nodes import Listing, Node, Scalar, Table, describe, is_null, key_text, plain, quoted
+from surgery.engine.yaml.nodes import Listing, Scalar, Table, YamlNode, describe, is_null, key_text, plain, quoted
 from surgery.engine.yaml.spelling import nearest
 from surgery.model.patterns.selector import NodeSelector
 
 
-def listed(node: Node, draft: Draft) -> list[Node]:
+def listed(node: YamlNode, draft: Draft) -> list[YamlNode]:
     """Return the steps of a list."""
     if isinstance(node, Listing):
         if not node.items and not node.open:
@@ -37,10 +37,10 @@ def kind(step: Table) -> str | None:
     return None
 
 
-def options(node: Node, draft: Draft) -> tuple[dict[str, Any], dict[str, Node]]:
+def options(node: YamlNode, draft: Draft) -> tuple[dict[str, Any], dict[str, YamlNode]]:
     """Return the values of options as given, and the nodes of their keys."""
     values: dict[str, Any] = {}
-    keys: dict[str, Node] = {}
+    keys: dict[str, YamlNode] = {}
     for key, value in node.pairs if isinstance(node, Table) else ():
         text = draft.key(key)
         if text is not None and text not in keys:
@@ -49,7 +49,7 @@ def options(node: Node, draft: Draft) -> tuple[dict[str, Any], dict[str, Node]]:
     return values, keys
 
 
-def long(node: Node, draft: Draft) -> Table:
+def long(node: YamlNode, draft: Draft) -> Table:
     """Return a step in its long form."""
     if isinstance(node, Table) and node.pairs:
         return _one_kind(node, draft) if kind(node) is not None else _from_short(node, draft)
@@ -85,7 +85,7 @@ def _from_short(node: Table, draft: Draft) -> Table:
     if inner is None and not is_null(given):
         draft.wrong(given, name, "a mapping of options")
     inner = inner or Table(given.line, given.column)
-    more: list[tuple[str, Node, Node]] = []
+    more: list[tuple[str, YamlNode, YamlNode]] = []
     for key, value in node.pairs:
         text = draft.key(key)
         if key is at or text is None or text == name:
@@ -102,7 +102,7 @@ def _from_short(node: Table, draft: Draft) -> Table:
     return _table(node, [("pass", at, at), ("with", at, inner), *more])
 
 
-def selectors(node: Node) -> tuple[Any, ...]:
+def selectors(node: YamlNode) -> tuple[Any, ...]:
     """Return the node selectors of `except`, as given."""
     found = [plain(one) for one in named(node)]
     try:
@@ -112,12 +112,12 @@ def selectors(node: Node) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def named(node: Node | None) -> list[Node]:
+def named(node: YamlNode | None) -> list[YamlNode]:
     """Return the nodes of one name or of a list of names."""
     return [] if node is None else node.items if isinstance(node, Listing) else [node]
 
 
-def check_step(at: Node, known: Mapping[str, object], recipe: Recipe, draft: Draft) -> bool:
+def check_step(at: YamlNode, known: Mapping[str, object], recipe: Recipe, draft: Draft) -> bool:
     """Return whether a recipe has a step of the named pass; otherwise record a mistake."""
     name = key_text(at)
     if name is None or name in known:
@@ -128,7 +128,7 @@ def check_step(at: Node, known: Mapping[str, object], recipe: Recipe, draft: Dra
     return False
 
 
-def _table(node: Node, pairs: list[tuple[str, Node, Node]]) -> Table:
+def _table(node: YamlNode, pairs: list[tuple[str, YamlNode, YamlNode]]) -> Table:
     """Return a mapping that replaces a node."""
     table = Table(node.line, node.column, open=node.open)
     table.pairs += [(Scalar(key.line, key.column, name, name), value) for name, key, value in pairs]

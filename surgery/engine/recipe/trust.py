@@ -31,7 +31,7 @@ from surgery.engine.recipe.fields import (
     text,
 )
 from surgery.engine.recipe.paths import configuration_folder, is_file, mode
-from surgery.engine.yaml.nodes import Node, Scalar, Table, is_null, quoted
+from surgery.engine.yaml.nodes import Scalar, Table, YamlNode, is_null, quoted
 from surgery.engine.yaml.source import decode, documents
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
@@ -102,24 +102,24 @@ def entries() -> tuple[Trusted, ...]:
     return tuple((found or {}).get("trust", ()))
 
 
-def _hash(node: Node, _: Draft) -> str:
+def _hash(node: YamlNode, _: Draft) -> str:
     # YAML reads a hash of only digits as a number, so its text is used.
     if not isinstance(node, Scalar) or not _SHA256.fullmatch(node.text):
         raise TakesError("the 64 hexadecimal digits that sha256sum prints")
     return node.text.lower()
 
 
-class _File(Section):
+class _TrustFile(Section):
     needs: ClassVar = {"path": "an entry of 'trust' needs a 'path'"}
 
     path: Annotated[str, text("the path of a file")] = needed("The file.")
     sha256: Annotated[Any, reads(_hash)] = key("The hash that it must have.")
 
 
-def _entry(node: Node, draft: Draft) -> Trusted:
+def _entry(node: YamlNode, draft: Draft) -> Trusted:
     """Read one entry: a path, or a path with a hash."""
     if isinstance(node, Table):
-        found = draft.read(_File, node, "trust")
+        found = draft.read(_TrustFile, node, "trust")
         if found is None:
             raise NotedError
     else:

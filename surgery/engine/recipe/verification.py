@@ -30,7 +30,7 @@ from surgery.engine.recipe.fields import (
 from surgery.engine.recipe.paths import below, is_file, mode
 from surgery.engine.recipe.plugins import read_local
 from surgery.engine.registry.options import SizeUnit, parse_size
-from surgery.engine.yaml.nodes import Listing, Node, Table, describe, key_text, plain, quoted
+from surgery.engine.yaml.nodes import Listing, Table, YamlNode, describe, key_text, plain, quoted
 from surgery.verification.accuracy import budget, user_metric
 from surgery.verification.accuracy.metrics import METRICS
 from surgery.verification.inputs.spec import (
@@ -41,7 +41,7 @@ from surgery.verification.inputs.spec import (
     Deployment,
     GeneratorSpec,
     InputsSpec,
-    Limit,
+    MetricLimit,
     MetricSpec,
     Mode,
     Place,
@@ -61,7 +61,7 @@ _FUNCTION = "the path of a Python file and the name of a function in it, such as
 _METRIC = "the path of a Python file and the name of a function in it, such as metric.py:score"
 
 
-def _values(node: Node, draft: Draft) -> tuple[Any, ...]:
+def _values(node: YamlNode, draft: Draft) -> tuple[Any, ...]:
     if not isinstance(node, Listing) or not node.items:
         raise TakesError("a list such as [0, 1]")
     wrong = next((item for item in node.items if value_of(item) is None), None)
@@ -71,7 +71,7 @@ def _values(node: Node, draft: Draft) -> tuple[Any, ...]:
     return tuple(plain(item) for item in node.items)
 
 
-def _range(node: Node, draft: Draft) -> tuple[float, float]:
+def _range(node: YamlNode, draft: Draft) -> tuple[float, float]:
     values = [plain(item) for item in node.items] if isinstance(node, Listing) else []
     numbers = [one for one in values if isinstance(one, int | float) and not isinstance(one, bool)]
     if not len(values) == len(numbers) == 2 or not all(map(math.isfinite, numbers)):
@@ -90,7 +90,7 @@ def _tensor_file(name: str, info: ValidationInfo[Draft]) -> Path:
     return path
 
 
-def _data(node: Node, draft: Draft) -> DataSpec:
+def _data(node: YamlNode, draft: Draft) -> DataSpec:
     name = read_text(node, _SETS)
     path = below(draft.folder, name)
     if not mode(path):
@@ -100,11 +100,11 @@ def _data(node: Node, draft: Draft) -> DataSpec:
     return DataSpec(path, place=_place(draft, node))
 
 
-def _generator(node: Node, draft: Draft) -> GeneratorSpec:
+def _generator(node: YamlNode, draft: Draft) -> GeneratorSpec:
     return GeneratorSpec(*_function(node, draft, _FUNCTION), _place(draft, node))
 
 
-def _function(node: Node, draft: Draft, wanted: str) -> tuple[Path, str]:
+def _function(node: YamlNode, draft: Draft, wanted: str) -> tuple[Path, str]:
     """Read a function of a Python file, which needs the caller's trust."""
     file, colon, function = read_text(node, wanted).rpartition(":")
     if not colon or not file.endswith(".py") or not function.isidentifier():
@@ -112,7 +112,7 @@ def _function(node: Node, draft: Draft, wanted: str) -> tuple[Path, str]:
     return read_local(node, draft, file, "run"), function
 
 
-def _place(draft: Draft, node: Node) -> Place:
+def _place(draft: Draft, node: YamlNode) -> Place:
     return Place(draft.path, node.line, node.column)
 
 
@@ -175,7 +175,7 @@ class Inputs(Section):
 # Verification
 
 
-def _memory(node: Node, _: Draft) -> int:
+def _memory(node: YamlNode, _: Draft) -> int:
     try:
         size = parse_size(value_of(node))
     except (ValueError, OverflowError):
@@ -185,7 +185,7 @@ def _memory(node: Node, _: Draft) -> int:
     return size
 
 
-def _library(node: Node, draft: Draft) -> Path:
+def _library(node: YamlNode, draft: Draft) -> Path:
     # Loading a library runs code, so it needs the caller's trust like Python code.
     return read_local(node, draft, read_text(node, "the paths of shared libraries"), "load")
 
@@ -238,21 +238,21 @@ class Verify(Section):
 _BUDGET = "a limit such as 'snr >= 30 dB', or limits by output such as {all: snr >= 30 dB, logits: top1 >= 99 %}"
 
 
-def _limits(node: Node, draft: Draft) -> tuple[Limit, ...]:
+def _limits(node: YamlNode, draft: Draft) -> tuple[MetricLimit, ...]:
     """Read limits for all outputs, or for outputs by name: one limit, or a list."""
     if not isinstance(node, Table):
         return _limits_of(node, None)
     return tuple(limit for at, value in node.pairs for limit in _limits_of(value, draft.key(at)))
 
 
-def _limits_of(node: Node, output: str | None) -> tuple[Limit, ...]:
+def _limits_of(node: YamlNode, output: str | None) -> tuple[MetricLimit, ...]:
     items = node.items if isinstance(node, Listing) else [node]
     if not items:
         raise TakesError(_BUDGET)
     return tuple(_limit(item, output) for item in items)
 
 
-def _limit(node: Node, output: str | None) -> Limit:
+def _limit(node: YamlNode, output: str | None) -> MetricLimit:
     written = value_of(node)
     if not isinstance(written, str):
         raise TakesError(_BUDGET)
@@ -279,7 +279,7 @@ class Calibration(Section):
     )
 
 
-def _drop(node: Node, _: Draft) -> tuple[float, bool]:
+def _drop(node: YamlNode, _: Draft) -> tuple[float, bool]:
     written = value_of(node)
     if isinstance(written, bool) or not isinstance(written, int | float | str):
         raise TakesError("a share such as 0.5 %, or a number such as 0.01")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from surgery.engine.recipe.comparison import Comparison
+from surgery.engine.recipe.comparison import CountCondition
 from surgery.engine.yaml.nodes import resolve
 
 STEPS = "steps"
@@ -48,7 +48,7 @@ def bare(value: Any) -> Any:
         return [bare(one) for one in value]
     if isinstance(value, Path):
         return str(value.absolute())
-    if isinstance(value, Comparison):
+    if isinstance(value, CountCondition):
         return value.number if value.op == "==" else str(value)
     return value
 

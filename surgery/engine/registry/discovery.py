@@ -84,7 +84,7 @@ def import_installed() -> list[Broken]:
     """Import the passes of all installed packages; return the entry points that cannot be loaded."""
     broken = []
     entries = _entries()
-    with _Trial() as trial:
+    with _TrialImport() as trial:
         for entry in entries:
             try:
                 fate = "" if entry.module in sys.modules else trial.fate(entry.module)
@@ -114,13 +114,13 @@ def import_plugin(name: str) -> None:
         raise UsageError(f"plugin '{name}' cannot be imported: {raised(error)}") from error
 
 
-class _Trial:
+class _TrialImport:
     """Imports modules and files in a process that they may end: a fork per import, or a shared worker."""
 
     def __init__(self) -> None:
         self._worker = Worker(timeout=TIMEOUT)
 
-    def __enter__(self) -> _Trial:
+    def __enter__(self) -> _TrialImport:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -164,7 +164,7 @@ def _try(name: str) -> None:
 
 
 def _require_import(name: str) -> None:
-    with _Trial() as trial:
+    with _TrialImport() as trial:
         fate = trial.fate(name)
     if fate:
         raise UsageError(f"plugin '{name}' cannot be imported: {fate}")

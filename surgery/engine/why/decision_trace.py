@@ -31,7 +31,7 @@ _NEAR = 3
 
 
 @dataclass(frozen=True)
-class Decision:
+class SkippingLine:
     """A line of code that skips a node, and the values of its variables for one of the nodes."""
 
     where: str
@@ -42,7 +42,7 @@ class Decision:
 class _Return:
     """A function returned nothing: the decision, and the frame and line of the caller."""
 
-    decision: Decision
+    decision: SkippingLine
     caller: FrameType | None
     caller_line: int
 
@@ -58,9 +58,9 @@ class Tracer:
 
     def __init__(self, package: str) -> None:
         self._package = package
-        self.decisions: dict[Node, Decision] = {}
+        self.decisions: dict[Node, SkippingLine] = {}
         self.asked: Node | None = None
-        self._seen: dict[tuple[str, int], Decision] = {}
+        self._seen: dict[tuple[str, int], SkippingLine] = {}
         self._node: Node | None = None
         self._home: FrameType | None = None
         self._header = 0
@@ -108,18 +108,18 @@ class Tracer:
         else:
             self._returned = _Return(self._decision_at(frame, line), caller, at)
 
-    def _decision(self, home: FrameType) -> Decision:
+    def _decision(self, home: FrameType) -> SkippingLine:
         inner = self._returned
         if inner is not None and inner.caller is home and 0 <= self._last - inner.caller_line <= _NEAR:
             return inner.decision
         return self._decision_at(home, self._last)
 
-    def _decision_at(self, frame: FrameType, line: int) -> Decision:
+    def _decision_at(self, frame: FrameType, line: int) -> SkippingLine:
         """Return the decision of a line of code, with values from its first occurrence or from the requested node."""
         key = (frame.f_code.co_filename, line)
         if key not in self._seen or self._node == self.asked:
             place, text, values = deciding(frame, line)
-            self._seen[key] = Decision(f"{place}: {text}", values)
+            self._seen[key] = SkippingLine(f"{place}: {text}", values)
         return self._seen[key]
 
 

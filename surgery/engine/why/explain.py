@@ -18,8 +18,8 @@ from surgery.base.workers.fork import call_in_fork
 from surgery.engine.bridges.excepted import excepted_nodes
 from surgery.engine.bridges.run_pass import PassResult, run_pass
 from surgery.engine.registry.passes import suggestion
-from surgery.engine.why.decision_trace import Decision
-from surgery.engine.why.nearest import Candidate, absent_ops, candidates
+from surgery.engine.why.decision_trace import SkippingLine
+from surgery.engine.why.nearest import NearMatch, absent_ops, candidates
 from surgery.engine.why.tracing_graph import Declined, TracingGraph
 from surgery.model import storage
 from surgery.model.graph.describe import contents, named, source, typed
@@ -42,7 +42,7 @@ _MOST_PLACES = 100
 
 
 @dataclass(frozen=True)
-class Line:
+class PatternLine:
     """One line of a pattern, and the node that it is matched to, if any; `fits` is whether the node fits."""
 
     text: str
@@ -65,7 +65,7 @@ class Flaw:
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundValue:
     """A bound name of a pattern: the value, its type and dims, and its content or source."""
 
     name: str
@@ -89,14 +89,14 @@ class NearMiss:
     opset: int
     pattern: int
     matched: int
-    lines: tuple[Line, ...]
+    lines: tuple[PatternLine, ...]
     flaws: tuple[Flaw, ...]
     reason: str
     escapes: tuple[str, ...]
     where: str
     values: str
     unknown: tuple[str, ...]
-    bindings: tuple[Bound, ...]
+    bindings: tuple[BoundValue, ...]
     alike: tuple[str, ...] = ()
 
     @property
@@ -115,7 +115,7 @@ class NearMiss:
 
 
 @dataclass(frozen=True)
-class Place:
+class RefusedNode:
     """A node at which a pass refused, with the types of its inputs and outputs."""
 
     anchor: str
@@ -133,7 +133,7 @@ class Refusals:
     reason: str
     where: str
     count: int
-    places: tuple[Place, ...]
+    places: tuple[RefusedNode, ...]
 
 
 @dataclass(frozen=True)
@@ -202,9 +202,9 @@ class Why:
             made,
             sites=tuple(_read(Site, one) for one in data["sites"]),
             near_misses=tuple(
-                _read(NearMiss, one, lines=Line, flaws=Flaw, bindings=Bound) for one in data["near_misses"]
+                _read(NearMiss, one, lines=PatternLine, flaws=Flaw, bindings=BoundValue) for one in data["near_misses"]
             ),
-            refusals=tuple(_read(Refusals, one, places=Place) for one in data["refusals"]),
+            refusals=tuple(_read(Refusals, one, places=RefusedNode) for one in data["refusals"]),
             silent=tuple(_read(Silence, one) for one in data["silent"]),
             operators=None if operators is None else {op: (old, new) for op, (old, new) in operators.items()},
         )
@@ -341,10 +341,10 @@ def _of_other_api(why: Why, before: onnx.ModelProto, made: PassResult) -> Why:
     """Explain a pass in another API: only the changes and the refusals of the bridge are known."""
     old, new = operators(before), operators(before if made.proto is None else made.proto)
     changed = {op: (old.get(op, 0), new.get(op, 0)) for op in sorted({*old, *new}) if old.get(op) != new.get(op)}
-    groups: dict[str, list[Place]] = defaultdict(list)
+    groups: dict[str, list[RefusedNode]] = defaultdict(list)
     for refused in made.refusals:
         if why.at in ("", refused.anchor):
-            groups[refused.reason].append(Place(refused.anchor, "", (), (), "", ()))
+            groups[refused.reason].append(RefusedNode(refused.anchor, "", (), (), "", ()))
     refusals = tuple(Refusals(text, "", len(all_), tuple(all_[:_MOST_PLACES])) for text, all_ in groups.items())
     remark = f"a pass in the API {why.kind} does not give reasons for the nodes that it keeps; see its changes"
     return replace(why, refusals=refusals, operators=changed, remark="" if refusals else remark)
@@ -375,7 +375,7 @@ def _of_pattern(
     )
 
 
-def _near_miss(declared: Pass, found: Candidate) -> NearMiss:
+def _near_miss(declared: Pass, found: NearMatch) -> NearMiss:
     texts = declared.match[found.pattern].splitlines()
     lines = [texts[pattern.line - 1].split("#")[0].strip() for pattern in found.plan.nodes]
     wrong = {fault.line for fault in found.faults}
@@ -388,7 +388,9 @@ def _near_miss(declared: Pass, found: Candidate) -> NearMiss:
         pattern=found.pattern + 1,
         matched=found.matched,
         lines=tuple(
-            Line(text, named(found.nodes[index]) if index in found.nodes else "", index in found.nodes.keys() - wrong)
+            PatternLine(
+                text, named(found.nodes[index]) if index in found.nodes else "", index in found.nodes.keys() - wrong
+            )
             for index, text in enumerate(lines)
         ),
         flaws=tuple(
@@ -404,14 +406,14 @@ def _near_miss(declared: Pass, found: Candidate) -> NearMiss:
     )
 
 
-def _bound(bindings: Mapping[str, Any]) -> Iterator[Bound]:
+def _bound(bindings: Mapping[str, Any]) -> Iterator[BoundValue]:
     for name, item in bindings.items():
         for value in item if isinstance(item, list) else [item]:
             if isinstance(value, Value):
                 held = contents(value) if value.is_constant else source(value)
-                yield Bound(name, value.name, typed(value), held)
+                yield BoundValue(name, value.name, typed(value), held)
             elif not isinstance(item, list):
-                yield Bound(name, "", "", "absent" if value is None else str(value))
+                yield BoundValue(name, "", "", "absent" if value is None else str(value))
 
 
 def _grouped(misses: Sequence[NearMiss]) -> list[NearMiss]:
@@ -448,7 +450,7 @@ def _silent(graph: TracingGraph, sites: Sequence[Site], at: Node | None) -> Iter
         return  # it changed the model as a whole
     lines = {one.node for one in graph.declined}
     changed = {site.anchor for site in sites}
-    groups: dict[Decision, list[str]] = defaultdict(list)
+    groups: dict[SkippingLine, list[str]] = defaultdict(list)
     for node, decision in graph.tracer.decisions.items():
         if node not in lines and node.ir.graph is not None and node.label not in changed and at in (None, node):
             groups[decision].append(node.label)
@@ -456,11 +458,11 @@ def _silent(graph: TracingGraph, sites: Sequence[Site], at: Node | None) -> Iter
         yield Silence(decision.where, decision.values, len(labels), tuple(labels[:_MOST_PLACES]))
 
 
-def _place(declined: Declined) -> Place:
+def _place(declined: Declined) -> RefusedNode:
     node = declined.node
     if node is None:
-        return Place("", "", (), (), declined.values, declined.unknown)
-    return Place(node.label, node.op, declined.inputs, declined.outputs, declined.values, declined.unknown)
+        return RefusedNode("", "", (), (), declined.values, declined.unknown)
+    return RefusedNode(node.label, node.op, declined.inputs, declined.outputs, declined.values, declined.unknown)
 
 
 def _unseen(looked: Mapping[str, int], node: Node) -> str:

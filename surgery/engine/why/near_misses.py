@@ -17,8 +17,8 @@ from typing import Literal
 from surgery.model.graph.describe import contents, listed, named, source
 from surgery.model.graph.values import Node, Refusal, Value
 from surgery.model.patterns.match import Bindings, fits_literal, orders, same_attribute
-from surgery.model.patterns.plan import Plan
-from surgery.model.patterns.syntax import Attribute, NodePattern, Operand
+from surgery.model.patterns.plan import CompiledPattern
+from surgery.model.patterns.syntax import Attribute, NodePattern, PatternInput
 
 FaultKind = Literal[
     "operator", "between", "source", "reader", "constant", "attribute", "input", "output", "value", "order"
@@ -96,7 +96,7 @@ class Route:
 class Partial:
     """A partial match. `nodes` has the node of each line that was reached, matching or not."""
 
-    plan: Plan
+    plan: CompiledPattern
     nodes: Mapping[int, Node]
     bindings: Bindings
     faults: tuple[Fault, ...]
@@ -134,7 +134,7 @@ class Partial:
 class Grower:
     """Grows partial matches of one pattern."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: CompiledPattern) -> None:
         self.plan = plan
         self._routes = _routes(plan)
 
@@ -178,7 +178,7 @@ def _rank(state: Partial) -> tuple[int, int]:
     return state.rank
 
 
-def _routes(plan: Plan) -> tuple[Route, ...]:
+def _routes(plan: CompiledPattern) -> tuple[Route, ...]:
     """List the routes between lines: upstream first, since a value has one producer; through shared inputs last."""
     makers = {result.name: line for line, pattern in enumerate(plan.nodes) for result in pattern.results}
     reads = [
@@ -349,7 +349,7 @@ def _attribute_text(attribute: Attribute) -> str:
     return f"{attribute.name} = {value if attribute.binding is None else 'a known value'}"
 
 
-def _literal_text(operand: Operand) -> str:
+def _literal_text(operand: PatternInput) -> str:
     if operand.elements is not None:
         return f"{{{', '.join(str(item) for item in operand.elements)}}}"
     return f"{'~' if operand.nearly else ''}{operand.scalar}"
@@ -359,7 +359,7 @@ def _spoken(value: object) -> str:
     return f"'{value.name}'" if isinstance(value, Value) else "nothing" if value is None else "several values"
 
 
-def seeds(plan: Plan, nodes: Mapping[tuple[str, str], Iterable[Node]]) -> Iterator[tuple[int, Node]]:
+def seeds(plan: CompiledPattern, nodes: Mapping[tuple[str, str], Iterable[Node]]) -> Iterator[tuple[int, Node]]:
     """Yield the starting points of matches as pairs of a line and a node, rarest operators first."""
     lines = [
         (line, [node for op in pattern.ops for node in nodes.get(op, ())]) for line, pattern in enumerate(plan.nodes)

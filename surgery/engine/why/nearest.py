@@ -11,7 +11,7 @@ from surgery.engine.why.tracing_graph import Declined, TracingGraph
 from surgery.model.graph.describe import listed, named
 from surgery.model.graph.values import Node, Value
 from surgery.model.patterns.match import Bindings, Match, matches
-from surgery.model.patterns.plan import Plan, compile_pattern
+from surgery.model.patterns.plan import CompiledPattern, compile_pattern
 from surgery.model.patterns.rewrite import apply_match
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ _MOST_GROWN = 4000
 
 
 @dataclass(frozen=True)
-class Candidate:
+class NearMatch:
     """A place where a pattern matches but was refused (`declined`, or `reason` at a boundary), or matches in part."""
 
     pattern: int
-    plan: Plan
+    plan: CompiledPattern
     nodes: Mapping[int, Node]
     bindings: Bindings
     faults: tuple[Fault, ...] = ()
@@ -57,7 +57,7 @@ class Candidate:
         return far, -self.matched, -depth
 
 
-def candidates(graph: TracingGraph, declared: Pass, options: Mapping[str, Any], at: Node | None) -> list[Candidate]:
+def candidates(graph: TracingGraph, declared: Pass, options: Mapping[str, Any], at: Node | None) -> list[NearMatch]:
     """List the places where a pass nearly fires on a graph that it has run on, nearest first.
 
     With `at`, list all candidates that include this node; otherwise the best one for each place.
@@ -67,16 +67,16 @@ def candidates(graph: TracingGraph, declared: Pass, options: Mapping[str, Any], 
     if at is not None:
         found = [one for one in found if at in one.nodes.values()]
         found += [_candidate(number, one) for number, plan in enumerate(plans) for one in _around(plan, at)]
-        return sorted(_distinct(sorted(found, key=Candidate.rank)), key=Candidate.rank)
-    found = _distinct(sorted(found, key=Candidate.rank))
+        return sorted(_distinct(sorted(found, key=NearMatch.rank)), key=NearMatch.rank)
+    found = _distinct(sorted(found, key=NearMatch.rank))
     covered = {node for one in found for node in one.nodes.values()}
     found += _partial(graph, plans, covered)
-    return sorted(_distinct(sorted(found, key=Candidate.rank)), key=lambda one: -one.share)
+    return sorted(_distinct(sorted(found, key=NearMatch.rank)), key=lambda one: -one.share)
 
 
 def _refused(
-    graph: TracingGraph, number: int, plan: Plan, declared: Pass, options: Mapping[str, Any]
-) -> Iterator[Candidate]:
+    graph: TracingGraph, number: int, plan: CompiledPattern, declared: Pass, options: Mapping[str, Any]
+) -> Iterator[NearMatch]:
     """Yield the matches refused by a boundary or a guard."""
     if not plan.fits_in({op for op, nodes in graph.index.items() if nodes}):
         return
@@ -89,10 +89,10 @@ def _refused(
             declined = graph.declined[-1] if len(graph.declined) > known else None
             escapes = () if declined is not None else tuple(_escapes(plan, match))
             nodes = dict(enumerate(match.nodes))
-            yield Candidate(number, plan, nodes, match.bindings, (), reason, declined, escapes)
+            yield NearMatch(number, plan, nodes, match.bindings, (), reason, declined, escapes)
 
 
-def _escapes(plan: Plan, match: Match) -> Iterator[str]:
+def _escapes(plan: CompiledPattern, match: Match) -> Iterator[str]:
     """Yield descriptions of outside readers of values that a match would remove."""
     nodes = match.nodes
     for node in nodes:
@@ -109,7 +109,7 @@ def _escapes(plan: Plan, match: Match) -> Iterator[str]:
             yield f"{name} is '{value.name}', read by {listed(others)} too"
 
 
-def _partial(graph: TracingGraph, plans: Sequence[Plan], covered: set[Node]) -> Iterator[Candidate]:
+def _partial(graph: TracingGraph, plans: Sequence[CompiledPattern], covered: set[Node]) -> Iterator[NearMatch]:
     """Grow matches from the nodes outside of refused matches, rarest operators first."""
     nodes = {op: [Node(graph, node) for node in found] for op, found in graph.index.items()}
     nearest: dict[Node, int] = {}
@@ -137,7 +137,7 @@ def _partial(graph: TracingGraph, plans: Sequence[Plan], covered: set[Node]) -> 
                 yield _candidate(number, partial)
 
 
-def _around(plan: Plan, node: Node) -> Iterator[Partial]:
+def _around(plan: CompiledPattern, node: Node) -> Iterator[Partial]:
     """Yield the partial matches with a node assigned to any line, regardless of its operator."""
     grower = Grower(plan)
     for line in range(len(plan.nodes)):
@@ -146,13 +146,13 @@ def _around(plan: Plan, node: Node) -> Iterator[Partial]:
             yield partial
 
 
-def absent_ops(graph: TracingGraph, plan: Plan) -> set[str]:
+def absent_ops(graph: TracingGraph, plan: CompiledPattern) -> set[str]:
     """Return the operators of a pattern that the model lacks, unless it has a permitted alternative."""
     lines = (line.ops for line in plan.nodes if not any(graph.index.get(op) for op in line.ops))
     return {"|".join(f"{domain}::{op}" if domain else op for domain, op in ops) for ops in lines}
 
 
-def _reach(plan: Plan) -> int:
+def _reach(plan: CompiledPattern) -> int:
     return 2 + len(plan.nodes) // 3
 
 
@@ -161,11 +161,11 @@ def _is_near(partial: Partial) -> bool:
     return bool(partial.faults) and (2 * partial.matched >= lines or lines == 1)
 
 
-def _candidate(number: int, partial: Partial) -> Candidate:
-    return Candidate(number, partial.plan, partial.nodes, partial.bindings, partial.faults)
+def _candidate(number: int, partial: Partial) -> NearMatch:
+    return NearMatch(number, partial.plan, partial.nodes, partial.bindings, partial.faults)
 
 
-def _distinct(found: Sequence[Candidate]) -> list[Candidate]:
+def _distinct(found: Sequence[NearMatch]) -> list[NearMatch]:
     """Leave out candidates that overlap better ones by more than half."""
     taken: set[Node] = set()
     kept = []

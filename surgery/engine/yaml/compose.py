@@ -21,7 +21,7 @@ from ruamel.yaml.events import (
 )
 from ruamel.yaml.scanner import Scanner
 
-from surgery.engine.yaml.nodes import Listing, Node, Scalar, Table, quoted, resolve
+from surgery.engine.yaml.nodes import Listing, Scalar, Table, YamlNode, quoted, resolve
 from surgery.engine.yaml.syntax import OTHER, explain
 
 MAX_HEIGHT = 64
@@ -32,7 +32,7 @@ _TEXT_TAG = "tag:yaml.org,2002:str"
 
 
 @dataclass
-class Document:
+class ParsedText:
     """A parsed text: its tree (None if it is empty), and its mistakes as (line, column, message).
 
     `broken` says that a syntax error ended the reading, and `penalty` how unlikely this interpretation is. `exempt` has
@@ -40,7 +40,7 @@ class Document:
     `plain` those of plain texts, as (first, last). `repeated` has the mappings with a duplicate key.
     """
 
-    root: Node | None = None
+    root: YamlNode | None = None
     mistakes: list[tuple[int, int, str]] = field(default_factory=list)
     broken: bool = False
     penalty: int = 0
@@ -67,7 +67,7 @@ class _Scanner(Scanner):
             super().scan_to_next_token()
 
 
-def compose(text: str, shifts: dict[int, tuple[int, int]] | None = None) -> Document:
+def compose(text: str, shifts: dict[int, tuple[int, int]] | None = None) -> ParsedText:
     """Parse a text. `shifts` has, by line, the (original, new) widths of a replaced indentation."""
     composer = _Composer(text, shifts or {})
     parser = YAML(typ="safe", pure=True)
@@ -90,7 +90,7 @@ class _Frame:
 
     node: Listing | Table
     flow: bool
-    key: Node | None = None
+    key: YamlNode | None = None
     seen: dict[object, int] = field(default_factory=dict)
 
 
@@ -98,11 +98,11 @@ class _Composer:
     """Builds the tree from the parser's events, without recursion."""
 
     def __init__(self, text: str, shifts: dict[int, tuple[int, int]]) -> None:
-        self.document = Document()
+        self.document = ParsedText()
         self._lines = text.split("\n")
         self._shifts = shifts
         self._stack: list[_Frame] = []
-        self._anchors: dict[str, Node] = {}
+        self._anchors: dict[str, YamlNode] = {}
         self._size = 0
         self._last: Scalar | None = None
         self._last_line = 0
@@ -218,7 +218,7 @@ class _Composer:
             return self._count(node.size) and self._add(node)
         return self._add(Scalar(*self._here, None, ""))
 
-    def _new(self, node: Node, anchor: Any) -> bool:
+    def _new(self, node: YamlNode, anchor: Any) -> bool:
         if anchor is not None:
             self._anchors[str(anchor)] = node
         return self._count(1)
@@ -227,7 +227,7 @@ class _Composer:
         self._size += size
         return self._size <= MAX_SIZE or self._stop(_TOO_LARGE)
 
-    def _add(self, node: Node) -> bool:
+    def _add(self, node: YamlNode) -> bool:
         frame = self._stack[-1] if self._stack else None
         if frame is None:
             self.document.root = node
@@ -241,7 +241,7 @@ class _Composer:
             frame.key = None
         return True
 
-    def _check_key(self, table: Table, seen: dict[object, int], key: Node) -> None:
+    def _check_key(self, table: Table, seen: dict[object, int], key: YamlNode) -> None:
         if not isinstance(key, Scalar):
             return
         same = (type(key.value), key.value)

@@ -49,7 +49,7 @@ def quoted(text: str) -> str:
 
 
 @dataclass(eq=False)
-class Node:
+class YamlNode:
     """A node with a position; `line` and `column` count from 1, the column in characters.
 
     `size` is its number of nodes and `height` their maximum nesting, with aliases expanded. `open` says that a syntax
@@ -64,7 +64,7 @@ class Node:
 
 
 @dataclass(eq=False)
-class Scalar(Node):
+class Scalar(YamlNode):
     """A text, number, bool or null; `text` is its written form, `styled` whether it is quoted or a block."""
 
     value: str | int | float | bool | None
@@ -77,20 +77,20 @@ class Scalar(Node):
 
 
 @dataclass(eq=False)
-class Listing(Node):
+class Listing(YamlNode):
     """A YAML sequence."""
 
-    items: list[Node] = field(default_factory=list)
+    items: list[YamlNode] = field(default_factory=list)
 
 
 @dataclass(eq=False)
-class Table(Node):
+class Table(YamlNode):
     """A YAML mapping with its pairs in order, including those with a duplicate key."""
 
-    pairs: list[tuple[Node, Node]] = field(default_factory=list)
+    pairs: list[tuple[YamlNode, YamlNode]] = field(default_factory=list)
 
 
-def describe(node: Node) -> str:
+def describe(node: YamlNode) -> str:
     """Return a description of a value for a message."""
     if isinstance(node, Listing):
         return "a list"
@@ -101,17 +101,17 @@ def describe(node: Node) -> str:
     return quoted(node.text) if isinstance(node.value, str) else one_line(node.text, SHOWN)
 
 
-def is_null(node: Node) -> bool:
+def is_null(node: YamlNode) -> bool:
     """Return whether a value is null or missing."""
     return isinstance(node, Scalar) and node.value is None
 
 
-def key_text(node: Node) -> str | None:
+def key_text(node: YamlNode) -> str | None:
     """Return the text of a key; None if it is not text."""
     return node.value if isinstance(node, Scalar) and isinstance(node.value, str) else None
 
 
-def plain(node: Node) -> Any:
+def plain(node: YamlNode) -> Any:
     """Return a node as a plain Python value; the first of two equal keys counts."""
     if isinstance(node, Scalar):
         return node.value

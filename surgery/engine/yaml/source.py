@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from surgery.engine.yaml.compose import Document, compose
+from surgery.engine.yaml.compose import ParsedText, compose
 
 # Characters that are not printable in YAML 1.2 (section 5.1), and marks that are not line breaks there.
 _UNPRINTABLE = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
@@ -29,7 +29,7 @@ def decode(data: bytes) -> tuple[str, list[tuple[int, int, str]]]:
         return data.decode(errors="replace"), [(line, column, words)]
 
 
-def documents(text: str) -> Iterator[Document]:
+def documents(text: str) -> Iterator[ParsedText]:
     """Yield the interpretations of a text: one, or several if tabs make its indentation ambiguous.
 
     The best is the one with the lowest penalty, and then the fewest mistakes.
@@ -67,7 +67,7 @@ def _indentation_tabs(text: str) -> dict[int, str]:
     return found
 
 
-def _with_spaces(text: str, tabs: dict[int, str], guess: int | str) -> Document:
+def _with_spaces(text: str, tabs: dict[int, str], guess: int | str) -> ParsedText:
     lines = text.split("\n")
     shifts = {}
     for number, indentation in tabs.items():
@@ -95,7 +95,7 @@ def _spaces(lines: list[str], number: int, indentation: str, guess: int | str) -
     return ""
 
 
-def _is_mistake(document: Document, number: int, indentation: str) -> bool:
+def _is_mistake(document: ParsedText, number: int, indentation: str) -> bool:
     """Return whether a tab in a line is a mistake: in a text it is content, and between brackets a space."""
     for first, last, block in document.exempt:
         if first <= number <= last and not (block and indentation.startswith("\t")):

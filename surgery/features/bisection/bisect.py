@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.engine.pipeline.candidate import Candidate
-from surgery.engine.pipeline.delta_debugging import Guilty, Search, SearchLimit
+from surgery.engine.pipeline.delta_debugging import Guilty, SearchLimit, SiteSearch
 from surgery.engine.pipeline.pipeline import Abort, Pipeline
 from surgery.engine.pipeline.records import Observer, StepRecord
 from surgery.engine.recipe.schema import Recipe, with_pass_steps
@@ -179,7 +179,7 @@ class _Inquiry:
 
     @staticmethod
     def _alone(
-        search: Search[Candidate], one: Guilty[Candidate], guilty: list[GuiltySite], index: int
+        search: SiteSearch[Candidate], one: Guilty[Candidate], guilty: list[GuiltySite], index: int
     ) -> Candidate | None:
         """Run a guilty site with only the sites that it needs."""
         try:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from surgery.base.promises import Parity
-from surgery.model.runtime.engine import Outcome
+from surgery.model.runtime.engine import RunOutcome
 from surgery.model.runtime.setup import SessionSetup
-from surgery.verification.comparing.compare import ComparisonRules, Difference, compare
-from surgery.verification.running.ensembles import EnsembleEngine, Known
+from surgery.verification.comparing.compare import ComparisonRules, OutputDistances, compare
+from surgery.verification.running.ensembles import EnsembleEngine, KnownOutputs
 
 if TYPE_CHECKING:
     import onnx
@@ -21,7 +21,7 @@ Kind = Literal["values", "refused", "crash", "hang"]
 
 
 @dataclass(frozen=True)
-class Shown:
+class ProbedDifference:
     """A difference. `actual` is None if the changed model produces no outputs."""
 
     kind: Kind
@@ -29,7 +29,7 @@ class Shown:
     expected: Mapping[str, Any]
     actual: Mapping[str, Any] | None = None
 
-    def is_like(self, other: Shown) -> bool:
+    def is_like(self, other: ProbedDifference) -> bool:
         """Return whether another difference is of the same kind, except for numbers and names."""
         return self.kind == other.kind and (self.kind == "values" or _gist(self.message) == _gist(other.message))
 
@@ -41,9 +41,11 @@ class Prober:
         self, rules: ComparisonRules, timeout: float, memory: int | None, weights: int, setup: SessionSetup
     ) -> None:
         self._rules = rules
-        self._engine = EnsembleEngine("onnxruntime", timeout, memory, weights, setup, known=Known())
+        self._engine = EnsembleEngine("onnxruntime", timeout, memory, weights, setup, known=KnownOutputs())
 
-    def show(self, original: onnx.ModelProto, changed: onnx.ModelProto, feed: Mapping[str, Any]) -> Shown | None:
+    def show(
+        self, original: onnx.ModelProto, changed: onnx.ModelProto, feed: Mapping[str, Any]
+    ) -> ProbedDifference | None:
         """Run both models and return the difference; None if they agree, or if the original does not run either."""
         mine = self._run(original, feed)
         if mine.failure is not None or isinstance(mine.runs[0], str):
@@ -51,23 +53,25 @@ class Prober:
         expected = mine.runs[0]
         theirs = self._run(changed, feed)
         if theirs.crash is not None:
-            return Shown("hang" if theirs.crash.signal == "timeout" else "crash", theirs.crash.what, expected)
+            return ProbedDifference(
+                "hang" if theirs.crash.signal == "timeout" else "crash", theirs.crash.what, expected
+            )
         if theirs.failure is not None:
-            return Shown("refused", theirs.failure, expected)
+            return ProbedDifference("refused", theirs.failure, expected)
         actual = theirs.runs[0]
         if isinstance(actual, str):
-            return Shown("refused", actual, expected)
-        total = Difference()
+            return ProbedDifference("refused", actual, expected)
+        total = OutputDistances()
         compare(expected, actual, self._rules, total)
         if total.beyond or (total.bits and self._rules.promise is Parity.EXACT):
-            return Shown("values", total.message, expected, actual)
+            return ProbedDifference("values", total.message, expected, actual)
         return None
 
     def close(self) -> None:
         """End the worker."""
         self._engine.close()
 
-    def _run(self, model: onnx.ModelProto, feed: Mapping[str, Any]) -> Outcome:
+    def _run(self, model: onnx.ModelProto, feed: Mapping[str, Any]) -> RunOutcome:
         names = {value.name for value in model.graph.input}
         given = {name: value for name, value in feed.items() if name in names}
         return self._engine.run(model.SerializeToString(), [given])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import onnx
 
     from surgery.model import storage
-    from surgery.model.lineage.entries import Entry
+    from surgery.model.lineage.entries import LineageEntry
 
 _NEIGHBOURHOOD = 3
 """Maximum distance, in edges, between a place and nodes of earlier steps that are reported."""
@@ -85,7 +85,7 @@ class Remedies:
 
 
 @dataclass(frozen=True)
-class _Trial:
+class _RecipeTrial:
     """The result of a pass with one recipe: the original nodes at which it fires, and the explanation of the others."""
 
     fired: frozenset[str]
@@ -94,7 +94,7 @@ class _Trial:
 
 
 @dataclass(frozen=True)
-class _Change:
+class _RecipeChange:
     """A changed recipe with its description. If one of a `kind` helps everywhere, no other of that kind is tried."""
 
     words: str
@@ -138,7 +138,7 @@ def remedies(stored: storage.StoredModel, recipe: Recipe, name: str, options: Ma
     return Remedies(left, tuple(in_vain))
 
 
-def _fired(stored: storage.StoredModel, change: _Change, name: str, options: Mapping[str, Any]) -> frozenset[str]:
+def _fired(stored: storage.StoredModel, change: _RecipeChange, name: str, options: Mapping[str, Any]) -> frozenset[str]:
     """Return the original nodes at which the pass fires with a change; empty if the recipe fails with it."""
     try:
         return _trial(stored, change.recipe, name, options).fired
@@ -154,13 +154,13 @@ def _helped(fired: frozenset[str], groups: Mapping[str, list[str]], around: _Sur
             yield reason, number
 
 
-def _trial(stored: storage.StoredModel, recipe: Recipe, name: str, options: Mapping[str, Any]) -> _Trial:
+def _trial(stored: storage.StoredModel, recipe: Recipe, name: str, options: Mapping[str, Any]) -> _RecipeTrial:
     reached = run_until(stored, recipe, name)
     given = {**reached.step.options, **options}
     why = explain(reached.declared, reached.proto, stored.weights, given, limit=1 << 30, target=recipe.profile)
     around = _Surroundings(reached.proto)
     fired = around.origins([label for site in why.sites for label in (site.anchor, *site.removed)])
-    return _Trial(frozenset(fired), why, reached.proto)
+    return _RecipeTrial(frozenset(fired), why, reached.proto)
 
 
 def _left(why: Why) -> dict[str, list[str]]:
@@ -183,7 +183,7 @@ class _Surroundings:
     """The nodes of a model by label, with their origins and neighbours."""
 
     def __init__(self, proto: onnx.ModelProto) -> None:
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, LineageEntry] = {}
         self._around: dict[str, set[str]] = defaultdict(set)
         makers: dict[tuple[str, str], str] = {}
         for entry in entries(proto):
@@ -233,29 +233,29 @@ def _innermost(scopes: str) -> str:
     return str(listed[-2]) if isinstance(listed, list) and len(listed) > 1 else scopes
 
 
-def _changes(stored: storage.StoredModel, recipe: Recipe, name: str, made: set[str]) -> Iterator[_Change]:
+def _changes(stored: storage.StoredModel, recipe: Recipe, name: str, made: set[str]) -> Iterator[_RecipeChange]:
     """Yield the changes to try; `made` are the earlier passes that created nodes near the places."""
     before = _before(recipe, name)
     for step in {step.name: step for step in reversed(before) if step.name in made}.values():
-        yield _Change(f"'{name}' before '{step.name}' ({step.where})", _without(recipe, name, step.name))
+        yield _RecipeChange(f"'{name}' before '{step.name}' ({step.where})", _without(recipe, name, step.name))
     if recipe.target != _TARGET:
-        yield _Change(f"target: {_TARGET}", replace(recipe, target=_TARGET))
+        yield _RecipeChange(f"target: {_TARGET}", replace(recipe, target=_TARGET))
     opset = next((one.version for one in stored.proto.opset_import if one.domain in ("", "ai.onnx")), 0)
     for newer in (one for one in _OPSETS if one > opset):
         words = f"'upgrade-opset: {{to: {newer}}}' first"
-        yield _Change(words, _first(recipe, "upgrade-opset", to=newer), "opset")
+        yield _RecipeChange(words, _first(recipe, "upgrade-opset", to=newer), "opset")
     present = operators(stored.proto)
     wanted = [*_FIRST, *(one for op, one in _FOR.items() if op in present)]
     for first in (one for one in wanted if all(step.name != one for step in before)):
-        yield _Change(f"'{first}' first", _first(recipe, first))
+        yield _RecipeChange(f"'{first}' first", _first(recipe, first))
     dims = _dims(stored, recipe)
     if dims:
         listed = ", ".join(f"{dim}: {size}" for dim, size in dims.items())
         words = f"'set-dims: {{dims: {{{listed}}}}}' first, for one size only"
-        yield _Change(words, _first(recipe, "set-dims", dims=dims))
+        yield _RecipeChange(words, _first(recipe, "set-dims", dims=dims))
     for other in _recipes_with(name):
         if other.path != recipe.path:
-            yield _Change(f"recipe '{other.name}', whose steps run first", other, "recipe")
+            yield _RecipeChange(f"recipe '{other.name}', whose steps run first", other, "recipe")
 
 
 def _recipes_with(name: str) -> Iterator[Recipe]:

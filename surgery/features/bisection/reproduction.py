@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from surgery.base.errors import SurgeryError
 from surgery.base.promises import Parity
 from surgery.features.bisection.cuts import MOST_NODES, Cut, Cutter, count_nodes
-from surgery.features.bisection.probe import Prober, Shown
+from surgery.features.bisection.probe import ProbedDifference, Prober
 from surgery.features.bisection.shrink import shrink
 from surgery.model import storage
 from surgery.model.runtime.reference import external_bytes
@@ -48,7 +48,7 @@ class Repro:
     """
 
     cut: Cut
-    shown: Shown
+    shown: ProbedDifference
     weights: storage.Weights
     promise: Parity
     timeout: float
@@ -77,14 +77,14 @@ def make(
     if verifier.engine != "onnxruntime":
         raise NoRepro("the original runs in the reference evaluator only, not in ONNX Runtime")
     rules = ComparisonRules.of(spec, promise)
-    search = _Search(original, changed, weights, rules, spec)
+    search = _InputSearch(original, changed, weights, rules, spec)
     try:
         return search.run([run.feed for run in verifier.runs])
     except SurgeryError as error:
         raise NoRepro(str(error)) from error
 
 
-class _Search:
+class _InputSearch:
     def __init__(
         self,
         original: onnx.ModelProto,
@@ -112,7 +112,7 @@ class _Search:
                     cut, shown = shrink(cut, shown, _show(prober))
         return Repro(cut, shown, self.weights, self.rules.promise, timeout, self.spec.setup)
 
-    def _failing(self, feeds: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], Shown]:
+    def _failing(self, feeds: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ProbedDifference]:
         """Return the smallest inputs on which the whole changed model is wrong, with the difference."""
         with closing(self._prober(self.spec.timeout)) as prober:
             for feed in sorted(feeds, key=_extent):
@@ -121,10 +121,10 @@ class _Search:
                     return feed, shown
         raise NoRepro("the difference does not appear when both are run again")
 
-    def _place(self, feed: Mapping[str, Any], whole: Shown, prober: Prober) -> tuple[Cut, Shown]:
+    def _place(self, feed: Mapping[str, Any], whole: ProbedDifference, prober: Prober) -> tuple[Cut, ProbedDifference]:
         """Return the smallest cut that fails like the whole model."""
         cutter = Cutter(self.original, self.changed, feed, lambda model, names: self._record(model, feed, names))
-        best: tuple[Cut, Shown] | None = None
+        best: tuple[Cut, ProbedDifference] | None = None
         for cut in _cuts(cutter):
             if best is not None and cut.size >= best[0].size:
                 continue
@@ -166,7 +166,7 @@ def _cuts(cutter: Cutter) -> Iterator[Cut]:
         yield from cutter.larger(output)
 
 
-def _show(prober: Prober) -> Callable[[Cut], Shown | None]:
+def _show(prober: Prober) -> Callable[[Cut], ProbedDifference | None]:
     return lambda cut: prober.show(cut.original, cut.changed, cut.feed)
 
 

@@ -6,14 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from surgery.features.bisection.cuts import Cut
-from surgery.features.bisection.probe import Shown
+from surgery.features.bisection.probe import ProbedDifference
 from surgery.model.proto.slicing import sliced, sliced_model
 
 _SHORTEST = 2
 """The minimum size of a dim; dims of size 1 would broadcast and could hide the difference."""
 
 
-def shrink(cut: Cut, shown: Shown, show: Callable[[Cut], Shown | None]) -> tuple[Cut, Shown]:
+def shrink(
+    cut: Cut, shown: ProbedDifference, show: Callable[[Cut], ProbedDifference | None]
+) -> tuple[Cut, ProbedDifference]:
     """Reduce each extent to the smallest power of two that keeps the difference, largest extents first.
 
     All dims of one extent are reduced together, and so are integer constants of that value, which are usually shapes.

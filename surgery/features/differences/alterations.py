@@ -13,9 +13,9 @@ from surgery.base.operators.tensors import to_array
 from surgery.base.operators.traits import attribute_default
 from surgery.features.differences.changes import Change, of_one
 from surgery.features.differences.matching import Matching
-from surgery.features.differences.nodes import Pair
+from surgery.features.differences.nodes import NodePair
 from surgery.features.differences.side import Side, Value
-from surgery.model.lineage.entries import GRAPHS, Entry
+from surgery.model.lineage.entries import GRAPHS, LineageEntry
 from surgery.model.wire.stored_lists import with_list
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ _SHOWN = 8
 """Maximum number of elements of a list or tensor whose values are reported."""
 
 
-def altered(matching: Matching) -> tuple[Pair, ...]:
+def altered(matching: Matching) -> tuple[NodePair, ...]:
     """Return the matched pairs with their differences."""
     return tuple(replace(pair, changes=tuple(_changes(matching, pair))) for pair in matching.pairs)
 
 
-def _changes(matching: Matching, pair: Pair) -> Iterator[Change]:
+def _changes(matching: Matching, pair: NodePair) -> Iterator[Change]:
     if pair.before.node is None or pair.after.node is None:
         return
     if matching.before.attributes[pair.before] != matching.after.attributes[pair.after]:
@@ -39,7 +39,7 @@ def _changes(matching: Matching, pair: Pair) -> Iterator[Change]:
     yield from of_one("outputs", *(sum(map(bool, entry.outputs)) for entry in (pair.before, pair.after)))
 
 
-def _attributes(matching: Matching, pair: Pair) -> Iterator[Change]:
+def _attributes(matching: Matching, pair: NodePair) -> Iterator[Change]:
     """Compare attributes; an omitted attribute equals one with the default value."""
     before, after = dict(matching.before.attributes[pair.before]), dict(matching.after.attributes[pair.after])
     # Only what differs is made plain: a tree ensemble has millions of elements.
@@ -56,13 +56,13 @@ def _attributes(matching: Matching, pair: Pair) -> Iterator[Change]:
             yield Change(f"attribute {name}", _told(value), _told(now))
 
 
-def _values(entry: Entry, wanted: Container[str]) -> dict[str, Any]:
+def _values(entry: LineageEntry, wanted: Container[str]) -> dict[str, Any]:
     """Return attributes of a node as plain values, by name."""
     attributes = entry.node.attribute if entry.node is not None else ()
     return {one.name: _plain(one) for one in attributes if one.name in wanted}
 
 
-def _default(side: Side, entry: Entry, name: str) -> object:
+def _default(side: Side, entry: LineageEntry, name: str) -> object:
     domain, _, op = entry.op.rpartition("::")
     return attribute_default(op, side.opsets.get(domain, 1), name, domain)
 

@@ -10,9 +10,9 @@ from itertools import islice
 from surgery.base.operators.traits import RANDOM
 from surgery.features.differences.alterations import altered
 from surgery.features.differences.matching import Matching, instead
-from surgery.features.differences.nodes import Cause, Correspondence, Group, Lone
+from surgery.features.differences.nodes import Cause, Correspondence, Lone, ReplacedNodes
 from surgery.features.differences.side import Side, Value
-from surgery.model.lineage.entries import CONSTANT, Entry
+from surgery.model.lineage.entries import CONSTANT, LineageEntry
 
 _FAR = 64
 """Maximum number of removed nodes upstream of a removed node that are searched for the value read instead of it."""
@@ -35,7 +35,7 @@ def correspondence(matching: Matching) -> Correspondence:
 _MOST_HEADS = 4
 """Maximum number of changes that are recorded as having needed a node."""
 
-Head = Group | Entry
+Head = ReplacedNodes | LineageEntry
 """A change that removes other nodes too: a group, a node removed for its own cause, or a node that lost an operand."""
 
 
@@ -52,10 +52,10 @@ class _Causes:
         self.instead = instead(matching, side, other)
         self.needed = _needed(side)
         self.kept = {matching.computed[e]: e for e in matching.computed if e in matching.twins and e in side.reads}
-        self.causes: dict[Entry, Cause] = {}
+        self.causes: dict[LineageEntry, Cause] = {}
         # For a node removed together with its readers: the changes that the readers belong to.
-        self.heads: dict[Entry, tuple[Head, ...]] = {}
-        self.dropped: dict[Head, list[Entry]] = defaultdict(list)
+        self.heads: dict[LineageEntry, tuple[Head, ...]] = {}
+        self.dropped: dict[Head, list[LineageEntry]] = defaultdict(list)
         self._judge_all()
 
     def found(self) -> tuple[Lone, ...]:
@@ -84,22 +84,22 @@ class _Causes:
             if self._goes_along(entry):
                 self.dropped[self.heads[entry][0]].append(entry)
 
-    def _goes_along(self, entry: Entry) -> bool:
+    def _goes_along(self, entry: LineageEntry) -> bool:
         """Return whether a node was needed by exactly one change and is removed with it."""
         heads = self.heads.get(entry, ())
         return len(heads) == 1 and heads[0] not in self.matching.twins
 
-    def _heads(self, user: Entry) -> tuple[Head, ...]:
+    def _heads(self, user: LineageEntry) -> tuple[Head, ...]:
         """Return the changes that a node belongs to."""
         if user in self.lone:
             return self.heads.get(user, (user,))
         return (self.matching.group_of.get(user, user),)
 
-    def _needed_by(self, entry: Entry) -> tuple[str, ...]:
+    def _needed_by(self, entry: LineageEntry) -> tuple[str, ...]:
         """Name the changes that needed a node that is unneeded now."""
-        return tuple(str(head) if isinstance(head, Entry) else head.kind for head in self.heads.get(entry, ()))
+        return tuple(str(head) if isinstance(head, LineageEntry) else head.kind for head in self.heads.get(entry, ()))
 
-    def _around(self, entry: Entry) -> Entry | None:
+    def _around(self, entry: LineageEntry) -> LineageEntry | None:
         """Return the outermost enclosing node that is not in both models, if any."""
         found, scope = None, entry.scope
         while scope in self.side.owners:
@@ -107,10 +107,10 @@ class _Causes:
             found, scope = found if owner in self.matching.twins else owner, owner.scope
         return found
 
-    def _users(self, entry: Entry) -> Iterator[Entry]:
+    def _users(self, entry: LineageEntry) -> Iterator[LineageEntry]:
         return (self._around(user) or user for user in self.side.using(entry))
 
-    def _cause(self, entry: Entry) -> Cause:
+    def _cause(self, entry: LineageEntry) -> Cause:
         if entry not in self.needed:
             return "dead"
         now = self._now(entry)
@@ -125,13 +125,13 @@ class _Causes:
         unknown = self.side.given_back(entry) or any(self.causes.get(user) == "other" for user in self._users(entry))
         return "other" if unknown else "unneeded"
 
-    def _is_in_lost_function(self, entry: Entry) -> bool:
+    def _is_in_lost_function(self, entry: LineageEntry) -> bool:
         root = entry.scope
         while root in self.side.owners:
             root = self.side.owners[root].scope
         return root not in self.other.scopes
 
-    def _is_above(self, entry: Entry, now: Value) -> bool:
+    def _is_above(self, entry: LineageEntry, now: Value) -> bool:
         """Return whether a value replaces an operand of a node, or of removed nodes upstream of it."""
         maker, _ = self.other.makers.get(now, (None, 0))
         group = self.matching.group_of.get(maker) if maker is not None else None
@@ -150,7 +150,7 @@ class _Causes:
                     pending.append(above)
         return False
 
-    def _now(self, entry: Entry) -> Value | None:
+    def _now(self, entry: LineageEntry) -> Value | None:
         """Return the counterpart of the first result of a node that has one."""
         found = (self._counterpart(value) for value in self.side.outputs[entry] if value is not None)
         return next((value for value in found if value is not None), None)
@@ -170,7 +170,7 @@ class _Causes:
     def _scoped(self, value: Value) -> Value:
         return self.matching.scope_between(self.side, value[0]), value[1]
 
-    def _told(self, entry: Entry) -> str:
+    def _told(self, entry: LineageEntry) -> str:
         """Name the replacement of a node."""
         if self.causes[entry] == "duplicate":
             twin = self.matching.twins[self.kept[self.matching.computed[entry]]]
@@ -185,14 +185,14 @@ class _Causes:
         return f"{kind} '{value[1]}'"
 
 
-def _needed(side: Side) -> set[Entry]:
+def _needed(side: Side) -> set[LineageEntry]:
     """Return the nodes that contribute to an output of the model or of one of its functions."""
     pending = [
         side.makers[value][0]
         for value, given in side.results.items()
         if value in side.makers and any(scope not in side.owners for scope, _ in given)
     ]
-    given: dict[Entry, list[Value]] = {}
+    given: dict[LineageEntry, list[Value]] = {}
     for value, places in side.results.items():
         for scope, _ in places:
             if scope in side.owners:

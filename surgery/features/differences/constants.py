@@ -168,10 +168,10 @@ class Constants:
 
 def constants(matching: Matching) -> Constants:
     """Compare the constants of two models whose nodes are matched."""
-    return _Comparison(matching).run()
+    return _ConstantComparison(matching).run()
 
 
-class _Comparison:
+class _ConstantComparison:
     """A comparison in progress.
 
     `open` are the constants of each side that are not matched yet; constants of the same class have the same elements.

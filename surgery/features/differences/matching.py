@@ -22,10 +22,10 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 from surgery.features.differences import signs
-from surgery.features.differences.nodes import Group, How, Pair
+from surgery.features.differences.nodes import How, NodePair, ReplacedNodes
 from surgery.features.differences.side import Side, Value
 from surgery.features.differences.signs import Numbers
-from surgery.model.lineage.entries import Entry
+from surgery.model.lineage.entries import LineageEntry
 
 
 class Matching:
@@ -37,11 +37,11 @@ class Matching:
 
     def __init__(self, before: Side, after: Side) -> None:
         self.before, self.after = before, after
-        self.pairs: list[Pair] = []
-        self.groups: list[Group] = []
-        self.twins: dict[Entry, Entry] = {}
-        self.heirs: dict[Entry, Entry] = {}
-        self.group_of: dict[Entry, Group] = {}
+        self.pairs: list[NodePair] = []
+        self.groups: list[ReplacedNodes] = []
+        self.twins: dict[LineageEntry, LineageEntry] = {}
+        self.heirs: dict[LineageEntry, LineageEntry] = {}
+        self.group_of: dict[LineageEntry, ReplacedNodes] = {}
         # From the names of scopes in the second model to their names in the first, and vice versa.
         self._scopes: dict[str, str] = {}
         self._scopes_back: dict[str, str] = {}
@@ -60,21 +60,21 @@ class Matching:
         """Return the name of a scope of one side in the other model."""
         return self._scopes_back.get(scope, scope) if side is self.before else self.scope_of(scope)
 
-    def _by(self, how: How, key: Callable[[Entry], Hashable | None]) -> int:
+    def _by(self, how: How, key: Callable[[LineageEntry], Hashable | None]) -> int:
         """Match the entries whose key is unique in both models; return the number of matches."""
         return self._match_all(how, self.before.unique(key), self.after.unique(key))
 
-    def _match_all(self, how: How, here: Mapping[Any, Entry], there: Mapping[Any, Entry]) -> int:
+    def _match_all(self, how: How, here: Mapping[Any, LineageEntry], there: Mapping[Any, LineageEntry]) -> int:
         found = [(entry, there[sign]) for sign, entry in here.items() if sign in there]
         for before, after in found:
-            self._match(Pair(before, after, how))
+            self._match(NodePair(before, after, how))
         return len(found)
 
-    def _match(self, pair: Pair) -> None:
+    def _match(self, pair: NodePair) -> None:
         self._pair(pair)
         del self.before.open[pair.before], self.after.open[pair.after]
 
-    def _pair(self, pair: Pair) -> None:
+    def _pair(self, pair: NodePair) -> None:
         self.pairs.append(pair)
         self.twins[pair.before], self.twins[pair.after] = pair.after, pair.before
         if pair.before not in self.before.bearers:
@@ -83,14 +83,14 @@ class Matching:
         for old, new in zip(before, after, strict=False):
             self._scopes[new], self._scopes_back[old] = old, new
 
-    def _group(self, group: Group) -> None:
+    def _group(self, group: ReplacedNodes) -> None:
         for entry in group.before:
             del self.before.open[entry]
         for entry in group.after:
             del self.after.open[entry]
         one = group.before[0] if len(group.before) == len(group.after) == 1 else None
         if one is not None and (one.op, one.name) == (group.after[0].op, group.after[0].name):
-            self._pair(Pair(one, group.after[0], group.how))
+            self._pair(NodePair(one, group.after[0], group.how))
             return
         self.groups.append(group)
         self.group_of.update(dict.fromkeys((*group.before, *group.after), group))
@@ -116,7 +116,7 @@ class Matching:
 
     def _by_lineage(self) -> None:
         """Group the nodes whose lineage names the same origins."""
-        known: dict[str, list[Entry]] = defaultdict(list)
+        known: dict[str, list[LineageEntry]] = defaultdict(list)
         for entry in self.before.open:
             for name in [entry.name] if entry.lineage is None else entry.lineage.origins:
                 known[name].append(entry)
@@ -129,33 +129,33 @@ class Matching:
         )
         self._join("lineage", links)
 
-    def _join(self, how: How, links: Iterable[tuple[Entry, Entry]]) -> None:
+    def _join(self, how: How, links: Iterable[tuple[LineageEntry, LineageEntry]]) -> None:
         """Make a group of each set of nodes that are linked directly or indirectly."""
         old, new = (
             {entry: position for position, entry in enumerate(side.entries)} for side in (self.before, self.after)
         )
         for linked in _connected(links):
             before, after = (sorted(linked & side.keys(), key=side.__getitem__) for side in (old, new))
-            self._group(Group(tuple(before), tuple(after), how))
+            self._group(ReplacedNodes(tuple(before), tuple(after), how))
 
     # By structure
 
     def _by_structure(self) -> int:
         """Match by weights, by operation and operands, and by operation and readers; return the number of matches."""
 
-        def forward(side: Side, numbers: Numbers) -> dict[Entry, int]:
+        def forward(side: Side, numbers: Numbers) -> dict[LineageEntry, int]:
             return signs.forward(side, numbers, self.scope_of, self._identity)
 
-        def backward(side: Side, numbers: Numbers) -> dict[Entry, int]:
+        def backward(side: Side, numbers: Numbers) -> dict[LineageEntry, int]:
             return signs.backward(side, numbers, self.scope_of, self._identity)
 
-        def by_weights(side: Side, numbers: Numbers) -> dict[Entry, int]:
+        def by_weights(side: Side, numbers: Numbers) -> dict[LineageEntry, int]:
             return signs.by_weights(side, numbers, self.scope_of)
 
         found = sum(map(self._by_signs, (by_weights, forward, backward)))
         return found or self._by_signs(forward, alike=True)
 
-    def _by_signs(self, tell: Callable[[Side, Numbers], dict[Entry, int]], *, alike: bool = False) -> int:
+    def _by_signs(self, tell: Callable[[Side, Numbers], dict[LineageEntry, int]], *, alike: bool = False) -> int:
         """Match the open nodes by unique signs or, with `alike`, nodes with equal signs in order."""
         if not self.before.open or not self.after.open:
             return 0
@@ -179,14 +179,14 @@ class Matching:
         counts, others = Counter(here.values()), Counter(there.values())
         return self._by_order("structure", {e: s for e, s in {**here, **there}.items() if counts[s] == others[s]})
 
-    def _by_order(self, how: How, found: Mapping[Entry, int]) -> int:
+    def _by_order(self, how: How, found: Mapping[LineageEntry, int]) -> int:
         here, there = (
             {(sign, number): entry for sign, number, entry in _numbered(side.open, found)}
             for side in (self.before, self.after)
         )
         return self._match_all(how, here, there)
 
-    def _identity(self, entry: Entry) -> Hashable:
+    def _identity(self, entry: LineageEntry) -> Hashable:
         twin = self.twins.get(entry)
         return "pair", min(id(entry), id(twin)) if twin is not None else id(entry)
 
@@ -195,7 +195,7 @@ class Matching:
     def _by_value(self) -> None:
         """Group each node with its replacement, and with the nodes that only it needed."""
         links = list(dict.fromkeys([*self._renewed(), *self._read_instead()]))
-        owners: dict[Entry, Entry] = {}
+        owners: dict[LineageEntry, LineageEntry] = {}
         for linked in _connected(links):
             first = next(iter(linked))
             owners.update(dict.fromkeys(linked, first))
@@ -209,7 +209,7 @@ class Matching:
                     links.append((owner, entry))
         self._join("value", links)
 
-    def _renewed(self) -> Iterator[tuple[Entry, Entry]]:
+    def _renewed(self) -> Iterator[tuple[LineageEntry, LineageEntry]]:
         """Yield pairs of open nodes that produce a value of the same name."""
         for entry in self.after.open:
             for value in self.after.outputs[entry]:
@@ -218,7 +218,7 @@ class Matching:
                     if maker is not None and maker in self.before.open:
                         yield entry, maker
 
-    def _read_instead(self) -> Iterator[tuple[Entry, Entry]]:
+    def _read_instead(self) -> Iterator[tuple[LineageEntry, LineageEntry]]:
         """Yield pairs of open nodes that a matched node reads as the same operand."""
         for before, after in instead(self, self.before, self.after).items():
             old, new = self.before.makers.get(before), self.after.makers.get(after)
@@ -243,16 +243,18 @@ def instead(matching: Matching, side: Side, other: Side) -> dict[Value, Value]:
     return found
 
 
-def _connected(links: Iterable[tuple[Entry, Entry]]) -> list[set[Entry]]:
+def _connected(links: Iterable[tuple[LineageEntry, LineageEntry]]) -> list[set[LineageEntry]]:
     """Return the sets of nodes that are linked directly or indirectly."""
     import networkx
 
-    graph: networkx.Graph[Entry] = networkx.Graph()
+    graph: networkx.Graph[LineageEntry] = networkx.Graph()
     graph.add_edges_from(links)
     return list(networkx.connected_components(graph))
 
 
-def _numbered(entries: Iterable[Entry], signs: Mapping[Entry, int]) -> Iterator[tuple[int, int, Entry]]:
+def _numbered(
+    entries: Iterable[LineageEntry], signs: Mapping[LineageEntry, int]
+) -> Iterator[tuple[int, int, LineageEntry]]:
     """Number the entries with the same sign, in order."""
     seen: Counter[int] = Counter()
     for entry in entries:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from surgery.features.differences.changes import Change
 from surgery.features.differences.places import place
-from surgery.model.lineage.entries import CONSTANT, Entry
+from surgery.model.lineage.entries import CONSTANT, LineageEntry
 
 _MOST = 64
 """Maximum size of a group found without lineage that explains its nodes; a larger one is just a differing region."""
@@ -31,11 +31,11 @@ Cause = Literal["dead", "duplicate", "constant", "bypassed", "replaced", "unneed
 
 
 @dataclass(frozen=True)
-class Pair:
+class NodePair:
     """A node that is in both models; `changes` are the differences of its attributes, inputs and outputs."""
 
-    before: Entry
-    after: Entry
+    before: LineageEntry
+    after: LineageEntry
     how: How
     changes: tuple[Change, ...] = ()
 
@@ -50,17 +50,17 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Group:
+class ReplacedNodes:
     """Nodes that became other nodes, or constants.
 
     `dropped` are the nodes that only the old nodes needed, removed with them; `brought` were added with the new nodes.
     """
 
-    before: tuple[Entry, ...]
-    after: tuple[Entry, ...]
+    before: tuple[LineageEntry, ...]
+    after: tuple[LineageEntry, ...]
     how: How
-    dropped: tuple[Entry, ...] = ()
-    brought: tuple[Entry, ...] = ()
+    dropped: tuple[LineageEntry, ...] = ()
+    brought: tuple[LineageEntry, ...] = ()
 
     @property
     def passes(self) -> tuple[str, ...]:
@@ -106,10 +106,10 @@ class Lone:
     that needed a node, if it is unneeded because of several.
     """
 
-    entry: Entry
+    entry: LineageEntry
     cause: Cause
     now: str = ""
-    others: tuple[Entry, ...] = ()
+    others: tuple[LineageEntry, ...] = ()
     needed_by: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class Lone:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ChangeKind:
     """Changes of one kind: the change, its origin, and its place as a glob over names of nodes or modules.
 
     `examples` are the individual changes as text. `others` counts the nodes that only these needed, removed or added
@@ -161,7 +161,7 @@ class Happening(NamedTuple):
 
     change: str
     by: str
-    entries: tuple[Entry, ...]
+    entries: tuple[LineageEntry, ...]
     text: str
     others: int = 0
 
@@ -170,8 +170,8 @@ class Happening(NamedTuple):
 class Correspondence:
     """The correspondence of the nodes of two models."""
 
-    pairs: tuple[Pair, ...] = ()
-    groups: tuple[Group, ...] = ()
+    pairs: tuple[NodePair, ...] = ()
+    groups: tuple[ReplacedNodes, ...] = ()
     removed: tuple[Lone, ...] = ()
     added: tuple[Lone, ...] = ()
 
@@ -181,7 +181,7 @@ class Correspondence:
         return dict(Counter(pair.how for pair in self.pairs if pair.after.op != CONSTANT))
 
     @property
-    def changed(self) -> list[Pair]:
+    def changed(self) -> list[NodePair]:
         """The nodes in both models that have differences."""
         return [pair for pair in self.pairs if pair.changes]
 
@@ -207,13 +207,13 @@ class Correspondence:
         return lone + sum(group.size for group in self.groups if not group.tells)
 
     @cached_property
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[ChangeKind, ...]:
         """The changes by kind, most frequent first."""
         found: dict[tuple[str, str], list[Happening]] = {}
         for one in self.happenings():
             found.setdefault((one.change, one.by), []).append(one)
         kinds = [
-            Kind(
+            ChangeKind(
                 change,
                 by,
                 place([one.entries[0] for one in members]),
@@ -281,14 +281,14 @@ _ADDED: dict[Cause, str] = {
 }
 
 
-def _passes(entry: Entry) -> tuple[str, ...]:
+def _passes(entry: LineageEntry) -> tuple[str, ...]:
     return entry.lineage.passes if entry.lineage is not None else ()
 
 
-def _by(entry: Entry, otherwise: str) -> str:
+def _by(entry: LineageEntry, otherwise: str) -> str:
     return ", ".join(_passes(entry)) or otherwise
 
 
-def _operators(side: Sequence[Entry]) -> str:
+def _operators(side: Sequence[LineageEntry]) -> str:
     counts = Counter(entry.op for entry in side)
     return " + ".join(f"{count} {op}" if count > 1 else op for op, count in counts.items())

@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 
 from surgery.base.operators.scopes import module_of
-from surgery.model.lineage.entries import Entry
+from surgery.model.lineage.entries import LineageEntry
 
 _NUMBER = re.compile(r"\d+")
 _SPLIT = re.compile(r"([/.])")
 
 
-def place(entries: Sequence[Entry]) -> str:
+def place(entries: Sequence[LineageEntry]) -> str:
     """Return the common place of nodes as a glob; empty if there is none. For one node it is its path or name.
 
     In many models, names of nodes are paths. Otherwise, the modules recorded by the exporter are used.
@@ -26,7 +26,7 @@ def place(entries: Sequence[Entry]) -> str:
     return text if len(shared) == max(map(len, parts)) or not text else f"{text.rstrip('*')}*"
 
 
-def _path(entry: Entry) -> str:
+def _path(entry: LineageEntry) -> str:
     if entry.node is None or "/" in entry.name or entry.scope:
         return f"{entry.scope}/{entry.name}" if entry.scope else entry.name
     return module_of(entry.node) or entry.name

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from surgery.base.operators.forms import plain_domain
 from surgery.base.operators.subgraphs import bodies
 from surgery.features.differences.contents import sign_of
-from surgery.model.lineage.entries import CONSTANT, GRAPHS, Entry, entries, function_name
+from surgery.model.lineage.entries import CONSTANT, GRAPHS, LineageEntry, entries, function_name
 from surgery.model.wire.stored_lists import digest, is_stored
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Value = tuple[str, str]
 """A value: the scope that defines it, and its name."""
 
-Reader = tuple[Entry, int]
+Reader = tuple[LineageEntry, int]
 """A node that reads a value, and the position of the operand."""
 
 
@@ -36,7 +36,7 @@ class Side:
         self.open = dict.fromkeys(self.entries)
         self.scopes: dict[str, onnx.GraphProto | onnx.FunctionProto] = {"": self.model.graph}
         self.scopes.update((function_name(function), function) for function in self.model.functions)
-        self.owners: dict[str, Entry] = {}
+        self.owners: dict[str, LineageEntry] = {}
         for entry in self.entries:
             for scope, graph in entry.bodies():
                 self.scopes[scope], self.owners[scope] = graph, entry
@@ -44,7 +44,7 @@ class Side:
         self.outputs = {
             entry: [(entry.scope, name) if name else None for name in entry.outputs] for entry in self.entries
         }
-        self.makers: dict[Value, tuple[Entry, int]] = {
+        self.makers: dict[Value, tuple[LineageEntry, int]] = {
             value: (entry, number)
             for entry, values in self.outputs.items()
             for number, value in enumerate(values)
@@ -102,11 +102,11 @@ class Side:
         return {value: sign_of(tensor, self.weights) for value, tensor in self.initializers.items()}
 
     @cached_property
-    def attributes(self) -> dict[Entry, tuple[tuple[str, Hashable], ...]]:
+    def attributes(self) -> dict[LineageEntry, tuple[tuple[str, Hashable], ...]]:
         """The attributes of the nodes, by name; subgraphs as operator counts only: their nodes are matched too."""
         return {entry: tuple(self._attributes(entry)) for entry in self.entries}
 
-    def _attributes(self, entry: Entry) -> Iterator[tuple[str, Hashable]]:
+    def _attributes(self, entry: LineageEntry) -> Iterator[tuple[str, Hashable]]:
         for attribute in sorted(entry.node.attribute, key=lambda one: one.name) if entry.node is not None else ():
             if attribute.type == _TENSOR:
                 yield attribute.name, sign_of(attribute.t, self.weights)
@@ -118,7 +118,7 @@ class Side:
             else:
                 yield attribute.name, attribute.SerializeToString(deterministic=True)
 
-    def using(self, entry: Entry) -> Iterator[Entry]:
+    def using(self, entry: LineageEntry) -> Iterator[LineageEntry]:
         """Yield the readers of the results of a node, including enclosing nodes whose bodies return a result."""
         for value in self.outputs[entry]:
             if value is None:
@@ -128,7 +128,7 @@ class Side:
                 if scope in self.owners:
                     yield self.owners[scope]
 
-    def given_back(self, entry: Entry) -> bool:
+    def given_back(self, entry: LineageEntry) -> bool:
         """Return whether the model or a function returns a result of a node."""
         return any(
             scope not in self.owners
@@ -144,14 +144,14 @@ class Side:
         # Up to IR version 3, each initializer had to be an input too.
         return value in self.initializers and (value not in self.inputs or self.model.ir_version < _OVERRIDABLE)
 
-    def unique(self, key: Callable[[Entry], Hashable | None]) -> dict[Hashable, Entry]:
+    def unique(self, key: Callable[[LineageEntry], Hashable | None]) -> dict[Hashable, LineageEntry]:
         """Index the open entries by a key, without entries that share a key."""
         return once((sign, entry) for entry in self.open if (sign := key(entry)) is not None)
 
 
-def once(signs: Iterable[tuple[Hashable, Entry]]) -> dict[Hashable, Entry]:
+def once(signs: Iterable[tuple[Hashable, LineageEntry]]) -> dict[Hashable, LineageEntry]:
     """Index entries by their signs, without entries that share a sign."""
-    found: dict[Hashable, Entry | None] = {}
+    found: dict[Hashable, LineageEntry | None] = {}
     for sign, entry in signs:
         found[sign] = None if sign in found else entry
     return {sign: entry for sign, entry in found.items() if entry is not None}

@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 
 from surgery.features.differences.side import Side, Value, once
-from surgery.model.lineage.entries import Entry
+from surgery.model.lineage.entries import LineageEntry
 
 _WEIGHT = 16
 """Minimum number of elements of a weight; small constants, such as axes, are the same everywhere."""
 
-Identify = Callable[[Entry], Hashable]
+Identify = Callable[[LineageEntry], Hashable]
 """Returns an identity that a node and its match in the other model share."""
 
 ScopeOf = Callable[[str], str]
@@ -31,7 +31,9 @@ class Numbers(dict[Hashable, int]):
         return self.setdefault(sign, len(self))
 
 
-def forward(side: Side, numbers: Numbers, scope_of: ScopeOf, identify: Identify | None = None) -> dict[Entry, int]:
+def forward(
+    side: Side, numbers: Numbers, scope_of: ScopeOf, identify: Identify | None = None
+) -> dict[LineageEntry, int]:
     """Sign each node by its operation and operands: equal numbers mean equal results.
 
     With `identify`, matched nodes get no sign and are represented by their identity. Random operators are treated
@@ -41,7 +43,7 @@ def forward(side: Side, numbers: Numbers, scope_of: ScopeOf, identify: Identify 
     for (scope, name), number in side.inputs.items():
         if not side.is_constant((scope, name)):
             values[scope, name] = "input", scope_of(scope), number if scope else name
-    signs: dict[Entry, int] = {}
+    signs: dict[LineageEntry, int] = {}
     for entry in side.entries:
         if entry.node is None:
             continue
@@ -59,10 +61,10 @@ def forward(side: Side, numbers: Numbers, scope_of: ScopeOf, identify: Identify 
     return signs
 
 
-def backward(side: Side, numbers: Numbers, scope_of: ScopeOf, identify: Identify) -> dict[Entry, int]:
+def backward(side: Side, numbers: Numbers, scope_of: ScopeOf, identify: Identify) -> dict[LineageEntry, int]:
     """Sign each open node by its operation and its readers or scope outputs, with the operand positions."""
-    marks: dict[Entry, Hashable] = {}
-    signs: dict[Entry, int] = {}
+    marks: dict[LineageEntry, Hashable] = {}
+    signs: dict[LineageEntry, int] = {}
     for entry in reversed(side.entries):
         if entry not in side.open:
             marks[entry] = identify(entry)
@@ -82,9 +84,9 @@ def backward(side: Side, numbers: Numbers, scope_of: ScopeOf, identify: Identify
     return signs
 
 
-def local(side: Side, numbers: Numbers, scope_of: ScopeOf, *, around: bool) -> dict[Entry, int]:
+def local(side: Side, numbers: Numbers, scope_of: ScopeOf, *, around: bool) -> dict[LineageEntry, int]:
     """Sign each open node by itself and its constant operands; with `around`, also by the adjacent operators."""
-    signs: dict[Entry, int] = {}
+    signs: dict[LineageEntry, int] = {}
     for entry in side.open:
         read: list[Hashable] = []
         for value in side.reads[entry]:
@@ -96,10 +98,10 @@ def local(side: Side, numbers: Numbers, scope_of: ScopeOf, *, around: bool) -> d
     return signs
 
 
-def by_weights(side: Side, numbers: Numbers, scope_of: ScopeOf) -> dict[Entry, int]:
+def by_weights(side: Side, numbers: Numbers, scope_of: ScopeOf) -> dict[LineageEntry, int]:
     """Sign each open node that reads weights by these weights."""
     weights = {value for value, tensor in side.initializers.items() if math.prod(tensor.dims) >= _WEIGHT}
-    signs: dict[Entry, int] = {}
+    signs: dict[LineageEntry, int] = {}
     for entry in side.open:
         read = tuple(side.contents[value] for value in side.reads[entry] if value is not None and value in weights)
         if read:
@@ -107,15 +109,15 @@ def by_weights(side: Side, numbers: Numbers, scope_of: ScopeOf) -> dict[Entry, i
     return signs
 
 
-def by_name(scope_of: ScopeOf, *, stamped: bool) -> Callable[[Entry], Hashable]:
+def by_name(scope_of: ScopeOf, *, stamped: bool) -> Callable[[LineageEntry], Hashable]:
     """Return a key of name and, with `stamped`, lineage, because a pass may have reused the name."""
     return lambda entry: (entry.op, scope_of(entry.scope), entry.name, entry.lineage if stamped else None)
 
 
-def by_value(scope_of: ScopeOf) -> Callable[[Entry], Hashable | None]:
+def by_value(scope_of: ScopeOf) -> Callable[[LineageEntry], Hashable | None]:
     """Return a key of the name of the first result, for nodes that no pass touched."""
 
-    def sign(entry: Entry) -> Hashable | None:
+    def sign(entry: LineageEntry) -> Hashable | None:
         names = [name for name in entry.outputs if name]
         if not names or entry.lineage is not None or entry.node is None:
             return None
@@ -125,7 +127,10 @@ def by_value(scope_of: ScopeOf) -> Callable[[Entry], Hashable | None]:
 
 
 def disagree(
-    names: Mapping[Hashable, Entry], other: Mapping[Hashable, Entry], a: Mapping[Entry, int], b: Mapping[Entry, int]
+    names: Mapping[Hashable, LineageEntry],
+    other: Mapping[Hashable, LineageEntry],
+    a: Mapping[LineageEntry, int],
+    b: Mapping[LineageEntry, int],
 ) -> set[Hashable]:
     """Return the names that denote different nodes in the two models while an equal node exists under another name.
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 from surgery.features.frameworks import recurrent, rotary
 from surgery.features.frameworks.consumers import COLUMNS, ROWS
-from surgery.features.frameworks.mapping import Source
+from surgery.features.frameworks.mapping import TensorSource
 from surgery.features.frameworks.recurrent import Recurrent
 from surgery.features.frameworks.rotary import UnclearError
 from surgery.features.frameworks.rows import OF_TORCH, Gates, Rotary, Rotation
-from surgery.features.frameworks.targets import Target
+from surgery.features.frameworks.targets import TargetTensor
 from surgery.model.checkpoints.checkpoints import Checkpoint
-from surgery.model.checkpoints.named_tensors import Entry
+from surgery.model.checkpoints.named_tensors import TensorEntry
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Conventions:
 
     def rows(
         self,
-        target: Target,
-        source: Source,
-        entries: Sequence[Entry],
+        target: TargetTensor,
+        source: TensorSource,
+        entries: Sequence[TensorEntry],
         order: tuple[int, ...] | None,
         made: tuple[int, ...],
     ) -> tuple[Rotary | None, ...]:
@@ -50,7 +50,9 @@ class Conventions:
         return tuple(found)
 
 
-def _output_axis(name: str, target: Target, entry: Entry, order: tuple[int, ...] | None, made: tuple[int, ...]) -> int:
+def _output_axis(
+    name: str, target: TargetTensor, entry: TensorEntry, order: tuple[int, ...] | None, made: tuple[int, ...]
+) -> int:
     """Return the axis of a tensor along which the model has the outputs. Raises `UnclearError` if it is not known."""
     rank = len(entry.dims)
     if rank == 1:
@@ -64,7 +66,7 @@ def _output_axis(name: str, target: Target, entry: Entry, order: tuple[int, ...]
     return axis if order is None else order[axis]
 
 
-def gates(target: Target, source: Source, entries: Sequence[Entry], is_torch: bool) -> Gates | None:
+def gates(target: TargetTensor, source: TensorSource, entries: Sequence[TensorEntry], is_torch: bool) -> Gates | None:
     """Return the gates of an initializer to reorder after joining; None if they stay. Raises `UnclearError`."""
     reader = target.recurrent
     if reader is None:
@@ -87,7 +89,7 @@ def gates(target: Target, source: Source, entries: Sequence[Entry], is_torch: bo
     return _to_onnx(reader, target) if order == "torch" else None
 
 
-def _to_onnx(reader: Recurrent, target: Target) -> Gates:
+def _to_onnx(reader: Recurrent, target: TargetTensor) -> Gates:
     if reader.resets_first:
         raise UnclearError(
             "the GRU applies its reset gate before the product with R (linear_before_reset is 0), and PyTorch after it"
@@ -100,7 +102,7 @@ def _to_onnx(reader: Recurrent, target: Target) -> Gates:
     return found
 
 
-def is_stacked(target: Target, dims: tuple[int, ...]) -> bool:
+def is_stacked(target: TargetTensor, dims: tuple[int, ...]) -> bool:
     """Return whether joined tensors of a recurrent layer only lack the axis of directions."""
     if target.recurrent is None or len(target.dims) < 2:
         return False

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from surgery.base.errors import UsageError
 from surgery.engine.pipeline import runner
 from surgery.features.frameworks import parity, programs
-from surgery.features.frameworks.parity import Compared
-from surgery.features.frameworks.request import Exporter, Inputs
+from surgery.features.frameworks.parity import ModuleParity
+from surgery.features.frameworks.request import Exporter, ModuleInputs
 from surgery.features.frameworks.torch_side import TorchSide
 from surgery.model import storage
 from surgery.verification.inputs.spec import InputsSpec, TensorSpec, VerifySpec
@@ -51,15 +51,15 @@ class Exported:
     stages: list[Stage] = field(default_factory=list)
     exporter: str = ""
     warnings: tuple[str, ...] = ()
-    exported: Compared | None = None
+    exported: ModuleParity | None = None
     cleanup: Result | None = None
     cleanup_report: dict[str, Any] | None = None
-    result: Compared | None = None
+    result: ModuleParity | None = None
     accepts: bool = False
     written: Path | None = None
 
     @property
-    def final(self) -> Compared | None:
+    def final(self) -> ModuleParity | None:
         """The final comparison."""
         return self.result or self.exported
 
@@ -105,7 +105,7 @@ def export(
     target: str,
     output: str | Path | None = None,
     *,
-    inputs: Inputs | None = None,
+    inputs: ModuleInputs | None = None,
     exporter: Exporter = "auto",
     opset: int | None = None,
     recipe: Recipe | None = None,
@@ -124,7 +124,7 @@ def export(
     _require_trust(target, trust)
     if output is not None:
         storage.check_target(Path(output), force=force)
-    given, spec = inputs or Inputs(), verify or VerifySpec()
+    given, spec = inputs or ModuleInputs(), verify or VerifySpec()
     made = Exported(target, accepts=spec.unverified == "accept")
     with (
         TorchSide(target, timeout=spec.timeout, memory=spec.memory) as side,
@@ -149,7 +149,7 @@ def _finish(
     made: Exported,
     side: TorchSide,
     stored: storage.StoredModel,
-    given: Inputs,
+    given: ModuleInputs,
     spec: VerifySpec,
     recipe: Recipe | None,
     show: Callable[[str], object],
@@ -185,7 +185,7 @@ def _joined(recipe: Recipe, spec: VerifySpec) -> VerifySpec:
     return replace(recipe.verify, seed=spec.seed, timeout=spec.timeout, memory=spec.memory, unverified=spec.unverified)
 
 
-def verdict_line(found: Compared) -> str:
+def verdict_line(found: ModuleParity) -> str:
     """Return the result of a comparison in one line."""
     verdict = found.verdict
     sets = sum("refused" not in one for one in found.bindings) - len(found.left_out)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import UsageError
 from surgery.features.frameworks import elements, plan, rotary
-from surgery.features.frameworks.mapping import NameMapping, Source
-from surgery.features.frameworks.plan import Layout, Misfit, Plan
+from surgery.features.frameworks.mapping import NameMapping, TensorSource
+from surgery.features.frameworks.plan import ImportPlan, Layout, WeightMisfit
 from surgery.features.frameworks.suggesting import Suggestions, suggest
 from surgery.features.frameworks.targets import targets
 from surgery.model import storage
@@ -31,7 +31,7 @@ class Imported:
     already had these elements. `suggestions` are names that may correspond; they are not applied.
     """
 
-    plan: Plan
+    plan: ImportPlan
     model: storage.StoredModel
     unchanged: int
     partial: bool
@@ -76,7 +76,7 @@ def import_weights(
     output: str | Path | None = None,
     *,
     mapping: NameMapping | None = None,
-    names: Mapping[str, Source] | None = None,
+    names: Mapping[str, TensorSource] | None = None,
     key: str | None = None,
     layout: Layout = "auto",
     partial: bool = False,
@@ -111,7 +111,7 @@ def import_weights(
     return replace(result, written=tuple(written))
 
 
-def _fill(made: Plan, weights: storage.Weights) -> int:
+def _fill(made: ImportPlan, weights: storage.Weights) -> int:
     """Set the elements of the initializers, and return how many already had them."""
     unchanged = 0
     for one in list(made.assignments):
@@ -119,7 +119,7 @@ def _fill(made: Plan, weights: storage.Weights) -> int:
             reference = elements.place(one, weights)
         except elements.RangeError as error:
             made.assignments.remove(one)
-            made.misfits.append(Misfit("range", one.target.name, str(error)))
+            made.misfits.append(WeightMisfit("range", one.target.name, str(error)))
             continue
         before = type(one.target.tensor)()
         before.CopyFrom(one.target.tensor)
@@ -128,7 +128,7 @@ def _fill(made: Plan, weights: storage.Weights) -> int:
     return unchanged
 
 
-def amounts(made: Plan) -> Counter[str]:
+def amounts(made: ImportPlan) -> Counter[str]:
     """Return the numbers of transposed, converted, joined and split initializers."""
     found: Counter[str] = Counter()
     for one in made.assignments:

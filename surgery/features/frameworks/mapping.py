@@ -27,14 +27,14 @@ from surgery.engine.recipe.draft import Draft, TakesError
 from surgery.engine.recipe.fields import Flag, OneOrMore, Section, Whole, Word, needed, reads, text
 from surgery.engine.recipe.fields import key as may
 from surgery.engine.recipe.section_file import read_section
-from surgery.engine.yaml.nodes import Node, Scalar, Table, key_text, plain
+from surgery.engine.yaml.nodes import Scalar, Table, YamlNode, key_text, plain
 from surgery.features.frameworks import names
 from surgery.features.frameworks.rotary import RotarySpec
 from surgery.features.frameworks.rows import Rotation
 
 
 @dataclass(frozen=True)
-class Part:
+class TensorPart:
     """One piece of a tensor that is split along an axis: into equal parts, or into parts of these sizes."""
 
     part: int
@@ -42,7 +42,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Source:
+class TensorSource:
     """The source of an initializer: tensors joined along `axis`, then a part along it, then transposed, reshaped.
 
     `transpose`: whether to transpose, or the order of the axes; None decides by the shapes and the consumers.
@@ -52,12 +52,12 @@ class Source:
 
     tensors: tuple[str, ...]
     axis: int = 0
-    part: Part | None = None
+    part: TensorPart | None = None
     transpose: bool | tuple[int, ...] | None = None
     reshape: bool = False
     gates: Literal["torch", "onnx"] | None = None
 
-    def named(self, pattern: str, match: re.Match[str] | None) -> Source:
+    def named(self, pattern: str, match: re.Match[str] | None) -> TensorSource:
         """Return this source with the matched parts of a pattern filled into its names."""
         if match is None:
             return self
@@ -69,13 +69,13 @@ class Source:
 class NameMapping:
     """The content of a mapping file."""
 
-    tensors: Mapping[str, Source]
+    tensors: Mapping[str, TensorSource]
     keep: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     key: str | None = None
     rotary: RotarySpec = field(default_factory=RotarySpec)
 
-    def source(self, initializer: str) -> Source | None:
+    def source(self, initializer: str) -> TensorSource | None:
         """Return the source of an initializer; None if the mapping has none."""
         whole = self.tensors.get(initializer)
         if whole is not None:
@@ -86,7 +86,7 @@ class NameMapping:
         return None
 
 
-class _Joined(Section):
+class _JoinedSource(Section):
     """The long form of a source."""
 
     wanted = "the name of a tensor, or a mapping such as {concat: [q, k, v], axis: 0}"
@@ -108,15 +108,15 @@ class _Joined(Section):
         if ("split" in given) != ("part" in given):
             draft.problem(node, "'split' and 'part' go together: how many parts, and which one")
             return None
-        part = Part(given["part"], given["split"]) if "split" in given else None
+        part = TensorPart(given["part"], given["split"]) if "split" in given else None
         if part is not None and part.part >= (part.sizes if isinstance(part.sizes, int) else len(part.sizes)):
             draft.problem(node, f"there is no part {part.part}; they count from 0")
         tensors = given["concat"] if "concat" in given else (given["source"],)
         how = {name: given[name] for name in ("axis", "transpose", "reshape", "gates") if name in given}
-        return Source(tensors, part=part, **how)
+        return TensorSource(tensors, part=part, **how)
 
 
-def _sizes(node: Node) -> int | tuple[int, ...]:
+def _sizes(node: YamlNode) -> int | tuple[int, ...]:
     found = plain(node)
     if type(found) is int and found > 0:
         return found
@@ -125,7 +125,7 @@ def _sizes(node: Node) -> int | tuple[int, ...]:
     raise TakesError("a number of parts, or a list of their sizes")
 
 
-def _order(node: Node) -> bool | tuple[int, ...]:
+def _order(node: YamlNode) -> bool | tuple[int, ...]:
     found = plain(node)
     if isinstance(found, bool):
         return found
@@ -134,21 +134,21 @@ def _order(node: Node) -> bool | tuple[int, ...]:
     raise TakesError("true, false, or the order of all axes such as [1, 0]")
 
 
-def _source(node: Node, draft: Draft) -> Source | None:
+def _source(node: YamlNode, draft: Draft) -> TensorSource | None:
     if isinstance(node, Table):
-        found: Source | None = draft.read(_Joined, node, "tensors")
+        found: TensorSource | None = draft.read(_JoinedSource, node, "tensors")
         return found
     value = node.value if isinstance(node, Scalar) else None
     if not isinstance(value, str) or not value.strip():
-        raise TakesError(_Joined.wanted)
-    return Source((value,))
+        raise TakesError(_JoinedSource.wanted)
+    return TensorSource((value,))
 
 
-def _tensors(node: Node, draft: Draft) -> dict[str, Source]:
+def _tensors(node: YamlNode, draft: Draft) -> dict[str, TensorSource]:
     """Read the mapping of initializers to sources, and check its patterns."""
     if not isinstance(node, Table):
         raise TakesError("a mapping of initializers to tensors of the checkpoint")
-    found: dict[str, Source] = {}
+    found: dict[str, TensorSource] = {}
     for at, value in node.pairs:
         name = draft.key(at)
         if name is None:
@@ -178,7 +178,7 @@ class _Rotary(Section):
     model: Annotated[Rotation, Word] = may("Which elements are rotated in the model.")
 
 
-class _File(Section):
+class _MappingFile(Section):
     """The whole file."""
 
     wanted: ClassVar[str] = "a mapping such as {tensors: {'model.*': '*'}}"
@@ -198,13 +198,13 @@ class _File(Section):
 
 def load(path: Path) -> NameMapping:
     """Read a mapping file. Raises UsageError if it cannot be read, and RecipeError with all errors in it."""
-    mapping: NameMapping = read_section(path, _File, "the mapping", "tensors")
+    mapping: NameMapping = read_section(path, _MappingFile, "the mapping", "tensors")
     return mapping
 
 
-def of_flags(pairs: Sequence[str]) -> dict[str, Source]:
+def of_flags(pairs: Sequence[str]) -> dict[str, TensorSource]:
     """Parse `INITIALIZER=TENSOR` arguments of the command line."""
-    found: dict[str, Source] = {}
+    found: dict[str, TensorSource] = {}
     for pair in pairs:
         name, equals, tensor = pair.partition("=")
         if not equals or not name or not tensor:
@@ -214,5 +214,5 @@ def of_flags(pairs: Sequence[str]) -> dict[str, Source]:
                 names.check(name, tensor)
         except ValueError as error:
             raise UsageError(str(error)) from error
-        found[name] = Source((tensor,))
+        found[name] = TensorSource((tensor,))
     return found

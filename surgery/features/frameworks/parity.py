@@ -21,7 +21,7 @@ import numpy as np
 
 from surgery.base.errors import UsageError
 from surgery.base.promises import Parity
-from surgery.features.frameworks.torch_side import Decision, Ran, TorchSide
+from surgery.features.frameworks.torch_side import Ran, TensorRead, TorchSide
 from surgery.verification.comparing.compare import same_bits
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, OutputJudge, describe
@@ -37,7 +37,7 @@ _MOST_REFUSED = 6
 class Turned:
     """A decision that differs from that on the example inputs, and the inputs on which it does."""
 
-    decision: Decision
+    decision: TensorRead
     before: Any
     inputs: str
 
@@ -50,7 +50,7 @@ class Turned:
 
 
 @dataclass(frozen=True)
-class Compared:
+class ModuleParity:
     """The verdict on an exported model, the inputs, and the branches of the module on tensor values.
 
     `turned`: decisions that differed on some inputs. `unturned`: decisions that never did. `left_out`: inputs that the
@@ -60,7 +60,7 @@ class Compared:
     verdict: Verdict
     bindings: tuple[dict[str, Any], ...] = ()
     turned: tuple[Turned, ...] = ()
-    unturned: tuple[Decision, ...] = ()
+    unturned: tuple[TensorRead, ...] = ()
     left_out: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def compare(
     example: Mapping[str, Any],
     inputs: InputsSpec,
     spec: VerifySpec,
-) -> Compared:
+) -> ModuleParity:
     """Compare a model, given as the bytes of a skeleton, with the module that it was exported from.
 
     `outputs` are the names of its outputs, in the order of the module; `example` has the inputs of the export.
@@ -91,21 +91,21 @@ def compare(
         raise UsageError(f"the module rejects its example inputs: {exported.refused}", where=side.target)
     if len(exported.outputs) != len(outputs):
         text = f"the module has {len(exported.outputs)} outputs, and the model {len(outputs)}"
-        return Compared(Verdict(Status.DIFFERENT, message=text))
+        return ModuleParity(Verdict(Status.DIFFERENT, message=text))
     given = replace(inputs, data=(*inputs.data, DataSpec(Path("the example inputs"), dict(example), found=True)))
-    found = _Comparison(side, outputs, exported.decisions).judge(model, given, spec)
+    found = _ModuleComparison(side, outputs, exported.decisions).judge(model, given, spec)
     if exported.decisions and not found.turned and not found.verdict.is_different:
         further = _turning(side, example, exported.decisions)
         if further:
             given = replace(given, data=(*given.data, *further))
-            found = _Comparison(side, outputs, exported.decisions).judge(model, given, spec)
+            found = _ModuleComparison(side, outputs, exported.decisions).judge(model, given, spec)
     return found
 
 
-class _Comparison:
+class _ModuleComparison:
     """One comparison of the module with a model."""
 
-    def __init__(self, side: TorchSide, outputs: Sequence[str], decisions: Sequence[Decision]) -> None:
+    def __init__(self, side: TorchSide, outputs: Sequence[str], decisions: Sequence[TensorRead]) -> None:
         self._side = side
         self._outputs = outputs
         self._decisions = decisions
@@ -113,7 +113,7 @@ class _Comparison:
         self._seen: set[tuple[str, int]] = set()
         self._left_out: list[str] = []
 
-    def judge(self, model: bytes, inputs: InputsSpec, spec: VerifySpec) -> Compared:
+    def judge(self, model: bytes, inputs: InputsSpec, spec: VerifySpec) -> ModuleParity:
         """Run both, and return the verdict."""
         original = ReferenceRun(model, inputs, spec)
         original.prepare()
@@ -185,10 +185,10 @@ class _Comparison:
             return verdict
         return replace(verdict, message=f"{verdict.message}; tracing froze {'; '.join(map(str, flags[:3]))}")
 
-    def _made(self, verdict: Verdict, original: ReferenceRun) -> Compared:
+    def _made(self, verdict: Verdict, original: ReferenceRun) -> ModuleParity:
         flags = [one for one in self._decisions if isinstance(one.value, bool)]
         unturned = {(one.file, one.line): one for one in flags if (one.file, one.line) not in self._turned}
-        return Compared(
+        return ModuleParity(
             verdict,
             tuple(original.bindings),
             tuple(self._turned.values()),
@@ -201,7 +201,7 @@ def _sizes(binding: Binding) -> str:
     return ", ".join(f"{name}={extent}" for name, extent in binding.dims.items()) or "its inputs"
 
 
-def _turning(side: TorchSide, example: Mapping[str, Any], decisions: Sequence[Decision]) -> tuple[DataSpec, ...]:
+def _turning(side: TorchSide, example: Mapping[str, Any], decisions: Sequence[TensorRead]) -> tuple[DataSpec, ...]:
     """Return inputs on which the module branches differently: the example negated, scaled or shifted; zeros; ones."""
     kinds = {name: np.asarray(array).dtype.kind for name, array in example.items()}
     floats = [name for name, kind in kinds.items() if kind == "f"]

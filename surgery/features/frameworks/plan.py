@@ -13,12 +13,12 @@ import onnx_ir as ir
 from surgery.base.errors import UsageError
 from surgery.features.frameworks.consumers import ROWS, UNKNOWN
 from surgery.features.frameworks.conventions import Conventions, gates, is_stacked
-from surgery.features.frameworks.mapping import NameMapping, Source
+from surgery.features.frameworks.mapping import NameMapping, TensorSource
 from surgery.features.frameworks.rotary import UnclearError
 from surgery.features.frameworks.rows import Gates, Rotary, Rotation
-from surgery.features.frameworks.targets import FLOATS, Target
+from surgery.features.frameworks.targets import FLOATS, TargetTensor
 from surgery.model.checkpoints.checkpoints import Checkpoint
-from surgery.model.checkpoints.named_tensors import Entry
+from surgery.model.checkpoints.named_tensors import TensorEntry
 from surgery.model.wire.globs import Globs, did_you_mean
 
 Layout = Literal["auto", "torch", "onnx"]
@@ -34,7 +34,7 @@ Kind = Literal["missing", "unexpected", "shape", "dtype", "range", "layout"]
 
 
 @dataclass(frozen=True)
-class Misfit:
+class WeightMisfit:
     """A mismatch: an initializer or a tensor of the checkpoint, and the reason."""
 
     kind: Kind
@@ -53,9 +53,9 @@ class Assignment:
     `rows` reorders the tensors before they are joined, and `gates` the elements after all other steps.
     """
 
-    target: Target
-    source: Source
-    entries: tuple[Entry, ...]
+    target: TargetTensor
+    source: TensorSource
+    entries: tuple[TensorEntry, ...]
     order: tuple[int, ...] | None = None
     why: str = ""
     rows: tuple[Rotary | None, ...] = ()
@@ -94,26 +94,26 @@ class Assignment:
 
 
 @dataclass
-class Plan:
+class ImportPlan:
     """The assignments, the misfits, and the names that were left out on purpose.
 
     `tied` are tensors of the checkpoint that are not needed, because a used tensor has the same elements.
     """
 
     assignments: list[Assignment] = field(default_factory=list)
-    misfits: list[Misfit] = field(default_factory=list)
+    misfits: list[WeightMisfit] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     tied: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, kind: Kind, name: str, message: str) -> None:
         """Record a misfit."""
-        self.misfits.append(Misfit(kind, name, message))
+        self.misfits.append(WeightMisfit(kind, name, message))
 
 
-def merged(checkpoints: Sequence[Checkpoint]) -> tuple[dict[str, Entry], dict[str, str], dict[str, Checkpoint]]:
+def merged(checkpoints: Sequence[Checkpoint]) -> tuple[dict[str, TensorEntry], dict[str, str], dict[str, Checkpoint]]:
     """Merge several files: entries and aliases by name, and the file of each. UsageError for a name in two files."""
-    entries: dict[str, Entry] = {}
+    entries: dict[str, TensorEntry] = {}
     aliases: dict[str, str] = {}
     homes: dict[str, Checkpoint] = {}
     for checkpoint in checkpoints:
@@ -126,12 +126,12 @@ def merged(checkpoints: Sequence[Checkpoint]) -> tuple[dict[str, Entry], dict[st
 
 
 def make(
-    targets: Mapping[str, Target],
+    targets: Mapping[str, TargetTensor],
     checkpoints: Sequence[Checkpoint],
     mapping: NameMapping,
     layout: Layout = "auto",
     rotation: Rotation | None = None,
-) -> Plan:
+) -> ImportPlan:
     """Find a source for each initializer: the one in the mapping, or else the tensor of the same name.
 
     `rotation` is what the model rotates for position embeddings, see `rotary.in_model`.
@@ -140,13 +140,13 @@ def make(
     that do not exist.
     """
     entries, aliases, homes = merged(checkpoints)
-    plan, used = Plan(), set[str]()
+    plan, used = ImportPlan(), set[str]()
     _check_names(mapping, targets, entries)
     keep, ignore = Globs(mapping.keep), Globs((*mapping.ignore, *_COUNTERS))
     drafts: list[Assignment] = []
     for name, target in targets.items():
         said = mapping.source(name)
-        source = said or Source((name,))
+        source = said or TensorSource((name,))
         if mapping.keep and keep.fit(name):
             plan.kept.append(name)
             used.update(tensor for tensor in source.tensors if tensor in entries)
@@ -191,7 +191,12 @@ def _check_names(mapping: NameMapping, targets: Iterable[str], entries: Iterable
 
 
 def _lacking(
-    plan: Plan, target: Target, source: Source | None, entries: Mapping[str, Entry], *, is_named: bool
+    plan: ImportPlan,
+    target: TargetTensor,
+    source: TensorSource | None,
+    entries: Mapping[str, TensorEntry],
+    *,
+    is_named: bool,
 ) -> None:
     """Record an initializer without a source; constants of the graph need none, unless the mapping names them."""
     if not target.is_weight and not is_named:
@@ -205,7 +210,9 @@ def _lacking(
     plan.add("missing", target.name, text)
 
 
-def _account(plan: Plan, unused: Sequence[str], used: set[str], aliases: Mapping[str, str], ignore: Globs) -> None:
+def _account(
+    plan: ImportPlan, unused: Sequence[str], used: set[str], aliases: Mapping[str, str], ignore: Globs
+) -> None:
     """Record the tensors that no initializer uses as ignored, tied or unexpected."""
     groups: dict[str, set[str]] = defaultdict(set)
     for alias, name in aliases.items():
@@ -236,7 +243,7 @@ class _Layouts:
     evidence: Mapping[str, Counter[bool]]
     is_torch: bool
 
-    def turned(self, target: Target) -> tuple[bool | None, str]:
+    def turned(self, target: TargetTensor) -> tuple[bool | None, str]:
         """Return whether a square matrix must be transposed, and why; None and what to do if it is not known."""
         if target.reads == UNKNOWN:
             return self._unknown(target)
@@ -253,7 +260,7 @@ class _Layouts:
             return True, "square; a Linear layer of PyTorch has [out, in]"
         return None, f"no other matrix shows the layout; {_TODO}"
 
-    def _unknown(self, target: Target) -> tuple[bool | None, str]:
+    def _unknown(self, target: TargetTensor) -> tuple[bool | None, str]:
         """Return what is known of a matrix whose consumers do not show which axis is the input."""
         if self.layout == "onnx":
             return False, "square; --layout onnx"
@@ -293,7 +300,7 @@ def _joined(draft: Assignment) -> tuple[int, ...] | None:
     return first
 
 
-def bounds(source: Source, extent: int) -> tuple[int, int] | None:
+def bounds(source: TensorSource, extent: int) -> tuple[int, int] | None:
     """Return the start and end of a part along its axis; None if the parts do not add up to the whole."""
     if source.part is None:
         return 0, extent
@@ -308,7 +315,7 @@ def bounds(source: Source, extent: int) -> tuple[int, int] | None:
     return start, start + sizes[number]
 
 
-def _fit(plan: Plan, draft: Assignment, layouts: _Layouts, conventions: Conventions) -> None:
+def _fit(plan: ImportPlan, draft: Assignment, layouts: _Layouts, conventions: Conventions) -> None:
     """Decide how to convert a source to its initializer, or record why that is impossible. Raises `UnclearError`."""
     target, source = draft.target, draft.source
     name, wanted = target.name, target.dims
@@ -351,7 +358,7 @@ def _said(transpose: bool | tuple[int, ...], rank: int) -> tuple[int, ...] | Non
     return transpose
 
 
-def _turned(dims: tuple[int, ...], target: Target, layouts: _Layouts) -> tuple[bool | None, str]:
+def _turned(dims: tuple[int, ...], target: TargetTensor, layouts: _Layouts) -> tuple[bool | None, str]:
     """Return whether a matrix must be transposed: by its shape, or if it is square, by its consumers."""
     wanted = target.dims
     if len(dims) != 2 or len(wanted) != 2 or (dims != wanted and dims != wanted[::-1]):

@@ -43,7 +43,7 @@ _ENOUGH: Final = 4
 
 
 @dataclass(frozen=True)
-class Name:
+class SplitName:
     """A name as words, the position of each and of the rest in the text, and the kind of the parameter."""
 
     text: str
@@ -52,7 +52,7 @@ class Name:
     kind: str
 
     @classmethod
-    def of(cls, text: str) -> Name:
+    def of(cls, text: str) -> SplitName:
         """Split a name."""
         end = len(_INDEX.sub("", text))
         separator = _SEPARATOR if _SEPARATOR.search(text, 0, end) else _JOINT
@@ -65,14 +65,14 @@ class Name:
         return cls(text, words, (*(match.start() for match in found), end), kind or "weight")
 
     @classmethod
-    def of_path(cls, text: str, path: str, rank: int) -> Name:
+    def of_path(cls, text: str, path: str, rank: int) -> SplitName:
         """Return the name that a parameter of the module at a path probably has in a checkpoint."""
         words = tuple(match.group().lower() for match in _WORD.finditer(path))
         return cls(text, words, (0,) * (len(words) + 1), "weight" if rank > 1 else "bias")
 
 
 @dataclass(frozen=True)
-class Rule:
+class RenamingRule:
     """The first words of initializers, and those of their tensors."""
 
     new: Words
@@ -117,12 +117,14 @@ def _abbreviates(short: str, long: str) -> bool:
     return all(letter in letters for letter in short)
 
 
-def paired(initializers: Sequence[Name], tensors: Sequence[Name], fits: Fits) -> list[tuple[Rule, Pairs]]:
+def paired(
+    initializers: Sequence[SplitName], tensors: Sequence[SplitName], fits: Fits
+) -> list[tuple[RenamingRule, Pairs]]:
     """Return rules and the names that each of them pairs; no name is in two pairs."""
     wanted, free = _unambiguous(initializers), _unambiguous(tensors)
     rules = {rule: _paired(rule, wanted, free, fits) for rule in _rules(wanted.values(), free.values(), fits)}
     most = min(len(wanted), len(free))
-    found: list[tuple[Rule, Pairs]] = []
+    found: list[tuple[RenamingRule, Pairs]] = []
     while rules := {rule: made for rule, made in rules.items() if made and rule.holds(made, most)}:
         best = max(rules, key=lambda rule: rule.rank(rules[rule]))
         chosen = rules[best]
@@ -139,9 +141,11 @@ def paired(initializers: Sequence[Name], tensors: Sequence[Name], fits: Fits) ->
     return [*found, *_abbreviated(left, [one for one in free.values() if one.text not in used], fits)]
 
 
-def _abbreviated(wanted: Sequence[Name], free: Sequence[Name], fits: Fits) -> Iterator[tuple[Rule, Pairs]]:
+def _abbreviated(
+    wanted: Sequence[SplitName], free: Sequence[SplitName], fits: Fits
+) -> Iterator[tuple[RenamingRule, Pairs]]:
     """Yield names with as many words that abbreviate each other, if there is only one such tensor and initializer."""
-    rivals: dict[tuple[str, ...], list[Name]] = defaultdict(list)
+    rivals: dict[tuple[str, ...], list[SplitName]] = defaultdict(list)
     for tensor in free:
         rivals[_initials(tensor)].append(tensor)
     found = [
@@ -153,10 +157,10 @@ def _abbreviated(wanted: Sequence[Name], free: Sequence[Name], fits: Fits) -> It
     names, tensors = Counter(name.text for name, _ in found), Counter(tensor.text for _, tensor in found)
     for name, tensor in found:
         if names[name.text] == tensors[tensor.text] == 1:
-            yield Rule(name.words, tensor.words), {name.text: tensor.text}
+            yield RenamingRule(name.words, tensor.words), {name.text: tensor.text}
 
 
-def _initials(name: Name) -> tuple[str, ...]:
+def _initials(name: SplitName) -> tuple[str, ...]:
     """Return the kind and the first letters of the words, which names that abbreviate each other have in common."""
     return name.kind, *(word[0] for word in name.words)
 
@@ -167,29 +171,29 @@ def _alike(one: Words, other: Words) -> bool:
     )
 
 
-def _unambiguous(names: Iterable[Name]) -> dict[tuple[Words, str], Name]:
+def _unambiguous(names: Iterable[SplitName]) -> dict[tuple[Words, str], SplitName]:
     """Index names by words and kind; names that differ in neither are left out."""
-    found: dict[tuple[Words, str], list[Name]] = defaultdict(list)
+    found: dict[tuple[Words, str], list[SplitName]] = defaultdict(list)
     for name in names:
         found[name.words, name.kind].append(name)
     return {key: among[0] for key, among in found.items() if len(among) == 1}
 
 
-def _rules(wanted: Iterable[Name], free: Iterable[Name], fits: Fits) -> list[Rule]:
+def _rules(wanted: Iterable[SplitName], free: Iterable[SplitName], fits: Fits) -> list[RenamingRule]:
     """List the rules that give an initializer the tensor with the longest common ending, the most frequent first."""
-    ends: dict[tuple[Words, str], list[Name]] = defaultdict(list)
+    ends: dict[tuple[Words, str], list[SplitName]] = defaultdict(list)
     for name in free:
         for start in range(len(name.words)):
             ends[name.words[start:], name.kind].append(name)
         ends[(), name.kind].extend(() if name.words else (name,))
         ends[_ANY, name.kind].append(name)
-    votes: Counter[Rule] = Counter()
+    votes: Counter[RenamingRule] = Counter()
     for name in wanted:
         votes.update(_votes(name, ends, fits))
     return [rule for rule, _ in votes.most_common(_MOST_RULES)]
 
 
-def _votes(name: Name, ends: Mapping[tuple[Words, str], list[Name]], fits: Fits) -> list[Rule]:
+def _votes(name: SplitName, ends: Mapping[tuple[Words, str], list[SplitName]], fits: Fits) -> list[RenamingRule]:
     count = len(name.words)
     for start in range(count + 1):
         end = name.words[start:]
@@ -198,12 +202,15 @@ def _votes(name: Name, ends: Mapping[tuple[Words, str], list[Name]], fits: Fits)
         if len(fitting) > _MOST_RIVALS:
             return []
         if fitting:
-            return [Rule(name.words[:start], one.words[: len(one.words) - len(end)]) for one in fitting]
+            return [RenamingRule(name.words[:start], one.words[: len(one.words) - len(end)]) for one in fitting]
     return []
 
 
 def _paired(
-    rule: Rule, wanted: Mapping[tuple[Words, str], Name], free: Mapping[tuple[Words, str], Name], fits: Fits
+    rule: RenamingRule,
+    wanted: Mapping[tuple[Words, str], SplitName],
+    free: Mapping[tuple[Words, str], SplitName],
+    fits: Fits,
 ) -> Pairs:
     length = len(rule.new)
     found = {}
@@ -226,7 +233,7 @@ def _without(made: Pairs, names: Iterable[str], tensors: set[str]) -> Pairs:
     return {name: tensor for name, tensor in made.items() if name not in taken and tensor not in tensors}
 
 
-def prefixes(rule: Rule, name: Name, tensor: Name) -> tuple[str, str] | None:
+def prefixes(rule: RenamingRule, name: SplitName, tensor: SplitName) -> tuple[str, str] | None:
     """Return the prefixes of a pair whose texts are the same after them; None if separators or case differ."""
     new, old = name.starts[len(rule.new)], tensor.starts[len(rule.old)]
     if name.text[new:] != tensor.text[old:]:

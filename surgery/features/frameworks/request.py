@@ -20,7 +20,7 @@ from surgery.engine.recipe.draft import Draft, TakesError
 from surgery.engine.recipe.fields import OneOrMore, Section, entries, needed, reads, text
 from surgery.engine.recipe.fields import key as may
 from surgery.engine.recipe.section_file import read_section
-from surgery.engine.yaml.nodes import Node, plain
+from surgery.engine.yaml.nodes import YamlNode, plain
 from surgery.model.checkpoints.checkpoints import read_checkpoint
 
 Exporter = Literal["auto", "dynamo", "torchscript"]
@@ -37,7 +37,7 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Inputs:
+class ModuleInputs:
     """All inputs, the sizes of dynamic dims to try, the names of outputs, and arrays, if any."""
 
     inputs: tuple[Input, ...] = ()
@@ -74,7 +74,7 @@ class Inputs:
         return {name: of for name, of in found.items() if of}
 
 
-def _extents(node: Node) -> tuple[int | str, ...]:
+def _extents(node: YamlNode) -> tuple[int | str, ...]:
     found = plain(node)
     if isinstance(found, list) and all(
         (type(one) is int and one >= 0) or (isinstance(one, str) and one.isidentifier()) for one in found
@@ -83,7 +83,7 @@ def _extents(node: Node) -> tuple[int | str, ...]:
     raise TakesError("a list of sizes and names such as [batch, 3, 224, 224]")
 
 
-def _range(node: Node) -> tuple[float, float]:
+def _range(node: YamlNode) -> tuple[float, float]:
     found = plain(node)
     if isinstance(found, list) and len(found) == 2 and all(type(one) in (int, float) for one in found):
         low, high = found
@@ -92,7 +92,7 @@ def _range(node: Node) -> tuple[float, float]:
     raise TakesError("the least and the greatest value, such as [0, 299]")
 
 
-def _sizes(node: Node) -> tuple[int, ...]:
+def _sizes(node: YamlNode) -> tuple[int, ...]:
     found = plain(node)
     listed = found if isinstance(found, list) else [found]
     if listed and all(type(one) is int and one > 0 for one in listed):
@@ -111,7 +111,7 @@ class _Input(Section):
     range: Annotated[Any, reads(lambda node, _: _range(node))] = may("The least and the greatest value.")
 
 
-class _File(Section):
+class _RequestFile(Section):
     wanted = "a mapping such as {inputs: [{name: x, dims: [batch, 3]}]}"
     needs: ClassVar = {"inputs": "the file needs 'inputs'"}
 
@@ -124,7 +124,7 @@ class _File(Section):
     def made(self, draft: Draft, node: Any, given: dict[str, Any]) -> Any:
         """Create the inputs, and check that names are consistent."""
         inputs, dims = given.get("inputs", ()), dict(given.get("dims") or {})
-        found = Inputs(tuple(inputs), dims, tuple(given.get("outputs", ())))
+        found = ModuleInputs(tuple(inputs), dims, tuple(given.get("outputs", ())))
         for name in sorted(dims.keys() - found.named()):
             draft.problem(
                 node, f"no input has the dim '{name}'; there are: {', '.join(sorted(found.named())) or 'none'}"
@@ -135,18 +135,18 @@ class _File(Section):
         return found
 
 
-def load(path: Path) -> Inputs:
+def load(path: Path) -> ModuleInputs:
     """Read a YAML file, or the arrays of a .npz file. Raises UsageError and RecipeError for errors in it."""
     if path.suffix == ".npz":
         return _arrays(path)
-    inputs: Inputs = read_section(path, _File, "the file", "inputs")
+    inputs: ModuleInputs = read_section(path, _RequestFile, "the file", "inputs")
     return inputs
 
 
-def _arrays(path: Path) -> Inputs:
+def _arrays(path: Path) -> ModuleInputs:
     from surgery.model import storage
 
     found = read_checkpoint(path, storage.Weights())
     arrays = {name: found.tensor(name).numpy().copy() for name in found.entries}
     inputs = tuple(Input(name, array.shape, str(array.dtype)) for name, array in arrays.items())
-    return Inputs(inputs, arrays=arrays)
+    return ModuleInputs(inputs, arrays=arrays)

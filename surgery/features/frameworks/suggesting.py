@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from surgery.features.frameworks import recurrent, renaming
 from surgery.features.frameworks.conventions import is_stacked
-from surgery.features.frameworks.plan import Plan
-from surgery.features.frameworks.renaming import Name
-from surgery.features.frameworks.targets import Target
-from surgery.model.checkpoints.named_tensors import Entry
+from surgery.features.frameworks.plan import ImportPlan
+from surgery.features.frameworks.renaming import SplitName
+from surgery.features.frameworks.targets import TargetTensor
+from surgery.model.checkpoints.named_tensors import TensorEntry
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Suggestions:
         return "\n".join(lines) + "\n"
 
 
-def suggest(plan: Plan, targets: Mapping[str, Target], entries: Mapping[str, Entry]) -> Suggestions:
+def suggest(plan: ImportPlan, targets: Mapping[str, TargetTensor], entries: Mapping[str, TensorEntry]) -> Suggestions:
     """Suggest tensors for initializers without one."""
     left = {one.name: targets[one.name] for one in plan.misfits if one.kind == "missing"}
     free = [one.name for one in plan.misfits if one.kind == "unexpected"]
@@ -81,9 +81,9 @@ _OWN: Final = "keeps its name, which a pattern below also matches"
 
 
 def _renamed(
-    wanted: Mapping[str, Target],
+    wanted: Mapping[str, TargetTensor],
     free: Sequence[str],
-    entries: Mapping[str, Entry],
+    entries: Mapping[str, TensorEntry],
     targets: Iterable[str],
     own: Iterable[str],
 ) -> tuple[dict[str, tuple[str, int]], dict[str, tuple[str, str]], dict[str, str]]:
@@ -96,7 +96,7 @@ def _renamed(
         return sorted(wanted[name].dims) == sorted(entries[tensor].dims)
 
     names = {found.text: found for target in wanted.values() if (found := _name(target)) is not None}
-    tensors = {name: Name.of(name) for name in free}
+    tensors = {name: SplitName.of(name) for name in free}
     covered: dict[str, str] = {}
     single: dict[str, tuple[str, str]] = {}
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -118,18 +118,18 @@ def _renamed(
     return patterns, single, covered
 
 
-def _name(target: Target) -> Name | None:
+def _name(target: TargetTensor) -> SplitName | None:
     """Return the name of an initializer, or the one that its only module gives it if exporters made the name up."""
     if not target.is_made_up:
-        return Name.of(target.name)
+        return SplitName.of(target.name)
     path = _path(target)
-    return None if path is None else Name.of_path(target.name, path, len(target.dims))
+    return None if path is None else SplitName.of_path(target.name, path, len(target.dims))
 
 
 def _patterns(
     groups: Mapping[tuple[str, str], Sequence[str]],
     covered: Mapping[str, str],
-    entries: Mapping[str, Entry],
+    entries: Mapping[str, TensorEntry],
     targets: Sequence[str],
     own: set[str],
 ) -> dict[str, tuple[str, int]]:
@@ -159,11 +159,11 @@ def _matched(patterns: Mapping[str, tuple[str, int]], name: str) -> str | None:
 
 
 def _by_layer(
-    wanted: Mapping[str, Target], free: Sequence[str], entries: Mapping[str, Entry]
+    wanted: Mapping[str, TargetTensor], free: Sequence[str], entries: Mapping[str, TensorEntry]
 ) -> dict[str, tuple[tuple[str, ...], str]]:
     """Return the tensors of recurrent nodes; layers with the same dims are taken in the order of both."""
     layers = [*recurrent.layers(free)]
-    nodes: dict[tuple[str, ...], dict[str, Target]] = defaultdict(dict)
+    nodes: dict[tuple[str, ...], dict[str, TargetTensor]] = defaultdict(dict)
     for name, target in wanted.items():
         if target.recurrent is not None and len(target.consumers) == 1:
             nodes[target.consumers[0].operands][name] = target
@@ -180,7 +180,7 @@ def _by_layer(
     return found
 
 
-def _fits(target: Target, layer: tuple[str, int], entries: Mapping[str, Entry]) -> bool:
+def _fits(target: TargetTensor, layer: tuple[str, int], entries: Mapping[str, TensorEntry]) -> bool:
     """Return whether a layer of the checkpoint has the tensors of an initializer, with its dims."""
     assert target.recurrent is not None
     tensors = recurrent.sources(target.recurrent, *layer)
@@ -190,7 +190,7 @@ def _fits(target: Target, layer: tuple[str, int], entries: Mapping[str, Entry]) 
     return is_stacked(target, (rows, *entries[tensors[0]].dims[1:]))
 
 
-def _by_path(target: Target, free: Iterable[str], entries: Mapping[str, Entry]) -> str | None:
+def _by_path(target: TargetTensor, free: Iterable[str], entries: Mapping[str, TensorEntry]) -> str | None:
     """Return the tensor of the module that contains the consumers of an initializer."""
     path = _path(target)
     if path is None:
@@ -200,7 +200,7 @@ def _by_path(target: Target, free: Iterable[str], entries: Mapping[str, Entry]) 
     return found[0] if len(found) == 1 else None
 
 
-def _path(target: Target) -> str | None:
+def _path(target: TargetTensor) -> str | None:
     """Return the module of all consumers of an initializer."""
     paths = {one.module for one in target.consumers}
     return (paths.pop() or None) if len(paths) == 1 else None
@@ -212,7 +212,7 @@ def _is_of(name: str, path: str) -> bool:
 
 
 def _by_dims(
-    wanted: Mapping[str, Target], free: Iterable[str], entries: Mapping[str, Entry]
+    wanted: Mapping[str, TargetTensor], free: Iterable[str], entries: Mapping[str, TensorEntry]
 ) -> dict[str, tuple[str, str]]:
     tensors: dict[tuple[int, ...], list[str]] = defaultdict(list)
     initializers: dict[tuple[int, ...], list[str]] = defaultdict(list)
@@ -226,7 +226,7 @@ def _by_dims(
     return {
         name: (tensor, "the only remaining ones with these dims")
         for name, tensor in alone.items()
-        if wanted[name].is_made_up or Name.of(name).kind == Name.of(tensor).kind
+        if wanted[name].is_made_up or SplitName.of(name).kind == SplitName.of(tensor).kind
     }
 
 

@@ -21,7 +21,7 @@ _MADE_UP: Final = re.compile(r"(onnx::|/|val_|_val|Constant|const)", re.IGNORECA
 
 
 @dataclass(frozen=True)
-class Target:
+class TargetTensor:
     """An initializer, or the tensor of a Constant node: its name, its elements, and the nodes that read it.
 
     Nodes that only convert or rearrange it are not among its consumers, but the nodes that read their outputs are.
@@ -75,7 +75,7 @@ class Target:
         return found.pop() if len(found) == 1 else None
 
 
-def targets(model: onnx.ModelProto) -> dict[str, Target]:
+def targets(model: onnx.ModelProto) -> dict[str, TargetTensor]:
     """Return the initializers and Constant nodes of a model by name, including those of subgraphs.
 
     Constant nodes of several graphs with the same name are left out, because the name would be ambiguous.
@@ -84,18 +84,18 @@ def targets(model: onnx.ModelProto) -> dict[str, Target]:
     """
     scopes = list(graphs(model.graph))
     consumers = Consumers.of(scopes)
-    found: dict[str, Target] = {}
+    found: dict[str, TargetTensor] = {}
     for tensor in _initializers(scopes):
         if tensor.name in found:
             raise UsageError(
                 f"initializers of two subgraphs are called '{tensor.name}'", todo="rename one of them first"
             )
-        found[tensor.name] = Target(tensor.name, tensor, tuple(consumers.find(tensor.name)))
+        found[tensor.name] = TargetTensor(tensor.name, tensor, tuple(consumers.find(tensor.name)))
     constants = list(_constants(scopes))
     times = Counter([*found, *(name for name, _ in constants)])
     for name, tensor in constants:
         if times[name] == 1:
-            found[name] = Target(name, tensor, tuple(consumers.find(name)), is_constant=True)
+            found[name] = TargetTensor(name, tensor, tuple(consumers.find(name)), is_constant=True)
     return found
 
 

@@ -9,14 +9,14 @@ from typing import Any, Self
 
 from surgery.base.errors import UsageError
 from surgery.base.workers import Worker, WorkerRaised
-from surgery.features.frameworks.request import Exporter, Input, Inputs
-from surgery.model.runtime.engine import Outcome
+from surgery.features.frameworks.request import Exporter, Input, ModuleInputs
+from surgery.model.runtime.engine import RunOutcome
 
 _HOME = "surgery.features.frameworks.torch_worker"
 
 
 @dataclass(frozen=True)
-class Decision:
+class TensorRead:
     """A value that the module read from a tensor during a run, and the line that read it."""
 
     file: str
@@ -39,7 +39,7 @@ class Ran:
     """The result of a module on one set of inputs: outputs in order, or the reason why it refuses the inputs."""
 
     outputs: tuple[Any, ...] = ()
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[TensorRead, ...] = ()
     refused: str | None = None
 
 
@@ -58,7 +58,7 @@ class TorchSide:
     def __exit__(self, *error: object) -> None:
         self._worker.close()
 
-    def load(self, given: Inputs) -> None:
+    def load(self, given: ModuleInputs) -> None:
         """Load the module or program, with its example inputs."""
         found = self._call("load", target=self.target, folder=str(Path.cwd()), **_plain(given))
         self.torch, self.module = found["torch"], found["module"]
@@ -68,7 +68,7 @@ class TorchSide:
 
     def export(self, path: Path, exporter: Exporter, opset: int | None, outputs: Sequence[str]) -> tuple[str, ...]:
         """Write an ONNX file, and return the warnings of tracing."""
-        axes = Inputs(self.inputs).axes()
+        axes = ModuleInputs(self.inputs).axes()
         found = self._call("export", path=str(path), exporter=exporter, opset=opset, dims=axes, outputs=list(outputs))
         return tuple(f"{Path(one['file']).name}:{one['line']}: {one['message']}" for one in found["warnings"])
 
@@ -81,18 +81,18 @@ class TorchSide:
         """Run the module on sets of inputs."""
         return [_ran(self._call("run", feeds=[dict(feed)])[0]) for feed in feeds]
 
-    def in_float64(self, feeds: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Outcome:
+    def in_float64(self, feeds: Sequence[Mapping[str, Any]], names: Sequence[str]) -> RunOutcome:
         """Run the module in float64; the outputs are named by `names`."""
         runs: list[Any] = []
         for feed in feeds:
             try:
                 one = _ran(self._call("run", feeds=[dict(feed)], double=True)[0])
             except UsageError as error:
-                return Outcome(unsupported=f"the module does not run in float64: {error.what}")
+                return RunOutcome(unsupported=f"the module does not run in float64: {error.what}")
             if one.refused is not None:
-                return Outcome(unsupported=f"the module does not run in float64: {one.refused}")
+                return RunOutcome(unsupported=f"the module does not run in float64: {one.refused}")
             runs.append(dict(zip(names, one.outputs)))
-        return Outcome(runs=runs)
+        return RunOutcome(runs=runs)
 
     def _call(self, function: str, **arguments: Any) -> Any:
         try:
@@ -105,7 +105,7 @@ class TorchSide:
             raise UsageError(f"{error.stage} raised {error.type_name}: {text}", where=self.target) from error
 
 
-def _plain(given: Inputs) -> dict[str, Any]:
+def _plain(given: ModuleInputs) -> dict[str, Any]:
     return {"inputs": given.described(), "data": dict(given.arrays)}
 
 
@@ -127,4 +127,4 @@ def _merged(found: Mapping[str, Any], said: Input | None, free: Sequence[int]) -
 def _ran(found: Mapping[str, Any]) -> Ran:
     if "refused" in found:
         return Ran(refused=found["refused"])
-    return Ran(tuple(found["outputs"]), tuple(Decision(**one) for one in found["decisions"]))
+    return Ran(tuple(found["outputs"]), tuple(TensorRead(**one) for one in found["decisions"]))

@@ -35,7 +35,7 @@ class Activations:
         return {"peak": self.peak.plain(), "at": self.at, "total": self.total.plain(), "unknown": self.unknown}
 
 
-class _Scope:
+class _ScopeWalk:
     """A walk over the nodes of one scope."""
 
     def __init__(self, graph: Graph, scope: ir.Graph) -> None:
@@ -84,7 +84,7 @@ class _Scope:
 
     def _inside(self, node: ir.Node) -> Amount:
         """Return the peak of the subgraph of a node that needs the most."""
-        found = [_Scope(self.graph, body).run() for body in subgraphs(node)]
+        found = [_ScopeWalk(self.graph, body).run() for body in subgraphs(node)]
         self.unknown += sum(one.unknown for one in found)
         return max((one.peak for one in found), key=lambda amount: amount.rough, default=Amount())
 
@@ -124,4 +124,4 @@ def nbytes(value: Value) -> Amount | None:
 
 def activations(graph: Graph) -> Activations:
     """Measure the activations of a model with inlined functions, with the nodes run in file order."""
-    return _Scope(graph, graph.ir.graph).run()
+    return _ScopeWalk(graph, graph.ir.graph).run()

@@ -11,12 +11,12 @@ from surgery.features.inspection.binding import bind, dynamic_dims, inlined
 from surgery.features.inspection.costs import Costs, costs
 from surgery.features.inspection.findings import Finding, findings
 from surgery.features.inspection.kernels import Gap, gaps
-from surgery.features.inspection.weights import Weights, weights
+from surgery.features.inspection.weights import WeightSummary, weights
 from surgery.model import storage
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.values import Value
 
-__all__ = ["Activations", "Analysis", "Costs", "Dynamic", "Finding", "Gap", "Weights", "analyse"]
+__all__ = ["Activations", "Analysis", "Costs", "Dynamic", "Finding", "Gap", "WeightSummary", "analyse"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Analysis:
     sizes: Mapping[str, int]
     costs: Costs
     activations: Activations
-    weights: Weights
+    weights: WeightSummary
     dynamic: tuple[Dynamic, ...]
     gaps: tuple[Gap, ...] | None
     findings: tuple[Finding, ...]

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from surgery.base.errors import first_few
 from surgery.base.operators.releases import reader, release
 from surgery.features.inspection.kernels import Gap
-from surgery.features.inspection.weights import Weights
+from surgery.features.inspection.weights import WeightSummary
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.values import Node, Value
 from surgery.model.ir.scopes import scopes, values
@@ -38,7 +38,7 @@ class Finding:
         return dict(vars(self))
 
 
-def findings(proto: onnx.ModelProto, graph: Graph, weights: Weights, gaps: list[Gap] | None) -> list[Finding]:
+def findings(proto: onnx.ModelProto, graph: Graph, weights: WeightSummary, gaps: list[Gap] | None) -> list[Finding]:
     """List the findings for a model, given its graph, its constants and the operators without a kernel."""
     return [
         *_ports(graph),
@@ -155,7 +155,7 @@ def _portability(graph: Graph, gaps: list[Gap] | None) -> Iterator[Finding]:
     yield from _finding("random", random, "draws random numbers, so two runs differ: {}")
 
 
-def _leftovers(proto: onnx.ModelProto, graph: Graph, weights: Weights) -> Iterator[Finding]:
+def _leftovers(proto: onnx.ModelProto, graph: Graph, weights: WeightSummary) -> Iterator[Finding]:
     if weights.wasted:
         what = f"{sum(len(names) - 1 for names in weights.duplicates)} constants are copies of others"
         yield Finding(

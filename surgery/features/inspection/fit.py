@@ -42,7 +42,7 @@ _ORDER = (
 
 
 @dataclass(frozen=True)
-class Row:
+class UnfitNodes:
     """Nodes with one reason, and the recipe step that would help; empty if none is known."""
 
     misfit: Misfit
@@ -66,7 +66,7 @@ class Fit:
     """How a model fits a target; `rows` is empty if the target runs all `nodes`. `off` counts the others."""
 
     target: Target
-    rows: tuple[Row, ...]
+    rows: tuple[UnfitNodes, ...]
     nodes: int
     off: int
 
@@ -101,7 +101,7 @@ def fit(stored: storage.StoredModel, target: Target) -> Fit:
     found = misfits(graph)
     apart = _taken_apart(stored, target) if any(one.reason.op for one in found) else set()
     advice = _Advice(graph, apart)
-    rows = tuple(Row(one, advice.of(one.reason)) for one in found)
+    rows = tuple(UnfitNodes(one, advice.of(one.reason)) for one in found)
     off = sum(one.count for one in found if one.reason.op)
     return Fit(target, rows, len(graph.nodes()), off)
 

@@ -28,7 +28,7 @@ class Weight:
 
 
 @dataclass(frozen=True)
-class Weights:
+class WeightSummary:
     """The constant tensors, largest first. `duplicates` are groups of names of equal tensors, of 1 KiB or more."""
 
     every: tuple[Weight, ...]
@@ -55,13 +55,13 @@ class Weights:
         }
 
 
-def weights(graph: Graph) -> Weights:
+def weights(graph: Graph) -> WeightSummary:
     """Collect the constants of all scopes; only possible duplicates are read, piece by piece."""
     held = [(_weight(value), value) for value in graph.constants() if value.ir.const_value is not None]
     held.sort(key=lambda pair: -pair[0].bytes)
     large = [value for weight, value in held if weight.bytes >= _LEAST and weight.type != "string"]
     duplicates = tuple(tuple(value.name for value in same) for same in graph.equal_tensors(large))
-    return Weights(tuple(weight for weight, _ in held), duplicates)
+    return WeightSummary(tuple(weight for weight, _ in held), duplicates)
 
 
 def _weight(value: Value) -> Weight:

@@ -64,7 +64,7 @@ class Blocker:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class OpsetCandidate:
     """An opset, and how the model gets there. `operators` has the changed operator counts, before and after."""
 
     opset: int
@@ -92,7 +92,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Domain:
+class ImportedDomain:
     """A domain that the model imports: the owner of its operators, and the lowest version that its nodes allow."""
 
     name: str
@@ -111,9 +111,9 @@ class Study:
     ir_version: int
     reader: str | None
     lowest: int | None
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[OpsetCandidate, ...]
     obstacles: tuple[Obstacle, ...]
-    domains: tuple[Domain, ...]
+    domains: tuple[ImportedDomain, ...]
     functions: Mapping[str, int]
 
     def __repr__(self) -> str:
@@ -209,23 +209,23 @@ class _Road:
         """Return the opsets to try, newest first."""
         return range(newest_opset(), min(LOWEST, self.current) - 1, -1)
 
-    def candidate(self, opset: int, lowest: int) -> Candidate:
+    def candidate(self, opset: int, lowest: int) -> OpsetCandidate:
         """Determine how the model gets to an opset; those from `lowest` to the current one need no conversion."""
         if opset == self.current:
-            return Candidate(opset, "current", release(opset))
+            return OpsetCandidate(opset, "current", release(opset))
         if lowest <= opset < self.current:
-            return Candidate(opset, "as it stands", release(opset))
+            return OpsetCandidate(opset, "as it stands", release(opset))
         declared = self.higher if opset > self.current else self.lower
         if declared is None:
-            return Candidate(opset, "blocked", release(opset))
+            return OpsetCandidate(opset, "blocked", release(opset))
         if opset > self.current and self.rises:
-            return Candidate(opset, "converted", release(opset), declared.name)
+            return OpsetCandidate(opset, "converted", release(opset), declared.name)
         found = self._converted(opset, declared)
         # A conversion up passes through all opsets in between: if no operator changes, none changes for those either.
         self.rises = opset > self.current and found.is_reached and not found.operators
         return found
 
-    def _converted(self, opset: int, declared: Pass) -> Candidate:
+    def _converted(self, opset: int, declared: Pass) -> OpsetCandidate:
         options = declared.bind({"to": opset})
         if opset < self.current:
             self._infer()
@@ -243,9 +243,9 @@ class _Road:
         answer, _ = call_in_fork(work, stage=stage, timeout=_TIMEOUT, memory=default_memory())
         if "refusals" in answer:
             found = ((self.ops.get(anchor, ""), reason, anchor) for anchor, reason in answer["refusals"])
-            return Candidate(opset, "blocked", release(opset), declared.name, blockers=tuple(_grouped(found)))
+            return OpsetCandidate(opset, "blocked", release(opset), declared.name, blockers=tuple(_grouped(found)))
         changes = _changes(self.operators, answer["operators"])
-        return Candidate(opset, "converted", release(opset), declared.name, changes)
+        return OpsetCandidate(opset, "converted", release(opset), declared.name, changes)
 
     def _infer(self) -> None:
         """Infer types and shapes before the forks, because results of inference in a fork are lost."""
@@ -286,7 +286,7 @@ def _obstacles(floors: Mapping[Node, Floor | None], least: int) -> Iterator[Obst
         yield Obstacle(version, op, reason, tuple(nodes))
 
 
-def _domains(graph: Graph, floors: Mapping[Node, Floor | None]) -> Iterator[Domain]:
+def _domains(graph: Graph, floors: Mapping[Node, Floor | None]) -> Iterator[ImportedDomain]:
     """Yield the domains other than the default one, with the lowest version that their nodes need."""
     local = {function.domain for function in graph.ir.functions.values()}
     counts = Counter(node.ir.domain for node in floors)
@@ -294,7 +294,7 @@ def _domains(graph: Graph, floors: Mapping[Node, Floor | None]) -> Iterator[Doma
         if name:
             known = [f.version for node, f in floors.items() if f is not None and node.ir.domain == name]
             lowest = max(known) if known and len(known) == counts[name] else None
-            yield Domain(name, version, _kind(name, local), counts[name], lowest)
+            yield ImportedDomain(name, version, _kind(name, local), counts[name], lowest)
 
 
 def _kind(name: str, local: set[str]) -> Literal["ONNX", "ONNX Runtime", "functions of the model", "unknown"]:

@@ -15,7 +15,7 @@ from surgery.engine.recipe.failing import decided
 from surgery.features.planning.basis import basis
 from surgery.features.planning.document import Checks, Plan, PlannedExpectation, PlannedStep, Totals
 from surgery.features.planning.places import place
-from surgery.features.planning.savings import View, between, operations, planned, total
+from surgery.features.planning.savings import ModelParts, between, operations, planned, total
 from surgery.model import storage
 from surgery.model.graph.graph import Graph
 
@@ -150,17 +150,17 @@ class _Steps:
         self.found: list[PlannedStep] = []
         self.graph_of: Callable[[onnx.ModelProto], Graph] = self._graph
         self._stored, self._recipe = stored, recipe
-        self._view = View()
+        self._view = ModelParts()
 
     def begin(self, stored: storage.StoredModel, proto: onnx.ModelProto) -> None:
         """Start from a model. A restarted run calls this again."""
         self.found = []
-        self._view = self._first = View.of(proto, stored.weights)
+        self._view = self._first = ModelParts.of(proto, stored.weights)
         self._view.operations = operations(self._graph(proto))
 
     def commit(self, proto: onnx.ModelProto, record: StepRecord, number: int) -> None:
         """Record a step with its sites."""
-        before, after = self._view, View.of(proto, self._stored.weights)
+        before, after = self._view, ModelParts.of(proto, self._stored.weights)
         added = {label for site in record.applied for label in site.added}
         known: dict[str, Amount | None] = {
             label: amount for label, amount in before.operations.items() if label in after.nodes and label not in added
@@ -195,5 +195,5 @@ class _Steps:
         return Graph(storage.ir_from_proto(proto, weights), weights=weights, target=self._recipe.profile)
 
 
-def _totals(view: View) -> Totals:
+def _totals(view: ModelParts) -> Totals:
     return Totals(nodes=len(view.nodes), bytes=view.size, operations=total(view.operations.values()))

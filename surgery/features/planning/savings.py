@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Node:
+class _PlannedNode:
     """The properties of a node that a plan uses."""
 
     op: str
@@ -33,10 +33,10 @@ class _Node:
 
 
 @dataclass
-class View:
+class ModelParts:
     """The parts of a model that sites refer to: nodes by label, bytes of initializers, value readers, operations."""
 
-    nodes: dict[str, _Node] = field(default_factory=dict)
+    nodes: dict[str, _PlannedNode] = field(default_factory=dict)
     weights: dict[str, int] = field(default_factory=dict)
     readers: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     results: frozenset[str] = frozenset()
@@ -44,7 +44,7 @@ class View:
     size: int = 0
 
     @classmethod
-    def of(cls, proto: onnx.ModelProto, weights: storage.Weights) -> View:
+    def of(cls, proto: onnx.ModelProto, weights: storage.Weights) -> ModelParts:
         """Return the view of a skeleton; its operations are not counted."""
         found = cls(results=frozenset(value.name for value in proto.graph.output))
         for entry in entries(proto):
@@ -53,7 +53,7 @@ class View:
             node, label = entry.node, entry.name
             is_constant = node.op_type == "Constant" and not node.domain
             origins = entry.lineage.origins if entry.lineage is not None else (() if is_constant else (label,))
-            found.nodes[label] = _Node(entry.op, is_constant, origins, tuple(node.input), tuple(node.output))
+            found.nodes[label] = _PlannedNode(entry.op, is_constant, origins, tuple(node.input), tuple(node.output))
             for name in node.input:
                 found.readers[name].add(label)
         for tensor in proto.graph.initializer:
@@ -86,7 +86,7 @@ def total(known: Iterable[Amount | None]) -> Operations:
     return found.plain()
 
 
-def between(before: View, after: View) -> Savings:
+def between(before: ModelParts, after: ModelParts) -> Savings:
     """Return the savings of a step on the whole model."""
     amount = Amount()
     for label, done in before.operations.items():
@@ -110,13 +110,13 @@ class _Seen:
     origins: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def planned(sites: Sequence[Site], before: View, after: View) -> tuple[PlannedSite, ...]:
+def planned(sites: Sequence[Site], before: ModelParts, after: ModelParts) -> tuple[PlannedSite, ...]:
     """Return the sites of a step as entries of a plan."""
     seen = _Seen()
     return tuple(_planned(site, before, after, seen) for site in sites)
 
 
-def _planned(site: Site, before: View, after: View, seen: _Seen) -> PlannedSite:
+def _planned(site: Site, before: ModelParts, after: ModelParts, seen: _Seen) -> PlannedSite:
     gone = set(site.removed)
     old = [before.nodes[label] for label in site.removed if label in before.nodes]
     origins = dict.fromkeys(
@@ -144,12 +144,12 @@ def _planned(site: Site, before: View, after: View, seen: _Seen) -> PlannedSite:
     )
 
 
-def _named(label: str, first: View, second: View) -> PlannedNode:
+def _named(label: str, first: ModelParts, second: ModelParts) -> PlannedNode:
     known = first.nodes.get(label) or second.nodes.get(label)
     return PlannedNode(name=label, op=known.op if known is not None else None)
 
 
-def _freed(site: Site, before: View, after: View, seen: _Seen) -> int:
+def _freed(site: Site, before: ModelParts, after: ModelParts, seen: _Seen) -> int:
     """Return the bytes of the initializers that only this site and earlier ones have read."""
     read = {name for label in site.removed if label in before.nodes for name in before.nodes[label].reads}
     freed = {name for name in read & before.weights.keys() - after.weights.keys() if before.readers[name] <= seen.gone}
@@ -158,7 +158,7 @@ def _freed(site: Site, before: View, after: View, seen: _Seen) -> int:
     return sum(before.weights[name] for name in freed)
 
 
-def _stored(site: Site, before: View, after: View, seen: _Seen) -> int:
+def _stored(site: Site, before: ModelParts, after: ModelParts, seen: _Seen) -> int:
     """Return the bytes of the initializers that a site adds."""
     read = {name for label in site.added if label in after.nodes for name in after.nodes[label].reads}
     stored = read & after.weights.keys() - before.weights.keys() - seen.stored
@@ -166,7 +166,7 @@ def _stored(site: Site, before: View, after: View, seen: _Seen) -> int:
     return sum(after.weights[name] for name in stored)
 
 
-def _saved(site: Site, before: View, after: View) -> Operations:
+def _saved(site: Site, before: ModelParts, after: ModelParts) -> Operations:
     """Return the operations that a site saves; None if those of one of its nodes are unknown."""
     amount = Amount()
     # A node that was added by one site and removed by another of the same step is in neither model.

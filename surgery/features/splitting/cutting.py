@@ -35,7 +35,7 @@ class Piece:
     defaults: tuple[str, ...]
 
 
-class Source:
+class SourceModel:
     """A model to be cut."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -64,7 +64,7 @@ class Source:
         return found
 
 
-def pieces(source: Source, cuts: Sequence[Cut], types: Types) -> list[Piece]:
+def pieces(source: SourceModel, cuts: Sequence[Cut], types: Types) -> list[Piece]:
     """Cut a model into pieces; there is only one piece if the cuts do not divide it."""
     groups = source.groups(cuts)
     if not groups:
@@ -89,7 +89,7 @@ def pieces(source: Source, cuts: Sequence[Cut], types: Types) -> list[Piece]:
 class _Assembly:
     """Assembles a piece from the messages of the model."""
 
-    def __init__(self, source: Source, types: Types) -> None:
+    def __init__(self, source: SourceModel, types: Types) -> None:
         self.source = source
         self._types = types
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from surgery.base.errors import UsageError
-from surgery.features.splitting.cutting import Cut, Source
+from surgery.features.splitting.cutting import Cut, SourceModel
 from surgery.model.storage import payload_bytes
 from surgery.model.wire.globs import Globs, did_you_mean
 
@@ -20,7 +20,7 @@ _UNKNOWN = 64
 """The size assumed for an unknown dim when tensors are compared by size."""
 
 
-def named_cuts(source: Source, at: Sequence[str | Sequence[str]]) -> list[Cut]:
+def named_cuts(source: SourceModel, at: Sequence[str | Sequence[str]]) -> list[Cut]:
     """Return the cuts that a user names: a name or glob is a cut at each matching tensor, a list is a single cut."""
     known = [name for name in source.made(range(len(source.flow.nodes))) if name not in source.fixed]
     cuts: list[Cut] = []
@@ -32,7 +32,7 @@ def named_cuts(source: Source, at: Sequence[str | Sequence[str]]) -> list[Cut]:
     return cuts
 
 
-def _fitting(source: Source, text: str, known: Sequence[str]) -> list[str]:
+def _fitting(source: SourceModel, text: str, known: Sequence[str]) -> list[str]:
     """List the tensors that match a name or glob; UsageError with a suggestion if there are none."""
     globs = Globs((text,))
     found = [text] if text in known else [name for name in known if globs.fit(name)]
@@ -50,7 +50,7 @@ def _fitting(source: Source, text: str, known: Sequence[str]) -> list[str]:
 
 
 def balanced_cuts(
-    source: Source, parts: int, balance: Balance, shapes: Mapping[str, Sequence[int | None]]
+    source: SourceModel, parts: int, balance: Balance, shapes: Mapping[str, Sequence[int | None]]
 ) -> list[Cut]:
     """Find cuts into parts of similar size, each at a place where the fewest and smallest tensors cross.
 
@@ -76,7 +76,7 @@ def balanced_cuts(
     return cuts
 
 
-def _crossings(source: Source) -> list[tuple[str, ...]]:
+def _crossings(source: SourceModel) -> list[tuple[str, ...]]:
     """List, for the place after each node, the tensors that are produced before it and read after it."""
     flow = source.flow
     needed = flow.above(flow.outputs) - source.constants
@@ -93,7 +93,7 @@ def _crossings(source: Source) -> list[tuple[str, ...]]:
     return found
 
 
-def _sizes(source: Source, balance: Balance) -> list[float]:
+def _sizes(source: SourceModel, balance: Balance) -> list[float]:
     """Return the cumulative size after each node: bytes of weights read for the first time, or number of nodes."""
     flow, graph = source.flow, source.model.graph
     weight = {tensor.name: payload_bytes(tensor) for tensor in graph.initializer}

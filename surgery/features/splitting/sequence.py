@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.base.promises import Parity
 from surgery.features.splitting.cutting import Piece, together
-from surgery.model.runtime.engine import Engine, Outcome
+from surgery.model.runtime.engine import Engine, RunOutcome
 from surgery.verification.comparing.details import Status
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
@@ -57,7 +57,7 @@ def _fault(original: bytes, parts: Sequence[bytes], spec: VerifySpec) -> str:
 
 def _run(
     pieces: Sequence[tuple[Piece, bytes]], outputs: Sequence[str], runs: Sequence[Run], engine: Callable[[], Engine]
-) -> Outcome:
+) -> RunOutcome:
     """Run the pieces one after another, each in a session of its own, on the inputs of some runs."""
     known: list[dict[str, Any]] = [dict(run.feed) for run in runs]
     seconds = [0.0] * len(known)
@@ -70,13 +70,13 @@ def _run(
             return _blame(outcome, number)
         for values, made in zip(known, outcome.runs, strict=True):
             if isinstance(made, str):
-                return Outcome(invalid=f"piece {number}: {made}")
+                return RunOutcome(invalid=f"piece {number}: {made}")
             values.update(made)
         seconds = [before + now for before, now in zip(seconds, outcome.seconds, strict=False)]
-    return Outcome(runs=[{name: values[name] for name in outputs} for values in known], seconds=seconds)
+    return RunOutcome(runs=[{name: values[name] for name in outputs} for values in known], seconds=seconds)
 
 
-def _blame(outcome: Outcome, number: int) -> Outcome:
+def _blame(outcome: RunOutcome, number: int) -> RunOutcome:
     """Add the number of the piece that cannot be run to an outcome; a crash is returned unchanged."""
     if outcome.unsupported is not None:
         return replace(outcome, unsupported=f"piece {number}: {outcome.unsupported}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import UsageError
-from surgery.features.splitting.cutting import Piece, Source, pieces
+from surgery.features.splitting.cutting import Piece, SourceModel, pieces
 from surgery.features.splitting.places import Balance, balanced_cuts, named_cuts
 from surgery.features.splitting.sequence import verify
 from surgery.features.splitting.types import Types
@@ -104,7 +104,7 @@ def split(
     if bool(at) == (parts is not None):
         raise UsageError("a split needs either tensors to cut at or a number of parts", todo="pass one of them")
     stored = storage.opened(model)
-    source, types = Source(stored.proto), Types(stored)
+    source, types = SourceModel(stored.proto), Types(stored)
     cuts = named_cuts(source, at) if parts is None else balanced_cuts(source, parts, balance, types.shapes())
     found = pieces(source, cuts, types)
     if len(found) < 2:

@@ -32,8 +32,8 @@ The passes of installed packages are known; `catalog.load_plugin("acme.py")`, wi
 from __future__ import annotations
 
 from surgery.features.testing.case import SUFFIX, Case, CaseError, cases, read_case
-from surgery.features.testing.harness import Example, Finding, Outcome, bless, check, example, findings, run
-from surgery.features.testing.project import HOMES, Project, Report, Result, find_project, run_cases
+from surgery.features.testing.harness import CaseOutcome, CaseProblem, Example, bless, check, example, findings, run
+from surgery.features.testing.project import HOMES, CaseResult, Project, Report, find_project, run_cases
 from surgery.features.testing.reasons import reason_texts, reasons_in, unshown, without_firing
 
 __all__ = [
@@ -41,12 +41,12 @@ __all__ = [
     "SUFFIX",
     "Case",
     "CaseError",
+    "CaseOutcome",
+    "CaseProblem",
+    "CaseResult",
     "Example",
-    "Finding",
-    "Outcome",
     "Project",
     "Report",
-    "Result",
     "bless",
     "cases",
     "check",

@@ -36,7 +36,7 @@ TIMEOUT = 60.0
 
 
 @dataclass(frozen=True)
-class Finding:
+class CaseProblem:
     """A problem of the outcome of a case, with the difference that shows it, if any."""
 
     what: str
@@ -47,7 +47,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CaseOutcome:
     """The outcome of a pass on a case: the models as skeletons, sites and reasons, and the weights of both.
 
     `renamed` has the new names of inputs and outputs declared by the pass, `accounts` their mappings to the old ones.
@@ -79,7 +79,7 @@ def run(
     folder: Path = Path(),
     calibration: Mapping[str, Any] | None = None,
     target: str = STANDARD.name,
-) -> Outcome:
+) -> CaseOutcome:
     """Run one pass on a model in memory; `calibration` has calibration inputs as lists of numbers.
 
     A non-standard pass runs in a separate process, for at most `timeout` seconds. Raises SurgeryError if the pass
@@ -96,10 +96,10 @@ def run(
     after = storage.proto_from_ir(graph.ir, stored.weights) if made.proto is None else made.proto
     reasons = tuple(dict.fromkeys(refused.reason for refused in made.refusals))
     sites = sum(not site.skipped for site in made.sites)
-    return Outcome(stored.proto, after, sites, reasons, stored.weights, made.renamed, made.accounts)
+    return CaseOutcome(stored.proto, after, sites, reasons, stored.weights, made.renamed, made.accounts)
 
 
-def _run(case: Case, model: onnx.ModelProto, timeout: float = TIMEOUT) -> Outcome:
+def _run(case: Case, model: onnx.ModelProto, timeout: float = TIMEOUT) -> CaseOutcome:
     """Run the pass of a case on a model, with the settings of the case."""
     declared, folder = catalog.find(case.pass_name), case.path.parent
     given, target = case.calibration, case.target
@@ -113,7 +113,7 @@ def check(case: Case) -> None:
         raise AssertionError(f"{case.path}: {found}")
 
 
-def findings(case: Case, *, timeout: float = TIMEOUT) -> list[Finding]:
+def findings(case: Case, *, timeout: float = TIMEOUT) -> list[CaseProblem]:
     """Return the problems of the outcome of a case; empty if it is as expected.
 
     Raises CaseError or UsageError if the case refers to something that does not exist, PassError or WorkerError if the
@@ -133,40 +133,42 @@ def findings(case: Case, *, timeout: float = TIMEOUT) -> list[Finding]:
     ]
 
 
-def _failure(case: Case, declared: Pass, timeout: float) -> Iterator[Finding]:
+def _failure(case: Case, declared: Pass, timeout: float) -> Iterator[CaseProblem]:
     try:
         _run(case, case.model(), timeout)
     except SurgeryError as error:
         if str(error) != case.error:
-            yield Finding(f"the error is different: {error}")
+            yield CaseProblem(f"the error is different: {error}")
     else:
-        yield Finding(f"no error, but the case expects: {case.error}")
+        yield CaseProblem(f"no error, but the case expects: {case.error}")
 
 
-def _changes(case: Case, before: ir.Model, after: ir.Model, expected: onnx.ModelProto | None) -> Iterator[Finding]:
+def _changes(case: Case, before: ir.Model, after: ir.Model, expected: onnx.ModelProto | None) -> Iterator[CaseProblem]:
     changed = text.structural_diff(before, after, declared=case.declared)
     if expected is None:
         if changed:
-            yield Finding("the graph changed", changed)
+            yield CaseProblem("the graph changed", changed)
         return
     if not changed:
-        yield Finding("the pass did not fire")
+        yield CaseProblem("the pass did not fire")
     stored = storage.from_proto(expected)
     wanted = storage.ir_from_proto(stored.proto, stored.weights)
     difference = text.structural_diff(wanted, after, names=("expected", "got"), declared=case.declared)
     if difference:
-        yield Finding("the result is different", difference)
+        yield CaseProblem("the result is different", difference)
 
 
-def _reasons(case: Case, given: tuple[str, ...]) -> Iterator[Finding]:
+def _reasons(case: Case, given: tuple[str, ...]) -> Iterator[CaseProblem]:
     for reason in case.refused:
         if reason not in given:
-            yield Finding(f"not refused because '{reason}'; the given reasons: {list(given)}")
+            yield CaseProblem(f"not refused because '{reason}'; the given reasons: {list(given)}")
     if case.unchanged and given:
-        yield Finding(f"refused ({list(given)}), which needs a '# refused:' line")
+        yield CaseProblem(f"refused ({list(given)}), which needs a '# refused:' line")
 
 
-def _repeated(case: Case, declared: Pass, outcome: Outcome, after: ir.Model, timeout: float) -> Iterator[Finding]:
+def _repeated(
+    case: Case, declared: Pass, outcome: CaseOutcome, after: ir.Model, timeout: float
+) -> Iterator[CaseProblem]:
     if case.repeats:
         return
     try:
@@ -175,33 +177,33 @@ def _repeated(case: Case, declared: Pass, outcome: Outcome, after: ir.Model, tim
         return  # the names that the pass refers to no longer exist
     repeated = text.structural_diff(after, storage.ir_from_proto(again.after), declared=case.declared)
     if repeated:
-        yield Finding("a second run changes the model again", repeated)
+        yield CaseProblem("a second run changes the model again", repeated)
 
 
-def _verified(outcome: Outcome, declared: Pass, case: Case) -> Iterator[Finding]:
-    from surgery.verification.inputs.spec import AccuracySpec, InputsSpec, Limit, VerifySpec
+def _verified(outcome: CaseOutcome, declared: Pass, case: Case) -> Iterator[CaseProblem]:
+    from surgery.verification.inputs.spec import AccuracySpec, InputsSpec, MetricLimit, VerifySpec
     from surgery.verification.signature.tracker import SignatureTracker
 
     checker = _checker(os.getpid())
     before, after = (proto.SerializeToString(deterministic=True) for proto in (outcome.before, outcome.after))
-    yield from (Finding(f"the case is not valid: {finding}") for finding in checker.check(before))
+    yield from (CaseProblem(f"the case is not valid: {finding}") for finding in checker.check(before))
     if after == before:
         return
-    yield from (Finding(f"the result is not valid: {finding}") for finding in checker.check(after))
-    limits = () if case.snr is None else (Limit("snr", case.snr),)
+    yield from (CaseProblem(f"the result is not valid: {finding}") for finding in checker.check(after))
+    limits = () if case.snr is None else (MetricLimit("snr", case.snr),)
     spec = VerifySpec(accuracy=AccuracySpec(limits))
     with closing(SignatureTracker(before, InputsSpec(tensors=ranges(case.calibration)), spec)) as contract:
         renamed = contract.names(outcome.after, declared.changes, outcome.renamed, outcome.accounts)
         complaints = list(contract.complaints(outcome.after, declared.changes, renamed))
         if complaints:
-            yield from map(Finding, complaints)
+            yield from map(CaseProblem, complaints)
             return
         verdict = contract.verify(outcome.after, after, declared.promise(case.options), renamed, outcome.accounts)
     if case.unverified is not None:
         if not verdict.is_unverified or case.unverified != (verdict.message or verdict.reason):
-            yield Finding(f"parity: {verdict.status}, not as the case expects: {verdict.message or verdict.reason}")
+            yield CaseProblem(f"parity: {verdict.status}, not as the case expects: {verdict.message or verdict.reason}")
     elif not verdict.status.accepted:
-        yield Finding(f"parity: {verdict.status}: {verdict.message or verdict.reason}")
+        yield CaseProblem(f"parity: {verdict.status}: {verdict.message or verdict.reason}")
 
 
 @cache
@@ -235,7 +237,7 @@ def bless(case: Case) -> Case:
     return read_case(case.path)
 
 
-def _printed(case: Case, model: onnx.ModelProto, outcome: Outcome) -> str:
+def _printed(case: Case, model: onnx.ModelProto, outcome: CaseOutcome) -> str:
     """Print the result of a pass: as a bare graph if the case is one and nothing else changed."""
     resolved = storage.resolve(outcome.after)
     same_imports = list(model.opset_import) == list(resolved.opset_import)

@@ -22,7 +22,7 @@ from surgery.base.errors import PassError, SurgeryError, UsageError, WorkerError
 from surgery.engine.registry.catalog import catalog
 from surgery.engine.registry.passes import Pass, suggestion
 from surgery.features.testing.case import SUFFIX, Case, CaseError, case_files, read_case
-from surgery.features.testing.harness import TIMEOUT, Finding, bless, findings
+from surgery.features.testing.harness import TIMEOUT, CaseProblem, bless, findings
 from surgery.features.testing.reasons import unshown, without_firing
 
 Status = Literal["passed", "blessed", "failed", "malformed", "crashed"]
@@ -46,12 +46,12 @@ class Project:
 
 
 @dataclass(frozen=True)
-class Result:
+class CaseResult:
     """The result of one case file; `case` is None if it cannot be read."""
 
     path: Path
     status: Status
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[CaseProblem, ...] = ()
     seconds: float = 0.0
     case: Case | None = None
 
@@ -75,7 +75,7 @@ class Result:
 class Report:
     """The results of all cases; `incomplete` lists the behaviours that no case covers."""
 
-    results: tuple[Result, ...]
+    results: tuple[CaseResult, ...]
     incomplete: tuple[str, ...] = ()
     seconds: float = 0.0
 
@@ -211,7 +211,7 @@ def run_cases(
     word: str = "",
     rewrite: bool = False,
     timeout: float = TIMEOUT,
-    done: Callable[[Result], None] = lambda result: None,
+    done: Callable[[CaseResult], None] = lambda result: None,
 ) -> Report:
     """Run the case files of a project whose names contain `word`, and pass each result to `done`.
 
@@ -238,7 +238,7 @@ def _incomplete(cases: Sequence[Case], passes: Sequence[Pass]) -> Iterator[str]:
         yield f"{name}: no case in which it is refused because '{reason}'"
 
 
-def _run(files: Sequence[Path], rewrite: bool, timeout: float) -> Iterator[Result]:
+def _run(files: Sequence[Path], rewrite: bool, timeout: float) -> Iterator[CaseResult]:
     """Run cases in order, in at most one process per processor, because most of the time is spent waiting."""
     processes = min(len(os.sched_getaffinity(0)), len(files) // _FEW)
     if processes <= 1:
@@ -275,7 +275,7 @@ class _Turn:
             raise KeyboardInterrupt
 
     @classmethod
-    def take(cls, file: Path, rewrite: bool, timeout: float) -> Result:
+    def take(cls, file: Path, rewrite: bool, timeout: float) -> CaseResult:
         """Run a case, unless there was an interrupt."""
         if cls.stopped:
             raise KeyboardInterrupt
@@ -286,15 +286,15 @@ class _Turn:
             cls.running = False
 
 
-def _test(file: Path, rewrite: bool, timeout: float) -> Result:
+def _test(file: Path, rewrite: bool, timeout: float) -> CaseResult:
     started = time.perf_counter()
     case = None
     status: Status = "passed"
-    found: list[Finding] = []
+    found: list[CaseProblem] = []
     try:
         case = read_case(file, finished=not rewrite)
         _require_pass(case)
-        found = findings(case, timeout=timeout) if case.is_finished else [Finding("it has no expected result")]
+        found = findings(case, timeout=timeout) if case.is_finished else [CaseProblem("it has no expected result")]
         if found and rewrite:
             case = bless(case)
             found = findings(case, timeout=timeout)
@@ -302,8 +302,8 @@ def _test(file: Path, rewrite: bool, timeout: float) -> Result:
         status = "failed" if found else status
     except SurgeryError as error:
         status = "crashed" if isinstance(error, PassError | WorkerError) else "malformed"
-        found = [Finding(str(error).removeprefix(f"{file}: "))]
-    return Result(file, status, tuple(found), time.perf_counter() - started, case)
+        found = [CaseProblem(str(error).removeprefix(f"{file}: "))]
+    return CaseResult(file, status, tuple(found), time.perf_counter() - started, case)
 
 
 def _require_pass(case: Case) -> None:

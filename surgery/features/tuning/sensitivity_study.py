@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Study:
+class SensitivityStudy:
     """The sensitivities of the sites of a step, the most sensitive first, and the loss of all of them together.
 
     `use` is the share of the budget that the whole step uses, and `metrics` the worst value of each metric. `budget`
@@ -53,7 +53,7 @@ class Study:
 
 def study(
     stored: storage.StoredModel, recipe: Recipe, name: str | None = None, observer: Observer | None = None
-) -> Study:
+) -> SensitivityStudy:
     """Measure individually each site of a recipe's first lossy step, or of its first step of the pass `name`.
 
     The steps before it run without verification. Raises `UsageError` if there is no such step or it has no sites.
@@ -68,7 +68,7 @@ def study(
         return _measured(pipeline, step)
 
 
-def _measured(pipeline: Pipeline, step: PassStep) -> Study:
+def _measured(pipeline: Pipeline, step: PassStep) -> SensitivityStudy:
     transaction = Transaction(step, pipeline.bench)
     whole = transaction.run()
     if whole.proto is None or not whole.ok:
@@ -79,7 +79,7 @@ def _measured(pipeline: Pipeline, step: PassStep) -> Study:
     tracker = pipeline.verifying.tracker
     tracker.verifier.prepare()
     loss = pipeline.judge.loss(whole)
-    return Study(
+    return SensitivityStudy(
         step.name,
         tuple(tracker.verifier.accuracy.budget),
         loss.use(tracker.limits),

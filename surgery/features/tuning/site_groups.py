@@ -18,7 +18,7 @@ _DECADE = 10
 
 
 @dataclass(frozen=True)
-class Group:
+class SiteGroup:
     """Nodes of one operator that are converted together, or left unchanged."""
 
     title: str
@@ -57,7 +57,7 @@ def _short(number: int) -> str:
     return str(number)
 
 
-def groups_of(stored: storage.StoredModel, labels: Sequence[str], most: int) -> tuple[Group, ...]:
+def groups_of(stored: storage.StoredModel, labels: Sequence[str], most: int) -> tuple[SiteGroup, ...]:
     """Divide nodes of a model into at most `most` groups, or else into one for each kind; the costliest first.
 
     Labels of nodes that the model does not have are ignored.
@@ -77,10 +77,10 @@ def groups_of(stored: storage.StoredModel, labels: Sequence[str], most: int) -> 
         if len(names) <= most:
             break
     order = sorted(names.items(), key=lambda item: -sum(found[label].macs for label in item[1]))
-    return tuple(Group(" ".join(filter(None, key)), found[nodes[0]].op, tuple(nodes)) for key, nodes in order)
+    return tuple(SiteGroup(" ".join(filter(None, key)), found[nodes[0]].op, tuple(nodes)) for key, nodes in order)
 
 
-def selectors(left: Sequence[Group], converted: Sequence[Group]) -> list[Mapping[str, Any]]:
+def selectors(left: Sequence[SiteGroup], converted: Sequence[SiteGroup]) -> list[Mapping[str, Any]]:
     """Return recipe selectors for the nodes of the groups in `left`, but not of those in `converted`.
 
     If all groups of an operator are left unchanged, the operator selects them, else the names of the nodes.

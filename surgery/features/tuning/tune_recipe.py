@@ -14,7 +14,7 @@ from surgery.engine.pipeline.records import Observer, Result, Silent, StepRecord
 from surgery.engine.recipe.failing import decided
 from surgery.engine.recipe.schema import OnFailure, PassStep, Recipe
 from surgery.features.tuning.site_groups import groups_of
-from surgery.features.tuning.tuning import Outcome, Surroundings, Trial, Tuner, TuneSpec
+from surgery.features.tuning.tuning import StepOutcome, Surroundings, Trial, Tuner, TuneSpec
 from surgery.model import storage
 from surgery.verification.benchmarking.bench import legal_feeds, typical_inputs
 from surgery.verification.benchmarking.compare import compare
@@ -188,13 +188,13 @@ class _Runs:
             raise ExpectationError(f"without its optional steps the recipe fails: {failure}")
         return replace(result.stored, proto=result.proto)
 
-    def run(self, chosen: Mapping[int, PassStep], number: int | None) -> Outcome:
+    def run(self, chosen: Mapping[int, PassStep], number: int | None) -> StepOutcome:
         """Run the recipe with the chosen steps; return the outcome of one of them."""
         steps = {one: replace(step, on_failure=self._on_failure(one)) for one, step in chosen.items()}
         result = self._run(self._fresh(), with_chosen(self._rest, self._optional, steps))
         failure = _failure(result)
         if failure or number is None:
-            return Outcome(None, complaint=failure)
+            return StepOutcome(None, complaint=failure)
         return _outcome(result, chosen[number])
 
     def _on_failure(self, number: int) -> OnFailure | None:
@@ -216,17 +216,17 @@ class _Runs:
         return runner.run(stored, recipe, options=runner.RunOptions(observer=self._observer, contained=self._contained))
 
 
-def _outcome(result: Result, step: PassStep) -> Outcome:
+def _outcome(result: Result, step: PassStep) -> StepOutcome:
     """Return the outcome of a step."""
     where = f"{step.path}:{step.line}" if step.path else ""
     records = [one for one in result.steps if one.name == step.name and one.where in (where, "")]
     committed = [one for one in records if one.status == "committed"]
     if not committed:
-        return Outcome(None, complaint=_why_not(records))
+        return StepOutcome(None, complaint=_why_not(records))
     last = committed[-1]
     sites = tuple(dict.fromkeys(site.anchor for one in committed for site in one.applied))
     sensitive = tuple(dict.fromkeys(kept.site.anchor for one in committed for kept in one.kept))
-    return Outcome(replace(result.stored, proto=result.proto), last.verdict, sites, sensitive)
+    return StepOutcome(replace(result.stored, proto=result.proto), last.verdict, sites, sensitive)
 
 
 def _why_not(records: Sequence[StepRecord]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from surgery.base.errors import SurgeryError, require_machine
 from surgery.engine.pipeline.optional_steps import OptionalStep, excluding, excluding_option
 from surgery.engine.recipe.schema import PassStep
-from surgery.features.tuning.site_groups import Group, by_name, selectors
+from surgery.features.tuning.site_groups import SiteGroup, by_name, selectors
 from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.statistics import Interval
 from surgery.verification.comparing.details import Verdict
@@ -43,7 +43,7 @@ class TuneSpec:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepOutcome:
     """The result of a recipe, and the outcome of the step in question.
 
     `sites` are the nodes that the step converted, `sensitive` those that exceed the budget. `complaint` says why there
@@ -105,9 +105,9 @@ class Surroundings:
     of a model. `note` reports the progress.
     """
 
-    run: Callable[[Mapping[int, PassStep], int | None], Outcome]
+    run: Callable[[Mapping[int, PassStep], int | None], StepOutcome]
     measure: Callable[[StoredModel, StoredModel, float], Interval]
-    groups: Callable[[StoredModel, Sequence[str]], Sequence[Group]]
+    groups: Callable[[StoredModel, Sequence[str]], Sequence[SiteGroup]]
     note: Callable[[str, str], None]
 
 
@@ -125,7 +125,7 @@ class Tuner:
 
     def run(self) -> None:
         """Try each step in turn, then the groups of their sites."""
-        whole: list[tuple[int, PassStep, Outcome, StoredModel]] = []
+        whole: list[tuple[int, PassStep, StepOutcome, StoredModel]] = []
         for number, one in enumerate(self._optional):
             if not self._has_time:
                 self._note_untried(one.step, "step", "")
@@ -138,7 +138,7 @@ class Tuner:
         for number, step, outcome, before in whole:
             self._try_groups(number, step, outcome, before)
 
-    def _fixed(self, number: int, step: PassStep) -> tuple[PassStep, Outcome]:
+    def _fixed(self, number: int, step: PassStep) -> tuple[PassStep, StepOutcome]:
         """Run a step; add the nodes that exceed the budget to its options, so that they need not be found again."""
         outcome = self._run(number, step)
         if outcome.complaint or not outcome.sensitive or excluding_option(step) is None:
@@ -147,10 +147,10 @@ class Tuner:
         again = self._run(number, named)
         return (step, outcome) if again.complaint else (named, again)
 
-    def _run(self, number: int, step: PassStep) -> Outcome:
+    def _run(self, number: int, step: PassStep) -> StepOutcome:
         return self._around.run({**self.chosen, number: step}, number)
 
-    def _try_groups(self, number: int, step: PassStep, outcome: Outcome, before: StoredModel) -> None:
+    def _try_groups(self, number: int, step: PassStep, outcome: StepOutcome, before: StoredModel) -> None:
         """Remove groups from a step that was kept, one after the other; add them to one that was not."""
         is_kept = number in self.chosen
         if not self._spec.groups or excluding_option(step) is None:
@@ -158,7 +158,7 @@ class Tuner:
         groups = self._around.groups(before, outcome.sites)
         if len(groups) < 2:
             return
-        left: list[Group] = [*groups] if is_kept else []
+        left: list[SiteGroup] = [*groups] if is_kept else []
         for group in groups:
             tried = [one for one in left if one is not group] if is_kept else [*left, group]
             if not tried or len(tried) == len(groups):
@@ -182,7 +182,7 @@ class Tuner:
     def _has_time(self) -> bool:
         return self.measurements < self._spec.measurements
 
-    def _try(self, number: int, step: PassStep, outcome: Outcome, what: What, group: str, gain: float) -> bool:
+    def _try(self, number: int, step: PassStep, outcome: StepOutcome, what: What, group: str, gain: float) -> bool:
         """Measure the result of a recipe against the best so far, and make it the best one if it is faster."""
         speed, why = self._measured(step, outcome, gain)
         kept = speed is not None and speed.low > gain
@@ -194,7 +194,7 @@ class Tuner:
         self.trials.append(Trial(step.name, _where(step), what, group, sites, outcome.verdict, speed, kept, why))
         return kept
 
-    def _measured(self, step: PassStep, outcome: Outcome, gain: float) -> tuple[Interval | None, str]:
+    def _measured(self, step: PassStep, outcome: StepOutcome, gain: float) -> tuple[Interval | None, str]:
         """Return the speed relative to the best so far, and the conclusion as text."""
         if outcome.complaint or outcome.model is None:
             return None, outcome.complaint

@@ -61,7 +61,7 @@ _OF_USERS = frozenset(("verify", "viewer"))
 """Choices that a project's file cannot make."""
 
 
-class Source(NamedTuple):
+class ConfigurationFile(NamedTuple):
     """A configuration file: its tables, and how far it is trusted."""
 
     path: Path
@@ -83,13 +83,13 @@ class Source(NamedTuple):
         return best
 
 
-class Setting(NamedTuple):
+class ConfiguredFlag(NamedTuple):
     """One key of a file: its flag and value."""
 
     tables: tuple[str, ...]
     key: str
     value: Any
-    source: Source
+    source: ConfigurationFile
 
     @property
     def where(self) -> str:
@@ -116,7 +116,7 @@ def user_file() -> Path:
     return configuration_folder() / "config.toml"
 
 
-def sources(named: str | None = None, *, isolated: bool = False) -> list[Source]:
+def sources(named: str | None = None, *, isolated: bool = False) -> list[ConfigurationFile]:
     """Read the files that apply, in increasing precedence; RecipeError for a file that is not TOML."""
     if isolated:
         return []
@@ -130,7 +130,7 @@ def sources(named: str | None = None, *, isolated: bool = False) -> list[Source]
     return [found for found in (mine, _project()) if found is not None]
 
 
-def _project() -> Source | None:
+def _project() -> ConfigurationFile | None:
     """Return the file of the nearest folder that has one, from the current folder upwards."""
     here = Path.cwd()
     for folder in (here, *here.parents):
@@ -140,7 +140,7 @@ def _project() -> Source | None:
     return None
 
 
-def _read(path: Path, *, is_project: bool) -> Source | None:
+def _read(path: Path, *, is_project: bool) -> ConfigurationFile | None:
     """Read a file; None for a pyproject.toml without a table for surgery."""
     import tomllib
 
@@ -159,13 +159,13 @@ def _read(path: Path, *, is_project: bool) -> Source | None:
         words = re.sub(r"\s*\(at .*\)", "", str(error))
         raise RecipeError([Problem(str(path), line, column, f"this is not TOML: {words}")]) from error
     if path.name != _PYPROJECT:
-        return Source(path, is_project, tables, "", text)
+        return ConfigurationFile(path, is_project, tables, "", text)
     tools = tables.get("tool")
     own = tools.get("surgery") if isinstance(tools, dict) else None
-    return Source(path, is_project, own, "tool.surgery", text) if isinstance(own, dict) else None
+    return ConfigurationFile(path, is_project, own, "tool.surgery", text) if isinstance(own, dict) else None
 
 
-def settings(found: Sequence[Source], parser: argparse.ArgumentParser) -> list[Setting]:
+def settings(found: Sequence[ConfigurationFile], parser: argparse.ArgumentParser) -> list[ConfiguredFlag]:
     """List the keys of files, in increasing precedence; RecipeError with all errors in them."""
     known, problems = [], []
     for source in found:
@@ -182,15 +182,15 @@ def settings(found: Sequence[Source], parser: argparse.ArgumentParser) -> list[S
 
 
 def _keys(
-    source: Source, tables: tuple[str, ...], content: Mapping[str, Any], parser: argparse.ArgumentParser
-) -> Iterator[Setting]:
+    source: ConfigurationFile, tables: tuple[str, ...], content: Mapping[str, Any], parser: argparse.ArgumentParser
+) -> Iterator[ConfiguredFlag]:
     """Yield the keys of a table and of nested tables; a table that is not a command is a key, too."""
     for key, value in content.items():
         command = commands(parser).get(key)
         if isinstance(value, dict) and command is not None:
             yield from _keys(source, (*tables, key), value, command)
         else:
-            yield Setting(tables, key, value, source)
+            yield ConfiguredFlag(tables, key, value, source)
 
 
 def commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
@@ -227,7 +227,7 @@ def _name(action: argparse.Action) -> str:
     return max(action.option_strings, key=len).lstrip("-").replace("-", "_")
 
 
-def _problem(one: Setting, parser: argparse.ArgumentParser) -> str:
+def _problem(one: ConfiguredFlag, parser: argparse.ArgumentParser) -> str:
     """Return the problem with a key, or an empty string."""
     within = _below(parser, one.tables)
     if one.dest == "trust":
@@ -280,10 +280,10 @@ def _is_many(action: argparse.Action) -> bool:
     return isinstance(action, argparse._AppendAction) or action.nargs in ("*", "+")
 
 
-def effective(found: Sequence[Setting], parser: argparse.ArgumentParser) -> dict[str, Setting]:
+def effective(found: Sequence[ConfiguredFlag], parser: argparse.ArgumentParser) -> dict[str, ConfiguredFlag]:
     """Return the settings that apply to a command, by attribute name: the strongest file, then table."""
     words = tuple(parser.prog.split()[1:])
-    chosen: dict[str, Setting] = {}
+    chosen: dict[str, ConfiguredFlag] = {}
     for source in dict.fromkeys(id(one.source) for one in found):
         mine = [one for one in found if id(one.source) == source and words[: len(one.tables)] == one.tables]
         for one in sorted(mine, key=lambda one: len(one.tables)):
@@ -320,7 +320,7 @@ def fill(
             setattr(arguments, dest, _value(actions[dest], setting))
 
 
-def _value(action: argparse.Action, setting: Setting) -> Any:
+def _value(action: argparse.Action, setting: ConfiguredFlag) -> Any:
     """Return the value of a setting as the parser would return it."""
     value = setting.value
     if action.nargs == 0:
@@ -329,7 +329,7 @@ def _value(action: argparse.Action, setting: Setting) -> Any:
     return items if _is_many(action) else items[0]
 
 
-def _converted(action: argparse.Action, setting: Setting, item: str | int | float) -> Any:
+def _converted(action: argparse.Action, setting: ConfiguredFlag, item: str | int | float) -> Any:
     text = str(item)
     if text.startswith(("./", "../", "~/")):
         text = str(setting.source.path.parent / Path(text).expanduser())

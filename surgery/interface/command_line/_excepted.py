@@ -40,9 +40,9 @@ def excepting(recipe: Recipe, arguments: argparse.Namespace) -> Recipe:
 def _selector(text: str) -> Any:
     from surgery.engine.recipe.steps import selectors
     from surgery.engine.yaml.compose import compose
-    from surgery.engine.yaml.nodes import Node, Scalar
+    from surgery.engine.yaml.nodes import Scalar, YamlNode
 
-    node: Node = Scalar(1, 1, text, text)
+    node: YamlNode = Scalar(1, 1, text, text)
     if text.startswith("{"):
         document = compose(text)
         if document.mistakes or document.root is None:

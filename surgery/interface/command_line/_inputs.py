@@ -35,7 +35,7 @@ _KINDS: Final[dict[Any, str]] = {
 """What the value of an argument is, by the type of the argument. An output may replace an input of its kind."""
 
 
-class _File(NamedTuple):
+class _GivenFile(NamedTuple):
     """An existing file that an argument names; `flag` is that of an output."""
 
     flag: str
@@ -72,7 +72,7 @@ def require_spared_by_recipe(arguments: argparse.Namespace, recipe: Recipe, mode
     _compare(arguments, lambda: (*_recipes(recipe), *_of_model(model)))
 
 
-def _compare(arguments: argparse.Namespace, inputs: Callable[[], Iterable[_File]]) -> None:
+def _compare(arguments: argparse.Namespace, inputs: Callable[[], Iterable[_GivenFile]]) -> None:
     """Raise UsageError if an output is an input of another kind; `inputs` is only called if an output exists."""
     outputs = [file for action in _actions(arguments) if _flag(action) for file in _files(action, arguments)]
     if not outputs:
@@ -93,7 +93,7 @@ def _flag(action: argparse.Action) -> str:
     return next((flag for flag in action.option_strings if flag in _WRITTEN), "")
 
 
-def _files(action: argparse.Action, arguments: argparse.Namespace) -> Iterator[_File]:
+def _files(action: argparse.Action, arguments: argparse.Namespace) -> Iterator[_GivenFile]:
     """Yield the existing files that an argument names."""
     value, flag = getattr(arguments, action.dest, None), _flag(action)
     kind = _KINDS.get(action.type, "text" if flag else "other")
@@ -101,18 +101,18 @@ def _files(action: argparse.Action, arguments: argparse.Namespace) -> Iterator[_
         path = text.rpartition(":")[0] if isinstance(text, str) and ".py:" in text else text
         if isinstance(path, str) and is_file(Path(path)):
             is_model = action.type is _places.recipe and _plan_file.kind(path) == "model"
-            yield _File(flag, path, "model" if is_model else kind)
+            yield _GivenFile(flag, path, "model" if is_model else kind)
 
 
-def _recipes(recipe: Recipe) -> Iterator[_File]:
+def _recipes(recipe: Recipe) -> Iterator[_GivenFile]:
     """Yield the files of a recipe and of the recipes that it uses."""
     if recipe.path is not None:
-        yield _File("", str(recipe.path), "recipe")
+        yield _GivenFile("", str(recipe.path), "recipe")
     for step in recipe.steps:
         yield from _recipes_of(step)
 
 
-def _recipes_of(step: Step) -> Iterator[_File]:
+def _recipes_of(step: Step) -> Iterator[_GivenFile]:
     from surgery.engine.recipe.schema import PassStep, UseStep
 
     if isinstance(step, UseStep):
@@ -122,13 +122,13 @@ def _recipes_of(step: Step) -> Iterator[_File]:
             yield from _recipes_of(one)
 
 
-def _of_model(model: Path) -> Iterator[_File]:
+def _of_model(model: Path) -> Iterator[_GivenFile]:
     """Yield the files of a model. Its data is only named: the command loads the model itself."""
     from surgery.model.storage.loading import external_locations
 
-    yield _File("", str(model), "model")
+    yield _GivenFile("", str(model), "model")
     # External data is in the folder of a link to the model, or in that of its target.
     folders = dict.fromkeys((model.parent, Path(os.path.realpath(model)).parent))
     with suppress(SurgeryError):  # the command reports the problem
         locations = external_locations(model)
-        yield from (_File("", str(folder / location), "data") for folder in folders for location in locations)
+        yield from (_GivenFile("", str(folder / location), "data") for folder in folders for location in locations)

@@ -49,7 +49,7 @@ CONFLICTS = (
 
 
 @dataclass(frozen=True)
-class Finding:
+class InstallationProblem:
     """A finding of a check: "broken" prevents commands from working, a "note" is worth knowing."""
 
     check: str
@@ -62,7 +62,7 @@ class Finding:
 class Diagnosis:
     """All findings, in the order of the checks."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[InstallationProblem, ...]
 
     @property
     def ok(self) -> bool:
@@ -76,12 +76,12 @@ class Diagnosis:
 
 def diagnose() -> Diagnosis:
     """Run all checks."""
-    found: list[Finding] = []
+    found: list[InstallationProblem] = []
     for name, check in CHECKS.items():
         try:
-            found += [Finding(name, *one) for one in check()]
+            found += [InstallationProblem(name, *one) for one in check()]
         except Exception as error:
-            found.append(Finding(name, "broken", internal(error)))
+            found.append(InstallationProblem(name, "broken", internal(error)))
     return Diagnosis(tuple(found))
 
 

@@ -26,7 +26,7 @@ _BEGINS = (b'{"format_version": ', b"20")
 """The beginnings of log files: JSON, or the year."""
 
 
-class _State:
+class _LogState:
     handler: logging.Handler | None = None
     began = 0.0
 
@@ -57,7 +57,7 @@ def begin(file: str | None, given: Sequence[str]) -> None:
     logger = logging.getLogger("surgery")
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
-    _State.handler, _State.began = handler, time.monotonic()
+    _LogState.handler, _LogState.began = handler, time.monotonic()
     python = ".".join(map(str, sys.version_info[:3]))
     # URLs are logged without possible credentials.
     command = " ".join(["surgery", *map(scrubbed, given)])
@@ -66,21 +66,21 @@ def begin(file: str | None, given: Sequence[str]) -> None:
 
 def end(code: int) -> None:
     """Log the exit code, and close the file."""
-    if _State.handler is None:
+    if _LogState.handler is None:
         return
     import logging
 
     logger = logging.getLogger("surgery")
-    logger.info("exit code %d after %.2f s", code, time.monotonic() - _State.began)
-    logger.removeHandler(_State.handler)
+    logger.info("exit code %d after %.2f s", code, time.monotonic() - _LogState.began)
+    logger.removeHandler(_LogState.handler)
     logger.setLevel(logging.NOTSET)
-    _State.handler.close()
-    _State.handler = None
+    _LogState.handler.close()
+    _LogState.handler = None
 
 
 def note(text: str, level: str = "INFO") -> None:
     """Log printed text, one record per line."""
-    if _State.handler is None:
+    if _LogState.handler is None:
         return
     import logging
 

@@ -29,7 +29,7 @@ _SPARES = "unchanged.onnxtxt", "keeps_integers.onnxtxt"
 
 
 @dataclass(frozen=True)
-class Plan:
+class NewPass:
     """The files of a new pass with their text; `root` is the folder of the project.
 
     `entry_point` is the line with which the project's package would provide the pass, if applicable.
@@ -79,7 +79,7 @@ def write_files(texts: Mapping[Path, str], *, force: bool = False) -> None:
     storage.write_texts(texts)
 
 
-def plan(name: str, folder: Path, kind: str = "pattern") -> Plan:
+def plan(name: str, folder: Path, kind: str = "pattern") -> NewPass:
     """Return the files of a new pass; UsageError if the name or the folder is not suitable.
 
     The pass is placed in the folder, its cases in `tests/cases` of the project, or in `cases` if there are no tests.
@@ -98,7 +98,7 @@ def plan(name: str, folder: Path, kind: str = "pattern") -> Plan:
     texts = {file: _template(f"{kind}.py", name, function)}
     for template, situation in (_FIRES, _REFUSES if kind in ("pattern", "graph") else _SPARES):
         texts[cases / situation] = _template(template, name, function)
-    return Plan(name, root, file, tuple(texts)[1:], texts, _entry_point(name, file, root))
+    return NewPass(name, root, file, tuple(texts)[1:], texts, _entry_point(name, file, root))
 
 
 def _require_free(name: str, file: Path) -> None:

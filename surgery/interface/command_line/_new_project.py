@@ -31,7 +31,7 @@ _CHANGED = "committed"
 
 
 @dataclass(frozen=True)
-class Project:
+class NewProject:
     """The files of a new project with their text; `result` is the run of the new recipe."""
 
     model: Path
@@ -67,7 +67,7 @@ def propose(
     target: str | None = None,
     force: bool = False,
     observer: Observer | None = None,
-) -> Project:
+) -> NewProject:
     """Run a recipe on a model, and propose a recipe of the steps that changed it, with expectations.
 
     The proposed recipe is run as well, and its expectations come from that run. Raise UsageError if the folder does not
@@ -99,7 +99,7 @@ def propose(
         files[1]: _TEST.format(word=word, recipe=json.dumps(path), model=model.name, path=json.dumps(values["model"])),
         files[2]: _workflow(model.stem, path, os.path.relpath(files[1], folder)),
     }
-    return Project(model, *files, texts, tuple(fired), result)
+    return NewProject(model, *files, texts, tuple(fired), result)
 
 
 def _workflow_path(model: Path) -> Path:

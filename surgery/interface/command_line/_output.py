@@ -38,7 +38,7 @@ _WIDE = 4000
 """The number of columns of output that is not a terminal."""
 
 
-class _State:
+class _OutputState:
     """The output settings of the command line, and the state of the terminal."""
 
     quiet = False
@@ -50,16 +50,16 @@ def begin(*, quiet: bool) -> None:
 
     With `quiet`, only results and errors are written.
     """
-    _State.quiet = quiet
+    _OutputState.quiet = quiet
     if is_interactive():
-        _State.sign = "loading"
-        sys.stderr.write(_State.sign)
+        _OutputState.sign = "loading"
+        sys.stderr.write(_OutputState.sign)
         sys.stderr.flush()
 
 
 def is_interactive() -> bool:
     """Return whether the output is interactive: stderr is a terminal that can erase, and this is not a CI run."""
-    return not _State.quiet and _is_watched(sys.stderr) and os.environ.get("TERM", "") not in _DUMB
+    return not _OutputState.quiet and _is_watched(sys.stderr) and os.environ.get("TERM", "") not in _DUMB
 
 
 def _is_watched(stream: TextIO) -> bool:
@@ -82,8 +82,8 @@ def height(*below: str) -> int | None:
 
 def erase_sign() -> None:
     """Erase the indicator, if it is shown."""
-    if _State.sign:
-        _State.sign = ""
+    if _OutputState.sign:
+        _OutputState.sign = ""
         sys.stderr.write("\r\x1b[2K")
         sys.stderr.flush()
 
@@ -192,7 +192,7 @@ def _plain(renderable: RenderableType, *, wrap: bool) -> str:
 def messages() -> Console:
     """Return the console for progress and remarks, on stderr; with `--quiet` it shows nothing."""
     erase_sign()
-    if _State.quiet:
+    if _OutputState.quiet:
         return _telling()(file=io.StringIO(), force_terminal=False, highlight=False, markup=False)
     return _telling()(stderr=True, highlight=False, markup=False)
 

@@ -23,36 +23,36 @@ STREAM: Final = "-"
 LOCK_SUFFIX: Final = ".lock"
 
 
-class Place(NamedTuple):
+class PlaceType(NamedTuple):
     """A value given instead of a path, and how to turn it into a path."""
 
     text: str
     localize: Callable[[str, argparse.Namespace, Staging], str]
 
 
-def model(text: str) -> str | Place:
+def model(text: str) -> str | PlaceType:
     """Accept a model: a path, a URL, or `-` for standard input."""
-    return Place(text, _model) if is_url(text) or text == STREAM else text
+    return PlaceType(text, _model) if is_url(text) or text == STREAM else text
 
 
-def recipe(text: str) -> str | Place:
+def recipe(text: str) -> str | PlaceType:
     """Accept a recipe: a path, a name, a URL, or `-` for standard input."""
-    return Place(text, _recipe) if is_url(text) or text == STREAM else text
+    return PlaceType(text, _recipe) if is_url(text) or text == STREAM else text
 
 
-def data(text: str) -> str | Place:
+def data(text: str) -> str | PlaceType:
     """Accept a single file that is read: a path or a URL."""
-    return Place(text, _data) if is_url(text) else text
+    return PlaceType(text, _data) if is_url(text) else text
 
 
-def output(text: str) -> str | Place:
+def output(text: str) -> str | PlaceType:
     """Accept the output path of a model: a path, a URL, or `-` for standard output; it may have fields in braces."""
-    return Place(_with_fields(text), _output) if is_url(text) or text == STREAM else _with_fields(text)
+    return PlaceType(_with_fields(text), _output) if is_url(text) or text == STREAM else _with_fields(text)
 
 
-def outputs(text: str) -> str | Place:
+def outputs(text: str) -> str | PlaceType:
     """Accept the output path of one or more files: a path or a URL, not standard output, which is one file."""
-    return Place(_with_fields(text), _outputs) if is_url(text) or text == STREAM else _with_fields(text)
+    return PlaceType(_with_fields(text), _outputs) if is_url(text) or text == STREAM else _with_fields(text)
 
 
 def _with_fields(text: str) -> str:
@@ -66,7 +66,7 @@ def _with_fields(text: str) -> str:
     return text
 
 
-def page(text: str) -> str | Place:
+def page(text: str) -> str | PlaceType:
     """Accept the output path of an HTML page: a path, a URL, or `-` for standard output.
 
     Raises ArgumentTypeError for a path that promises another format.
@@ -77,12 +77,12 @@ def page(text: str) -> str | Place:
     return one_text(text)
 
 
-def one_text(text: str) -> str | Place:
+def one_text(text: str) -> str | PlaceType:
     """Accept the output path of one text: a path, a URL, or `-` for standard output."""
-    return Place(text, _one_text) if is_url(text) or text == STREAM else text
+    return PlaceType(text, _one_text) if is_url(text) or text == STREAM else text
 
 
-def recipe_output(text: str) -> str | Place:
+def recipe_output(text: str) -> str | PlaceType:
     """Accept the output path of a recipe that is made from a recipe, which it may replace: like `one_text`."""
     return one_text(text)
 
@@ -92,19 +92,19 @@ def model_file(text: str) -> str:
     return text
 
 
-def folder(text: str) -> str | Place:
+def folder(text: str) -> str | PlaceType:
     """Accept the output path of several files: a path or a URL. `send_folder` uploads what was written there."""
-    return Place(text, _folder) if is_url(text) or text == STREAM else text
+    return PlaceType(text, _folder) if is_url(text) or text == STREAM else text
 
 
-def locked_recipe(text: str) -> str | Place:
+def locked_recipe(text: str) -> str | PlaceType:
     """Accept a recipe whose lock is read and written next to it: a path, a name or a URL."""
-    return Place(text, _locked_recipe) if is_url(text) else text
+    return PlaceType(text, _locked_recipe) if is_url(text) else text
 
 
-def lock(text: str) -> str | Place:
+def lock(text: str) -> str | PlaceType:
     """Accept a lock file that is read and written: a path or a URL; or `-`, to write it to standard output."""
-    return Place(text, _lock) if is_url(text) or text == STREAM else text
+    return PlaceType(text, _lock) if is_url(text) or text == STREAM else text
 
 
 def base_of(text: str | None) -> Path:
@@ -165,7 +165,7 @@ def localized(arguments: argparse.Namespace) -> Iterator[None]:
 def _name_after_model(arguments: argparse.Namespace) -> None:
     """Replace `{stem}` in the name of a model, if the arguments name the model; a recipe may name another one."""
     given, model = getattr(arguments, "output", None), getattr(arguments, "model", None)
-    text, source = (one.text if isinstance(one, Place) else one for one in (given, model))
+    text, source = (one.text if isinstance(one, PlaceType) else one for one in (given, model))
     actions = getattr(getattr(arguments, "parser", None), "_actions", ())
     is_model = any(action.dest == "output" and action.type in (output, outputs) for action in actions)
     if source is None or text is None or not is_model or "{stem}" not in text:
@@ -174,22 +174,22 @@ def _name_after_model(arguments: argparse.Namespace) -> None:
     from surgery.model.remote import urls
 
     named = with_stem(text, Path(urls.name_of(source) if is_url(source) else source))
-    arguments.output = given._replace(text=named) if isinstance(given, Place) else named
+    arguments.output = given._replace(text=named) if isinstance(given, PlaceType) else named
 
 
-def _places(value: Any) -> list[Place]:
-    if isinstance(value, Place):
+def _places(value: Any) -> list[PlaceType]:
+    if isinstance(value, PlaceType):
         return [value]
-    return [item for item in value if isinstance(item, Place)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, PlaceType)] if isinstance(value, list) else []
 
 
 def _localized(value: Any, arguments: argparse.Namespace, copies: Staging) -> Any:
-    if isinstance(value, Place):
+    if isinstance(value, PlaceType):
         return value.localize(value.text, arguments, copies)
     return [_localized(item, arguments, copies) for item in value] if isinstance(value, list) else value
 
 
-def _require_one_reader(places: list[Place]) -> None:
+def _require_one_reader(places: list[PlaceType]) -> None:
     """Raise UsageError if two arguments are the same standard stream, or standard input is a terminal."""
     streams = [place for place in places if place.text == STREAM]
     readers = [place for place in streams if place.localize not in _WRITERS]

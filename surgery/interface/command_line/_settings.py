@@ -12,7 +12,7 @@ from surgery.base.errors import UsageError
 if TYPE_CHECKING:
     from surgery.engine.registry.options import Option
     from surgery.engine.registry.passes import Pass
-    from surgery.engine.yaml.nodes import Node
+    from surgery.engine.yaml.nodes import YamlNode
 
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +69,7 @@ _FRACTION = re.compile(r"([-+]?[0-9]+(?:\.[0-9]+)?)/([0-9]+(?:\.[0-9]+)?)")
 _TIGHT = re.compile(r"(.+):([^:]+)")
 
 
-def _meant(node: Node | None) -> Any:
+def _meant(node: YamlNode | None) -> Any:
     """Return a value in which 1/255 is a number, and an entry such as {batch:1} has the key `batch`.
 
     In YAML, the first is a text and the second the key `batch:1` without a value.

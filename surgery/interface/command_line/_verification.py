@@ -15,7 +15,7 @@ from surgery.interface.command_line import _excepted, _places, _targets
 
 if TYPE_CHECKING:
     from surgery.engine.recipe.schema import Recipe
-    from surgery.verification.inputs.spec import InputsSpec, Limit, MetricSpec, VerifySpec
+    from surgery.verification.inputs.spec import InputsSpec, MetricLimit, MetricSpec, VerifySpec
 
 
 DROP = "0.5 %"
@@ -143,11 +143,11 @@ def user_metric(arguments: argparse.Namespace, known: MetricSpec | None = None) 
     return MetricSpec(Path(file), function, drop, relative, arguments.lower_is_better)
 
 
-def accuracy_limits(arguments: argparse.Namespace) -> tuple[Limit, ...]:
+def accuracy_limits(arguments: argparse.Namespace) -> tuple[MetricLimit, ...]:
     """Return the limits of `--accuracy`; UsageError for text that is not a limit."""
     from surgery.verification.accuracy.budget import read_argument
 
-    limits: list[Limit] = []
+    limits: list[MetricLimit] = []
     for text in arguments.accuracy:
         try:
             limits += read_argument(text)

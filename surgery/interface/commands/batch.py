@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from surgery.base.errors import UsageError
-from surgery.engine.batching.entry import Limits, Settings
+from surgery.engine.batching.entry import BatchLimits, Settings
 from surgery.engine.recipe.schema import ON_FAILURE
 from surgery.interface.command_line import _output, _places, _plugins, _settings, _signals, _targets, _verification
 
@@ -193,7 +193,7 @@ def _given(arguments: argparse.Namespace) -> Batch:
             custom_op_libraries=tuple(str(path.resolve()) for path in _verification.libraries(arguments)),
             providers=tuple(arguments.provider),
         ),
-        Limits(
+        BatchLimits(
             arguments.timeout,
             _settings.size("memory", arguments.memory),
             _settings.size("total-memory", arguments.total_memory),

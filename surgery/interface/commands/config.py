@@ -65,7 +65,7 @@ def _command(top: argparse.ArgumentParser, words: list[str]) -> argparse.Argumen
     return parser
 
 
-def _all(settings: list[_configuration.Setting]) -> list[dict[str, Any]]:
+def _all(settings: list[_configuration.ConfiguredFlag]) -> list[dict[str, Any]]:
     """Return the keys of all files, including overridden ones."""
     last = {(one.tables, one.dest): one for one in settings}
     return [
@@ -80,7 +80,7 @@ def _all(settings: list[_configuration.Setting]) -> list[dict[str, Any]]:
     ]
 
 
-def _of_command(settings: list[_configuration.Setting], parser: argparse.ArgumentParser) -> list[dict[str, Any]]:
+def _of_command(settings: list[_configuration.ConfiguredFlag], parser: argparse.ArgumentParser) -> list[dict[str, Any]]:
     """Return all flags of a command with their values."""
     chosen = _configuration.effective(settings, parser)
     rows = []

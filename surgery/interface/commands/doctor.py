@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from surgery.interface.command_line import _output
 
 if TYPE_CHECKING:
-    from surgery.interface.command_line._installation import Finding
+    from surgery.interface.command_line._installation import InstallationProblem
 
 _MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "broken": ("broken", "bold red")}
 
@@ -36,7 +36,7 @@ def main(arguments: argparse.Namespace) -> int:
     return 0 if found.ok else 1
 
 
-def _show(findings: tuple[Finding, ...]) -> None:
+def _show(findings: tuple[InstallationProblem, ...]) -> None:
     from rich.table import Table
     from rich.text import Text
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from surgery.interface.command_line import _output, _verification
 
 if TYPE_CHECKING:
-    from surgery.interface.command_line._new_project import Project
+    from surgery.interface.command_line._new_project import NewProject
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +62,7 @@ def main(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _commands(found: Project) -> list[str]:
+def _commands(found: NewProject) -> list[str]:
     """List the commands that use the written files."""
     output = os.path.relpath(found.model.with_suffix(".opt.onnx"))
     return [

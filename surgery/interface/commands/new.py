@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from surgery.interface.command_line import _output
 
 if TYPE_CHECKING:
-    from surgery.interface.command_line._new_pass import Plan
+    from surgery.interface.command_line._new_pass import NewPass
 
 
 KINDS = ("pattern", "graph", "gs", "onnx_ir", "proto")
@@ -49,7 +49,7 @@ def main(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _commands(plan: Plan) -> list[str]:
+def _commands(plan: NewPass) -> list[str]:
     """List the commands that try the pass."""
     test = ["surgery", "test"] if plan.root.absolute() == Path.cwd() else ["surgery", "test", str(plan.root)]
     if not plan.is_beside:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from surgery.features.testing import Report, Result
+    from surgery.features.testing import CaseResult, Report
     from surgery.features.testing.project import Status
     from surgery.interface.report.formats.outcome import Level, Outcome
 
@@ -117,7 +117,7 @@ def _outcome(report: Report) -> Outcome:
 
 
 @contextmanager
-def _progress(count: int) -> Iterator[Callable[[Result], None]]:
+def _progress(count: int) -> Iterator[Callable[[CaseResult], None]]:
     """Show the progress on a terminal."""
     from rich.progress import Progress
 
@@ -141,7 +141,7 @@ def _account(report: Report, *, verbose: bool) -> RenderableType:
     return Group(*parts, _summary(report))
 
 
-def _lines(result: Result) -> Iterator[Text]:
+def _lines(result: CaseResult) -> Iterator[Text]:
     """Yield a line for each finding of a case, with the difference below it."""
     from rich.text import Text
 

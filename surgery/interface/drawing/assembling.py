@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from surgery.interface.drawing.details import Details
-from surgery.interface.drawing.geometry import Places, box, places
+from surgery.interface.drawing.details import NodeDetails
+from surgery.interface.drawing.geometry import BoxPositions, box, places
 from surgery.interface.drawing.groups import Group, Tree, tree
 from surgery.interface.drawing.hierarchy import with_repeats
 from surgery.interface.drawing.history import History
-from surgery.interface.drawing.rows import INPUT, Rows, State
+from surgery.interface.drawing.rows import INPUT, ModelState, TrackedNodes
 from surgery.model.wire.collection import collection_paused
 
 FORMAT_VERSION = 1
@@ -42,7 +42,7 @@ def document(history: History, title: str | None = None) -> dict[str, Any]:
     `title` replaces that of the history. Only shapes are computed, and no weights are read.
     """
     found, strings = history.rows, Strings()
-    details = Details(history, strings)
+    details = NodeDetails(history, strings)
     whole, copies = with_repeats(found, tree(found))
     placed = places(found, whole, copies)
     return {
@@ -62,7 +62,7 @@ def document(history: History, title: str | None = None) -> dict[str, Any]:
     }
 
 
-def _state(state: State) -> dict[str, Any]:
+def _state(state: ModelState) -> dict[str, Any]:
     told: dict[str, Any] = {"label": state.label, "pass": state.by, "nodes": state.nodes}
     told |= {"ir_version": state.ir_version, "opsets": dict(state.opsets)}
     if state.step is not None:
@@ -71,7 +71,7 @@ def _state(state: State) -> dict[str, Any]:
     return told if state.file is None else told | {"file": state.file}
 
 
-def _nodes(found: Rows, whole: Tree, placed: Places, strings: Strings) -> dict[str, list[int]]:
+def _nodes(found: TrackedNodes, whole: Tree, placed: BoxPositions, strings: Strings) -> dict[str, list[int]]:
     rows = found.rows
     numbers = range(len(rows))
     return {
@@ -89,7 +89,7 @@ def _nodes(found: Rows, whole: Tree, placed: Places, strings: Strings) -> dict[s
     }
 
 
-def _altered(found: Rows, strings: Strings) -> dict[str, list[int]]:
+def _altered(found: TrackedNodes, strings: Strings) -> dict[str, list[int]]:
     listed = found.alterations
     return {
         "node": [one.row for one in listed],
@@ -98,7 +98,7 @@ def _altered(found: Rows, strings: Strings) -> dict[str, list[int]]:
     }
 
 
-def _changes(found: Rows, strings: Strings) -> dict[str, list[Any]]:
+def _changes(found: TrackedNodes, strings: Strings) -> dict[str, list[Any]]:
     listed = found.changes
     return {
         "state": [one.state for one in listed],
@@ -108,7 +108,7 @@ def _changes(found: Rows, strings: Strings) -> dict[str, list[Any]]:
     }
 
 
-def _edges(found: Rows, details: Details, strings: Strings) -> dict[str, list[int]]:
+def _edges(found: TrackedNodes, details: NodeDetails, strings: Strings) -> dict[str, list[int]]:
     listed = found.edges
     return {
         "from": [edge.source for edge in listed],
@@ -120,7 +120,7 @@ def _edges(found: Rows, details: Details, strings: Strings) -> dict[str, list[in
     }
 
 
-def _groups(groups: Sequence[Group], placed: Places, strings: Strings) -> dict[str, list[int]]:
+def _groups(groups: Sequence[Group], placed: BoxPositions, strings: Strings) -> dict[str, list[int]]:
     boxes = [box(number) for number in range(len(groups))]
     return {
         "parent": [one.parent for one in groups],
@@ -135,7 +135,7 @@ def _groups(groups: Sequence[Group], placed: Places, strings: Strings) -> dict[s
     }
 
 
-def _routes(placed: Places) -> dict[str, list[int]]:
+def _routes(placed: BoxPositions) -> dict[str, list[int]]:
     return {
         "from": [source for source, _, _ in placed.routes],
         "to": [target for _, target, _ in placed.routes],
@@ -143,7 +143,7 @@ def _routes(placed: Places) -> dict[str, list[int]]:
     }
 
 
-def _ports(found: Rows, details: Details, strings: Strings) -> dict[str, list[int]]:
+def _ports(found: TrackedNodes, details: NodeDetails, strings: Strings) -> dict[str, list[int]]:
     ports = [(number, row) for number, row in enumerate(found.rows) if row.is_port]
     return {
         "name": strings.all(row.node.name for _, row in ports),

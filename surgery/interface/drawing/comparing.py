@@ -4,33 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from surgery.features.differences.nodes import REMOVED, Correspondence, Group
+from surgery.features.differences.nodes import REMOVED, Correspondence, ReplacedNodes
 from surgery.interface.drawing.descent import link
-from surgery.interface.drawing.rows import Alteration, Change, Rows
+from surgery.interface.drawing.rows import Alteration, ChangedNodes, TrackedNodes
 from surgery.interface.drawing.tracking import NodeKey
-from surgery.model.lineage.entries import Entry
+from surgery.model.lineage.entries import LineageEntry
 
 _STATE = 1
 """The state of the second model."""
 
 
-def key_of(entry: Entry) -> NodeKey:
+def key_of(entry: LineageEntry) -> NodeKey:
     """Return the key of the row of a node."""
     return entry.scope, entry.node.name if entry.node is not None else "", tuple(entry.outputs)
 
 
-def compared(found: Rows, nodes: Correspondence, old: Mapping[NodeKey, int], new: Mapping[NodeKey, int]) -> None:
+def compared(
+    found: TrackedNodes, nodes: Correspondence, old: Mapping[NodeKey, int], new: Mapping[NodeKey, int]
+) -> None:
     """Record the changes of rows between two models; `old` and `new` map node keys to rows."""
-    _Comparison(found, nodes, old, new).run()
+    _DrawnComparison(found, nodes, old, new).run()
 
 
-class _Comparison:
+class _DrawnComparison:
     def __init__(
-        self, found: Rows, nodes: Correspondence, old: Mapping[NodeKey, int], new: Mapping[NodeKey, int]
+        self, found: TrackedNodes, nodes: Correspondence, old: Mapping[NodeKey, int], new: Mapping[NodeKey, int]
     ) -> None:
         self.found, self.nodes = found, nodes
         # Entries are distinguished by identity, because a name may exist in both models.
-        self.rows: dict[Entry, int] = {}
+        self.rows: dict[LineageEntry, int] = {}
         for side, known in (("before", old), ("after", new)):
             for entry in _entries(nodes, side):
                 row = known.get(key_of(entry))
@@ -61,7 +63,7 @@ class _Comparison:
             rows = dict.fromkeys(self.rows[entry] for entry in one.entries if entry in self.rows)
             self._change(one.change, one.by, tuple(rows))
 
-    def _group(self, group: Group) -> None:
+    def _group(self, group: ReplacedNodes) -> None:
         """Link the removed nodes of a group to the added ones, and record the passes."""
         gone, come = (tuple(self.rows[e] for e in side if e in self.rows) for side in (group.before, group.after))
         link(self.found, gone, come)
@@ -75,10 +77,10 @@ class _Comparison:
 
     def _change(self, what: str, by: str, rows: tuple[int, ...]) -> None:
         if rows:
-            self.found.changes.append(Change(_STATE, what, by, rows))
+            self.found.changes.append(ChangedNodes(_STATE, what, by, rows))
 
 
-def _entries(nodes: Correspondence, side: str) -> list[Entry]:
+def _entries(nodes: Correspondence, side: str) -> list[LineageEntry]:
     """Return all entries of one side."""
     found = [getattr(pair, side) for pair in nodes.pairs]
     more, lone = ("dropped", nodes.removed) if side == "before" else ("brought", nodes.added)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from surgery.interface.drawing.nodes import Plain
-from surgery.interface.drawing.rows import Change, Rows
-from surgery.interface.drawing.tracking import Step
+from surgery.interface.drawing.nodes import NodeData
+from surgery.interface.drawing.rows import ChangedNodes, TrackedNodes
+from surgery.interface.drawing.tracking import StateChanges
 from surgery.model.graph.state import Site
 
 _MOST = 64
 """Maximum number of links between all nodes of one site; above that, each node is linked once."""
 
 
-def explain(found: Rows, step: Step, sites: Sequence[Site], by: str) -> None:
+def explain(found: TrackedNodes, step: StateChanges, sites: Sequence[Site], by: str) -> None:
     """Link the removed nodes to those made from them, and record the changes, site by site."""
     _Explanation(found, step, by).run(sites)
 
@@ -22,7 +22,7 @@ def explain(found: Rows, step: Step, sites: Sequence[Site], by: str) -> None:
 class _Explanation:
     """The rows added, removed and altered in a step, by label."""
 
-    def __init__(self, found: Rows, step: Step, by: str) -> None:
+    def __init__(self, found: TrackedNodes, step: StateChanges, by: str) -> None:
         self.found, self.step, self.by = found, step, by
         self.state = len(found.states)
         self.died, self.born = _by_label(found, step.died), _by_label(found, step.born)
@@ -60,7 +60,7 @@ class _Explanation:
 
     def _tell(self, what: str, rows: Sequence[int]) -> None:
         self.told.update(rows)
-        self.found.changes.append(Change(self.state, what, self.by, tuple(rows)))
+        self.found.changes.append(ChangedNodes(self.state, what, self.by, tuple(rows)))
 
     def _title(self, gone: Sequence[int], come: Sequence[int], changed: Sequence[int]) -> str:
         before, after = (_operators(self.found, rows) for rows in (gone, come))
@@ -130,7 +130,7 @@ class _Explanation:
         return kinds
 
 
-def link(found: Rows, gone: Sequence[int], come: Sequence[int]) -> None:
+def link(found: TrackedNodes, gone: Sequence[int], come: Sequence[int]) -> None:
     """Link removed rows to added ones: by common origins if there are any, else all to all, or one to one."""
     if len(gone) * len(come) > _MOST:
         by_origin: dict[str, list[int]] = defaultdict(list)
@@ -148,19 +148,19 @@ def link(found: Rows, gone: Sequence[int], come: Sequence[int]) -> None:
             _note(found, old, new)
 
 
-def _note(found: Rows, old: int, new: int) -> None:
+def _note(found: TrackedNodes, old: int, new: int) -> None:
     if old != new:
         found.links[old, new] = None
 
 
-def origins(node: Plain) -> set[str]:
+def origins(node: NodeData) -> set[str]:
     """Return the original nodes of a node: the node itself if no pass made it."""
     if node.lineage is None:
         return {node.label}
     return set(node.lineage.origins)
 
 
-def _by_label(found: Rows, rows: Iterable[int]) -> dict[str, list[int]]:
+def _by_label(found: TrackedNodes, rows: Iterable[int]) -> dict[str, list[int]]:
     known: dict[str, list[int]] = defaultdict(list)
     for row in rows:
         if not found.rows[row].is_port:
@@ -168,6 +168,6 @@ def _by_label(found: Rows, rows: Iterable[int]) -> dict[str, list[int]]:
     return known
 
 
-def _operators(found: Rows, rows: Iterable[int]) -> str:
+def _operators(found: TrackedNodes, rows: Iterable[int]) -> str:
     counts = Counter(found.rows[row].node.op for row in rows)
     return " + ".join(f"{count} {op}" if count > 1 else op for op, count in counts.items())

@@ -11,8 +11,8 @@ from typing import Any
 from surgery.engine.registry.catalog import catalog
 from surgery.interface.drawing.facts import Facts
 from surgery.interface.drawing.history import History
-from surgery.interface.drawing.nodes import Constant
-from surgery.interface.drawing.rows import Row, Rows
+from surgery.interface.drawing.nodes import ConstantData
+from surgery.interface.drawing.rows import TrackedNode, TrackedNodes
 
 Intern = Callable[[str], int]
 
@@ -20,7 +20,7 @@ _ORIGINS = 32
 """Maximum number of original nodes listed for one node."""
 
 
-class Details:
+class NodeDetails:
     """Returns the details of the rows of a history; texts are converted by `intern`."""
 
     def __init__(self, history: History, intern: Intern) -> None:
@@ -60,18 +60,18 @@ class Details:
         }
         return {key: value for key, value in told.items() if value} or None
 
-    def type_of(self, row: Row, name: str) -> str:
+    def type_of(self, row: TrackedNode, name: str) -> str:
         """Return the type of a value that a row produces or reads, in its last state if known."""
         facts = self.facts if row.died != -1 else self.facts[::-1]
         function = self._functions[row.scope]
         return next(filter(None, (known.type_of(function, name) for known in facts)), "")
 
-    def _operand(self, row: Row, name: str) -> list[Any]:
+    def _operand(self, row: TrackedNode, name: str) -> list[Any]:
         constant = self._constant(row, name) if name else None
         kind = self.type_of(row, name) if constant is None else _typed(constant)
         return [self.intern(name), self.intern(kind), constant.to_json() if constant is not None else None]
 
-    def _constant(self, row: Row, name: str) -> Constant | None:
+    def _constant(self, row: TrackedNode, name: str) -> ConstantData | None:
         scope = row.scope
         while scope != -1:
             known = self.found.scopes[scope].constant(name, row.last) or self._constants.get((scope, name))
@@ -80,7 +80,7 @@ class Details:
             scope = self.found.scopes[scope].around
         return None
 
-    def _made_constants(self) -> dict[tuple[int, str], Constant]:
+    def _made_constants(self) -> dict[tuple[int, str], ConstantData]:
         """Return the results of the Constant nodes."""
         return {
             (row.scope, row.node.outputs[0]): row.node.constant
@@ -88,18 +88,18 @@ class Details:
             if row.node.constant is not None and row.node.outputs
         }
 
-    def _macs(self, row: Row) -> int | str | None:
+    def _macs(self, row: TrackedNode) -> int | str | None:
         function = self._functions[row.scope]
         names = row.node.outputs[:1]
         facts = self.facts[:1] if row.died != -1 else self.facts[::-1]
         return next((macs for name in names for known in facts if (macs := known.macs_of(function, name))), None)
 
-    def _seconds(self, row: Row) -> float | None:
+    def _seconds(self, row: TrackedNode) -> float | None:
         """Return the measured time of a node of the main graph, if it exists in the last state."""
         is_main = self.found.scopes[row.scope].around == -1 and not self._functions[row.scope]
         return self._times.get(row.node.name) if is_main and row.died == -1 else None
 
-    def _error(self, row: Row) -> dict[str, Any] | None:
+    def _error(self, row: TrackedNode) -> dict[str, Any] | None:
         """Return the fraction of the tolerance needed by the step that made a node, unless it is bit-identical."""
         made = self.found.states[row.born] if row.born > 0 else None
         if made is None or not made.needed:
@@ -120,14 +120,14 @@ class Details:
         return [*found, f"and at least {more} more"] if more else found
 
 
-def _function(found: Rows, scope: int) -> str:
+def _function(found: TrackedNodes, scope: int) -> str:
     """Return the full name of the function that contains a scope; empty for the main graph."""
     while found.scopes[scope].around != -1:
         scope = found.scopes[scope].around
     return found.scopes[scope].name
 
 
-def _originals(found: Rows) -> dict[str, list[int]]:
+def _originals(found: TrackedNodes) -> dict[str, list[int]]:
     labels: dict[str, list[int]] = defaultdict(list)
     for row, one in enumerate(found.rows):
         if one.born == 0 and not one.is_port:
@@ -135,7 +135,7 @@ def _originals(found: Rows) -> dict[str, list[int]]:
     return labels
 
 
-def _typed(constant: Constant) -> str:
+def _typed(constant: ConstantData) -> str:
     return f"{constant.type}[{','.join(map(str, constant.dims))}]" if constant.dims else constant.type
 
 

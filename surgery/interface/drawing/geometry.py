@@ -9,7 +9,7 @@ import numpy as np
 
 from surgery.interface.drawing.groups import Tree
 from surgery.interface.drawing.hierarchy import Copies
-from surgery.interface.drawing.rows import Rows
+from surgery.interface.drawing.rows import TrackedNodes
 from surgery.interface.layout.layered import layered
 
 NODE_HEIGHT, GROUP_HEIGHT = 24, 40
@@ -19,7 +19,7 @@ Box = int
 
 
 @dataclass
-class Places:
+class BoxPositions:
     """The row (`layer`), the place in it (`order`) and the centre (`x`, px) of each box, by its number.
 
     `routes` are edges of a room that pass other boxes: from, to, and the x at which they pass.
@@ -46,9 +46,9 @@ def group_width(name: str) -> int:
     return min(max(32 + 7 * len(name), 96), 260)
 
 
-def places(found: Rows, whole: Tree, copies: list[Copies]) -> Places:
+def places(found: TrackedNodes, whole: Tree, copies: list[Copies]) -> BoxPositions:
     """Lay out every room; equal rooms are laid out once."""
-    result = Places()
+    result = BoxPositions()
     rows, inner, edges = whole.rows(), whole.children(), _edges(found, whole)
     alike = {int(group) for one in copies for group in one.groups[1:].ravel()}
     boxes = {room: [*map(box, inner[room]), *rows[room]] for room in (-1, *range(len(whole.groups)))}
@@ -62,7 +62,9 @@ def places(found: Rows, whole: Tree, copies: list[Copies]) -> Places:
     return result
 
 
-def _lay_out(found: Rows, whole: Tree, boxes: list[Box], edges: list[tuple[Box, Box]], result: Places) -> None:
+def _lay_out(
+    found: TrackedNodes, whole: Tree, boxes: list[Box], edges: list[tuple[Box, Box]], result: BoxPositions
+) -> None:
     places = {one: place for place, one in enumerate(boxes)}
     pairs = np.array([(places[a], places[b]) for a, b in edges], np.int64).reshape(-1, 2)
     layout = layered(
@@ -75,14 +77,14 @@ def _lay_out(found: Rows, whole: Tree, boxes: list[Box], edges: list[tuple[Box, 
     result.routes += [(a, b, x) for (a, b), x in zip(edges, layout.via.tolist()) if x != -1]
 
 
-def _width(found: Rows, whole: Tree, one: Box) -> int:
+def _width(found: TrackedNodes, whole: Tree, one: Box) -> int:
     if one < 0:
         return group_width(whole.groups[-2 - one].name)
     node = found.rows[one].node
     return node_width(node.name if found.rows[one].is_port else node.op)
 
 
-def _copy(copies: Copies, result: Places) -> None:
+def _copy(copies: Copies, result: BoxPositions) -> None:
     """Copy the layout of the first instance of a repeat to the others."""
     first_groups, first_rows = copies.groups[0].tolist(), copies.rows[0].tolist()
     for groups, rows in zip(copies.groups[1:].tolist(), copies.rows[1:].tolist()):
@@ -93,7 +95,7 @@ def _copy(copies: Copies, result: Places) -> None:
                     side[one] = side[model]
 
 
-def _edges(found: Rows, whole: Tree) -> dict[int, list[tuple[Box, Box]]]:
+def _edges(found: TrackedNodes, whole: Tree) -> dict[int, list[tuple[Box, Box]]]:
     """Return edges by room: each edge lifted to the room with both ends, and edges from subgraphs to their owners."""
     parent = [one.parent for one in whole.groups]
     chains: dict[int, list[int]] = {-1: []}

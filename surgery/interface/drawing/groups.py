@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from surgery.interface.drawing.paths import Path, common, paths
-from surgery.interface.drawing.rows import Rows
+from surgery.interface.drawing.rows import TrackedNodes
 
 Kind = Literal["scope", "function", "subgraph", "repeat", "block"]
 
@@ -49,13 +49,13 @@ class Tree:
         return found
 
 
-def tree(found: Rows) -> Tree:
+def tree(found: TrackedNodes) -> Tree:
     """Group the rows by function, subgraph and name scope; boxes with a single item are left out."""
     return _pruned(_Builder(found).build())
 
 
 class _Builder:
-    def __init__(self, found: Rows) -> None:
+    def __init__(self, found: TrackedNodes) -> None:
         self.found = found
         self.paths = paths(found)
         self.tree = Tree(group=[-1] * len(found.rows))

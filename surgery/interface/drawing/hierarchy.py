@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from surgery.interface.drawing.groups import Group, Tree, ordered
 from surgery.interface.drawing.naming import name_blocks, pattern, shared_name, tell_apart
 from surgery.interface.drawing.paths import common
-from surgery.interface.drawing.rows import Rows
+from surgery.interface.drawing.rows import TrackedNodes
 from surgery.interface.layout.blocks import Blocks, refine
-from surgery.interface.layout.repeats import Repeat, repeats
+from surgery.interface.layout.repeats import RepeatedGroups, repeats
 
 Ints = NDArray[np.int64]
 
@@ -27,7 +27,7 @@ class Copies:
     rows: Ints
 
 
-def with_repeats(found: Rows, whole: Tree) -> tuple[Tree, list[Copies]]:
+def with_repeats(found: TrackedNodes, whole: Tree) -> tuple[Tree, list[Copies]]:
     """Return the tree with blocks in rooms with too many boxes and with equal groups in repeats, and the copies."""
     graph = _Skeleton(found)
     blocked = refine(graph.kinds, graph.edges, graph.groups(whole), _parents(whole))
@@ -49,7 +49,7 @@ class _Skeleton:
     A Constant is placed with its readers; how many readers share one is irrelevant to the structure of the network.
     """
 
-    def __init__(self, found: Rows) -> None:
+    def __init__(self, found: TrackedNodes) -> None:
         self.found = found
         self._read: dict[int, list[int]] = defaultdict(list)
         for edge in found.edges:
@@ -101,7 +101,7 @@ class _Skeleton:
         return np.array(columns, np.int64) if alike else np.zeros((len(columns), 0), np.int64)
 
 
-def _with_blocks(found: Rows, whole: Tree, group: list[int], parent: Ints) -> Tree:
+def _with_blocks(found: TrackedNodes, whole: Tree, group: list[int], parent: Ints) -> Tree:
     """Return the tree with the blocks of a refined hierarchy, in which old groups keep their numbers.
 
     A block that contains a named group is left out, so that named groups are not hidden in unnamed ones.
@@ -130,7 +130,7 @@ def _outside(number: int, around: list[int], hiding: set[int]) -> int:
     return number
 
 
-def _grouped(full: Tree, found: Sequence[Repeat]) -> tuple[Tree, dict[int, int]]:
+def _grouped(full: Tree, found: Sequence[RepeatedGroups]) -> tuple[Tree, dict[int, int]]:
     """Put the groups of each repeat into a new group; the new groups come last in the list.
 
     Return the tree, and the new groups by the first group of the first instance.
@@ -148,7 +148,7 @@ def _grouped(full: Tree, found: Sequence[Repeat]) -> tuple[Tree, dict[int, int]]
     return Tree(groups, full.group), boxes
 
 
-def _numbered(one: Repeat, groups: Sequence[Group]) -> Iterator[Repeat]:
+def _numbered(one: RepeatedGroups, groups: Sequence[Group]) -> Iterator[RepeatedGroups]:
     """Yield the parts of a repeat whose names differ only in numbers: equal query, key and value are not a repeat."""
     signs = [tuple(_sign(groups[root]) for root in roots) for roots in one.roots.tolist()]
     start = 0
@@ -156,7 +156,7 @@ def _numbered(one: Repeat, groups: Sequence[Group]) -> Iterator[Repeat]:
         if end == len(signs) or signs[end] != signs[start]:
             if end - start > 1:
                 part = slice(start, end)
-                yield Repeat(one.parent, one.roots[part], one.groups[part], one.nodes[part])
+                yield RepeatedGroups(one.parent, one.roots[part], one.groups[part], one.nodes[part])
             start = end
 
 
@@ -164,7 +164,7 @@ def _sign(group: Group) -> str:
     return "" if group.kind == "block" else pattern(group.name)
 
 
-def _copies(one: Repeat, boxes: dict[int, int], graph: _Skeleton) -> Copies:
+def _copies(one: RepeatedGroups, boxes: dict[int, int], graph: _Skeleton) -> Copies:
     """Return the equal instances of a repeat, including the repeats inside."""
     groups = np.asarray(one.groups, np.int64)
     heads = [column for column in range(groups.shape[1]) if all(int(group) in boxes for group in groups[:, column])]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from surgery.base.operators.forms import plain_domain
 from surgery.interface.drawing.comparing import compared, key_of
 from surgery.interface.drawing.descent import explain
-from surgery.interface.drawing.rows import Rows, State
+from surgery.interface.drawing.rows import ModelState, TrackedNodes
 from surgery.interface.drawing.tracking import Tracker
 from surgery.model import storage
 from surgery.model.storage.summary import operators
@@ -43,7 +43,7 @@ class History:
     # Creation of histories
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> TrackedNodes:
         """The nodes and edges of all states."""
         return self._tracker.found
 
@@ -76,7 +76,7 @@ class History:
         tracker.enter(second.proto, same={key_of(pair.after): key_of(pair.before) for pair in found.nodes.pairs})
         compared(history.rows, found.nodes, old, tracker.keys)
         for one, name in ((first, "before"), (second, "after")):
-            history.rows.states.append(State(_name(one, name), file=_file(one), **_facts(one.proto)))
+            history.rows.states.append(ModelState(_name(one, name), file=_file(one), **_facts(one.proto)))
         return history
 
     # Interface of a recorder of a run
@@ -87,7 +87,7 @@ class History:
         self.title = self.title or (stored.path.name if stored.path is not None else "")
         self.first = self.last = storage.StoredModel(stored.path, proto, stored.weights, stored.external)
         self._tracker.enter(proto)
-        self.rows.states.append(State("original", file=_file(stored), **_facts(proto)))
+        self.rows.states.append(ModelState("original", file=_file(stored), **_facts(proto)))
 
     def commit(self, proto: onnx.ModelProto, record: StepRecord, number: int) -> None:
         """Record the model after a step, with the record of the step and its number in the run."""
@@ -116,10 +116,10 @@ def _facts(proto: onnx.ModelProto) -> dict[str, Any]:
     return {"nodes": sum(operators(proto).values()), "ir_version": proto.ir_version, "opsets": opsets}
 
 
-def _state(record: StepRecord, number: int, proto: onnx.ModelProto) -> State:
+def _state(record: StepRecord, number: int, proto: onnx.ModelProto) -> ModelState:
     verdict = record.verdict
     needed = verdict.needed.get("factor") if verdict is not None and verdict.needed is not None else None
-    return State(
+    return ModelState(
         record.name,
         by=record.name,
         step=number,

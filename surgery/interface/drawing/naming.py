@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from surgery.base.operators.operations import MOVING, has_products
 from surgery.interface.drawing.groups import Tree
-from surgery.interface.drawing.rows import Rows
+from surgery.interface.drawing.rows import TrackedNodes
 
 _NAMED = 3
 """Maximum number of operators in the name of a block."""
@@ -16,7 +16,7 @@ _NAMED = 3
 _NUMBER = re.compile(r"\d+")
 
 
-def name_blocks(found: Rows, full: Tree) -> None:
+def name_blocks(found: TrackedNodes, full: Tree) -> None:
     """Name each block by the operators in it, most significant first."""
     counts: list[Counter[str]] = [Counter() for _ in full.groups]
     for row, number in enumerate(full.group):

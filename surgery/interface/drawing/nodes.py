@@ -48,7 +48,7 @@ _HOOK = "_empty_nn_module_stack_from_metadata_hook"
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class ConstantData:
     """A tensor of the model. `values` are its elements if there are at most `SMALL`, else None."""
 
     dims: tuple[int, ...]
@@ -76,7 +76,7 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
+class NodeData:
     """A node without its subgraphs.
 
     `attributes` are texts by name, `path` has the modules or scopes around the node, None if unknown, `source` is the
@@ -93,7 +93,7 @@ class Plain:
     lineage: Lineage | None = None
     path: tuple[str, ...] | None = None
     source: str = ""
-    constant: Constant | None = None
+    constant: ConstantData | None = None
     signature: bytes = b""
     """A digest of the attributes, equal for equal attributes."""
     packed: bytes | None = None
@@ -139,13 +139,13 @@ def _hash(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
-def plain(node: onnx.NodeProto) -> Plain:
+def plain(node: onnx.NodeProto) -> NodeData:
     """Copy the values of a node that a drawing uses."""
     metadata = {entry.key: entry.value for entry in node.metadata_props}
     constant = next((constant_of(one.t) for one in node.attribute if one.name == "value" and one.HasField("t")), None)
     is_constant = node.op_type == "Constant" and constant is not None
     attributes = own_attributes(node)
-    return Plain(
+    return NodeData(
         node.op_type,
         plain_domain(node.domain),
         node.name,
@@ -202,16 +202,16 @@ def _item_text(item: Any) -> str:
     return f"{item:.9g}" if isinstance(item, float) else str(item) if isinstance(item, int | str) else "…"
 
 
-def constant_of(tensor: onnx.TensorProto | onnx.SparseTensorProto) -> Constant:
+def constant_of(tensor: onnx.TensorProto | onnx.SparseTensorProto) -> ConstantData:
     """Copy the description of a tensor. Elements are read only for small tensors, which are in the message itself."""
     if not hasattr(tensor, "data_type"):
         size = payload_bytes(tensor.values) + payload_bytes(tensor.indices)
-        return Constant(tuple(tensor.dims), f"sparse {type_name(tensor.values.data_type)}", size)
+        return ConstantData(tuple(tensor.dims), f"sparse {type_name(tensor.values.data_type)}", size)
     dims = tuple(tensor.dims)
     values, packed = None, b""
     if not is_external(tensor) and math.prod(dims) <= SMALL:
         values, packed = tuple(_values(tensor)), _nameless(tensor)
-    return Constant(dims, type_name(tensor.data_type), payload_bytes(tensor), values, packed)
+    return ConstantData(dims, type_name(tensor.data_type), payload_bytes(tensor), values, packed)
 
 
 def _nameless(tensor: onnx.TensorProto) -> bytes:

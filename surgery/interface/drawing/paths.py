@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from surgery.interface.drawing.nodes import split_path
-from surgery.interface.drawing.rows import Rows
+from surgery.interface.drawing.rows import TrackedNodes
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ _DEPTH = 16
 """Maximum depth of groups; the rest of a longer path becomes one name."""
 
 
-def paths(found: Rows) -> list[Path]:
+def paths(found: TrackedNodes) -> list[Path]:
     """Return the path of each row."""
     known = [_given(found, row) for row in range(len(found.rows))]
     _inherit(found, known)
@@ -30,7 +30,7 @@ def paths(found: Rows) -> list[Path]:
     return [_limited(path or ()) for path in known]
 
 
-def _given(found: Rows, row: int) -> Path | None:
+def _given(found: TrackedNodes, row: int) -> Path | None:
     """Return the path of a row from its own node, if known."""
     one = found.rows[row]
     if one.is_port:
@@ -41,7 +41,7 @@ def _given(found: Rows, row: int) -> Path | None:
     return one.node.path
 
 
-def _inherit(found: Rows, known: list[Path | None]) -> None:
+def _inherit(found: TrackedNodes, known: list[Path | None]) -> None:
     """Give new nodes the common path of the nodes that they were made from."""
     parents: dict[int, list[int]] = defaultdict(list)
     for old, new in found.links:
@@ -55,7 +55,7 @@ def _inherit(found: Rows, known: list[Path | None]) -> None:
         known[row] = common(above) if above else one.node.path
 
 
-def _infer(found: Rows, known: list[Path | None]) -> None:
+def _infer(found: TrackedNodes, known: list[Path | None]) -> None:
     """Give the remaining nodes a path from their neighbours."""
     readers: dict[int, list[int]] = defaultdict(list)
     sources: dict[int, list[int]] = defaultdict(list)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from surgery.interface.drawing.nodes import Constant, Plain
+from surgery.interface.drawing.nodes import ConstantData, NodeData
 
 PORT = "surgery.port"
 """The domain of the rows of inputs and outputs, whose operators are `INPUT` and `OUTPUT`."""
@@ -23,7 +23,7 @@ Source = tuple[int, int]
 
 
 @dataclass(slots=True)
-class Row:
+class TrackedNode:
     """A node over time. `versions` has its versions, each with the state from which on it applies.
 
     `maker` and `killer` are the steps that added and removed it, as far as known. `fate` describes what happened to it
@@ -32,27 +32,27 @@ class Row:
 
     scope: int
     born: int
-    versions: list[tuple[int, Plain]]
+    versions: list[tuple[int, NodeData]]
     died: int = -1
     maker: str = ""
     killer: str = ""
     fate: str = ""
 
     @property
-    def node(self) -> Plain:
+    def node(self) -> NodeData:
         """The last version of the node."""
         return self.versions[-1][1]
 
     @property
-    def first(self) -> Plain:
+    def first(self) -> NodeData:
         """The first version of the node."""
         return self.versions[0][1]
 
-    def at(self, state: int) -> Plain:
+    def at(self, state: int) -> NodeData:
         """Return the version of the node in a state."""
         return next(node for since, node in reversed(self.versions) if since <= state)
 
-    def become(self, node: Plain, state: int) -> None:
+    def become(self, node: NodeData, state: int) -> None:
         """Record a new version from a state on."""
         if self.versions[-1][0] == state:
             self.versions.pop()
@@ -97,17 +97,17 @@ class Scope:
     around: int = -1
     owner: int = -1
     is_function: bool = False
-    constants: dict[str, list[tuple[int, Constant]]] = field(default_factory=dict)
+    constants: dict[str, list[tuple[int, ConstantData]]] = field(default_factory=dict)
     """The constants that are read, by name: their versions, each with its first state."""
 
-    def constant(self, name: str, state: int) -> Constant | None:
+    def constant(self, name: str, state: int) -> ConstantData | None:
         """Return the version of a constant in a state; None if there is no such constant."""
         versions = self.constants.get(name, ())
         return next((one for since, one in reversed(versions) if since <= state), versions[0][1] if versions else None)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangedNodes:
     """Rows affected by one change in a state: a site of a pass, or a change in a comparison of models."""
 
     state: int
@@ -126,7 +126,7 @@ class Alteration:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ModelState:
     """One state: the model as read, or after a step. `step` is the number of the record of the step.
 
     `file` is the file that holds the model of this state, if there is one; `opsets` are its imports by domain.
@@ -146,18 +146,18 @@ class State:
 
 
 @dataclass(slots=True)
-class Rows:
+class TrackedNodes:
     """The rows of all states. `links` lead from a removed row to a row made from it."""
 
     scopes: list[Scope] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[TrackedNode] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
     links: dict[tuple[int, int], None] = field(default_factory=dict)
     alterations: list[Alteration] = field(default_factory=list)
-    changes: list[Change] = field(default_factory=list)
-    states: list[State] = field(default_factory=list)
+    changes: list[ChangedNodes] = field(default_factory=list)
+    states: list[ModelState] = field(default_factory=list)
 
-    def add(self, scope: int, node: Plain, born: int, maker: str = "") -> int:
+    def add(self, scope: int, node: NodeData, born: int, maker: str = "") -> int:
         """Add a row and return its number."""
-        self.rows.append(Row(scope, born, [(born, node)], maker=maker))
+        self.rows.append(TrackedNode(scope, born, [(born, node)], maker=maker))
         return len(self.rows) - 1

@@ -13,8 +13,18 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from surgery.base.operators.subgraphs import bodies
-from surgery.interface.drawing.nodes import Plain, constant_of, digest, digest_of, plain
-from surgery.interface.drawing.rows import INPUT, OUTPUT, PORT, Alteration, Edge, Row, Rows, Scope, Source
+from surgery.interface.drawing.nodes import NodeData, constant_of, digest, digest_of, plain
+from surgery.interface.drawing.rows import (
+    INPUT,
+    OUTPUT,
+    PORT,
+    Alteration,
+    Edge,
+    Scope,
+    Source,
+    TrackedNode,
+    TrackedNodes,
+)
 from surgery.model.lineage.entries import GRAPHS, function_name
 
 if TYPE_CHECKING:
@@ -24,7 +34,7 @@ Key = tuple[int, str, int]
 """The key of a scope: its owner, the attribute, and the number of the graph in it; functions have no owner."""
 
 NodeKey = tuple[str, str, tuple[str, ...]]
-"""The key of a node in one model: its scope as named by `Entry`, its name, and the names of its results."""
+"""The key of a node in one model: its scope as named by `LineageEntry`, its name, and the names of its results."""
 
 _NO_KEY: NodeKey = ("", "", ())
 
@@ -33,7 +43,7 @@ _SHOWN = 60
 
 
 @dataclass
-class Live:
+class LatestScope:
     """One scope in the latest state."""
 
     rows: dict[int, bytes] = field(default_factory=dict)
@@ -49,27 +59,27 @@ class Live:
 
 
 @dataclass
-class Step:
+class StateChanges:
     """The changes from one state to the next."""
 
     born: list[int] = field(default_factory=list)
     died: list[int] = field(default_factory=list)
-    altered: dict[int, Plain] = field(default_factory=dict)
+    altered: dict[int, NodeData] = field(default_factory=dict)
     """The kept rows with changes, each with its previous node."""
     instead: dict[int, tuple[Source | None, str]] = field(default_factory=dict)
     """For removed rows, the value that their readers read instead: its producer, None for a constant, and its name."""
 
 
 @dataclass(slots=True)
-class _New:
+class _UntrackedNode:
     """A node of the current state whose row is not yet known."""
 
     node: onnx.NodeProto
     digest: bytes
     row: int = -1
-    plain: Plain | None = None
+    plain: NodeData | None = None
 
-    def read(self) -> Plain:
+    def read(self) -> NodeData:
         if self.plain is None:
             self.plain = plain(self.node)
         return self.plain
@@ -82,26 +92,28 @@ class Tracker:
     """
 
     def __init__(self, *, keyed: bool = False) -> None:
-        self.found = Rows()
+        self.found = TrackedNodes()
         self.looked_at = 0
         """Number of nodes and operands examined, to test that the work is proportional to the size of the model."""
         self._state = -1
         self._by = ""
-        self._live: dict[int, Live] = {}
-        self._before: dict[int, Live] = {}
+        self._live: dict[int, LatestScope] = {}
+        self._before: dict[int, LatestScope] = {}
         self._numbers: dict[Key, int] = {}
         self._sources: dict[int, tuple[Source | None, ...]] = {}
         self._edges: dict[int, dict[Source, int]] = {}
         self._bearers: set[int] = set()
         self._tensors: dict[int, dict[str, onnx.TensorProto | onnx.SparseTensorProto]] = {}
-        self._step = Step()
+        self._step = StateChanges()
         self._same_as: Mapping[NodeKey, NodeKey] | None = None
         self._called: dict[int, str] = {}
         self._keyed = keyed
         self.keys: dict[NodeKey, int] = {}
         self._keys_before: dict[NodeKey, int] = {}
 
-    def enter(self, model: onnx.ModelProto, by: str = "", same: Mapping[NodeKey, NodeKey] | None = None) -> Step:
+    def enter(
+        self, model: onnx.ModelProto, by: str = "", same: Mapping[NodeKey, NodeKey] | None = None
+    ) -> StateChanges:
         """Enter the next state, produced by the step `by`; `same` maps nodes to nodes of the previous state.
 
         Without `same`, nodes are matched by name, and changes of nodes are recorded.
@@ -110,7 +122,7 @@ class Tracker:
         self._by = by
         self._same_as = same
         self._keys_before, self.keys = self.keys, {}
-        self._step = Step()
+        self._step = StateChanges()
         self._before, self._live = self._live, {}
         for scope, body in self._scopes(model):
             self._enter(scope, body)
@@ -162,7 +174,7 @@ class Tracker:
 
     def _enter(self, scope: int, body: onnx.GraphProto | onnx.FunctionProto) -> None:
         """Determine the rows of the nodes, inputs and outputs of a scope."""
-        before, live = self._before.get(scope, Live()), Live()
+        before, live = self._before.get(scope, LatestScope()), LatestScope()
         self._live[scope] = live
         tensors = self._tensors[scope] = _tensors(body)
         live.constants = {name: digest_of(tensor) for name, tensor in tensors.items()}
@@ -185,10 +197,10 @@ class Tracker:
             if any(attribute.type in GRAPHS for attribute in one.node.attribute):
                 self._bearers.add(one.row)
 
-    def _read(self, node: onnx.NodeProto) -> _New:
+    def _read(self, node: onnx.NodeProto) -> _UntrackedNode:
         self.looked_at += 1
         has_bodies = any(attribute.type in GRAPHS for attribute in node.attribute)
-        return _New(node, digest(node, has_bodies=has_bodies))
+        return _UntrackedNode(node, digest(node, has_bodies=has_bodies))
 
     def _ports(self, scope: int, op: str, names: list[str], before: dict[str, int]) -> dict[str, int]:
         """Return the rows of inputs or outputs by name; a renamed one keeps its place."""
@@ -198,7 +210,7 @@ class Tracker:
         found = {}
         for name in names:
             row = before.get(name, renamed.get(name, -1))
-            node = Plain(op, PORT, name, () if op == INPUT else (name,), (name,) if op == INPUT else ())
+            node = NodeData(op, PORT, name, () if op == INPUT else (name,), (name,) if op == INPUT else ())
             if row == -1:
                 row = self.found.add(scope, node, self._state, self._by)
                 self._step.born.append(row)
@@ -207,12 +219,12 @@ class Tracker:
             found[name] = row
         return found
 
-    def _make(self, live: Live, one: _New) -> None:
+    def _make(self, live: LatestScope, one: _UntrackedNode) -> None:
         for number, name in enumerate(one.node.output):
             if name:
                 live.makers[name] = one.row, number
 
-    def _bear(self, scope: int, one: _New) -> None:
+    def _bear(self, scope: int, one: _UntrackedNode) -> None:
         one.row = self.found.add(scope, one.read(), self._state, self._by)
         self._step.born.append(one.row)
 
@@ -221,7 +233,7 @@ class Tracker:
     def _key(self, scope: int, node: onnx.NodeProto) -> NodeKey:
         return self._called[scope], node.name, tuple(node.output)
 
-    def _take(self, scope: int, before: Live, nodes: list[_New]) -> None:
+    def _take(self, scope: int, before: LatestScope, nodes: list[_UntrackedNode]) -> None:
         """Give nodes their previous rows, as specified by the caller; a node moved to another scope is new."""
         assert self._same_as is not None
         for one in nodes:
@@ -232,14 +244,14 @@ class Tracker:
                 if one.digest != before.rows[row]:
                     self._alter(row, one.read())
 
-    def _find(self, scope: int, before: Live, nodes: list[_New]) -> None:
+    def _find(self, scope: int, before: LatestScope, nodes: list[_UntrackedNode]) -> None:
         left = self._same(before, nodes)
         for one in nodes:
             if one.row != -1:
                 self._make(self._live[scope], one)
         self._resume(scope, left, [one for one in nodes if one.row == -1])
 
-    def _same(self, before: Live, nodes: list[_New]) -> dict[int, Plain]:
+    def _same(self, before: LatestScope, nodes: list[_UntrackedNode]) -> dict[int, NodeData]:
         """Give nodes their previous rows, matched by digest or names; return the remaining rows."""
         known: dict[bytes, list[int]] = {}
         for row in reversed(before.rows):
@@ -253,7 +265,9 @@ class Tracker:
             self._match(key, left, nodes)
         return left
 
-    def _match(self, key: Callable[[Plain], Hashable], left: dict[int, Plain], nodes: list[_New]) -> None:
+    def _match(
+        self, key: Callable[[NodeData], Hashable], left: dict[int, NodeData], nodes: list[_UntrackedNode]
+    ) -> None:
         """Match nodes with equal keys, in order."""
         if not left:
             return
@@ -266,12 +280,12 @@ class Tracker:
             if one.row == -1 and (sign := key(one.read())) is not None and known.get(sign):
                 self._keep(known[sign].popleft(), one, left)
 
-    def _keep(self, row: int, one: _New, left: dict[int, Plain]) -> None:
+    def _keep(self, row: int, one: _UntrackedNode, left: dict[int, NodeData]) -> None:
         del left[row]
         one.row = row
         self._alter(row, one.read())
 
-    def _resume(self, scope: int, left: dict[int, Plain], nodes: list[_New]) -> None:
+    def _resume(self, scope: int, left: dict[int, NodeData], nodes: list[_UntrackedNode]) -> None:
         """Match renamed nodes, which have the same attributes and inputs."""
         known: dict[Hashable, deque[int]] = {}
         for row in sorted(left):
@@ -285,7 +299,7 @@ class Tracker:
                 self._keep(rows.popleft(), one, left)
                 self._make(self._live[scope], one)
 
-    def _alter(self, row: int, node: Plain) -> None:
+    def _alter(self, row: int, node: NodeData) -> None:
         before = self._step.altered[row] = self.found.rows[row].node
         # A new name does not move a node out of its module.
         self.found.rows[row].become(node if before.path is None else replace(node, path=before.path), self._state)
@@ -300,7 +314,7 @@ class Tracker:
                 if row not in now:
                     self._end(self.found.rows[row], row)
 
-    def _end(self, ended: Row, row: int) -> None:
+    def _end(self, ended: TrackedNode, row: int) -> None:
         ended.died, ended.killer = self._state, self._by
         self._step.died.append(row)
         for edge in self._edges.pop(row, {}).values():
@@ -326,7 +340,9 @@ class Tracker:
             self._sources[row] = sources
             self._rewire(row, node, sources)
 
-    def _note_instead(self, node: Plain, before: tuple[Source | None, ...], sources: tuple[Source | None, ...]) -> None:
+    def _note_instead(
+        self, node: NodeData, before: tuple[Source | None, ...], sources: tuple[Source | None, ...]
+    ) -> None:
         """Record the values that a node reads instead of those of removed rows."""
         if len(before) != len(sources):
             return
@@ -348,13 +364,13 @@ class Tracker:
                     self._step.instead[then[0]] = now, self.found.rows[now[0]].node.outputs[now[1]]
                     pending.append((then[0], now[0]))
 
-    def _refresh_constants(self, node: Plain, read: list[tuple[Source | None, int]]) -> list[int]:
+    def _refresh_constants(self, node: NodeData, read: list[tuple[Source | None, int]]) -> list[int]:
         """Record the constants that a node reads, and return the positions of operands with a changed constant."""
         changed = []
         for position, (name, (source, home)) in enumerate(zip(node.inputs, read, strict=True)):
             if source is not None or home == -1:
                 continue
-            known, then = self.found.scopes[home].constants, self._before.get(home, Live()).constants.get(name)
+            known, then = self.found.scopes[home].constants, self._before.get(home, LatestScope()).constants.get(name)
             differs = then is not None and self._live[home].constants[name] != then
             if differs:
                 changed.append(position)
@@ -373,7 +389,7 @@ class Tracker:
             scope = self.found.scopes[scope].around
         return None, -1
 
-    def _rewire(self, row: int, node: Plain, sources: tuple[Source | None, ...]) -> None:
+    def _rewire(self, row: int, node: NodeData, sources: tuple[Source | None, ...]) -> None:
         edges = self._edges.setdefault(row, {})
         wanted = {source: name for source, name in zip(sources, node.inputs, strict=True) if source is not None}
         for source in [source for source in edges if source not in wanted]:
@@ -389,7 +405,7 @@ class Tracker:
     def _tell(
         self,
         row: int,
-        node: Plain,
+        node: NodeData,
         before: tuple[Source | None, ...] | None,
         sources: tuple[Source | None, ...],
         constants: list[int],
@@ -404,7 +420,7 @@ class Tracker:
             del self._step.altered[row]
 
     def _operands(
-        self, old: Plain, new: Plain, before: tuple[Source | None, ...], now: tuple[Source | None, ...]
+        self, old: NodeData, new: NodeData, before: tuple[Source | None, ...], now: tuple[Source | None, ...]
     ) -> Iterator[str]:
         """Yield the changed operands, except those that changed because their producer was removed or added."""
         if len(old.inputs) != len(new.inputs):
@@ -431,16 +447,16 @@ def _tensors(
     return found
 
 
-def _by_both(node: Plain) -> Hashable:
+def _by_both(node: NodeData) -> Hashable:
     return (node.kind, node.name, node.outputs) if node.name else None
 
 
-def _by_name(node: Plain) -> Hashable:
+def _by_name(node: NodeData) -> Hashable:
     return (node.kind, node.name) if node.name else None
 
 
-def _output(number: int) -> Callable[[Plain], Hashable]:
-    def key(node: Plain) -> Hashable:
+def _output(number: int) -> Callable[[NodeData], Hashable]:
+    def key(node: NodeData) -> Hashable:
         name = node.outputs[number] if number < len(node.outputs) else ""
         return (node.kind, name) if name else None
 
@@ -450,11 +466,11 @@ def _output(number: int) -> Callable[[Plain], Hashable]:
 _BY_OUTPUT = (_output(0), _output(1))
 
 
-def _renaming(old: Plain, new: Plain) -> Iterable[str]:
+def _renaming(old: NodeData, new: NodeData) -> Iterable[str]:
     return [f"name: {old.name or 'none'} -> {new.name or 'none'}"] if old.name != new.name else []
 
 
-def _attributes(old: Plain, new: Plain) -> Iterator[str]:
+def _attributes(old: NodeData, new: NodeData) -> Iterator[str]:
     if old.signature == new.signature:
         return
     before, after = dict(old.attributes), dict(new.attributes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from surgery.interface.layout.arrays import Ints, inverse, offsets
-from surgery.interface.layout.lanes import Rows
+from surgery.interface.layout.lanes import LanedRows
 
 PIECE = 4
 """Number of rows of a lane that are kept in one column from the start."""
@@ -16,7 +16,7 @@ SMALL = 400
 class Alignment:
     """Chooses the vertical edges: first the important ones, then those that are nearly vertical anyway."""
 
-    def __init__(self, rows: Rows, place: Ints, above: Ints, below: Ints) -> None:
+    def __init__(self, rows: LanedRows, place: Ints, above: Ints, below: Ints) -> None:
         """Prepare. `above` and `below` are the lengths of the longest paths to and from each box, in edges."""
         lanes = np.full(len(place) - rows.boxes, -1, np.int64)
         above, below = np.concatenate([above, lanes]), np.concatenate([below, lanes])
@@ -55,7 +55,7 @@ class Alignment:
 class _Chosen:
     """The vertical edges. Later edges may not cross earlier ones."""
 
-    def __init__(self, rows: Rows, place: Ints) -> None:
+    def __init__(self, rows: LanedRows, place: Ints) -> None:
         self._rows, self._place = rows, place
         self.above = np.full(len(place), -1, np.int64)
         self.below = np.full(len(place), -1, np.int64)

@@ -9,11 +9,11 @@ from numpy.typing import ArrayLike
 
 from surgery.interface.layout.arrays import Ints, inverse, offsets
 from surgery.interface.layout.fingerprints import Hashes, Hierarchy, digests, hierarchy, meetings, refined
-from surgery.interface.layout.intervals import Cut, Cutter, Sequence, covered
+from surgery.interface.layout.intervals import Block, BlockCutter, Sequence, covered
 from surgery.interface.layout.layers import layers
-from surgery.interface.layout.repeats import Repeat, found, repeats
+from surgery.interface.layout.repeats import RepeatedGroups, found, repeats
 
-__all__ = ["Blocks", "Repeat", "blocks", "refine", "repeats"]
+__all__ = ["Blocks", "RepeatedGroups", "blocks", "refine", "repeats"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class _House:
         self._labels = digests(links[:, 2], links[:, 3])
         self._items = _Sorted(room, whole.groups + 1)
         self._met = _Sorted(meeting, whole.groups + 1)
-        self._cutter = Cutter(limit)
+        self._cutter = BlockCutter(limit)
 
     def furnish(self, number: int) -> None:
         """Add blocks to a room if it contains more boxes than the limit."""
@@ -99,7 +99,7 @@ class _House:
         sizes = np.add.reduceat(self._sizes[items], begins)
         return Sequence(self._marks[items][begins], colors[begins], sizes, pairs[across], labels[across]), begins
 
-    def _build(self, number: int, items: Ints, begins: Ints, cuts: tuple[Cut, ...], offset: int = 0) -> None:
+    def _build(self, number: int, items: Ints, begins: Ints, cuts: tuple[Block, ...], offset: int = 0) -> None:
         for cut in cuts:
             block = len(self.holder) - self._nodes
             self.holder.append(number)

@@ -8,7 +8,7 @@ import numpy as np
 
 from surgery.interface.layout.alignment import Alignment
 from surgery.interface.layout.arrays import Floats, Ints, offsets
-from surgery.interface.layout.lanes import Rows
+from surgery.interface.layout.lanes import LanedRows
 
 GAP = 16
 """Gap between two boxes of a row, in px."""
@@ -94,7 +94,7 @@ class _Field:
         return np.minimum.accumulate((free + self.row * FAR)[::-1])[::-1] - self.row * FAR + self.least
 
 
-def coordinates(rows: Rows, place: Ints, alignment: Alignment, widths: Ints) -> Ints:
+def coordinates(rows: LanedRows, place: Ints, alignment: Alignment, widths: Ints) -> Ints:
     """Return the centre of each vertex in px, separately for each component. `widths` has the widths of all vertices.
 
     Boxes of a row are at least `GAP` apart, in order.
@@ -117,7 +117,7 @@ def coordinates(rows: Rows, place: Ints, alignment: Alignment, widths: Ints) -> 
     return found
 
 
-def _relaxed(rows: Rows, field: _Field, x: Ints, turns: int) -> Ints:
+def _relaxed(rows: LanedRows, field: _Field, x: Ints, turns: int) -> Ints:
     """Slide columns towards the mean of their neighbors, alternately to the right and to the left."""
     column, count = field.at_vertex(), len(x)
     inner = column[rows.upper] != column[rows.lower]
@@ -135,7 +135,7 @@ def _turns(vertices: int) -> int:
     return 30 if vertices < 4_000 else 15 if vertices < 40_000 else 8
 
 
-def _field(rows: Rows, place: Ints, column: Ints, widths: Ints) -> _Field:
+def _field(rows: LanedRows, place: Ints, column: Ints, widths: Ints) -> _Field:
     sequence = np.argsort(place)
     row = rows.row[sequence]
     boxes = rows.lane[sequence] < 0

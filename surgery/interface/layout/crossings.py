@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from surgery.interface.layout.arrays import Ints, distinct, inverse, offsets, ranges
-from surgery.interface.layout.lanes import Rows
+from surgery.interface.layout.lanes import LanedRows
 
 STRIDE = 48
 """A sweep handles every 48th row at once, so it takes 48 steps regardless of the depth of the drawing."""
@@ -24,7 +24,7 @@ MOST = 256
 
 
 @dataclass(frozen=True)
-class _Step:
+class _SortedVertices:
     """Vertices that are sorted at once, grouped by row, and their neighbors in the previous row."""
 
     vertices: Ints
@@ -33,7 +33,7 @@ class _Step:
     degree: Ints
 
 
-def ordered(rows: Rows, first: Ints) -> Ints:
+def ordered(rows: LanedRows, first: Ints) -> Ints:
     """Return the place of each vertex; the places of row r start at `rows.starts[r]`, from left to right.
 
     `first` is the initial order: any numbers, one for each vertex. The result has at most as many crossings. For small
@@ -67,7 +67,7 @@ def ordered(rows: Rows, first: Ints) -> Ints:
 class _Sorter:
     """The data shared by all initial orders."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: LanedRows) -> None:
         self._rows = rows
         self._down = _steps(rows, rows.upper, rows.lower, 1)
         self._up = _steps(rows, rows.lower, rows.upper, -1)
@@ -130,7 +130,7 @@ def _sweeps(vertices: int) -> int:
     return 24 if vertices < 4_000 else 12 if vertices < 40_000 else 6
 
 
-def _steps(rows: Rows, fixed: Ints, free: Ints, direction: int) -> list[_Step]:
+def _steps(rows: LanedRows, fixed: Ints, free: Ints, direction: int) -> list[_SortedVertices]:
     """Split a sweep into steps: in each, vertices `free` of some rows are sorted by `fixed` ones in previous rows."""
     order = np.argsort(free, kind="stable")
     neighbors = fixed[order]
@@ -147,11 +147,11 @@ def _steps(rows: Rows, fixed: Ints, free: Ints, direction: int) -> list[_Step]:
             chosen = vertices[by_phase[begin:end]]
             counts = degree[chosen]
             inner = neighbors[ranges(starts[chosen], counts)]
-            steps.append(_Step(chosen, inner, np.cumsum(counts) - counts, counts))
+            steps.append(_SortedVertices(chosen, inner, np.cumsum(counts) - counts, counts))
     return steps
 
 
-def _sort(place: Ints, step: _Step, bias: int) -> None:
+def _sort(place: Ints, step: _SortedVertices, bias: int) -> None:
     """Sort vertices by the mean place of their neighbors. Places of rows do not overlap, so rows stay separate."""
     mean = np.add.reduceat(place[step.neighbors], step.starts) / step.degree
     own = place[step.vertices]
@@ -159,7 +159,7 @@ def _sort(place: Ints, step: _Step, bias: int) -> None:
     place[step.vertices[order]] = np.sort(own)
 
 
-def crossings(rows: Rows, place: Ints) -> int:
+def crossings(rows: LanedRows, place: Ints) -> int:
     """Count the pairs of edges between neighboring rows that cross."""
     order = np.lexsort((place[rows.lower], place[rows.upper]))
     row = rows.row[rows.lower[order]]

@@ -61,22 +61,22 @@ class Sequence:
 
 
 @dataclass(frozen=True)
-class Cut:
+class Block:
     """A block: the items from `first` up to `last` (exclusive), and the blocks inside, relative to its first item."""
 
     first: int
     last: int
-    inside: tuple[Cut, ...] = ()
+    inside: tuple[Block, ...] = ()
 
 
-class Cutter:
+class BlockCutter:
     """Cuts sequences into blocks; equal sequences are cut in the same way."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._known: dict[bytes, tuple[Cut, ...]] = {}
+        self._known: dict[bytes, tuple[Block, ...]] = {}
 
-    def cut(self, row: Sequence) -> tuple[Cut, ...]:
+    def cut(self, row: Sequence) -> tuple[Block, ...]:
         """Return the blocks of a sequence; none if it is short enough."""
         if len(row.marks) <= self._limit:
             return ()
@@ -85,7 +85,7 @@ class Cutter:
             self._known[key] = self._cut(row)
         return self._known[key]
 
-    def _cut(self, row: Sequence) -> tuple[Cut, ...]:
+    def _cut(self, row: Sequence) -> tuple[Block, ...]:
         runs = _patterns(row)
         blocks = [
             [self._block(row, first + turn * period, period) for turn in range(count)] for first, period, count in runs
@@ -99,7 +99,7 @@ class Cutter:
             return tuple(block for run in blocks for block in run)
         return self._parted(row.crossing(), places, blocks)
 
-    def _parted(self, crossing: Ints, places: Ints, runs: list[list[Cut]]) -> tuple[Cut, ...]:
+    def _parted(self, crossing: Ints, places: Ints, runs: list[list[Block]]) -> tuple[Block, ...]:
         """Keep patterns that make up much of a room visible, and put the ranges between them into blocks."""
         size = int(places[-1])
         large = [run for run in runs if (run[-1].last - run[0].first) * LARGE >= size]
@@ -108,36 +108,36 @@ class Cutter:
             return self._chunked(crossing, places, blocks)
         ends = [0, *(run[-1].last for run in large)]
         begins = [*(run[0].first for run in large), size]
-        found: list[Cut] = []
+        found: list[Block] = []
         for first, last, run in zip(ends, begins, [*large, []]):
             held = [block for block in blocks if first <= block.first < last]
-            inside = [Cut(block.first - first, block.last - first, block.inside) for block in held]
+            inside = [Block(block.first - first, block.last - first, block.inside) for block in held]
             here = places[(places >= first) & (places <= last)] - first
             if len(here) > LOOSE:
-                found.append(Cut(first, last, self._chunked(crossing[first : last + 1], here, inside)))
+                found.append(Block(first, last, self._chunked(crossing[first : last + 1], here, inside)))
             else:
                 found += held
             found += run
         return tuple(found)
 
-    def _block(self, row: Sequence, first: int, size: int) -> Cut:
-        return Cut(first, first + size, self.cut(row.part(first, first + size)))
+    def _block(self, row: Sequence, first: int, size: int) -> Block:
+        return Block(first, first + size, self.cut(row.part(first, first + size)))
 
-    def _chunked(self, crossing: Ints, places: Ints, blocks: list[Cut]) -> tuple[Cut, ...]:
+    def _chunked(self, crossing: Ints, places: Ints, blocks: list[Block]) -> tuple[Block, ...]:
         """Put the ranges between `places` into chunks, with their blocks, until there are few enough."""
         if len(places) - 1 <= self._limit:
             return tuple(blocks)
         marks = chunks(crossing[places], self._limit)
-        found: list[Cut] = []
+        found: list[Block] = []
         for low, high in pairwise(marks):
             first, last = int(places[low]), int(places[high])
             held = [block for block in blocks if first <= block.first < last]
-            inside = [Cut(block.first - first, block.last - first, block.inside) for block in held]
+            inside = [Block(block.first - first, block.last - first, block.inside) for block in held]
             if high - low == 1:
                 found += held
             else:
                 inner = self._chunked(crossing[first : last + 1], places[low : high + 1] - first, inside)
-                found.append(Cut(first, last, inner))
+                found.append(Block(first, last, inner))
         return tuple(found)
 
 

@@ -14,7 +14,7 @@ LONGEST = 512
 
 
 @dataclass(frozen=True)
-class Rows:
+class LanedRows:
     """Boxes and places of lanes in rows, and the edges from each row to the next.
 
     Vertices below `boxes` are boxes, the others are places of lanes. A row is one layer of one component, so different
@@ -32,7 +32,7 @@ class Rows:
     """The last place that each edge of the layers passes; -1 if there is none."""
 
 
-def rows(placed: Layers) -> Rows:
+def rows(placed: Layers) -> LanedRows:
     """Insert lanes. Edges of one source share a lane, and the longest edges have none, so that memory stays linear."""
     count = len(placed.layer)
     span = placed.layer[placed.target] - placed.layer[placed.source] - 1
@@ -52,7 +52,7 @@ def rows(placed: Layers) -> Rows:
         np.concatenate([placed.component, placed.component[owners]]),
     )
     lane = np.concatenate([np.full(count, -1, np.int64), owners])
-    return Rows(count, row, starts, upper, lower, lane, last)
+    return LanedRows(count, row, starts, upper, lower, lane, last)
 
 
 def _longest(source: Ints, span: Ints, budget: int) -> int:

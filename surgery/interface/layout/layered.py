@@ -17,7 +17,7 @@ from surgery.interface.layout.alignment import Alignment
 from surgery.interface.layout.arrays import Ints, inverse, offsets, ranges
 from surgery.interface.layout.coordinates import GAP, coordinates
 from surgery.interface.layout.crossings import ordered
-from surgery.interface.layout.lanes import Rows, rows
+from surgery.interface.layout.lanes import LanedRows, rows
 from surgery.interface.layout.layers import Layers, layers
 
 ROW_GAP = 28
@@ -72,7 +72,7 @@ def layered(widths: ArrayLike, heights: ArrayLike, edges: ArrayLike) -> Layout:
     return _packed(placed, proper, x, wide, high, pairs)
 
 
-def _packed(placed: Layers, proper: Rows, x: Ints, widths: Ints, heights: Ints, pairs: Ints) -> Layout:
+def _packed(placed: Layers, proper: LanedRows, x: Ints, widths: Ints, heights: Ints, pairs: Ints) -> Layout:
     """Arrange the components and return the layout."""
     count = len(widths)
     component = np.concatenate([placed.component, placed.component[proper.lane[count:]]])
@@ -117,7 +117,7 @@ def _stacked(width: Ints, depth: Ints) -> tuple[Ints, Ints]:
     return across, down
 
 
-def _vias(placed: Layers, proper: Rows, x: Ints, pairs: Ints) -> Ints:
+def _vias(placed: Layers, proper: LanedRows, x: Ints, pairs: Ints) -> Ints:
     """Return, for each edge, the x of the part of the lane that it uses, if that is nearly straight."""
     count = len(placed.layer)
     turned = placed.layer[pairs[:, 0]] > placed.layer[pairs[:, 1]]

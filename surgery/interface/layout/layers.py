@@ -31,7 +31,7 @@ class Layers:
 
 
 @dataclass(frozen=True)
-class _Search:
+class _DepthFirstOrder:
     topological: list[int]
     visited: list[int]
     root: list[int]
@@ -65,7 +65,7 @@ def layers(count: int, edges: Ints) -> Layers:
     return Layers(source, target, layer, component, visited, longest, left)
 
 
-def _search(count: int, starts: list[int], targets: list[int], roots: list[int]) -> _Search:
+def _search(count: int, starts: list[int], targets: list[int], roots: list[int]) -> _DepthFirstOrder:
     """Search depth-first from each unvisited root. `backward` are the positions of edges that close a cycle."""
     state = bytearray(count)  # 0 new, 1 on the stack, 2 done
     cursor = starts[:count]
@@ -96,7 +96,7 @@ def _search(count: int, starts: list[int], targets: list[int], roots: list[int])
             elif state[target] == 1:
                 backward.append(at)
     finished.reverse()
-    return _Search(finished, visited, tree, backward)
+    return _DepthFirstOrder(finished, visited, tree, backward)
 
 
 def _narrowed(layer: Ints, component: Ints, fed: Mask, read: Mask, visited: Ints) -> Ints:

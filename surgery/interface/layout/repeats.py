@@ -16,7 +16,7 @@ PERIODS = 16
 
 
 @dataclass(frozen=True)
-class Repeat:
+class RepeatedGroups:
     """Equal runs of sibling groups. In each array, a row is an instance, and a column has corresponding items."""
 
     parent: int
@@ -29,7 +29,7 @@ class Repeat:
     """All nodes inside."""
 
 
-def repeats(kinds: ArrayLike, edges: ArrayLike, group: ArrayLike, parent: ArrayLike) -> tuple[Repeat, ...]:
+def repeats(kinds: ArrayLike, edges: ArrayLike, group: ArrayLike, parent: ArrayLike) -> tuple[RepeatedGroups, ...]:
     """Return the repeats of all rooms, outer ones before inner ones, including those inside of instances.
 
     `kinds[i]` is the kind of node i, without names: an operator with its attributes, as any number. `edges` are rows
@@ -47,7 +47,7 @@ def repeats(kinds: ArrayLike, edges: ArrayLike, group: ArrayLike, parent: ArrayL
     )
 
 
-def found(whole: Hierarchy) -> tuple[Repeat, ...]:
+def found(whole: Hierarchy) -> tuple[RepeatedGroups, ...]:
     """Return the repeats of a hierarchy."""
     first = np.full(whole.groups, whole.nodes, np.int64)
     for one in range(whole.groups):
@@ -65,7 +65,7 @@ def found(whole: Hierarchy) -> tuple[Repeat, ...]:
     )
 
 
-def _in_room(whole: Hierarchy, room: int, siblings: list[int], first: Ints) -> list[Repeat]:
+def _in_room(whole: Hierarchy, room: int, siblings: list[int], first: Ints) -> list[RepeatedGroups]:
     marks = _marks(whole, siblings)
     # Groups are numbered in the order of discovery, which is the better order if that of the nodes is arbitrary.
     orders = [np.argsort(first[siblings], kind="stable").tolist(), list(range(len(siblings)))]
@@ -77,7 +77,7 @@ def _in_room(whole: Hierarchy, room: int, siblings: list[int], first: Ints) -> l
         roots = np.array(siblings[start : start + period * count], np.int64).reshape(count, period)
         groups = [np.concatenate([_groups(whole, one) for one in row]) for row in roots.tolist()]
         nodes = [np.concatenate([_nodes(whole, one) for one in row]) for row in roots.tolist()]
-        repeats.append(Repeat(room, roots, np.stack(groups), np.stack(nodes)))
+        repeats.append(RepeatedGroups(room, roots, np.stack(groups), np.stack(nodes)))
     return [repeat for repeat in repeats if repeat.nodes.size]
 
 

@@ -6,7 +6,7 @@ self-contained file.
 
 from __future__ import annotations
 
-from surgery.interface.pages.page import Section, page
+from surgery.interface.pages.page import PageSection, page
 from surgery.interface.pages.text import visible
 
-__all__ = ["Section", "page", "visible"]
+__all__ = ["PageSection", "page", "visible"]

@@ -8,8 +8,8 @@ from typing import Any
 from markupsafe import Markup
 
 from surgery.interface.pages import charts, marks, text
-from surgery.interface.pages.page import Section, page, render
-from surgery.interface.pages.run_verdict import Fact, Outcome
+from surgery.interface.pages.page import PageSection, page, render
+from surgery.interface.pages.run_verdict import KeyFigure, RunVerdict
 
 _MOST_ROWS = 5000
 _MOST_POINTS = 2000
@@ -28,7 +28,7 @@ def report(found: Mapping[str, Any], title: str) -> str:
     failures = found["failures"]
     done = [one for one in models if one["state"] == "done"]
     sections = [
-        Section(
+        PageSection(
             "result",
             "Result",
             render(
@@ -43,7 +43,7 @@ def report(found: Mapping[str, Any], title: str) -> str:
         body = render(
             "batches/failures.html.jinja", failures=failures, most=max(len(one["models"]) for one in failures)
         )
-        sections.append(Section("failures", "Failures by cause", body, "Failures"))
+        sections.append(PageSection("failures", "Failures by cause", body, "Failures"))
     rows = sorted(models, key=lambda one: (one["state"] != "failed", _gain(one), one["name"]))
     most = max((one["nodes_before"] or 0 for one in done), default=0)
     shown = [
@@ -56,24 +56,24 @@ def report(found: Mapping[str, Any], title: str) -> str:
         for one in rows[:_MOST_ROWS]
     ]
     body = render("batches/models.html.jinja", rows=shown, more=len(rows) - len(shown))
-    sections.append(Section("models", "Models", body))
+    sections.append(PageSection("models", "Models", body))
     return page(title, sections, kind="Report of a batch")
 
 
-def _outcome(found: Mapping[str, Any]) -> Outcome:
+def _outcome(found: Mapping[str, Any]) -> RunVerdict:
     counts = found["counts"]
     failed, left = counts.get("failed", 0), counts.get("queued", 0) + counts.get("running", 0)
     if failed:
-        return Outcome("bad", f"{text.plural(failed, 'model')} of {text.integer(len(found['models']))} failed.")
+        return RunVerdict("bad", f"{text.plural(failed, 'model')} of {text.integer(len(found['models']))} failed.")
     unmet = sum(one["state"] == "done" and bool(one["kind"]) for one in found["models"])
     if unmet:
-        return Outcome("bad", f"{text.plural(unmet, 'model does', 'models do')} not meet the purpose.")
+        return RunVerdict("bad", f"{text.plural(unmet, 'model does', 'models do')} not meet the purpose.")
     if left:
-        return Outcome("warn", f"{text.plural(left, 'model')} of {text.integer(len(found['models']))} did not run.")
-    return Outcome("ok", "All models are done.")
+        return RunVerdict("warn", f"{text.plural(left, 'model')} of {text.integer(len(found['models']))} did not run.")
+    return RunVerdict("ok", "All models are done.")
 
 
-def _facts(found: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> list[Fact]:
+def _facts(found: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> list[KeyFigure]:
     """Return the numbers of a batch."""
     totals = found["totals"]
     verdicts: dict[str, int] = {}
@@ -83,11 +83,11 @@ def _facts(found: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> list[
     listed = ", ".join(f"{text.integer(count)} {name}" for name, count in sorted(verdicts.items()))
     states = ", ".join(f"{text.integer(count)} {state}" for state, count in found["counts"].items())
     return [
-        Fact("Models", text.integer(len(found["models"])), states),
-        Fact("Nodes", text.integer(totals["nodes_after"]), f"from {text.integer(totals['nodes_before'])}"),
-        Fact("File sizes", text.size(totals["bytes_after"]), f"from {text.size(totals['bytes_before'])}"),
-        Fact("Verdicts", text.integer(len(done)), listed),
-        Fact("Time", text.seconds(found["seconds"]), "of the last call"),
+        KeyFigure("Models", text.integer(len(found["models"])), states),
+        KeyFigure("Nodes", text.integer(totals["nodes_after"]), f"from {text.integer(totals['nodes_before'])}"),
+        KeyFigure("File sizes", text.size(totals["bytes_after"]), f"from {text.size(totals['bytes_before'])}"),
+        KeyFigure("Verdicts", text.integer(len(done)), listed),
+        KeyFigure("Time", text.seconds(found["seconds"]), "of the last call"),
     ]
 
 
@@ -96,12 +96,14 @@ def _picture(done: Sequence[Mapping[str, Any]]) -> Markup:
     known = [one for one in done if one["nodes_before"] and one["nodes_after"]][:_MOST_POINTS]
     if len(known) < 2:
         return Markup("")
-    points = [charts.Point(one["name"], float(one["nodes_before"]), float(one["nodes_after"]), 3.0) for one in known]
+    points = [
+        charts.ChartPoint(one["name"], float(one["nodes_before"]), float(one["nodes_after"]), 3.0) for one in known
+    ]
     ends = [min(min(one.x, one.y) for one in points), max(max(one.x, one.y) for one in points)]
     x, y = (charts.around(ends, f"nodes {side}, logarithmic", text.amount) for side in ("before", "after"))
     same = charts.Series("as many", [(ends[0], ends[0]), (ends[1], ends[1])])
     rows = [(one["name"], text.integer(one["nodes_before"]), text.integer(one["nodes_after"])) for one in known]
-    table = charts.Table("Nodes of each model", ("model", "before", "after"), rows)
+    table = charts.ChartTable("Nodes of each model", ("model", "before", "after"), rows)
     return charts.scatter("batch-nodes", "Nodes of each model, before and after", points, x, y, table, [same])
 
 

@@ -57,7 +57,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Point:
+class ChartPoint:
     """A point of a scatter plot, with its name; `size` is the radius in px."""
 
     name: str
@@ -75,7 +75,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Table:
+class ChartTable:
     """The data of a chart: its caption, header, and rows as text."""
 
     caption: str
@@ -135,7 +135,7 @@ def histogram(
         parts.append(area.upright(limit, "tolerance"))
     head = f"from ({axis.label})", "to", "elements"
     rows = [(axis.write(low), axis.write(high), integer(count)) for low, high, count in bins if count]
-    return figure(name, title, area.describe(f"{len(rows)} bars"), parts, Table(title, head, rows))
+    return figure(name, title, area.describe(f"{len(rows)} bars"), parts, ChartTable(title, head, rows))
 
 
 def lines(
@@ -159,11 +159,17 @@ def lines(
     rows = [
         (x.write(points[0][0]), *(y.write(b) for _, b in points)) for points in zip(*(one.points for one in series))
     ]
-    return figure(name, title, area.describe(), parts, Table(title, head, rows), legend)
+    return figure(name, title, area.describe(), parts, ChartTable(title, head, rows), legend)
 
 
 def scatter(
-    name: str, title: str, points: Sequence[Point], x: Axis, y: Axis, table: Table, lines: Sequence[Series] = ()
+    name: str,
+    title: str,
+    points: Sequence[ChartPoint],
+    x: Axis,
+    y: Axis,
+    table: ChartTable,
+    lines: Sequence[Series] = (),
 ) -> Markup:
     """Return a scatter plot with points labelled as far as there is room; dashed `lines` are drawn below them."""
     area = _Area(x, y, height=320)
@@ -181,7 +187,7 @@ def scatter(
     return figure(name, title, area.describe(f"{len(points)} points"), parts, table)
 
 
-def _names(points: Sequence[Point], places: Sequence[tuple[float, float]]) -> Iterator[Markup]:
+def _names(points: Sequence[ChartPoint], places: Sequence[tuple[float, float]]) -> Iterator[Markup]:
     """Yield labels of points as far as there is room, in order; a label covers no point and no other label."""
     taken = [(x - one.size, x + one.size, y) for one, (x, y) in zip(points[:_CROWD], places)]
     for one, (x, y) in zip(points[:_CROWD], places):
@@ -206,7 +212,7 @@ class Estimate:
     high: float
 
 
-def intervals(name: str, title: str, found: Sequence[Estimate], axis: Axis, table: Table) -> Markup:
+def intervals(name: str, title: str, found: Sequence[Estimate], axis: Axis, table: ChartTable) -> Markup:
     """Return numbers with their intervals, one per line, and a line at 1 for comparison."""
     row, left = 30, 190
     height = _TOP + row * len(found) + _BOTTOM
@@ -232,7 +238,7 @@ def figure(
     title: str,
     description: str,
     parts: Sequence[Markup],
-    table: Table,
+    table: ChartTable,
     legend: Sequence[tuple[str, str]] = (),
     height: int | None = None,
 ) -> Markup:
@@ -249,7 +255,7 @@ def figure(
     )
 
 
-def data_table(table: Table) -> Markup:
+def data_table(table: ChartTable) -> Markup:
     """Return the data of a chart as a collapsed table."""
     head = Markup("").join(
         Markup('<th scope="col"{}>{}</th>').format(Markup(' class="num"') if place else "", what)

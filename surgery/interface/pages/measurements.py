@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from surgery.interface.pages import charts, text
-from surgery.interface.pages.page import Section, page, render
+from surgery.interface.pages.page import PageSection, page, render
 from surgery.interface.pages.run_verdict import share
 
 _DECADES = 4
@@ -32,7 +32,9 @@ def sensitivity(found: Mapping[str, Any]) -> str:
     )
     name = text.clip(str(found.get("model", "")).rpartition("/")[2], 120)
     title = f"{name}, {text.clip(found['pass'], 60)}" if name else text.clip(found["pass"], 60)
-    return page(title, [Section("sensitivity", "Sensitivity of each site", body)], kind="Sensitivity of a lossy step")
+    return page(
+        title, [PageSection("sensitivity", "Sensitivity of each site", body)], kind="Sensitivity of a lossy step"
+    )
 
 
 def _number(value: object) -> float | None:
@@ -60,7 +62,7 @@ def _trade(sites: Sequence[Mapping[str, Any]]) -> Markup:
     if len(known) < 2:
         return Markup("")
     # The ends of paths are alike, and there is no room for the whole: the table has the site of each number.
-    points = [charts.Point(f"site {one['site']}", float(one["macs"]), use) for one, use in known]
+    points = [charts.ChartPoint(f"site {one['site']}", float(one["macs"]), use) for one, use in known]
     x = charts.around([point.x for point in points], "multiply-accumulates, logarithmic", text.amount)
     y = charts.around([point.y for point in points], "share of the budget alone, logarithmic", charts.power)
     head = "site", "at", "multiply-accumulates", "share of the budget"
@@ -68,7 +70,7 @@ def _trade(sites: Sequence[Mapping[str, Any]]) -> Markup:
     title = "What each site uses of the budget, and what it computes"
     if len(known) < len(sites):
         title += f"; {len(sites) - len(known)} without multiply-accumulates or error are in the table below"
-    return charts.scatter("sensitivity-trade", title, points, x, y, charts.Table(title, head, rows))
+    return charts.scatter("sensitivity-trade", title, points, x, y, charts.ChartTable(title, head, rows))
 
 
 def bench(found: Mapping[str, Any]) -> str:
@@ -83,7 +85,7 @@ def bench(found: Mapping[str, Any]) -> str:
     )
     names = [text.clip(one["name"].rpartition("/")[2], 60) for one in models]
     title = names[0] if len(names) == 1 else f"{', '.join(names[1:])} against {names[0]}"
-    return page(title, [Section("speed", "Speed", body)], kind="Measurement of speed")
+    return page(title, [PageSection("speed", "Speed", body)], kind="Measurement of speed")
 
 
 def _speeds(models: Sequence[Mapping[str, Any]], level: float) -> Markup:
@@ -98,7 +100,7 @@ def _speeds(models: Sequence[Mapping[str, Any]], level: float) -> Markup:
     head = "model", "speed", "low", "high"
     rows = [(one.name, f"{one.value:.3f}", f"{one.low:.3f}", f"{one.high:.3f}") for one in found]
     title = f"Speed next to {text.clip(models[0]['name'], 80)}, with intervals of {level:.0%} confidence"
-    return charts.intervals("speed-intervals", title, found, axis, charts.Table(title, head, rows))
+    return charts.intervals("speed-intervals", title, found, axis, charts.ChartTable(title, head, rows))
 
 
 def _profiles(models: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, float, float, Markup]]]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from surgery.interface.pages import marks, run_evidence
-from surgery.interface.pages.page import Section, render
+from surgery.interface.pages.page import PageSection, render
 
 _MOST_KINDS = 200
 """Maximum number of kinds of changes that are listed."""
@@ -21,7 +21,7 @@ _SIZES = ("weight bytes", "file bytes")
 """The sizes that are in bytes."""
 
 
-def model_sections(found: Mapping[str, Any]) -> list[Section]:
+def model_sections(found: Mapping[str, Any]) -> list[PageSection]:
     """Return the sections on a model; `found` is the JSON report of `surgery inspect`, without the analysis.
 
     It may also have `costs`, as in the report of a run, for this model only.
@@ -29,13 +29,13 @@ def model_sections(found: Mapping[str, Any]) -> list[Section]:
     operators = sorted(found["ops"].items(), key=lambda item: (-item[1], item[0]))
     costs = run_evidence.costs(found, {"before": "The model"})
     return [
-        Section("summary", "Summary", render("models/summary.html.jinja", found=found)),
-        Section("operators", "Operators", render("models/operators.html.jinja", operators=operators)),
-        *([Section("costs", "Cost by operator", costs)] if costs else []),
+        PageSection("summary", "Summary", render("models/summary.html.jinja", found=found)),
+        PageSection("operators", "Operators", render("models/operators.html.jinja", operators=operators)),
+        *([PageSection("costs", "Cost by operator", costs)] if costs else []),
     ]
 
 
-def difference_sections(found: Mapping[str, Any]) -> list[Section]:
+def difference_sections(found: Mapping[str, Any]) -> list[PageSection]:
     """Return the sections on the difference of two models; `found` is the JSON report of `surgery diff`."""
     nodes = found["nodes"]
     changes = [change for key in ("signature", "opsets", "functions", "metadata") for change in found[key]]
@@ -52,13 +52,13 @@ def difference_sections(found: Mapping[str, Any]) -> list[Section]:
         remarks=remarks,
     )
     made = [
-        Section("summary", "Summary", summary),
-        Section("operators", "Operators", run_evidence.operators(_as_run(found))),
+        PageSection("summary", "Summary", summary),
+        PageSection("operators", "Operators", run_evidence.operators(_as_run(found))),
     ]
     if nodes["kinds"]:
         listed, more = nodes["kinds"][:_MOST_KINDS], max(0, len(nodes["kinds"]) - _MOST_KINDS)
         body = render("models/kinds.html.jinja", kinds=listed, more=more)
-        made.insert(1, Section("changes", "What changed", body))
+        made.insert(1, PageSection("changes", "What changed", body))
     return made
 
 

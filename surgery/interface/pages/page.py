@@ -17,7 +17,7 @@ from surgery.interface.pages import assets, text
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A part of a page. `anchor` is its id, `title` its heading, `short` its name in the navigation.
 
     `body` is HTML; text from models has been escaped when the body was created.
@@ -30,7 +30,7 @@ class Section:
 
 
 def page(
-    title: str, sections: Sequence[Section] = (), drawing: Mapping[str, Any] | None = None, *, kind: str = ""
+    title: str, sections: Sequence[PageSection] = (), drawing: Mapping[str, Any] | None = None, *, kind: str = ""
 ) -> str:
     """Return a page as one HTML document.
 

@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from surgery.interface.pages import charts, marks, text
-from surgery.interface.pages.page import Section, render
+from surgery.interface.pages.page import PageSection, render
 from surgery.interface.pages.run_verdict import final, share
 
 _SHARE = 10_000
@@ -19,7 +19,7 @@ _MOST_CHARTS = 8
 """Maximum number of outputs whose errors are drawn; the table has all of them."""
 
 
-def evidence(run: Mapping[str, Any]) -> list[Section]:
+def evidence(run: Mapping[str, Any]) -> list[PageSection]:
     """Return the sections on the measurements, without those missing in the report."""
     made = [
         ("errors", "Accuracy", errors(run)),
@@ -29,7 +29,7 @@ def evidence(run: Mapping[str, Any]) -> list[Section]:
         ("inputs", "Inputs tried", inputs(run)),
         ("memory", "Memory", memory(run)),
     ]
-    return [Section(anchor, title, body) for anchor, title, body in made if body]
+    return [PageSection(anchor, title, body) for anchor, title, body in made if body]
 
 
 def errors(run: Mapping[str, Any]) -> Markup:
@@ -129,7 +129,7 @@ def cost_chart(
     """Return a chart of operations against bytes moved by operator, or only the table if there is nothing to draw."""
     axes = axes or _cost_axes(_drawable(side))
     points = [
-        charts.Point(
+        charts.ChartPoint(
             one["op"], float(one["bytes"]), float(one["flops"]), 4 + min(6.0, math.log10(one["nodes"] + 1) * 3)
         )
         for one in _drawable(side)
@@ -139,7 +139,7 @@ def cost_chart(
         (one["op"], text.integer(one["nodes"]), text.amount(one["flops"]), text.size(one["bytes"]), _intensity(one))
         for one in side["by_op"]
     ]
-    table = charts.Table(f"{title}: cost by operator", head, rows)
+    table = charts.ChartTable(f"{title}: cost by operator", head, rows)
     if axes is None:
         return charts.data_table(table)
     x, y = axes

@@ -9,7 +9,7 @@ from typing import Any
 
 from surgery.base.errors import UsageError
 from surgery.interface.pages import marks, text
-from surgery.interface.pages.page import Section, page, render
+from surgery.interface.pages.page import PageSection, page, render
 from surgery.interface.pages.run_evidence import evidence
 from surgery.interface.pages.run_steps import steps
 from surgery.interface.pages.run_verdict import verdict
@@ -19,7 +19,7 @@ _KEYS = ("ok", "recipe", "input", "output", "steps", "seconds")
 
 
 @dataclass(frozen=True)
-class Line:
+class RecipeLine:
     """A line of a recipe: its id on the page, its text, and its steps with their marks."""
 
     anchor: str
@@ -28,11 +28,11 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Source:
+class RecipeFile:
     """A recipe file as listed on the page."""
 
     title: str
-    lines: Sequence[Line]
+    lines: Sequence[RecipeLine]
 
 
 def report(run: Mapping[str, Any], drawing: Mapping[str, Any] | None = None, note: str = "") -> str:
@@ -48,11 +48,11 @@ def report(run: Mapping[str, Any], drawing: Mapping[str, Any] | None = None, not
     lines = _anchors(run)
     try:
         sections = [
-            Section("verdict", "Verdict", verdict(run)),
-            Section("steps", "Steps", steps(run, lines, _states(drawing))),
+            PageSection("verdict", "Verdict", verdict(run)),
+            PageSection("steps", "Steps", steps(run, lines, _states(drawing))),
             *evidence(run),
-            Section("recipe", "Recipe", render("run/recipe.html.jinja", sources=_sources(run, lines))),
-            Section(
+            PageSection("recipe", "Recipe", render("run/recipe.html.jinja", sources=_sources(run, lines))),
+            PageSection(
                 "environment", "Reproduce", render("run/environment.html.jinja", run=run, note=note), short="Reproduce"
             ),
         ]
@@ -78,7 +78,7 @@ def _anchors(run: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _sources(run: Mapping[str, Any], anchors: Mapping[str, str]) -> list[Source]:
+def _sources(run: Mapping[str, Any], anchors: Mapping[str, str]) -> list[RecipeFile]:
     at: dict[str, list[tuple[int, marks.Mark]]] = defaultdict(list)
     for number, step in enumerate(run["steps"], 1):
         held = step["status"] == "committed" and step.get("verdict")
@@ -88,6 +88,6 @@ def _sources(run: Mapping[str, Any], anchors: Mapping[str, str]) -> list[Source]
     found = []
     for source in run.get("recipes") or ():
         places = [(f"{source['path']}:{number}", line) for number, line in enumerate(source["text"].splitlines(), 1)]
-        lines = [Line(anchors[place], line, tuple(at[place])) for place, line in places]
-        found.append(Source(text.clip(source["path"], 160), lines))
+        lines = [RecipeLine(anchors[place], line, tuple(at[place])) for place, line in places]
+        found.append(RecipeFile(text.clip(source["path"], 160), lines))
     return found

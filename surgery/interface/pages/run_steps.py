@@ -18,7 +18,7 @@ _LOW, _HIGH = -6, 1
 
 
 @dataclass(frozen=True)
-class Row:
+class StepRow:
     """One step: its number from 1, its fields in the JSON report, and the additional values shown.
 
     `state` is the number of the graph state after the step, None if the graph view has none. `line` is the id of its
@@ -89,14 +89,14 @@ def steps(run: Mapping[str, Any], lines: Mapping[str, str], states: Mapping[int,
     return render("run/steps.html.jinja", rows=shown, quiet=quiet, longest=_longest(shown), charts=charts, marks=marks)
 
 
-def _longest(rows: Sequence[Row]) -> float:
+def _longest(rows: Sequence[StepRow]) -> float:
     return max((float(row.step["seconds"]) for row in rows), default=0.0)
 
 
-def _row(number: int, step: Mapping[str, Any], lines: Mapping[str, str], states: Mapping[int, int]) -> Row:
+def _row(number: int, step: Mapping[str, Any], lines: Mapping[str, str], states: Mapping[int, int]) -> StepRow:
     held = step["status"] == "committed" and step.get("verdict")
     mark = marks.verdict(step["verdict"]) if held else marks.status(step["status"])
     where = step.get("where") or ""
     file, _, line = where.rpartition(":")
     place = f"{file.rpartition('/')[2]}:{line}" if file else ""
-    return Row(number + 1, step, mark, states.get(number), lines.get(where, ""), text.clip(place, 60))
+    return StepRow(number + 1, step, mark, states.get(number), lines.get(where, ""), text.clip(place, 60))

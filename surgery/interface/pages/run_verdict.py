@@ -17,7 +17,7 @@ _MEASURED = re.compile(r"speed: .*\(found ([0-9.]+), between ([0-9.]+) and ([0-9
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunVerdict:
     """The outcome of a run: the tone, a sentence, and explanations."""
 
     tone: str
@@ -31,7 +31,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Fact:
+class KeyFigure:
     """One number of a run, with a remark below it."""
 
     name: str
@@ -66,19 +66,19 @@ def failed(run: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return next((step for step in run["steps"] if step["status"] == "failed"), None)
 
 
-def outcome(run: Mapping[str, Any]) -> Outcome:
+def outcome(run: Mapping[str, Any]) -> RunVerdict:
     """Return the outcome of a run."""
     return _negative(run) or _positive(run)
 
 
-def _negative(run: Mapping[str, Any]) -> Outcome | None:
+def _negative(run: Mapping[str, Any]) -> RunVerdict | None:
     if run.get("ended"):
         return _ended(run["ended"], len(run["steps"]))
     step = failed(run)
     if step is not None:
-        return Outcome("bad", f"The run ended at {step['pass']}. Nothing was written.", (step["message"],))
+        return RunVerdict("bad", f"The run ended at {step['pass']}. Nothing was written.", (step["message"],))
     if run.get("unverifiable"):
-        return Outcome("bad", "Nothing could be verified. Nothing was written.", (run["unverifiable"],))
+        return RunVerdict("bad", "Nothing could be verified. Nothing was written.", (run["unverifiable"],))
     missed = [item["what"] for item in run.get("expectations", ()) if not item["ok"]]
     if missed:
         what = (
@@ -86,39 +86,39 @@ def _negative(run: Mapping[str, Any]) -> Outcome | None:
         )
         found = final(run)
         loss = f"{_lossy(found)} " if found is not None and found["verdict"] == "lossy" else ""
-        return Outcome("bad", f"{loss}{what} not hold. Nothing was written.", tuple(missed))
+        return RunVerdict("bad", f"{loss}{what} not hold. Nothing was written.", tuple(missed))
     unmet = tuple(one["words"] for one in run.get("shortfalls") or ())
     if not run["ok"] and run.get("shortfall"):
-        return Outcome("bad", "The precision was not changed. Nothing was written.", unmet)
+        return RunVerdict("bad", "The precision was not changed. Nothing was written.", unmet)
     if not run["ok"] and unmet:
-        return Outcome("bad", "The purpose is not met. Nothing was written.", unmet)
+        return RunVerdict("bad", "The purpose is not met. Nothing was written.", unmet)
     if not run["ok"]:
-        return Outcome("bad", "Parts of the run were refused, which --strict does not allow. Nothing was written.")
+        return RunVerdict("bad", "Parts of the run were refused, which --strict does not allow. Nothing was written.")
     return None
 
 
-def _ended(end: Mapping[str, Any], steps: int) -> Outcome:
+def _ended(end: Mapping[str, Any], steps: int) -> RunVerdict:
     """Return the outcome of a run that did not finish; the model was not written, or not completely."""
     after = f"after {text.plural(steps, 'step', 'steps')}" if steps else "in its first step"
     if end.get("interrupted"):
-        return Outcome("bad", f"The run was interrupted {after}. The model was not written.")
-    return Outcome("bad", f"The run ended with an error {after}. The model was not written.", (end["why"],))
+        return RunVerdict("bad", f"The run was interrupted {after}. The model was not written.")
+    return RunVerdict("bad", f"The run ended with an error {after}. The model was not written.", (end["why"],))
 
 
-def _positive(run: Mapping[str, Any]) -> Outcome:
+def _positive(run: Mapping[str, Any]) -> RunVerdict:
     committed = [step for step in run["steps"] if step["status"] == "committed"]
     changed = [step for step in committed if not step["pass"].startswith("(")]
     never = (run.get("original") or {}).get("failure")
     if not changed and never:
-        found = Outcome("warn", "No step changed the model, and no input was found on which it runs.", (never,))
+        found = RunVerdict("warn", "No step changed the model, and no input was found on which it runs.", (never,))
     elif not changed:
-        found = Outcome("info", "Nothing to do: no step changed the model.")
+        found = RunVerdict("info", "Nothing to do: no step changed the model.")
     else:
         found = _agreement(final(run))
     unverified = [step["pass"] for step in changed if step.get("verdict") == "unverified"]
     if unverified and found.tone != "warn":
         what = text.plural(len(unverified), "step was", "steps were")
-        found = Outcome(
+        found = RunVerdict(
             "warn", f"{found.headline} {what} accepted without being verified.", (*found.remarks, *unverified)
         )
     refused = [one for one in run.get("refused") or () if not one.get("broke")]
@@ -128,7 +128,7 @@ def _positive(run: Mapping[str, Any]) -> Outcome:
         return replace(found, tone=found.tone if is_met else "warn", remarks=(*unmet, *found.remarks))
     if refused:
         what = text.plural(len(refused), "step", "steps")
-        return Outcome("warn", f"{found.headline} Parts of {what} were wrong and undone.", found.remarks)
+        return RunVerdict("warn", f"{found.headline} Parts of {what} were wrong and undone.", found.remarks)
     return found
 
 
@@ -138,65 +138,67 @@ def _lossy(found: Mapping[str, Any]) -> str:
     return f"The result is less accurate on purpose, within its budget{f': {summary}' if summary else ''}."
 
 
-def _agreement(found: Mapping[str, Any] | None) -> Outcome:
+def _agreement(found: Mapping[str, Any] | None) -> RunVerdict:
     if found is None:
-        return Outcome("warn", "The model was changed, and not compared with the original.")
+        return RunVerdict("warn", "The model was changed, and not compared with the original.")
     message = found.get("message") or ""
     lead = "The largest error is in " if message.startswith("output ") else ""
     remark = (f"{lead}{message}",) if message else ()
     kinds = {
-        "equal": Outcome("ok", "The result is bit-identical to the original."),
-        "close": Outcome("ok", "The result agrees with the original.", remark),
-        "lossy": Outcome("info", _lossy(found), remark),
-        "intended": Outcome("info", "The results were changed on purpose.", remark),
-        "different": Outcome("bad", "The result differs from the original.", remark),
+        "equal": RunVerdict("ok", "The result is bit-identical to the original."),
+        "close": RunVerdict("ok", "The result agrees with the original.", remark),
+        "lossy": RunVerdict("info", _lossy(found), remark),
+        "intended": RunVerdict("info", "The results were changed on purpose.", remark),
+        "different": RunVerdict("bad", "The result differs from the original.", remark),
     }
-    return kinds.get(found["verdict"], Outcome("warn", "The result could not be compared with the original.", remark))
+    return kinds.get(
+        found["verdict"], RunVerdict("warn", "The result could not be compared with the original.", remark)
+    )
 
 
-def facts(run: Mapping[str, Any]) -> Iterator[Fact]:
+def facts(run: Mapping[str, Any]) -> Iterator[KeyFigure]:
     """Yield the numbers of a run: nodes, bytes, cost, speed if measured, steps, tolerance used, time."""
     before, after = run["input"], run["output"]
-    yield Fact("Nodes", *_moved(before["nodes"], after["nodes"], text.integer))
+    yield KeyFigure("Nodes", *_moved(before["nodes"], after["nodes"], text.integer))
     if before.get("bytes") is not None:
         size = _moved(before["bytes"], after.get("bytes"), text.size)
-        yield Fact(
+        yield KeyFigure(
             "File size", *(size if after.get("bytes") is not None else (text.size(before["bytes"]), "no file written"))
         )
     costs = run.get("costs") or {}
     if costs.get("before") and costs.get("after"):
-        yield Fact("MACs", *_moved(costs["before"]["macs"], costs["after"]["macs"], text.amount))
-        yield Fact("Bytes moved", *_moved(costs["before"]["bytes"], costs["after"]["bytes"], text.size))
+        yield KeyFigure("MACs", *_moved(costs["before"]["macs"], costs["after"]["macs"], text.amount))
+        yield KeyFigure("Bytes moved", *_moved(costs["before"]["bytes"], costs["after"]["bytes"], text.size))
     yield from _executed(run.get("deployed") or {})
     for item in run.get("expectations", ()):
         if measured := _MEASURED.match(item["what"]):
             ratio, low, high = measured.groups()
-            yield Fact("Speed", f"{float(ratio):.2f}\u00d7", f"between {float(low):.2f} and {float(high):.2f}")
+            yield KeyFigure("Speed", f"{float(ratio):.2f}\u00d7", f"between {float(low):.2f} and {float(high):.2f}")
     steps = run["steps"]
     committed = sum(step["status"] == "committed" for step in steps)
-    yield Fact("Steps", f"{committed} of {len(steps)}", "changed the model")
+    yield KeyFigure("Steps", f"{committed} of {len(steps)}", "changed the model")
     worst = final(run)
     factor = ((worst or {}).get("needed") or {}).get("factor")
     if isinstance(factor, int | float):
-        yield Fact("Tolerance used", share(factor), "at the worst element")
-    yield Fact("Time", text.seconds(run["seconds"]), "with verification")
+        yield KeyFigure("Tolerance used", share(factor), "at the worst element")
+    yield KeyFigure("Time", text.seconds(run["seconds"]), "with verification")
     cached = run.get("cached") or {}
     if cached.get("steps") or cached.get("end"):
         end = "with the verdict on the whole model" if cached.get("end") else "cached from an earlier run"
-        yield Fact("From the cache", text.plural(cached["steps"], "step"), end)
+        yield KeyFigure("From the cache", text.plural(cached["steps"], "step"), end)
 
 
-def _executed(deployed: Mapping[str, Any]) -> Iterator[Fact]:
+def _executed(deployed: Mapping[str, Any]) -> Iterator[KeyFigure]:
     """Yield the number of nodes that the runtime executes after its own optimizations, and why it did not elsewhere."""
     found, before = deployed.get("executed"), deployed.get("original")
     if found is not None:
         value, moved = _moved((before or found)["nodes"], found["nodes"], text.integer)
         copies = f", {text.plural(found['copies'], 'copy', 'copies')} between devices" if found["copies"] else ""
-        yield Fact(
+        yield KeyFigure(
             "Executed nodes", value, f"{moved if before else 'as ' + deployed['runtime'] + ' optimizes'}{copies}"
         )
     if deployed.get("note"):
-        yield Fact("On the target", "not run", deployed["note"])
+        yield KeyFigure("On the target", "not run", deployed["note"])
 
 
 def share(factor: float) -> str:

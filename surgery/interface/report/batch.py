@@ -18,7 +18,7 @@ from surgery.interface.report.progress import Remaining
 
 if TYPE_CHECKING:
     from surgery.engine.batching.batch import BatchResult
-    from surgery.engine.batching.ledger import Row
+    from surgery.engine.batching.ledger import LedgerRow
 
 _EVERY = 30.0
 """Interval of progress lines on a non-interactive console, in seconds."""
@@ -62,7 +62,7 @@ class BatchProgress:
         """Show the current line."""
         yield Text(self.line(options.max_width), no_wrap=True, overflow="crop")
 
-    def begin(self, total: int, finished: Sequence[Row]) -> None:
+    def begin(self, total: int, finished: Sequence[LedgerRow]) -> None:
         """Start with the number of models and the rows that need not run; skipped models are not counted."""
         skipped = sum(row.state == "skipped" for row in finished)
         self._total, self._before = total - skipped, len(finished) - skipped
@@ -76,7 +76,7 @@ class BatchProgress:
         """Record the stage of a model."""
         self._running[name] = stage
 
-    def done(self, row: Row) -> None:
+    def done(self, row: LedgerRow) -> None:
         """Count a finished model, and print a line for it if requested."""
         self._running.pop(row.name, None)
         self._ended += 1
@@ -128,7 +128,7 @@ def _was(count: int) -> str:
     return f"{'was' if count == 1 else 'were'} finished before"
 
 
-def _line(row: Row) -> str:
+def _line(row: LedgerRow) -> str:
     if row.state == "failed":
         return f"{row.name}: failed at {row.stage or 'the start'}, {row.kind}: {row.reason}"
     nodes = f"{row.nodes_before} -> {row.nodes_after} nodes"

@@ -102,5 +102,5 @@ def outcome(found: CorpusComparison, subject: str, exit_code: int) -> outcomes.O
         for change in changes
         if change.is_worse
     )
-    tables = (outcomes.Table("Changes", ("Model", "What", "Before", "After", "Note"), rows, len(rows) > _MOST),)
+    tables = (outcomes.SummaryTable("Changes", ("Model", "What", "Before", "After", "Note"), rows, len(rows) > _MOST),)
     return outcomes.Outcome("corpus", subject, headline(found), exit_code, checks, tables if rows else ())

@@ -12,7 +12,7 @@ from surgery.base.errors import first_few
 from surgery.features.differences.constants import Constant, ConstantPair, Constants
 from surgery.features.differences.contents import Distance
 from surgery.features.differences.diff import Change, Correspondence, Difference
-from surgery.features.differences.nodes import Kind
+from surgery.features.differences.nodes import ChangeKind
 from surgery.interface.report import amounts, terminal
 
 _FEW = 20
@@ -90,7 +90,7 @@ def _matched(found: Correspondence) -> str:
     return ", ".join([*parts, f"{len(found.removed)} removed", f"{len(found.added)} added"])
 
 
-def _kinds(kinds: Sequence[Kind], *, every: bool) -> Table:
+def _kinds(kinds: Sequence[ChangeKind], *, every: bool) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 1), header_style="bold")
     table.add_column("count", justify="right", no_wrap=True)
     table.add_column("change", overflow="fold")
@@ -105,7 +105,7 @@ def _kinds(kinds: Sequence[Kind], *, every: bool) -> Table:
     return table
 
 
-def _where(kind: Kind) -> str:
+def _where(kind: ChangeKind) -> str:
     return kind.where if len(kind.examples) > 1 and kind.where else _cut(kind.examples[0])
 
 

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from surgery.features.frameworks.export import Exported
-from surgery.features.frameworks.parity import Compared
+from surgery.features.frameworks.parity import ModuleParity
 
 _FEW = 3
 
@@ -31,7 +31,7 @@ def report(made: Exported, *, every: bool = False) -> RenderableType:
     return Group(*parts, conclusion(made))
 
 
-def _decisions(found: Compared) -> list[RenderableType]:
+def _decisions(found: ModuleParity) -> list[RenderableType]:
     """Return the branches that depend on values, and whether both of their sides were tested."""
     # A number that varies between runs is not a branch, and if the outputs agree, it was not frozen.
     shown = [one for one in found.turned if isinstance(one.before, bool) or found.verdict.is_different]

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from surgery.features.inspection.fit import Fit, Row
+from surgery.features.inspection.fit import Fit, UnfitNodes
 
 
 def fit(found: Fit, *, verbose: bool = False) -> RenderableType:
@@ -44,7 +44,7 @@ def _table(found: Fit) -> Table:
     return table
 
 
-def _reason(row: Row) -> RenderableType:
+def _reason(row: UnfitNodes) -> RenderableType:
     names = "\n".join(row.misfit.first)
     more = row.misfit.count - len(row.misfit.first)
     rest = f"\nand {more} more" if more > 0 else ""

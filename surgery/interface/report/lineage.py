@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from surgery.model.lineage.descent import Descent
-from surgery.model.lineage.entries import Entry
+from surgery.model.lineage.entries import LineageEntry
 from surgery.model.lineage.lineage import Lineage
 
 _FEW = 3
@@ -48,7 +48,7 @@ def _passes(found: Descent) -> Table:
     return table
 
 
-def _entries(entries: tuple[Entry, ...], most: int) -> Table:
+def _entries(entries: tuple[LineageEntry, ...], most: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("operator", no_wrap=True)
     for title in ("name", "made by", "from"):

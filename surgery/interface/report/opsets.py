@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from surgery.features.opsets.opsets import Blocker, Candidate, Domain, Study
+from surgery.features.opsets.opsets import Blocker, ImportedDomain, OpsetCandidate, Study
 from surgery.interface.report.amounts import quoted_names
 
 _MOST_NAMES = 3
@@ -61,7 +61,7 @@ def _nodes(count: int) -> str:
     return f"{count} node" if count == 1 else f"{count} nodes"
 
 
-def _kind(domain: Domain) -> str:
+def _kind(domain: ImportedDomain) -> str:
     if domain.kind == "unknown":
         return "unknown domain; the runtime has to provide the operators"
     if domain.kind == "ONNX Runtime":
@@ -71,7 +71,7 @@ def _kind(domain: Domain) -> str:
     return "operators of ONNX" if domain.kind == "ONNX" else domain.kind
 
 
-def _table(candidates: Sequence[Candidate], most: int) -> Table:
+def _table(candidates: Sequence[OpsetCandidate], most: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("opset", "how", "changes", "onnx", "IR", "onnxruntime"):
         table.add_column(title, justify="right" if title in ("opset", "IR") else "left", no_wrap=title != "changes")
@@ -83,11 +83,11 @@ def _table(candidates: Sequence[Candidate], most: int) -> Table:
     return table
 
 
-def _how(candidate: Candidate) -> str:
+def _how(candidate: OpsetCandidate) -> str:
     return candidate.by if candidate.how == "converted" else candidate.how
 
 
-def _changes(candidate: Candidate, most: int) -> str:
+def _changes(candidate: OpsetCandidate, most: int) -> str:
     if candidate.how == "blocked":
         count = sum(len(blocker.nodes) for blocker in candidate.blockers)
         return f"{_nodes(count)} cannot" if count else ""

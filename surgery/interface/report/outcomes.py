@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from surgery.base.errors import Problem, RecipeError, SurgeryError, internal
 from surgery.interface.report import difference, fit, loss, missed, terminal
 from surgery.interface.report.amounts import needed, size
-from surgery.interface.report.formats.outcome import Check, Level, Outcome, Table, placed
+from surgery.interface.report.formats.outcome import Check, Level, Outcome, SummaryTable, placed
 from surgery.model.storage.summary import histogram
 
 if TYPE_CHECKING:
@@ -127,11 +127,11 @@ def _of_original(found: Result, model: str) -> Iterator[Check]:
         yield Check("original", "original can be run", "failed", message, model, about=about)
 
 
-def _accuracy(found: Result) -> Iterator[Table]:
+def _accuracy(found: Result) -> Iterator[SummaryTable]:
     """Yield the loss of a lossy run against its budget."""
     if found.loss is not None:
         title = f"Accuracy, measured on {loss.source(found.loss)}"
-        yield Table(title, ("budget", "worst", "output", "used"), tuple(loss.rows(found.loss)))
+        yield SummaryTable(title, ("budget", "worst", "output", "used"), tuple(loss.rows(found.loss)))
 
 
 def _of_empty(found: Result, model: str) -> Iterator[Check]:
@@ -141,17 +141,17 @@ def _of_empty(found: Result, model: str) -> Iterator[Check]:
         yield Check("empty", "empty batch", "remark", found.lost_empty, model, about=about)
 
 
-def _amounts(found: Result) -> Table:
+def _amounts(found: Result) -> SummaryTable:
     rows = [("nodes", str(found.input.nodes), str(found.output.nodes), _signed(found.output.nodes - found.input.nodes))]
     if found.input.bytes and found.output.bytes:
         far = f"{(found.output.bytes - found.input.bytes) / found.input.bytes:+.1%}"
         rows.append(("bytes", size(found.input.bytes), size(found.output.bytes), far))
     if found.figures.speed is not None:
         rows.append(("speed", "1", f"{found.figures.speed:.2f}", f"{found.figures.speed - 1:+.0%}"))
-    return Table("Size", ("", "before", "after", "difference"), tuple(rows))
+    return SummaryTable("Size", ("", "before", "after", "difference"), tuple(rows))
 
 
-def _changed(steps: Sequence[StepRecord]) -> Table:
+def _changed(steps: Sequence[StepRecord]) -> SummaryTable:
     rows = tuple(
         (
             step.name,
@@ -164,17 +164,17 @@ def _changed(steps: Sequence[StepRecord]) -> Table:
         if step.status == "committed"
     )
     title = f"{len(rows)} of {len(steps)} steps changed something"
-    return Table(title, ("step", "nodes", "sites", "verdict", "needed"), rows, is_folded=True)
+    return SummaryTable(title, ("step", "nodes", "sites", "verdict", "needed"), rows, is_folded=True)
 
 
-def _operators(counts: Iterable[OperatorCount]) -> Table:
+def _operators(counts: Iterable[OperatorCount]) -> SummaryTable:
     rows = tuple(
         (count.op, str(count.before), str(count.after), _signed(count.difference))
         for count in counts
         if count.difference
     )
     title = f"{len(rows)} operators changed in number"
-    return Table(title, ("operator", "before", "after", "difference"), rows, is_folded=True)
+    return SummaryTable(title, ("operator", "before", "after", "difference"), rows, is_folded=True)
 
 
 def _signed(number: int) -> str:
@@ -230,22 +230,22 @@ def of_difference(found: Difference, exit_code: int) -> Outcome:
     return Outcome("diff", subject, headline, exit_code, tuple(checks), tables)
 
 
-def _values(title: str, changes: Sequence[Change]) -> Table:
+def _values(title: str, changes: Sequence[Change]) -> SummaryTable:
     rows = tuple((change.what, _value(change.before), _value(change.after)) for change in changes)
-    return Table(title, ("", "before", "after"), rows)
+    return SummaryTable(title, ("", "before", "after"), rows)
 
 
 def _value(value: Any) -> str:
     return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _kinds(found: Difference) -> Table:
+def _kinds(found: Difference) -> SummaryTable:
     rows = tuple(
         (str(len(kind.examples)), kind.change, f"+{kind.others}" if kind.others else "", kind.by, _where(kind))
         for kind in found.nodes.kinds
     )
     title = f"{len(rows)} kinds of changes of nodes"
-    return Table(title, ("count", "change", "with", "by", "where, or such as"), rows, is_folded=True)
+    return SummaryTable(title, ("count", "change", "with", "by", "where, or such as"), rows, is_folded=True)
 
 
 def _where(kind: Any) -> str:
@@ -287,7 +287,7 @@ def of_fit(found: Fit, model: str) -> Outcome:
     )
     fits = Check(found.target.name, f"fits {found.target.name}", "passed", path=model)
     rows = tuple((str(row.misfit.count), row.misfit.reason.words, row.help) for row in found.rows)
-    table = Table("Reasons", ("nodes", "reason", "helps"), rows, is_folded=True)
+    table = SummaryTable("Reasons", ("nodes", "reason", "helps"), rows, is_folded=True)
     named = f"{Path(model).name} on {found.target.name}"
     return Outcome("inspect", named, fit.headline(found), int(not found.fits), checks or (fits,), (table,))
 

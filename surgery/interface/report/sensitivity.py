@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from surgery.engine.pipeline.sensitivity import Sensitivity
-from surgery.features.tuning.sensitivity_study import Study
+from surgery.features.tuning.sensitivity_study import SensitivityStudy
 
 _WIDTH = 24
 """Length of the longest bar in characters."""
@@ -18,7 +18,7 @@ _DECADES = 4
 """Number of powers of ten below the longest bar that are drawn."""
 
 
-def study(found: Study, limit: int) -> RenderableType:
+def study(found: SensitivityStudy, limit: int) -> RenderableType:
     """Return the table, with a bar for the share of the budget that each site uses, on a logarithmic scale."""
     used = f"budget {', '.join(found.budget)}: {_share(found.use)} used"
     table = Table(box=None, pad_edge=False, header_style="bold")

@@ -55,7 +55,7 @@ def histogram_table(counts: Sequence[OperatorCount], *, every: bool = False) -> 
 
 
 @dataclass(frozen=True)
-class _Run:
+class _RunReport:
     """The report of a run. With a `height`, the part from the steps on fits a terminal of that many lines."""
 
     account: Result
@@ -104,7 +104,7 @@ def result(account: Result, *, every: bool = False, height: int | None = None) -
     `every` shows all steps and operators. `height` is the number of lines for the steps and the rest: the least
     important steps and the ends of long messages are left out.
     """
-    return _Run(account, every, height)
+    return _RunReport(account, every, height)
 
 
 def _remarks(account: Result) -> Iterator[RenderableType]:

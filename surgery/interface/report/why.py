@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from surgery.engine.why.explain import NearMiss, Place, Refusals, Silence, Why
+from surgery.engine.why.explain import NearMiss, Refusals, RefusedNode, Silence, Why
 from surgery.features.bisection.remedies import Remedies
 from surgery.interface.report.amounts import quoted_names
 from surgery.model.graph.state import Site
@@ -127,7 +127,7 @@ def _silence(silence: Silence) -> Iterator[RenderableType]:
     yield Text(f"  {names}{f' and {more} more' if more and len(silence.nodes) <= _MOST_NAMES else ''}", "dim")
 
 
-def _place(place: Place) -> str:
+def _place(place: RefusedNode) -> str:
     if not place.anchor:
         return "the model"
     if not place.op:

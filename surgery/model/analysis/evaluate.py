@@ -90,7 +90,7 @@ def compute(
         groups.setdefault(tuple(sorted(imports.items())), {})[value.ir] = size or 0
     for pairs, sizes in groups.items():
         with Worker(timeout=timeout, memory=memory, preload=["onnxruntime"]) as worker:
-            group = _Group(worker, dict(pairs), values[0].graph, known)
+            group = _OpsetGroup(worker, dict(pairs), values[0].graph, known)
             for batch in _batches(sizes):
                 results.update(group.run(batch))
     return [results[value.ir] for value in values]
@@ -130,7 +130,7 @@ def _cone(values: Sequence[ir.Value], known: Mapping[ir.Value, ir.TensorProtocol
     return post_order(reversed(needed(values)), lambda node: needed(node.inputs))
 
 
-class _Group:
+class _OpsetGroup:
     """Values whose operators come from the same opsets, so that they can share a session."""
 
     def __init__(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedWeights:
     """The result of an export: the files, the number of tensors, and their total bytes."""
 
     files: tuple[Path, ...]
@@ -39,7 +39,7 @@ def export_weights(
     names: Sequence[str] = (),
     shard_size: int | None = None,
     force: bool = False,
-) -> Exported:
+) -> ExportedWeights:
     """Write the initializers of a model, including subgraphs, under their names; `names` are globs that select some.
 
     Sparse initializers are written as dense tensors.
@@ -58,7 +58,7 @@ def export_weights(
             )
         found[tensor.name] = _named(tensor)
     files = write_checkpoint(Path(path), list(found.values()), stored.weights, shard_size=shard_size, force=force)
-    return Exported(tuple(files), len(found), sum(tensor.length for tensor in found.values()))
+    return ExportedWeights(tuple(files), len(found), sum(tensor.length for tensor in found.values()))
 
 
 def _initializers(stored: storage.StoredModel) -> Iterator[onnx.TensorProto]:

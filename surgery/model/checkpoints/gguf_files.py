@@ -16,8 +16,8 @@ import numpy as np
 import onnx_ir as ir
 
 from surgery.base.errors import ModelFileError, UsageError
-from surgery.model.checkpoints.named_tensors import Checkpoint, Entry, broken
-from surgery.model.wire.weights import Source, Weights
+from surgery.model.checkpoints.named_tensors import Checkpoint, TensorEntry, broken
+from surgery.model.wire.weights import MappedFile, Weights
 from surgery.model.wire.wire import Reference
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _metadata(reader: GGUFReader) -> dict[str, Any]:
     return {name: reader.fields[name].contents() for name in sorted(kept & reader.fields.keys())}
 
 
-def _entry(path: Path, tensor: ReaderTensor, source: Source, weights: Weights, *, is_big: bool) -> Entry:
+def _entry(path: Path, tensor: ReaderTensor, source: MappedFile, weights: Weights, *, is_big: bool) -> TensorEntry:
     dims = tuple(int(dim) for dim in reversed(tensor.shape))
     kind = tensor.tensor_type.name
     there = Reference(source.location, int(tensor.data_offset), int(tensor.n_bytes))
@@ -83,14 +83,14 @@ def _entry(path: Path, tensor: ReaderTensor, source: Source, weights: Weights, *
         what = f"'{tensor.name}' is {kind} in a big-endian file, where its byte order is not certain"
         raise ModelFileError(what, where=str(path), todo="convert the file to little-endian, or to F16")
     if dtype is None:
-        return Entry(_Type.FLOAT, dims, _dequantized(path, tensor, dims, weights))
+        return TensorEntry(_Type.FLOAT, dims, _dequantized(path, tensor, dims, weights))
     if there.length != math.prod(dims) * (dtype.bitwidth // 8):
         raise broken(path, f"'{tensor.name}' has {there.length:,} bytes, which does not fit its type and dims")
     if is_big and dtype.bitwidth > 8:
-        return Entry(dtype, dims, lambda: weights.spill(_swapped(weights.view(there), dtype.bitwidth // 8)))
+        return TensorEntry(dtype, dims, lambda: weights.spill(_swapped(weights.view(there), dtype.bitwidth // 8)))
     if there.offset % (dtype.bitwidth // 8):
-        return Entry(dtype, dims, lambda: weights.spill(weights.view(there)))
-    return Entry(dtype, dims, lambda: there)
+        return TensorEntry(dtype, dims, lambda: weights.spill(weights.view(there)))
+    return TensorEntry(dtype, dims, lambda: there)
 
 
 def _swapped(data: memoryview, size: int) -> Iterator[np.ndarray[Any, Any]]:

@@ -34,7 +34,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorEntry:
     """A tensor in a file: its type and dims. `place` returns the location of its raw bytes, in the file or a copy."""
 
     dtype: ir.DataType
@@ -51,7 +51,7 @@ class Checkpoint:
     """
 
     path: Path
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, TensorEntry]
     weights: Weights
     aliases: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from surgery.base.errors import ModelFileError
-from surgery.model.checkpoints.named_tensors import Checkpoint, Entry, broken
+from surgery.model.checkpoints.named_tensors import Checkpoint, TensorEntry, broken
 from surgery.model.checkpoints.npz import TYPES, head
 from surgery.model.wire.weights import Weights
 from surgery.model.wire.wire import Reference
@@ -35,7 +35,7 @@ def read(path: Path, weights: Weights) -> Checkpoint:
     there = Reference(source.location, start, length)
     as_stored = dtype.newbyteorder("<") == dtype and not (fortran and len(dims) > 1)
     place = (lambda: there) if as_stored else _turned(there, dims, fortran, dtype, weights)
-    return Checkpoint(path, {path.stem: Entry(TYPES[plain], dims, place)}, weights)
+    return Checkpoint(path, {path.stem: TensorEntry(TYPES[plain], dims, place)}, weights)
 
 
 def _turned(

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from numpy.lib import format as npy
 
 from surgery.base.errors import ModelFileError
-from surgery.model.checkpoints.named_tensors import DAMAGED, Checkpoint, Entry, Named, broken, require_types
+from surgery.model.checkpoints.named_tensors import DAMAGED, Checkpoint, Named, TensorEntry, broken, require_types
 from surgery.model.storage import staging
 from surgery.model.storage.files import NewFile, output_errors
 from surgery.model.storage.saving import check_target, spare_input
@@ -59,13 +59,13 @@ def read(path: Path, weights: Weights) -> Checkpoint:
     return Checkpoint(path, entries, weights)
 
 
-def _entry(path: Path, archive: zipfile.ZipFile, name: str, weights: Weights) -> Entry:
+def _entry(path: Path, archive: zipfile.ZipFile, name: str, weights: Weights) -> TensorEntry:
     with archive.open(name) as file:
         dims, _, dtype = head(path, name, file)
     if dtype.newbyteorder("=") not in TYPES:
         label = name.removesuffix(_SUFFIX)
         raise ModelFileError(f"'{label}' has the type {dtype}, which is not a tensor type", where=str(path))
-    return Entry(TYPES[dtype.newbyteorder("=")], dims, _unpacking(path, name, weights))
+    return TensorEntry(TYPES[dtype.newbyteorder("=")], dims, _unpacking(path, name, weights))
 
 
 def head(path: Path, name: str, file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

@@ -17,10 +17,10 @@ from typing import Any, Final
 import onnx_ir as ir
 
 from surgery.base.errors import ModelFileError
-from surgery.model.checkpoints.named_tensors import Checkpoint, Entry, Named, broken, require_types
+from surgery.model.checkpoints.named_tensors import Checkpoint, Named, TensorEntry, broken, require_types
 from surgery.model.storage.files import NewFile, write_together
 from surgery.model.storage.saving import check_target, spare_input
-from surgery.model.wire.weights import Source, Weights
+from surgery.model.wire.weights import MappedFile, Weights
 from surgery.model.wire.wire import Piece, Reference
 
 _Type = ir.DataType
@@ -61,7 +61,7 @@ def read(path: Path, weights: Weights) -> Checkpoint:
     return Checkpoint(path, dict(_entries(path, source, weights)), weights)
 
 
-def _entries(path: Path, source: Source, weights: Weights) -> Iterator[tuple[str, Entry]]:
+def _entries(path: Path, source: MappedFile, weights: Weights) -> Iterator[tuple[str, TensorEntry]]:
     """Check a header, and yield its entries in the order of their data."""
     header, start = _header(path, source)
     expected = 0
@@ -73,7 +73,7 @@ def _entries(path: Path, source: Source, weights: Weights) -> Iterator[tuple[str
             raise broken(path, f"'{name}' has {end - begin:,} bytes, which its type and dims {list(dims)} do not need")
         expected = end
         reference = Reference(source.location, start + begin, end - begin)
-        yield name, Entry(dtype, dims, _aligned(reference, dtype, weights))
+        yield name, TensorEntry(dtype, dims, _aligned(reference, dtype, weights))
     if start + expected > source.size:
         raise broken(path, f"the file is truncated: it has {source.size:,} of {start + expected:,} bytes")
     if start + expected < source.size:
@@ -87,7 +87,7 @@ def _aligned(reference: Reference, dtype: ir.DataType, weights: Weights) -> Call
     return lambda: weights.spill(weights.view(reference))
 
 
-def _header(path: Path, source: Source) -> tuple[dict[str, tuple[ir.DataType, tuple[int, ...], int, int]], int]:
+def _header(path: Path, source: MappedFile) -> tuple[dict[str, tuple[ir.DataType, tuple[int, ...], int, int]], int]:
     """Return the header entry of each tensor, and the start of the data."""
     length = int.from_bytes(source.view(0, min(_LENGTH, source.size)), "little")
     if source.size < _LENGTH or length > min(_LONGEST, source.size - _LENGTH):

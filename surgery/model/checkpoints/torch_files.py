@@ -25,7 +25,7 @@ from surgery.model.checkpoints.pickle_reader import (
     read_pickle,
 )
 from surgery.model.checkpoints.torch_tensors import STORAGES, StorageData, checkpoint, refusal
-from surgery.model.wire.weights import Source, Weights
+from surgery.model.wire.weights import MappedFile, Weights
 from surgery.model.wire.wire import Reference
 
 SUFFIXES: Final = (".pt", ".pth", ".bin", ".ckpt")
@@ -58,7 +58,7 @@ def read(path: Path, weights: Weights, key: str | None = None) -> Checkpoint:
 class _Archive:
     """A zip archive with uncompressed members."""
 
-    def __init__(self, path: Path, source: Source) -> None:
+    def __init__(self, path: Path, source: MappedFile) -> None:
         self.path = path
         self.source = source
         try:
@@ -144,7 +144,7 @@ class _Archive:
         return Reference(self.source.location, begin, info.file_size)
 
 
-def _read_old(path: Path, source: Source, weights: Weights, key: str | None) -> Checkpoint:
+def _read_old(path: Path, source: MappedFile, weights: Weights, key: str | None) -> Checkpoint:
     """Read a file from before PyTorch 1.6."""
     with source.path.open("rb") as file:
         try:
@@ -172,7 +172,7 @@ class _OldStorages:
     The element size is only in the persistent ids of the pickle.
     """
 
-    def __init__(self, path: Path, source: Source, keys: Any, start: int, value: Any) -> None:
+    def __init__(self, path: Path, source: MappedFile, keys: Any, start: int, value: Any) -> None:
         self._path = path
         self._places: dict[str, Reference] = {}
         sizes = _element_sizes(value)

@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from surgery.base.errors import ModelFileError, UsageError, first_few
-from surgery.model.checkpoints.named_tensors import Checkpoint, Entry, broken
+from surgery.model.checkpoints.named_tensors import Checkpoint, TensorEntry, broken
 from surgery.model.checkpoints.pickle_reader import (
     TENSORS,
     Called,
@@ -93,7 +93,7 @@ Storages = Callable[[str, int], StorageData]
 
 
 @dataclass(frozen=True)
-class _View:
+class _TensorView:
     """The description of a tensor in a pickle."""
 
     key: str
@@ -250,7 +250,7 @@ def _aliases(shared: Mapping[str, Any]) -> dict[str, str]:
     return {name: other for name, other in found.items() if name != other}
 
 
-def _view(path: Path, name: str, called: Called) -> _View | None:
+def _view(path: Path, name: str, called: Called) -> _TensorView | None:
     """Read the arguments of a call that constructs a tensor; raise ModelFileError for tensors that are not dense."""
     function, arguments = called.function.name, called.arguments
     try:
@@ -284,7 +284,7 @@ def _require_plain(path: Path, name: str, metadata: tuple[Any, ...]) -> None:
     raise ModelFileError(what, where=str(path), todo="save it with .resolve_conj().resolve_neg()")
 
 
-def _strided(arguments: tuple[Any, ...], typed: bool) -> _View:
+def _strided(arguments: tuple[Any, ...], typed: bool) -> _TensorView:
     storage, start, dims, strides = arguments[:4]
     if isinstance(dims, Called):
         dims = dims.arguments[0]
@@ -295,7 +295,7 @@ def _strided(arguments: tuple[Any, ...], typed: bool) -> _View:
         raise ValueError
     if len(dims) > _MOST_RANK:
         raise ValueError
-    return _View(key, dtype, start, tuple(dims), tuple(strides), elements, storage_dtype)
+    return _TensorView(key, dtype, start, tuple(dims), tuple(strides), elements, storage_dtype)
 
 
 def _storage(found: Any) -> tuple[str, ir.DataType, int]:
@@ -308,7 +308,7 @@ def _storage(found: Any) -> tuple[str, ir.DataType, int]:
     return key, STORAGES[kind.name], elements
 
 
-def _entry(path: Path, name: str, view: _View, storages: Storages, weights: Weights) -> Entry:
+def _entry(path: Path, name: str, view: _TensorView, storages: Storages, weights: Weights) -> TensorEntry:
     size = view.dtype.bitwidth // 8
     data = storages(view.key, view.elements * (view.storage_dtype.bitwidth // 8))
     if view.reach * size > data.reference.length:
@@ -317,10 +317,10 @@ def _entry(path: Path, name: str, view: _View, storages: Storages, weights: Weig
     if length > data.reference.length + EXPANDED:
         what = f"'{name}' repeats the elements of its storage to {length:,} bytes"
         raise ModelFileError(what, where=str(path), todo="save it with .contiguous()")
-    return Entry(view.dtype, view.dims, lambda: _place(view, data, length, weights))
+    return TensorEntry(view.dtype, view.dims, lambda: _place(view, data, length, weights))
 
 
-def _place(view: _View, data: StorageData, length: int, weights: Weights) -> Reference:
+def _place(view: _TensorView, data: StorageData, length: int, weights: Weights) -> Reference:
     """Return the location of the elements in ONNX layout, aligned: in the file, or else in a copy."""
     size = view.dtype.bitwidth // 8
     there = Reference(data.reference.location, data.reference.offset + view.start * size, length)

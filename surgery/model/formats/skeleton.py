@@ -19,7 +19,7 @@ from surgery.model.wire.bounds import fault
 from surgery.model.wire.split import Splitter
 from surgery.model.wire.stored_lists import MARK
 from surgery.model.wire.tensors import all_tensors, external_reference, is_external, refer
-from surgery.model.wire.weights import Source, Weights
+from surgery.model.wire.weights import MappedFile, Weights
 from surgery.model.wire.wire import Reference, WireError
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def read_head(path: Path) -> bytes:
         return bytes(source.view(0, min(source.size, _HEAD)))
 
 
-def open_model(path: Path, weights: Weights) -> Source:
+def open_model(path: Path, weights: Weights) -> MappedFile:
     """Open a file that may be a model. Raises ModelFileError."""
     try:
         mode = path.stat().st_mode
@@ -272,7 +272,7 @@ def _find_external_data(
     proto: onnx.ModelProto, weights: Weights, own: set[Reference], limit: int, folders: _Folders
 ) -> None:
     """Convert the external data that the model declares to checked references, or read it if it is small."""
-    sources: dict[str, Source] = {}
+    sources: dict[str, MappedFile] = {}
     for tensor in all_tensors(proto):
         if not is_external(tensor):
             continue
@@ -301,7 +301,7 @@ def _find_external_data(
             refer(tensor, reference._replace(location=source.location))
 
 
-def _open_data(path: Path, weights: Weights, folders: _Folders) -> Source:
+def _open_data(path: Path, weights: Weights, folders: _Folders) -> MappedFile:
     """Open a file of external data. Raises ModelFileError."""
     try:
         return weights.referable(weights.open(path))

@@ -31,7 +31,7 @@ _BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("bo
 
 
 @dataclass(frozen=True)
-class _Measured:
+class _MeasuredRanges:
     """The name of a matrix with a row of two numbers for each of the named values."""
 
     matrix: str
@@ -54,7 +54,7 @@ class BodyRanges:
         found = self._in_nodes(model.graph) if self._opset >= _FIRST_OPSET else []
         return only(model, [each.matrix for each in found]), {each.matrix: each.names for each in found}
 
-    def _in_nodes(self, graph: onnx.GraphProto) -> list[_Measured]:
+    def _in_nodes(self, graph: onnx.GraphProto) -> list[_MeasuredRanges]:
         """Make the measurements of bodies outputs of the nodes of a graph; return the resulting matrices."""
         found = []
         for node in list(graph.node):
@@ -66,14 +66,14 @@ class BodyRanges:
                 found.append(self._hand_out(graph, node, bodies, inside, every))
         return found
 
-    def _in_body(self, body: onnx.GraphProto) -> _Measured:
+    def _in_body(self, body: onnx.GraphProto) -> _MeasuredRanges:
         """Measure the wanted values of a body and of the bodies nested in it, as one matrix."""
         nested = self._in_nodes(body)
         made = [value.name for value in body.input] + [name for node in body.node for name in node.output]
         own = [name for name in dict.fromkeys(made) if name in self._wanted]
         rows = [self._row(body, name) for name in own] + [each.matrix for each in nested]
         names = (*own, *(name for each in nested for name in each.names))
-        return _Measured(self._add(body, "Concat", rows, axis=0) if rows else "", names)
+        return _MeasuredRanges(self._add(body, "Concat", rows, axis=0) if rows else "", names)
 
     def _row(self, body: onnx.GraphProto, name: str) -> str:
         """Measure one value; return the name of a matrix with one row."""
@@ -98,9 +98,9 @@ class BodyRanges:
         graph: onnx.GraphProto,
         node: onnx.NodeProto,
         bodies: Sequence[onnx.GraphProto],
-        inside: Sequence[_Measured],
+        inside: Sequence[_MeasuredRanges],
         every: tuple[str, ...],
-    ) -> _Measured:
+    ) -> _MeasuredRanges:
         import onnx
 
         for body, each in zip(bodies, inside):
@@ -111,14 +111,14 @@ class BodyRanges:
         node.output.extend([""] * (outputs - 1 - len(node.output)))
         node.output.append(made := self._fresh("ranges"))
         if node.op_type == "If":
-            return _Measured(made, every)
+            return _MeasuredRanges(made, every)
         for attribute in node.attribute:
             if attribute.name in ("scan_output_axes", "scan_output_directions"):
                 attribute.ints.append(0)
         # A row of zeros in case there are no iterations.
         zeros = self._constant(graph, np.zeros((1, len(every), 2), np.float32))
         most = self._add(graph, "Concat", [made, zeros], axis=0)
-        return _Measured(self._over_iterations(graph, most), every)
+        return _MeasuredRanges(self._over_iterations(graph, most), every)
 
     def _over_iterations(self, graph: onnx.GraphProto, name: str) -> str:
         """Return the maximum along the first axis."""
@@ -127,7 +127,7 @@ class BodyRanges:
         return self._add(graph, "ReduceMax", [name, self._constant(graph, np.array([0]))], keepdims=0)
 
     def _spread(
-        self, body: onnx.GraphProto, each: _Measured, every: tuple[str, ...], nothing: np.ndarray[Any, Any]
+        self, body: onnx.GraphProto, each: _MeasuredRanges, every: tuple[str, ...], nothing: np.ndarray[Any, Any]
     ) -> str:
         """Move the rows of a matrix to their positions among the rows of all branches, with zeros in between."""
         if not each.names:

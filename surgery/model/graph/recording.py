@@ -19,7 +19,7 @@ from surgery.model.storage import Weights, proto_from_ir
 if TYPE_CHECKING:
     import onnx
 
-    from surgery.model.graph.state import Calibration, Feed, GraphState, Limits
+    from surgery.model.graph.state import CalibrationSource, Feed, GraphState, WorkerLimits
     from surgery.model.graph.values import Value
 
 Recording = tuple["Value", np.ndarray[Any, Any]]
@@ -32,7 +32,7 @@ TOGETHER = 128 << 20
 
 
 @dataclass
-class _Group:
+class _RecordingGroup:
     """The next values to record: as many as fit, estimated from previous ones."""
 
     waiting: list[Value]
@@ -46,7 +46,7 @@ class _Group:
         self.size = max(1, values * TOGETHER // max(nbytes, 1))
 
 
-def record(graph: GraphState, values: Sequence[Value], calibration: Calibration | None) -> Iterator[Recording]:
+def record(graph: GraphState, values: Sequence[Value], calibration: CalibrationSource | None) -> Iterator[Recording]:
     """Run the unchanged model on each input set, and yield values with their arrays.
 
     See `Graph.recordings`.
@@ -65,7 +65,7 @@ def record(graph: GraphState, values: Sequence[Value], calibration: Calibration 
         weights = graph.weights if graph.weights is not None else stack.enter_context(Weights())
         model = proto_from_ir(graph.ir, weights)
         runner = stack.enter_context(closing(_engine(model, graph.limits)))
-        group = _Group(computed)
+        group = _RecordingGroup(computed)
         while taken := group.take():
             largest = 0
             part = only(model, [value.name for value in taken])
@@ -76,7 +76,7 @@ def record(graph: GraphState, values: Sequence[Value], calibration: Calibration 
 
 
 def record_bodies(
-    graph: GraphState, values: Sequence[Value], calibration: Calibration | None
+    graph: GraphState, values: Sequence[Value], calibration: CalibrationSource | None
 ) -> dict[Value, tuple[float, float]]:
     """Run the model on each input set, and measure values in bodies of If, Loop and Scan.
 
@@ -100,7 +100,7 @@ def record_bodies(
     return {value: found[value.name] for value in values if value.name in found}
 
 
-def _engine(model: onnx.ModelProto, limits: Limits) -> Engine:
+def _engine(model: onnx.ModelProto, limits: WorkerLimits) -> Engine:
     return Engine("onnxruntime", limits.timeout or 3600.0, limits.memory, external_bytes(model))
 
 

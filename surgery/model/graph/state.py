@@ -58,14 +58,14 @@ class Defect:
 
 
 @dataclass(frozen=True)
-class Limits:
+class WorkerLimits:
     """Limits for native code that a pass runs in a worker: seconds and bytes of memory; None for no limit."""
 
     timeout: float | None = 300.0
     memory: int | None = None
 
 
-class Calibration(Protocol):
+class CalibrationSource(Protocol):
     """The source of the calibration inputs of passes."""
 
     def feeds(self) -> Sequence[Feed]:
@@ -107,8 +107,8 @@ class GraphState:
         self.target = target
         self.ir = model
         self.weights = weights
-        self.limits = Limits()
-        self.calibration: Calibration | None = None
+        self.limits = WorkerLimits()
+        self.calibration: CalibrationSource | None = None
         self.memory: dict[Hashable, Any] = {}
         self.is_lenient = False
         self.spared: frozenset[str] = frozenset()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import UsageError
 from surgery.model import storage
-from surgery.model.lineage.entries import CONSTANT, Entry, entries
+from surgery.model.lineage.entries import CONSTANT, LineageEntry, entries
 
 if TYPE_CHECKING:
     import onnx
@@ -33,8 +33,8 @@ class Descent:
     """The result of `surgery inspect --lineage`. `found` has the selected entries: by default, all with a lineage."""
 
     path: Path | None
-    entries: tuple[Entry, ...]
-    found: tuple[Entry, ...]
+    entries: tuple[LineageEntry, ...]
+    found: tuple[LineageEntry, ...]
 
     @property
     def nodes(self) -> int:
@@ -92,7 +92,7 @@ class Descent:
         }
 
 
-def _to_json(entry: Entry) -> dict[str, Any]:
+def _to_json(entry: LineageEntry) -> dict[str, Any]:
     known = entry.lineage
     return {
         **entry.to_json(),

@@ -19,7 +19,7 @@ GRAPHS = (5, 10)
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class LineageEntry:
     """A node, or an initializer that a pass made.
 
     `name` is the name of the node, or its operator and outputs if it has none ("Relu -> y"). `scope` is empty for the
@@ -60,7 +60,7 @@ class Entry:
         return {"op": self.op, "name": self.name, "scope": self.scope}
 
 
-def entries(model: onnx.ModelProto) -> Iterator[Entry]:
+def entries(model: onnx.ModelProto) -> Iterator[LineageEntry]:
     """Yield the nodes of all scopes, in the order of each scope, and the initializers with a lineage."""
     yield from _of_graph(model.graph, "")
     for function in model.functions:
@@ -73,20 +73,20 @@ def function_name(function: onnx.FunctionProto) -> str:
     return f"{function.domain}::{function.name}{overload}"
 
 
-def _of_graph(graph: onnx.GraphProto, scope: str) -> Iterator[Entry]:
+def _of_graph(graph: onnx.GraphProto, scope: str) -> Iterator[LineageEntry]:
     for tensor in graph.initializer:
         known = _lineage(tensor)
         if known is not None:
-            yield Entry(CONSTANT, tensor.name, scope, known)
+            yield LineageEntry(CONSTANT, tensor.name, scope, known)
     yield from _of_nodes(graph.node, scope)
 
 
-def _of_nodes(nodes: Iterable[onnx.NodeProto], scope: str) -> Iterator[Entry]:
+def _of_nodes(nodes: Iterable[onnx.NodeProto], scope: str) -> Iterator[LineageEntry]:
     for node in nodes:
         plain = node.domain in ("", "ai.onnx")
         name = node.name or f"{node.op_type} -> {', '.join(node.output)}"
         op = node.op_type if plain else f"{node.domain}::{node.op_type}"
-        entry = Entry(op, name, scope, _lineage(node), node)
+        entry = LineageEntry(op, name, scope, _lineage(node), node)
         yield entry
         for body, graph in entry.bodies():
             yield from _of_graph(graph, body)

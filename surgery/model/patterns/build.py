@@ -23,9 +23,9 @@ from surgery.base.operators.schemas import (
 from surgery.model.graph.builder import Builder
 from surgery.model.graph.values import Node, Refusal, Value
 from surgery.model.ir.scopes import subgraphs
-from surgery.model.patterns.emission import Operator, Setting, Statement
+from surgery.model.patterns.emission import EmittedAttributes, EmittedOperator, Statement
 from surgery.model.patterns.evaluation import Typed, evaluate
-from surgery.model.patterns.expression import Expression, Name
+from surgery.model.patterns.expression import Expression, NameExpression
 from surgery.model.patterns.functions import define
 from surgery.model.patterns.match import Match
 from surgery.model.patterns.vocabulary import TYPES, Symbol, Word, is_number, show
@@ -102,7 +102,7 @@ class Construction:
 
     # Nodes
 
-    def _node(self, statement: Statement, operator: Operator) -> None:
+    def _node(self, statement: Statement, operator: EmittedOperator) -> None:
         domain, op = operator.domain, operator.name
         if operator.like:
             like = self.match.node(operator.like).ir
@@ -137,7 +137,7 @@ class Construction:
     def _operands(self, operands: Iterable[Expression | None]) -> Iterable[Any]:
         """Yield the operands: values, None for absent ones, and contents of new constants."""
         for operand in operands:
-            if not isinstance(operand, Name):
+            if not isinstance(operand, NameExpression):
                 yield None if operand is None else evaluate(operand, self.match)
             elif operand.name in self.made:
                 yield self.made[operand.name]
@@ -146,7 +146,7 @@ class Construction:
             else:
                 yield self._named(operand)
 
-    def _named(self, operand: Name) -> Any:
+    def _named(self, operand: NameExpression) -> Any:
         found = self.match.bound(operand.name)
         if found is None and not operand.optional:
             raise Refusal(f"{operand.name} is absent")
@@ -163,12 +163,12 @@ class Construction:
 
     # Attributes
 
-    def _attributes(self, settings: Iterable[Setting]) -> dict[str, Any]:
+    def _attributes(self, settings: Iterable[EmittedAttributes]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for setting in settings:
             if setting.spread:
                 found.update(_attributes_of(self.match.node(setting.name)))
-            elif isinstance(setting.value, Name):
+            elif isinstance(setting.value, NameExpression):
                 found[setting.name] = self.match.bound(setting.value.name)
             elif setting.value is not None:
                 found[setting.name] = evaluate(setting.value, self.match)

@@ -12,8 +12,8 @@ from surgery.base.operators.schemas import forms, is_defined, unknown_attribute,
 from surgery.model.patterns.check_emit import EmissionChecker
 from surgery.model.patterns.emission import parse_emission
 from surgery.model.patterns.expression import parse_condition
-from surgery.model.patterns.names import Bound, NameChecker, assured, names_of
-from surgery.model.patterns.plan import Plan, compile_pattern
+from surgery.model.patterns.names import NameBinding, NameChecker, assured, names_of
+from surgery.model.patterns.plan import CompiledPattern, compile_pattern
 from surgery.model.patterns.syntax import NodePattern, line_errors
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def mistakes(rule: Rule) -> list[Mistake]:
     return found
 
 
-def _plan(rule: Rule, index: int, text: str, found: list[Mistake]) -> Plan | None:
+def _plan(rule: Rule, index: int, text: str, found: list[Mistake]) -> CompiledPattern | None:
     """Compile a pattern, and append its mistakes to `found`; return None if it cannot be compiled."""
     errors = line_errors(text)
     plan = None
@@ -67,7 +67,7 @@ def _plan(rule: Rule, index: int, text: str, found: list[Mistake]) -> Plan | Non
     return plan
 
 
-def _condition(names: Mapping[str, Bound], index: int, text: str, found: list[Mistake]) -> set[str]:
+def _condition(names: Mapping[str, NameBinding], index: int, text: str, found: list[Mistake]) -> set[str]:
     """Append the problems of a condition to `found`; return the names that it asserts to be present."""
     try:
         condition = parse_condition(text)
@@ -81,7 +81,7 @@ def _condition(names: Mapping[str, Bound], index: int, text: str, found: list[Mi
     return assured(condition)
 
 
-def _disagreements(plans: list[Plan]) -> Iterator[Mistake]:
+def _disagreements(plans: list[CompiledPattern]) -> Iterator[Mistake]:
     """Yield the alternatives whose outputs differ from the first one: the same text is emitted for all."""
     for index, plan in enumerate(plans):
         if {*plan.outputs} != {*plans[0].outputs}:
@@ -102,7 +102,7 @@ def _domain_mistakes(rule: Rule, defined: set[str]) -> Iterator[Mistake]:
             yield Mistake("domains", index, PatternError(f"no operator in this rule has the domain '{domain}'{hint}"))
 
 
-def _pattern_mistakes(rule: Rule, plan: Plan, text: str) -> Iterator[PatternError]:
+def _pattern_mistakes(rule: Rule, plan: CompiledPattern, text: str) -> Iterator[PatternError]:
     """Yield the mistakes in lines that cannot match any node of their operators."""
     source = text.splitlines()
     values = {name for node in plan.nodes for name in _values(node)}

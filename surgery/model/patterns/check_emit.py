@@ -18,10 +18,10 @@ from surgery.base.operators.schemas import (
     unknown_operator,
     wrong_count,
 )
-from surgery.model.patterns.emission import Operator, Setting, Statement
-from surgery.model.patterns.expression import Call, Expression, Name
-from surgery.model.patterns.names import Bound, NameChecker
-from surgery.model.patterns.plan import Plan
+from surgery.model.patterns.emission import EmittedAttributes, EmittedOperator, Statement
+from surgery.model.patterns.expression import CallExpression, Expression, NameExpression
+from surgery.model.patterns.names import NameBinding, NameChecker
+from surgery.model.patterns.plan import CompiledPattern
 
 if TYPE_CHECKING:
     from onnx import FunctionProto
@@ -36,8 +36,8 @@ class EmissionChecker(NameChecker):
     def __init__(
         self,
         rule: Rule,
-        plans: list[Plan],
-        names: Mapping[str, Bound],
+        plans: list[CompiledPattern],
+        names: Mapping[str, NameBinding],
         assured: set[str],
         functions: Mapping[tuple[str, str], FunctionProto],
     ) -> None:
@@ -94,16 +94,16 @@ class EmissionChecker(NameChecker):
     # Operands
 
     def _operand(self, statement: Statement, operand: Expression) -> None:
-        if isinstance(operand, Name):
+        if isinstance(operand, NameExpression):
             self._named(statement, operand)
-        elif isinstance(operand, Call) and operand.is_typed:
+        elif isinstance(operand, CallExpression) and operand.is_typed:
             self._typed(operand)
         else:
             self.expression(operand)
             if statement.operator is None:
                 self.wrong("a constant alone needs a type: float(1) or like(x, 1)", operand.column)
 
-    def _named(self, statement: Statement, name: Name) -> None:
+    def _named(self, statement: Statement, name: NameExpression) -> None:
         if name.name in self.made:
             self.read.add(name.name)
             return
@@ -127,7 +127,7 @@ class EmissionChecker(NameChecker):
         elif bound.optional and statement.operator is None and name.name not in self.assured:
             self.wrong(f"'{name.name}' may be absent; add 'where: present({name.name})'", name.column)
 
-    def _typed(self, call: Call) -> None:
+    def _typed(self, call: CallExpression) -> None:
         if len(call.arguments) != (2 if call.function == "like" else 1):
             example = "like(x, {0, 1})" if call.function == "like" else f"{call.function}({{0, 1}})"
             self.wrong(f"'{call.function}' creates a constant: write {example}", call.column)
@@ -138,11 +138,11 @@ class EmissionChecker(NameChecker):
 
     # Nodes
 
-    def _node(self, statement: Statement, operator: Operator) -> None:
+    def _node(self, statement: Statement, operator: EmittedOperator) -> None:
         if operator.like:
             self._made_by_match(operator.like, operator.column, "op")
             return
-        open_end = any(isinstance(one, Name) and one.variadic for one in statement.operands)
+        open_end = any(isinstance(one, NameExpression) and one.variadic for one in statement.operands)
         given = len(statement.operands) - open_end
         function = self.functions.get((operator.domain, operator.name))
         if function is not None:
@@ -172,7 +172,7 @@ class EmissionChecker(NameChecker):
         self._types(statement, schemas)
 
     def _call_of_function(
-        self, statement: Statement, operator: Operator, function: FunctionProto, given: int, open_end: bool
+        self, statement: Statement, operator: EmittedOperator, function: FunctionProto, given: int, open_end: bool
     ) -> None:
         most, results = len(function.input), len(function.output)
         if given > most or (given < most and not open_end):
@@ -184,7 +184,7 @@ class EmissionChecker(NameChecker):
             if not setting.spread and setting.name not in known:
                 self.wrong(f"function {operator.name} has no attribute '{setting.name}'", setting.column)
 
-    def _foreign(self, statement: Statement, operator: Operator) -> None:
+    def _foreign(self, statement: Statement, operator: EmittedOperator) -> None:
         """Check an operator without a schema: its constants must state their types."""
         near = difflib.get_close_matches(operator.name, [n for d, n in self.functions if d == operator.domain], n=1)
         if near:
@@ -193,17 +193,17 @@ class EmissionChecker(NameChecker):
             self._untyped(operand, operator.name)
 
     def _untyped(self, operand: Expression | None, op: str) -> None:
-        if operand is None or (isinstance(operand, Call) and operand.is_typed):
+        if operand is None or (isinstance(operand, CallExpression) and operand.is_typed):
             return
-        bound = self.names.get(operand.name) if isinstance(operand, Name) else None
-        if isinstance(operand, Name) and (bound is None or bound.kind != "attribute"):
+        bound = self.names.get(operand.name) if isinstance(operand, NameExpression) else None
+        if isinstance(operand, NameExpression) and (bound is None or bound.kind != "attribute"):
             return
         self.wrong(f"{op} does not determine the type of this constant: write float({operand.text})", operand.column)
 
     def _required(self, statement: Statement, schemas: list[OpSchema]) -> None:
         least = min(schema.min_input for schema in schemas)
         for operand in statement.operands[:least]:
-            if isinstance(operand, Name) and operand.optional and operand.name not in self.assured:
+            if isinstance(operand, NameExpression) and operand.optional and operand.name not in self.assured:
                 self.wrong(f"{schemas[0].name} needs this input, but '{operand.name}' may be absent", operand.column)
 
     def _types(self, statement: Statement, schemas: list[OpSchema]) -> None:
@@ -220,19 +220,22 @@ class EmissionChecker(NameChecker):
         if fixed_type(formal.type_str) is not None:
             return True
         others = [statement.operands[at] for at in alike(schema, position) if at < len(statement.operands)]
-        return any(isinstance(other, Name) or (isinstance(other, Call) and other.is_typed) for other in others)
+        return any(
+            isinstance(other, NameExpression) or (isinstance(other, CallExpression) and other.is_typed)
+            for other in others
+        )
 
     # Attributes
 
-    def _setting(self, setting: Setting) -> None:
+    def _setting(self, setting: EmittedAttributes) -> None:
         if setting.spread:
             self._made_by_match(setting.name, setting.column, "...")
-        elif isinstance(setting.value, Name):
+        elif isinstance(setting.value, NameExpression):
             bound = self.bound(setting.value)
             if bound is not None and bound.kind != "attribute":
                 what = f"'{setting.value.name}' is a value, not an attribute"
                 self.wrong(f"{what}; bind one in the match: <{setting.name}=p>", setting.value.column)
-        elif isinstance(setting.value, Call) and setting.value.is_typed:
+        elif isinstance(setting.value, CallExpression) and setting.value.is_typed:
             self._typed(setting.value)
         elif setting.value is not None:
             self.expression(setting.value)
@@ -243,7 +246,7 @@ class EmissionChecker(NameChecker):
             shown = f"op({name})" if what == "op" else f"{name}..."
             self.wrong(f"'{shown}' refers to the node that produces '{name}', but no line of the match does", column)
 
-    def _spread(self, setting: Setting, operator: Operator) -> str | None:
+    def _spread(self, setting: EmittedAttributes, operator: EmittedOperator) -> str | None:
         bound = self.names.get(setting.name)
         if bound is None or not bound.made or bound.ops == {(operator.domain, operator.name)}:
             return None

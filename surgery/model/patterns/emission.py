@@ -18,13 +18,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from surgery.base.errors import PatternError
-from surgery.model.patterns.expression import Expression, ExpressionLine, Name
-from surgery.model.patterns.syntax import Result, lines
+from surgery.model.patterns.expression import Expression, ExpressionLine, NameExpression
+from surgery.model.patterns.syntax import PatternOutput, lines
 from surgery.model.patterns.vocabulary import FUNCTIONS, TYPES
 
 
 @dataclass(frozen=True)
-class Operator:
+class EmittedOperator:
     """The operator to emit; with `like`, the operator of the matched node that produces this name."""
 
     domain: str
@@ -34,7 +34,7 @@ class Operator:
 
 
 @dataclass(frozen=True)
-class Setting:
+class EmittedAttributes:
     """One attribute, or with `spread` all attributes of the matched node that produces that name."""
 
     name: str
@@ -47,10 +47,10 @@ class Setting:
 class Statement:
     """One line. Without an operator, the result is the single operand itself; an operand of None is omitted."""
 
-    results: tuple[Result, ...]
-    operator: Operator | None
+    results: tuple[PatternOutput, ...]
+    operator: EmittedOperator | None
     operands: tuple[Expression | None, ...]
-    settings: tuple[Setting, ...]
+    settings: tuple[EmittedAttributes, ...]
     line: int
 
 
@@ -97,39 +97,39 @@ class _EmissionLine(ExpressionLine):
             return False
         return self.peek() == "op" or following != "(" or self.peek() not in {*FUNCTIONS, *TYPES, "like", "opset"}
 
-    def _result(self) -> Result:
+    def _result(self) -> PatternOutput:
         column = self.column
-        return Result(self.take("name", "a name for an output"), column=column)
+        return PatternOutput(self.take("name", "a name for an output"), column=column)
 
-    def _operator(self) -> Operator:
+    def _operator(self) -> EmittedOperator:
         column = self.column
         if self.peek() == "op" and self.tokens[self.next + 1][1] == "(":
             self.next += 2
             like = self.take("name", "the name of an output of the match")
             self.expect(")")
-            return Operator("", "", column, like)
+            return EmittedOperator("", "", column, like)
         domain, name = self.op()
         if self.peek() == "|":
             self.fail("emit needs a single operator; 'op(y)' is the operator that y matched")
-        return Operator(domain, name, column)
+        return EmittedOperator(domain, name, column)
 
-    def _settings(self) -> tuple[Setting, ...]:
+    def _settings(self) -> tuple[EmittedAttributes, ...]:
         return self.listed(">", self._setting) if self.accept("<") else ()
 
-    def _setting(self) -> Setting:
+    def _setting(self) -> EmittedAttributes:
         column = self.column
         name = self.take("name", "the name of an attribute")
         if self.accept("..."):
-            return Setting(name, None, column, spread=True)
+            return EmittedAttributes(name, None, column, spread=True)
         self.expect("=")
-        return Setting(name, self.arithmetic(), column)
+        return EmittedAttributes(name, self.arithmetic(), column)
 
     def _input(self) -> Expression | None:
         return None if self.peek() in (",", ")") and self.kind == "mark" else self._operand()
 
     def _operand(self) -> Expression:
         found = self.arithmetic()
-        if isinstance(found, Name):
+        if isinstance(found, NameExpression):
             start = self.next - 1
             variadic = self.accept("...")
             optional = not variadic and self.accept("?")

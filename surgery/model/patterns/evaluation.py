@@ -14,12 +14,12 @@ from surgery.model.graph.values import Refusal
 from surgery.model.patterns.expression import (
     COMPARISONS,
     Binary,
-    Call,
-    Constant,
+    CallExpression,
+    ConstantExpression,
     Expression,
-    Index,
+    IndexExpression,
     Listed,
-    Name,
+    NameExpression,
     Unary,
 )
 from surgery.model.patterns.match import Match
@@ -64,12 +64,12 @@ def evaluate(expression: Expression, match: Match) -> Any:
 
 
 @evaluate.register
-def _(expression: Constant, match: Match) -> Any:
+def _(expression: ConstantExpression, match: Match) -> Any:
     return expression.value
 
 
 @evaluate.register
-def _(expression: Name, match: Match) -> Any:
+def _(expression: NameExpression, match: Match) -> Any:
     found = match.bound(expression.name)
     if found is None:
         raise Refusal(f"{expression.name} is absent")
@@ -82,7 +82,7 @@ def _(expression: Listed, match: Match) -> Any:
 
 
 @evaluate.register
-def _(expression: Call, match: Match) -> Any:
+def _(expression: CallExpression, match: Match) -> Any:
     name, arguments = expression.function, expression.arguments
     if name == "opset":
         return opset_of(match)
@@ -105,7 +105,7 @@ def _(expression: Call, match: Match) -> Any:
 
 
 @evaluate.register
-def _(expression: Index, match: Match) -> Any:
+def _(expression: IndexExpression, match: Match) -> Any:
     items, index = evaluate(expression.base, match), evaluate(expression.index, match)
     if not isinstance(items, list):
         raise _is_no(expression.base, items, "list")
@@ -221,7 +221,7 @@ def _facts(condition: Expression, match: Match) -> Iterator[str]:
                 continue
             yield from _facts(side, match)
         return
-    if isinstance(condition, Constant | Listed):
+    if isinstance(condition, ConstantExpression | Listed):
         return
     try:
         value = evaluate(condition, match)

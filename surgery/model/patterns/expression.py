@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from surgery.model.patterns.syntax import LONGEST_NUMBER, Line
+from surgery.model.patterns.syntax import LONGEST_NUMBER, LineTokens
 from surgery.model.patterns.vocabulary import TYPES, Word, is_number
 
 _TOKEN = re.compile(
@@ -53,14 +53,14 @@ class Expression:
 
 
 @dataclass(frozen=True)
-class Constant(Expression):
+class ConstantExpression(Expression):
     """A number, a string, true or false, or the name of an element type."""
 
     value: int | float | str | bool
 
 
 @dataclass(frozen=True)
-class Name(Expression):
+class NameExpression(Expression):
     """A name of the match, with its marks `optional` and `variadic`."""
 
     name: str
@@ -76,7 +76,7 @@ class Listed(Expression):
 
 
 @dataclass(frozen=True)
-class Call(Expression):
+class CallExpression(Expression):
     """A function of the vocabulary, or the type of a constant."""
 
     function: str
@@ -89,7 +89,7 @@ class Call(Expression):
 
 
 @dataclass(frozen=True)
-class Index(Expression):
+class IndexExpression(Expression):
     """One item of a list, or several: `dims(x)[-1]`, `dims(x)[{0, 2}]`."""
 
     base: Expression
@@ -113,7 +113,7 @@ class Binary(Expression):
     right: Expression
 
 
-class ExpressionLine(Line):
+class ExpressionLine(LineTokens):
     """A line with expressions."""
 
     subject = "rule"
@@ -186,8 +186,8 @@ class ExpressionLine(Line):
         if self.accept("-"):
             with self._deeper():
                 operand = self._signed()
-            if isinstance(operand, Constant) and is_number(operand.value):
-                return Constant(-operand.value, **self.place(start))  # type: ignore[operator]
+            if isinstance(operand, ConstantExpression) and is_number(operand.value):
+                return ConstantExpression(-operand.value, **self.place(start))  # type: ignore[operator]
             return Unary("-", operand, **self.place(start))
         found = self._primary()
         while self.accept("["):
@@ -195,7 +195,7 @@ class ExpressionLine(Line):
             with self._deeper():
                 index = self.arithmetic()
             self.expect("]")
-            found = Index(found, index, **self.place(start))
+            found = IndexExpression(found, index, **self.place(start))
         return found
 
     def _primary(self) -> Expression:
@@ -210,17 +210,17 @@ class ExpressionLine(Line):
             return found
         literal = self._literal()
         if literal is not None:
-            return Constant(literal, **self.place(start))
+            return ConstantExpression(literal, **self.place(start))
         if self.peek() in _WORDS:
             self.fail(f"'{self.peek()}' is not allowed here")
         name = self.take("name", "a name, a number, a list or a function")
         if self.accept("("):
-            return Call(name, self.listed(")", self._item), **self.place(start))
+            return CallExpression(name, self.listed(")", self._item), **self.place(start))
         if name in TYPES:
-            return Constant(Word(name), **self.place(start))
+            return ConstantExpression(Word(name), **self.place(start))
         if name == "inf":
-            return Constant(float("inf"), **self.place(start))
-        return Name(name, **self.place(start))
+            return ConstantExpression(float("inf"), **self.place(start))
+        return NameExpression(name, **self.place(start))
 
     def _literal(self) -> Any:
         """Parse a number, a string or a boolean; return None if the next token is none of these."""

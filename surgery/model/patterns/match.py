@@ -10,8 +10,8 @@ import numpy as np
 
 from surgery.base.operators import traits
 from surgery.model.graph.values import Node, Refusal, Value
-from surgery.model.patterns.plan import Plan
-from surgery.model.patterns.syntax import Attribute, NodePattern, Operand
+from surgery.model.patterns.plan import CompiledPattern
+from surgery.model.patterns.syntax import Attribute, NodePattern, PatternInput
 
 if TYPE_CHECKING:
     from surgery.model.graph.graph import Graph
@@ -28,7 +28,7 @@ class Match:
     line.
     """
 
-    def __init__(self, graph: Graph, plan: Plan, bindings: Bindings, nodes: Mapping[int, Node]) -> None:
+    def __init__(self, graph: Graph, plan: CompiledPattern, bindings: Bindings, nodes: Mapping[int, Node]) -> None:
         self.graph = graph
         self._plan = plan
         self._bindings = bindings
@@ -99,13 +99,15 @@ class Match:
         return all(dim == 1 or (dim is not None and dim == extent) for dim, extent in pairs)
 
 
-def matches(graph: Graph, plan: Plan, anchor: Node) -> Iterator[Match]:
+def matches(graph: Graph, plan: CompiledPattern, anchor: Node) -> Iterator[Match]:
     """Yield each match of the pattern with its last line at `anchor`; boundaries are not checked yet."""
     for bindings in _fit(plan.nodes[plan.anchor], anchor, {}):
         yield from _extend(graph, plan, 0, bindings, {plan.anchor: anchor})
 
 
-def _extend(graph: Graph, plan: Plan, step: int, bindings: Bindings, nodes: dict[int, Node]) -> Iterator[Match]:
+def _extend(
+    graph: Graph, plan: CompiledPattern, step: int, bindings: Bindings, nodes: dict[int, Node]
+) -> Iterator[Match]:
     if step == len(plan.steps):
         yield Match(graph, plan, bindings, nodes)
         return
@@ -179,7 +181,7 @@ def _fit_results(pattern: NodePattern, node: Node, bound: Bindings) -> bool:
     return not any(value.is_used for value in actual[len(pattern.results) :])
 
 
-def _fit_operands(operands: tuple[Operand, ...], inputs: list[Value | None], bound: Bindings) -> bool:
+def _fit_operands(operands: tuple[PatternInput, ...], inputs: list[Value | None], bound: Bindings) -> bool:
     for position, operand in enumerate(operands):
         if operand.variadic:
             rest = inputs[position:]
@@ -189,7 +191,7 @@ def _fit_operands(operands: tuple[Operand, ...], inputs: list[Value | None], bou
     return all(value is None for value in inputs[len(operands) :])
 
 
-def _fit_operand(operand: Operand, value: Value | None, bound: Bindings) -> bool:
+def _fit_operand(operand: PatternInput, value: Value | None, bound: Bindings) -> bool:
     if operand.name is not None:
         if value is None and not operand.optional:
             return False
@@ -197,7 +199,7 @@ def _fit_operand(operand: Operand, value: Value | None, bound: Bindings) -> bool
     return fits_literal(operand, value)
 
 
-def fits_literal(operand: Operand, value: Value | None) -> bool:
+def fits_literal(operand: PatternInput, value: Value | None) -> bool:
     """Return whether a value is a constant with the elements in the pattern."""
     tensor = value.tensor if value is not None else None
     if tensor is None or not (tensor.dtype.is_floating_point() or tensor.dtype.is_integer()):

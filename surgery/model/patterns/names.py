@@ -8,15 +8,22 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from surgery.base.errors import PatternError
-from surgery.model.patterns.expression import Binary, Call, Constant, Expression, Listed, Name
-from surgery.model.patterns.plan import Plan
+from surgery.model.patterns.expression import (
+    Binary,
+    CallExpression,
+    ConstantExpression,
+    Expression,
+    Listed,
+    NameExpression,
+)
+from surgery.model.patterns.plan import CompiledPattern
 from surgery.model.patterns.vocabulary import FUNCTIONS, TYPES, Word
 
 Kind = Literal["value", "values", "attribute"]
 
 
 @dataclass(frozen=True)
-class Bound:
+class NameBinding:
     """The binding of a name of the match. `made` says that a matched node produces it."""
 
     kind: Kind
@@ -25,40 +32,40 @@ class Bound:
     ops: frozenset[tuple[str, str]] = frozenset()
 
 
-def names_of(plans: list[Plan]) -> dict[str, Bound]:
+def names_of(plans: list[CompiledPattern]) -> dict[str, NameBinding]:
     """Return the binding of each name of the match; a name that is missing in some alternative is optional."""
     tables = [dict(_names_in(plan)) for plan in plans]
-    found: dict[str, Bound] = {}
+    found: dict[str, NameBinding] = {}
     for table in tables:
         for name, bound in table.items():
             before = found.get(name, bound)
             optional = before.optional or bound.optional or any(name not in other for other in tables)
-            found[name] = Bound(before.kind, optional, before.made or bound.made, before.ops | bound.ops)
+            found[name] = NameBinding(before.kind, optional, before.made or bound.made, before.ops | bound.ops)
     return found
 
 
-def _names_in(plan: Plan) -> Iterator[tuple[str, Bound]]:
-    found: dict[str, Bound] = {}
+def _names_in(plan: CompiledPattern) -> Iterator[tuple[str, NameBinding]]:
+    found: dict[str, NameBinding] = {}
     for node in plan.nodes:
         for operand in node.operands:
             if operand.name is not None:
-                optional = operand.optional and found.get(operand.name, Bound("value", True, False)).optional
+                optional = operand.optional and found.get(operand.name, NameBinding("value", True, False)).optional
                 kind: Kind = "values" if operand.variadic else "value"
-                found.setdefault(operand.name, Bound(kind, optional, False))
+                found.setdefault(operand.name, NameBinding(kind, optional, False))
                 if not optional and found[operand.name].optional:
-                    found[operand.name] = Bound(kind, False, found[operand.name].made)
+                    found[operand.name] = NameBinding(kind, False, found[operand.name].made)
         for attribute in node.attributes:
             if attribute.binding is not None:
-                found[attribute.binding] = Bound("attribute", False, False)
+                found[attribute.binding] = NameBinding("attribute", False, False)
         for result in node.results:
-            found[result.name] = Bound("value", result.optional, True, frozenset(node.ops))
+            found[result.name] = NameBinding("value", result.optional, True, frozenset(node.ops))
     return iter(found.items())
 
 
 def assured(condition: Expression) -> set[str]:
     """Return the names that a condition asserts to be present."""
-    if isinstance(condition, Call) and condition.function == "present":
-        return {part.name for part in condition.parts if isinstance(part, Name)}
+    if isinstance(condition, CallExpression) and condition.function == "present":
+        return {part.name for part in condition.parts if isinstance(part, NameExpression)}
     if getattr(condition, "op", "") == "and":
         return {name for part in condition.parts for name in assured(part)}
     return set()
@@ -71,7 +78,7 @@ _TYPES_OF_NUMPY = {"float32": "float", "float64": "double", "half": "float16"}
 class NameChecker:
     """Checks the names in the expressions of one text."""
 
-    names: Mapping[str, Bound]
+    names: Mapping[str, NameBinding]
     source: list[str]
     line: int = 1
     errors: list[PatternError] = field(default_factory=list)
@@ -83,19 +90,21 @@ class NameChecker:
 
     def condition(self, expression: Expression) -> None:
         """Check a condition."""
-        if isinstance(expression, Constant | Listed | Name) or getattr(expression, "op", "") in tuple("+-*/%"):
+        if isinstance(expression, ConstantExpression | Listed | NameExpression) or getattr(
+            expression, "op", ""
+        ) in tuple("+-*/%"):
             self.wrong("this is not a condition; compare it with a value", expression.column)
         self.expression(expression)
 
     def expression(self, expression: Expression) -> None:
         """Check an expression."""
-        if isinstance(expression, Name):
+        if isinstance(expression, NameExpression):
             bound = self.bound(expression)
             if bound is not None and bound.kind != "attribute":
                 asked = "count(x...)" if bound.kind == "values" else f"dims({expression.name})"
                 self.wrong(f"'{expression.name}' is a value; use a property of it, such as {asked}", expression.column)
             return
-        if isinstance(expression, Call):
+        if isinstance(expression, CallExpression):
             self._call(expression)
             return
         if isinstance(expression, Binary):
@@ -106,12 +115,12 @@ class NameChecker:
     def _compared_types(self, comparison: Binary) -> None:
         """Report comparisons of a type with a constant that is not a type: such a condition would never hold."""
         sides = comparison.parts
-        if any(isinstance(side, Call) and side.function == "dtype" for side in sides):
+        if any(isinstance(side, CallExpression) and side.function == "dtype" for side in sides):
             for item in (item for side in sides for item in (side.parts if isinstance(side, Listed) else (side,))):
-                if isinstance(item, Constant) and not isinstance(item.value, Word):
+                if isinstance(item, ConstantExpression) and not isinstance(item.value, Word):
                     self.wrong("a type is written as a word without quotes: float, float16, int64, ...", item.column)
 
-    def bound(self, name: Name) -> Bound | None:
+    def bound(self, name: NameExpression) -> NameBinding | None:
         """Return the binding of a name; report a mistake and return None if there is none."""
         found = self.names.get(name.name)
         if found is None:
@@ -121,7 +130,7 @@ class NameChecker:
             self.wrong(f"the match has no name '{name.name}'; {hint}", name.column)
         return found
 
-    def _call(self, call: Call) -> None:
+    def _call(self, call: CallExpression) -> None:
         if call.is_typed:
             self.wrong(f"'{call.function}' creates a constant and cannot be part of an expression", call.column)
             return
@@ -139,11 +148,11 @@ class NameChecker:
         for position, argument in enumerate(call.arguments):
             self._argument(call, function.takes[min(position, least - 1)], argument)
 
-    def _argument(self, call: Call, kind: str, argument: Expression) -> None:
+    def _argument(self, call: CallExpression, kind: str, argument: Expression) -> None:
         if kind not in ("value", "values", "present"):
             self.expression(argument)
             return
-        if not isinstance(argument, Name):
+        if not isinstance(argument, NameExpression):
             self.wrong(f"'{call.function}' takes a name of the match", argument.column)
             return
         bound = self.bound(argument)

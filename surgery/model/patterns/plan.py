@@ -11,7 +11,7 @@ from surgery.model.patterns.syntax import NodePattern, parse
 
 
 @dataclass(frozen=True)
-class Step:
+class MatchStep:
     """Find the graph node for the pattern node number `node` through the value named `via`.
 
     Upstream (`consumer_of` false), it is the producer of that value; downstream, it is one of its consumers.
@@ -23,12 +23,12 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CompiledPattern:
     """A compiled pattern. The search starts at `anchor`, the last node."""
 
     nodes: tuple[NodePattern, ...]
     anchor: int
-    steps: tuple[Step, ...]
+    steps: tuple[MatchStep, ...]
     interior: tuple[str, ...]
     outputs: tuple[str, ...]
 
@@ -43,7 +43,7 @@ class Plan:
 
 
 @cache
-def compile_pattern(text: str) -> Plan:
+def compile_pattern(text: str) -> CompiledPattern:
     """Parse and plan a pattern; raise PatternError if a name is defined twice or a node is disconnected."""
     nodes = parse(text)
     source = text.splitlines()
@@ -61,7 +61,7 @@ def compile_pattern(text: str) -> Plan:
         reached = {anchor, *(step.node for step in steps)}
         lost = next(index for index in range(len(nodes)) if index not in reached)
         raise _mistake("this is not connected to the last line", nodes[lost], nodes[lost].results[0].column, source)
-    return Plan(
+    return CompiledPattern(
         nodes,
         anchor,
         steps,
@@ -85,14 +85,14 @@ def _mistake(what: str, node: NodePattern, column: int, source: list[str]) -> Pa
     return PatternError(what, line=node.line, column=column, source=source[node.line - 1])
 
 
-def _walk(nodes: tuple[NodePattern, ...], producer: dict[str, int], anchor: int) -> Iterator[Step]:
+def _walk(nodes: tuple[NodePattern, ...], producer: dict[str, int], anchor: int) -> Iterator[MatchStep]:
     """Yield steps that reach each node from the anchor, upstream if possible: a value has a single producer."""
     reached = {anchor}
     known = [*_reads(nodes[anchor]), *(result.name for result in nodes[anchor].results)]
     while True:
         upstream = next((n for n in known if producer.get(n, anchor) not in reached), None)
         if upstream is not None:
-            step = Step(producer[upstream], upstream, consumer_of=False)
+            step = MatchStep(producer[upstream], upstream, consumer_of=False)
         else:
             found = next(
                 ((i, n) for n in known for i, node in enumerate(nodes) if i not in reached and n in _reads(node)),
@@ -100,7 +100,7 @@ def _walk(nodes: tuple[NodePattern, ...], producer: dict[str, int], anchor: int)
             )
             if found is None:
                 return
-            step = Step(found[0], found[1], consumer_of=True)
+            step = MatchStep(found[0], found[1], consumer_of=True)
         yield step
         reached.add(step.node)
         known += [*_reads(nodes[step.node]), *(result.name for result in nodes[step.node].results)]

@@ -12,7 +12,7 @@ from surgery.base.errors import PassError
 from surgery.model.graph.state import Refused
 from surgery.model.graph.values import Node, Refusal, Value
 from surgery.model.patterns.match import Match, matches
-from surgery.model.patterns.plan import Plan, compile_pattern
+from surgery.model.patterns.plan import CompiledPattern, compile_pattern
 
 if TYPE_CHECKING:
     from surgery.model.graph.graph import Graph
@@ -78,7 +78,7 @@ def rewrite(
 
 
 def _apply(
-    graph: Graph, plan: Plan, anchor: Node, function: Callable[..., Any], options: Mapping[str, Any]
+    graph: Graph, plan: CompiledPattern, anchor: Node, function: Callable[..., Any], options: Mapping[str, Any]
 ) -> list[Value] | None:
     """Try the matches at an anchor; return the inputs of the first one that is applied, or None."""
     for match in matches(graph, plan, anchor):
@@ -89,7 +89,7 @@ def _apply(
 
 
 def apply_match(
-    graph: Graph, plan: Plan, match: Match, function: Callable[..., Any], options: Mapping[str, Any]
+    graph: Graph, plan: CompiledPattern, match: Match, function: Callable[..., Any], options: Mapping[str, Any]
 ) -> bool:
     """Rewrite one match as a site and return whether it was applied; a refusal is added to the graph's refusals."""
     try:
@@ -133,7 +133,7 @@ def _pairs(old: list[Value | None], new: tuple[Value | None, ...]) -> Iterator[t
         yield value, replacement
 
 
-def _check_boundary(plan: Plan, match: Match) -> None:
+def _check_boundary(plan: CompiledPattern, match: Match) -> None:
     """Refuse if an interior value is visible outside, or if the match crosses a subgraph boundary."""
     nodes = {node.ir for node in match.nodes}
     scope = match.root.ir.graph

@@ -15,7 +15,7 @@ from surgery.model.patterns.emission import Statement, parse_emission
 from surgery.model.patterns.evaluation import check_condition
 from surgery.model.patterns.expression import Expression, parse_condition
 from surgery.model.patterns.match import Match
-from surgery.model.patterns.plan import Plan, compile_pattern
+from surgery.model.patterns.plan import CompiledPattern, compile_pattern
 
 if TYPE_CHECKING:
     from onnx import FunctionProto
@@ -48,7 +48,7 @@ class Rule:
     about: str = ""
 
     @cached_property
-    def plans(self) -> tuple[Plan, ...]:
+    def plans(self) -> tuple[CompiledPattern, ...]:
         """The compiled patterns; PatternError if one is invalid."""
         return tuple(compile_pattern(text) for text in self.match)
 

@@ -45,7 +45,7 @@ _TOKEN = re.compile(
 
 
 @dataclass(frozen=True)
-class Operand:
+class PatternInput:
     """An input in a pattern: a named value, or a constant given by its elements. `column` counts from 1."""
 
     name: str | None = None
@@ -58,7 +58,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Result:
+class PatternOutput:
     """An output in a pattern."""
 
     name: str
@@ -80,9 +80,9 @@ class Attribute:
 class NodePattern:
     """One line: an operator call. `ops` are pairs of domain and operator."""
 
-    results: tuple[Result, ...]
+    results: tuple[PatternOutput, ...]
     ops: tuple[tuple[str, str], ...]
-    operands: tuple[Operand, ...]
+    operands: tuple[PatternInput, ...]
     attributes: tuple[Attribute, ...]
     line: int
     column: int = 1
@@ -121,7 +121,7 @@ def lines(text: str) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-class Line:
+class LineTokens:
     """The tokens of one line, for recursive descent."""
 
     subject: ClassVar[str] = "pattern"
@@ -207,7 +207,7 @@ class Line:
         return domain, op_type
 
 
-class _PatternLine(Line):
+class _PatternLine(LineTokens):
     """One line of a pattern."""
 
     def node(self) -> NodePattern:
@@ -226,10 +226,10 @@ class _PatternLine(Line):
         self.end()
         return NodePattern(tuple(results), tuple(ops), operands, attributes, self.number, column)
 
-    def result(self) -> Result:
+    def result(self) -> PatternOutput:
         column = self.column
         name = self.take("name", "a name for an output")
-        return Result(name, self.accept("?"), column)
+        return PatternOutput(name, self.accept("?"), column)
 
     def attributes(self) -> tuple[Attribute, ...]:
         return self.listed(">", self.attribute) if self.accept("<") else ()
@@ -257,16 +257,16 @@ class _PatternLine(Line):
             self.fail("the number is too long", position)
         return int(text) if re.fullmatch(r"[-+]?\d+", text) else float(text)
 
-    def operand(self) -> Operand:
+    def operand(self) -> PatternInput:
         column = self.column
         if self.accept("{"):
-            return Operand(elements=self.listed("}", self.number_literal), column=column)
+            return PatternInput(elements=self.listed("}", self.number_literal), column=column)
         nearly = self.accept("~")
         if nearly or self.kind == "number":
-            return Operand(scalar=self.number_literal(), nearly=nearly, column=column)
+            return PatternInput(scalar=self.number_literal(), nearly=nearly, column=column)
         name = self.take("name", "an input: a name, a number or {...}")
         if self.accept("..."):
             if self.peek() != ")":
                 self.fail("'...' must be the last input")
-            return Operand(name, variadic=True, column=column)
-        return Operand(name, optional=self.accept("?"), column=column)
+            return PatternInput(name, variadic=True, column=column)
+        return PatternInput(name, optional=self.accept("?"), column=column)

@@ -33,7 +33,7 @@ def draws(model: onnx.ModelProto) -> Counter[frozenset[str]] | None:
 
     Returns None if randomness reaches a subgraph, because whether and how often it runs is decided at run time.
     """
-    walk = _Walk({(function.domain, function.name): function for function in model.functions})
+    walk = _DrawWalk({(function.domain, function.name): function for function in model.functions})
     walk.off.update(tensor.name for tensor in model.graph.initializer if is_zero(tensor))
     marks: dict[str, int] = {}
     try:
@@ -63,7 +63,7 @@ def _times(count: int) -> str:
 
 
 @dataclass
-class _Walk:
+class _DrawWalk:
     """Assigns a bit to each draw, and to each value the bits of the draws that it depends on."""
 
     functions: dict[tuple[str, str], onnx.FunctionProto]

@@ -42,7 +42,7 @@ _BOOL = 9
 
 
 @dataclass
-class Lineage:
+class ModelRelation:
     """The relation of a changed model to its original.
 
     `changed` and `removed` have the positions of live nodes, that is, nodes that an output depends on. `same` has the
@@ -64,13 +64,13 @@ class Lineage:
 
 def trace(
     original: onnx.ModelProto, candidate: onnx.ModelProto, renamed: Mapping[str, str] = MappingProxyType({})
-) -> Lineage:
+) -> ModelRelation:
     """Find the nodes that differ between both models.
 
     `renamed` maps values of some changed nodes to values of the original, if they have another name there.
     """
     before, after = Flow(original.graph), Flow(candidate.graph)
-    numbers = _Numbers()
+    numbers = _ValueNumbers()
     old = _number(numbers, original, before.nodes, None)
     numbers.known = len(numbers.table)
     numbers.adopt(original, candidate)
@@ -85,7 +85,7 @@ def trace(
         if name in old.values and new.values.get(name) != old.values[name]:
             changed |= {after.producers[name]} if name in after.producers else set()
             removed |= {before.producers[name]} if name in before.producers else set()
-    return Lineage(
+    return ModelRelation(
         before,
         after,
         changed,
@@ -117,7 +117,7 @@ def numbered(
     first: onnx.ModelProto, second: onnx.ModelProto, equal: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """Number the values of two main graphs; `equal` is as in `alike`."""
-    numbers = _Numbers(enters_branches=True)
+    numbers = _ValueNumbers(enters_branches=True)
 
     def values(model: onnx.ModelProto) -> Mapping[str, int]:
         return _number(numbers, model, model.graph.node, None).values
@@ -134,7 +134,7 @@ def numbered(
 
 def operation(models: Sequence[onnx.ModelProto], nodes: Sequence[onnx.NodeProto]) -> list[tuple[int, list[str]]]:
     """Number the operations of nodes, independent of their operands; return the operands too: inputs, then captures."""
-    numbers = _Numbers()
+    numbers = _ValueNumbers()
     found = []
     for model, node in zip(models, nodes):
         bare = deepcopy(node)
@@ -144,20 +144,20 @@ def operation(models: Sequence[onnx.ModelProto], nodes: Sequence[onnx.NodeProto]
         values |= {name: numbers.of(("captured", position)) for position, name in enumerate(captured)}
         for position in places:
             bare.input[position] = f"/{position}"
-        key = _Scope(numbers, model, values, 0)._key(bare)
+        key = _VisibleValues(numbers, model, values, 0)._key(bare)
         found.append((numbers.of(key), [*(node.input[position] for position in places), *captured]))
     return found
 
 
 def same_but_for_names(first: onnx.ModelProto, second: onnx.ModelProto) -> bool:
     """Return whether two models have the same nodes, constants and declarations, except for names."""
-    numbers = _Numbers()
+    numbers = _ValueNumbers()
     mine = _parts(numbers, first)
     numbers.adopt(first, second)
     return mine == _parts(numbers, second)
 
 
-def _parts(numbers: _Numbers, model: onnx.ModelProto) -> tuple[object, ...]:
+def _parts(numbers: _ValueNumbers, model: onnx.ModelProto) -> tuple[object, ...]:
     """List the parts of a model in a form that does not depend on names."""
     graph = model.graph
     found = _number(numbers, model, graph.node, None)
@@ -203,7 +203,7 @@ def _form(kind: onnx.TypeProto) -> tuple[str | None, int]:
 
 
 @dataclass
-class _Numbers:
+class _ValueNumbers:
     """The numbers assigned so far, for both models. Those below `known` were assigned for the original.
 
     With `enters_branches`, an If with a constant condition is numbered as its branch. The nodes of a branch then have
@@ -279,13 +279,13 @@ class _Numbered:
 
 
 def _number(
-    numbers: _Numbers,
+    numbers: _ValueNumbers,
     model: onnx.ModelProto,
     nodes: Iterable[onnx.NodeProto],
     supposed: Mapping[str, int] | None,
 ) -> _Numbered:
     """Number the values of a main graph; `supposed` has the assumed numbers of outputs of changed nodes, by name."""
-    scope = _Scope(numbers, model, {}, 0)
+    scope = _VisibleValues(numbers, model, {}, 0)
     scope.enter(model.graph)
     found = _Numbered(scope.values)
     for position, node in enumerate(nodes):
@@ -299,10 +299,10 @@ def _number(
     return found
 
 
-class _Scope:
+class _VisibleValues:
     """The visible values in a graph or subgraph, with their numbers."""
 
-    def __init__(self, numbers: _Numbers, model: onnx.ModelProto, outer: Mapping[str, int], depth: int) -> None:
+    def __init__(self, numbers: _ValueNumbers, model: onnx.ModelProto, outer: Mapping[str, int], depth: int) -> None:
         self.numbers = numbers
         self.model = model
         self.values = dict(outer)
@@ -351,7 +351,7 @@ class _Scope:
         wanted = "then_branch" if takes else "else_branch"
         graph = next(attribute.g for attribute in node.attribute if attribute.name == wanted)
         # The nodes of the branch, including subgraphs, get the same numbers as outside the branch.
-        inner = _Scope(self.numbers, self.model, self.values, self.depth)
+        inner = _VisibleValues(self.numbers, self.model, self.values, self.depth)
         inner.enter(graph)
         for each in graph.node:
             inner.add(each)
@@ -397,7 +397,7 @@ class _Scope:
 
     def _body(self, graph: onnx.GraphProto) -> Hashable:
         """Return the identity of a subgraph: its number of inputs and the numbers of its outputs."""
-        inner = _Scope(self.numbers, self.model, self.values, self.depth + 1)
+        inner = _VisibleValues(self.numbers, self.model, self.values, self.depth + 1)
         inner.enter(graph)
         for node in graph.node:
             inner.add(node)

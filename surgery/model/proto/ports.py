@@ -20,7 +20,7 @@ By = Literal["name", "position"]
 
 
 @dataclass(frozen=True)
-class Match:
+class PortMatch:
     """The matched inputs and outputs of two models, as (first, second).
 
     `inner` has inputs of the second model that are interior values of the first.
@@ -36,18 +36,18 @@ class Match:
         return any(mine != theirs for mine, theirs in (*self.inputs, *self.outputs, *self.inner))
 
 
-def by_name(first: onnx.ModelProto, second: onnx.ModelProto) -> Match:
+def by_name(first: onnx.ModelProto, second: onnx.ModelProto) -> PortMatch:
     """Match inputs and outputs with the same name."""
     mine, theirs = signature(first), signature(second)
     inputs = {port.name for port in theirs.inputs}
     outputs = {port.name for port in theirs.outputs}
-    return Match(
+    return PortMatch(
         tuple((port.name, port.name) for port in mine.inputs if port.name in inputs),
         tuple((port.name, port.name) for port in mine.outputs if port.name in outputs),
     )
 
 
-def by_position(first: onnx.ModelProto, second: onnx.ModelProto) -> Match:
+def by_position(first: onnx.ModelProto, second: onnx.ModelProto) -> PortMatch:
     """Match inputs and outputs in order; raise UsageError if their numbers differ.
 
     Initializers that are listed as inputs do not count, because only some tools list them.
@@ -63,7 +63,7 @@ def by_position(first: onnx.ModelProto, second: onnx.ModelProto) -> Match:
                 todo="match by name, or give both the same number",
             )
         pairs.append(tuple((a.name, b.name) for a, b in zip(mine, theirs)))
-    return Match(*pairs)
+    return PortMatch(*pairs)
 
 
 def _counted(ports: Sequence[Port], kind: str) -> str:
@@ -78,7 +78,7 @@ def required(model: onnx.ModelProto) -> list[Port]:
     return [port for port in signature(model).inputs if port.name not in given]
 
 
-def mismatch(first: onnx.ModelProto, second: onnx.ModelProto, match: Match) -> str | None:
+def mismatch(first: onnx.ModelProto, second: onnx.ModelProto, match: PortMatch) -> str | None:
     """Return why the second model cannot take the inputs of the first one; None if it can."""
     mine = {port.name: port for port in signature(first).inputs}
     theirs = {port.name: port for port in signature(second).inputs}
@@ -93,7 +93,7 @@ def mismatch(first: onnx.ModelProto, second: onnx.ModelProto, match: Match) -> s
     return None
 
 
-def narrowed(first: onnx.ModelProto, second: onnx.ModelProto, match: Match) -> list[str]:
+def narrowed(first: onnx.ModelProto, second: onnx.ModelProto, match: PortMatch) -> list[str]:
     """Return the declared inputs of the first model that the second does not accept, one line per input."""
     mine, theirs = signature(first), {port.name: port for port in signature(second).inputs}
     pairs = dict(match.inputs)
@@ -130,7 +130,7 @@ def _ties(port: Port, other: Port, known: dict[str, tuple[str, str | int]]) -> b
     return found
 
 
-def rename(model: onnx.ModelProto, match: Match) -> onnx.ModelProto:
+def rename(model: onnx.ModelProto, match: PortMatch) -> onnx.ModelProto:
     """Copy a model with the input and output names of the other one; the computation is unchanged.
 
     All values are renamed consistently in all scopes, and a value whose name is needed gets a fresh one, so scopes do

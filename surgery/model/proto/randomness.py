@@ -29,7 +29,7 @@ class Origins:
 
 
 @dataclass
-class _Walk:
+class _RandomnessWalk:
     functions: dict[tuple[str, str], onnx.FunctionProto]
     off: set[str]
     known: dict[tuple[tuple[str, str], tuple[int, ...]], list[int]] = field(default_factory=dict)
@@ -48,7 +48,7 @@ def origins(model: onnx.ModelProto) -> Origins:
     bits = {name: RANDOM << (1 + position) for position, name in enumerate(fed)}
     marks = dict(bits)
     functions = {(function.domain, function.name): function for function in model.functions}
-    walk = _Walk(functions, {tensor.name for tensor in model.graph.initializer if is_zero(tensor)})
+    walk = _RandomnessWalk(functions, {tensor.name for tensor in model.graph.initializer if is_zero(tensor)})
     _follow(walk, model.graph.node, marks, 0)
     outputs = [output.name for output in model.graph.output]
     return Origins(
@@ -60,7 +60,7 @@ def origins(model: onnx.ModelProto) -> Origins:
     )
 
 
-def _follow(walk: _Walk, nodes: Iterable[onnx.NodeProto], marks: dict[str, int], depth: int) -> None:
+def _follow(walk: _RandomnessWalk, nodes: Iterable[onnx.NodeProto], marks: dict[str, int], depth: int) -> None:
     """Mark the values that nodes compute. `marks` has the visible values and is extended in place."""
     for node in nodes:
         op, mark, drawn = node.op_type, 0, 0
@@ -90,7 +90,7 @@ def _follow(walk: _Walk, nodes: Iterable[onnx.NodeProto], marks: dict[str, int],
             marks[node.output[1]] = 0  # the mask
 
 
-def _from_function(walk: _Walk, function: onnx.FunctionProto, given: list[int], depth: int) -> list[int]:
+def _from_function(walk: _RandomnessWalk, function: onnx.FunctionProto, given: list[int], depth: int) -> list[int]:
     """Return the marks of the outputs of a function; each combination of input marks is followed once."""
     key = (function.domain, function.name), tuple(given)
     if key not in walk.known:
@@ -101,7 +101,7 @@ def _from_function(walk: _Walk, function: onnx.FunctionProto, given: list[int], 
 
 
 def _from_bodies(
-    walk: _Walk, node: onnx.NodeProto, bodies: Sequence[onnx.GraphProto], outer: dict[str, int], depth: int
+    walk: _RandomnessWalk, node: onnx.NodeProto, bodies: Sequence[onnx.GraphProto], outer: dict[str, int], depth: int
 ) -> list[int]:
     """Return the marks of the outputs of a node with subgraphs."""
     given = [outer.get(name, 0) for name in node.input]
@@ -120,7 +120,12 @@ def _from_bodies(
 
 
 def _settle(
-    walk: _Walk, body: onnx.GraphProto, outer: dict[str, int], given: list[int], hidden: int | None, depth: int
+    walk: _RandomnessWalk,
+    body: onnx.GraphProto,
+    outer: dict[str, int],
+    given: list[int],
+    hidden: int | None,
+    depth: int,
 ) -> list[int]:
     """Return the marks of the outputs of a subgraph; for a loop, iterate until the carried marks are stable."""
     inputs = [value.name for value in body.input]

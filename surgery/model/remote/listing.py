@@ -18,7 +18,7 @@ _VERSIONS: Final = ("ETag", "etag", "md5Hash", "content_md5", "Content-MD5", "bl
 _TIMES: Final = ("LastModified", "last_modified", "Last-Modified", "updated", "mtime", "created")
 
 
-class Entry(NamedTuple):
+class RemoteObject(NamedTuple):
     """An object: its URL, its size in bytes if known, and a text that changes with its content."""
 
     url: str
@@ -26,7 +26,7 @@ class Entry(NamedTuple):
     version: str
 
 
-def list_files(url: str, suffixes: Sequence[str] = (".onnx",)) -> list[Entry]:
+def list_files(url: str, suffixes: Sequence[str] = (".onnx",)) -> list[RemoteObject]:
     """Return the objects that a URL stands for, sorted by URL.
 
     `*`, `**` and `[...]` in the path make it a glob, and so does `?` where it does not begin a query. A folder stands
@@ -94,9 +94,9 @@ def _stripped(files: AbstractFileSystem, name: str) -> str:
     return str(files._strip_protocol(name)).lstrip("/")
 
 
-def _entry(url: str, info: Mapping[str, Any]) -> Entry:
+def _entry(url: str, info: Mapping[str, Any]) -> RemoteObject:
     size = info.get("size")
-    return Entry(url, int(size) if size is not None else None, _version(info))
+    return RemoteObject(url, int(size) if size is not None else None, _version(info))
 
 
 def _version(info: Mapping[str, Any]) -> str:

@@ -81,7 +81,7 @@ _FUNCTIONS = {
 
 
 @dataclass
-class Outcome:
+class RunOutcome:
     """The outcome of running a model with some inputs.
 
     One of: `runs` (for each input set, either outputs by name or the error message of the runtime); `unsupported` (the
@@ -174,7 +174,7 @@ class Engine:
 
     def run(
         self, skeleton: bytes, feeds: Sequence[Mapping[str, Any]], *, keep: bool = False, bare: bool = False
-    ) -> Outcome:
+    ) -> RunOutcome:
         """Run a model once for each dict of inputs; with `keep`, the session is kept for the next call.
 
         With `bare`, ONNX Runtime's outputs of floats have zeros in the place of their elements, which are not sent.
@@ -192,12 +192,12 @@ class Engine:
                 )
             except WorkerError as error:
                 require_machine(error)
-                return Outcome(crash=error)
+                return RunOutcome(crash=error)
         return self._outcome(answer)
 
     def run_each(
         self, skeletons: Sequence[bytes], feeds: Sequence[Mapping[str, Any]], *, room: int | None = None
-    ) -> list[Outcome]:
+    ) -> list[RunOutcome]:
         """Run models in ONNX Runtime on the same inputs, which are sent only once unless a run crashes the worker.
 
         With `room`, the models run on the first of the inputs only, as soon as the outputs of the first model on these
@@ -230,7 +230,7 @@ class Engine:
             arguments |= {"keep": keep, "late": self._late}
         return arguments
 
-    def _outcome(self, answer: Mapping[str, Any]) -> Outcome:
+    def _outcome(self, answer: Mapping[str, Any]) -> RunOutcome:
         if "library" in answer:
             path = answer["library"]
             reason = shorten_native(answer["reason"]).rpartition("with error: ")[2].removeprefix(f"{path}: ")
@@ -240,7 +240,7 @@ class Engine:
             raise UsageError(answer["missing"], todo=answer["todo"])
         if "provider" in answer:
             raise UsageError(f"no {answer['provider']}: {answer['reason']}", todo="install a build with this provider")
-        return Outcome(
+        return RunOutcome(
             runs=[shorten_native(run) if isinstance(run, str) else run for run in answer.get("runs", [])],
             seconds=answer.get("seconds", []),
             unsupported=answer.get("unsupported"),

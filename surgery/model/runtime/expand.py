@@ -34,7 +34,7 @@ _OLDEST = 11
 """The first opset in which Pad and Slice take their parameters as inputs."""
 
 
-class Scope(Protocol):
+class ExpandedGraph(Protocol):
     """The interface of the graph to which nodes are added. Values are identified by name."""
 
     @property
@@ -71,7 +71,7 @@ class Scope(Protocol):
         ...
 
 
-def expand(scope: Scope, node: onnx.NodeProto) -> bool:
+def expand(scope: ExpandedGraph, node: onnx.NodeProto) -> bool:
     """Add an equivalent expansion of a node to a scope; return whether that is possible."""
     import onnx.helper
 
@@ -115,7 +115,7 @@ class _Windows:
             return None
         return cls(kernel, strides, dilations, pads[:rank], pads[rank:])
 
-    def slices(self, scope: Scope, source: str) -> Iterator[str]:
+    def slices(self, scope: ExpandedGraph, source: str) -> Iterator[str]:
         """Add one slice of the padded input for each position in the window, when it is asked for."""
         if prod(self.kernel) == prod(self.strides) == 1 and not any((*self.begins, *self.ends)):
             yield source
@@ -160,12 +160,12 @@ class _Tile:
         begins, ends = [max(0, -first), *windows.begins[1:]], [max(0, last - rows), *windows.ends[1:]]
         return cls(max(0, first), last if last < rows else _END, replace(windows, begins=begins, ends=ends))
 
-    def of(self, scope: Scope, source: str) -> str:
+    def of(self, scope: ExpandedGraph, source: str) -> str:
         """Add the rows of an input."""
         return scope.add("Slice", [source, *map(scope.integers, (self.first, self.last, 2))])
 
 
-def _conv(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> bool:
+def _conv(scope: ExpandedGraph, node: onnx.NodeProto, attributes: dict[str, Any]) -> bool:
     """Multiply the weights with the slices of the input, some rows at a time if it is large."""
     weights = scope.dims(node.input[1])
     if weights is None or None in weights:
@@ -176,7 +176,7 @@ def _conv(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> boo
         return False
     groups = attributes.get("group", 1)
     source, weight = scope.read(node.input[0]), scope.read(node.input[1])
-    multiply = _ByPosition if per_group >= _WIDE else _Joined
+    multiply = _ByPosition if per_group >= _WIDE else _JoinedProduct
     product_of = multiply(scope, weight, groups, made // groups, per_group)
     bias = ""
     if len(node.input) > 2 and node.input[2]:
@@ -197,7 +197,7 @@ def _tiles(dims: list[int | None] | None, windows: _Windows, positions: int) -> 
     return _Tile.cut(windows, known[1], made) if len(known) == len(windows.kernel) + 1 and made > _TILE else []
 
 
-def _convolved(scope: Scope, source: str, windows: _Windows, product_of: _Product, bias: str) -> str:
+def _convolved(scope: ExpandedGraph, source: str, windows: _Windows, product_of: _Product, bias: str) -> str:
     """Add the convolution of an input, or of some of its rows."""
     slices = windows.slices(scope, source)
     first = next(slices)
@@ -215,7 +215,7 @@ class _Product:
 
     positions = 1
 
-    def __init__(self, scope: Scope, weight: str, groups: int, made: int, read: int) -> None:
+    def __init__(self, scope: ExpandedGraph, weight: str, groups: int, made: int, read: int) -> None:
         self.scope = scope
         self.made = groups * made
         self._sizes = groups, made, read
@@ -232,10 +232,10 @@ class _Product:
         return total
 
 
-class _Joined(_Product):
+class _JoinedProduct(_Product):
     """Multiplies the weights with many slices at once, the columns of im2col."""
 
-    def __init__(self, scope: Scope, weight: str, groups: int, made: int, read: int) -> None:
+    def __init__(self, scope: ExpandedGraph, weight: str, groups: int, made: int, read: int) -> None:
         super().__init__(scope, weight, groups, made, read)
         self.positions = max(1, _ROWS // read)
         self._parts: list[str] = []
@@ -269,7 +269,7 @@ class _Joined(_Product):
 class _ByPosition(_Product):
     """Multiplies the weights at each position in the window with its slice: a fraction of the memory."""
 
-    def __init__(self, scope: Scope, weight: str, groups: int, made: int, read: int) -> None:
+    def __init__(self, scope: ExpandedGraph, weight: str, groups: int, made: int, read: int) -> None:
         super().__init__(scope, weight, groups, made, read)
         self._stack = scope.add("Transpose", [self._rows], perm=[3, 0, 1, 2])
         self._each: list[str] = []
@@ -290,7 +290,7 @@ class _ByPosition(_Product):
         return self._each[place]
 
 
-def _average_pool(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> bool:
+def _average_pool(scope: ExpandedGraph, node: onnx.NodeProto, attributes: dict[str, Any]) -> bool:
     """Divide the sum over each window by the number of elements in it."""
     windows = _Windows.of(attributes, attributes["kernel_shape"])
     if windows is None:
@@ -305,7 +305,7 @@ def _average_pool(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]
     return True
 
 
-def _global_average_pool(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> bool:
+def _global_average_pool(scope: ExpandedGraph, node: onnx.NodeProto, attributes: dict[str, Any]) -> bool:
     dims = scope.dims(node.input[0])
     if dims is None:
         return False
@@ -313,7 +313,7 @@ def _global_average_pool(scope: Scope, node: onnx.NodeProto, attributes: dict[st
     return True
 
 
-def _instance_normalization(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> bool:
+def _instance_normalization(scope: ExpandedGraph, node: onnx.NodeProto, attributes: dict[str, Any]) -> bool:
     """Subtract the mean over the spatial axes, and divide by the standard deviation."""
     dims = scope.dims(node.input[0])
     if dims is None:
@@ -328,7 +328,7 @@ def _instance_normalization(scope: Scope, node: onnx.NodeProto, attributes: dict
     return True
 
 
-_EXPANSIONS: dict[str, Callable[[Scope, onnx.NodeProto, dict[str, Any]], bool]] = {
+_EXPANSIONS: dict[str, Callable[[ExpandedGraph, onnx.NodeProto, dict[str, Any]], bool]] = {
     "AveragePool": _average_pool,
     "Conv": _conv,
     "GlobalAveragePool": _global_average_pool,

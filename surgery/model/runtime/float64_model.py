@@ -29,7 +29,7 @@ from surgery.base.operators.type_strings import (
     DOUBLE,
     FLOAT,
     FLOATS,
-    Value,
+    TypedValue,
     declared,
     number_of,
     single,
@@ -121,12 +121,16 @@ class _Widening:
         return f"{name}/float64/{self._count}"
 
     def graph(
-        self, graph: onnx.GraphProto, inferred: onnx.GraphProto, outer: Mapping[str, Value], casts: Mapping[str, str]
+        self,
+        graph: onnx.GraphProto,
+        inferred: onnx.GraphProto,
+        outer: Mapping[str, TypedValue],
+        casts: Mapping[str, str],
     ) -> None:
         """Widen a graph in place; `outer` has the visible outer values, and `casts` their float32 forms."""
         values = {**outer, **declared(inferred)}
         self.result.largest = max([self.result.largest, *(_elements(value.dims) for value in values.values())])
-        scope = Scope(self, values, dict(casts))
+        scope = Float64Graph(self, values, dict(casts))
         for tensor in graph.initializer:
             values[tensor.name] = value_of_tensor(tensor)
         kept = [tensor for tensor in graph.initializer if not self._initializer(tensor)]
@@ -193,10 +197,10 @@ class _Widening:
         return self.kernels or installed()
 
 
-class Scope:
+class Float64Graph:
     """One graph: the visible values, and the new nodes."""
 
-    def __init__(self, work: _Widening, values: dict[str, Value], casts: dict[str, str]) -> None:
+    def __init__(self, work: _Widening, values: dict[str, TypedValue], casts: dict[str, str]) -> None:
         self.work = work
         self.values = values
         self.casts = casts
@@ -367,16 +371,16 @@ class Scope:
         for name, key in zip(node.output, outputs):
             # For operators outside the standard, which inference does not know, the schema has the type.
             if name and name not in self.values and key in kinds:
-                self.values[name] = Value(kinds[key])
+                self.values[name] = TypedValue(kinds[key])
             elif name and name not in self.values and "(" in key:
-                self.values[name] = Value(key)
+                self.values[name] = TypedValue(key)
                 kinds[key] = key
         return kinds
 
-    def _kind(self, name: str) -> Value:
+    def _kind(self, name: str) -> TypedValue:
         return self.values.get(name, _UNKNOWN)
 
-    def _narrowed(self, name: str, value: Value, node: onnx.NodeProto, known: bool) -> str:
+    def _narrowed(self, name: str, value: TypedValue, node: onnx.NodeProto, known: bool) -> str:
         """Return the name of a value cast to float32, or to its original type for an unknown operator."""
         if not value.kind.startswith("tensor("):
             raise UnavailableError(f"{node.op_type} has no float64 kernel")
@@ -399,7 +403,7 @@ class Scope:
         self.nodes.append(onnx.helper.make_node("Cast", [node.output[position]], [name], to=DOUBLE))
 
 
-_UNKNOWN = Value("")
+_UNKNOWN = TypedValue("")
 
 
 def _elements(dims: Sequence[int | None] | None) -> int:

@@ -17,7 +17,7 @@ from surgery.model.wire.leftovers import create, gone, sweep
 from surgery.model.wire.wire import Piece, Reference
 
 if TYPE_CHECKING:
-    from surgery.model.wire.weights import Source, Weights
+    from surgery.model.wire.weights import MappedFile, Weights
 
 _BUFFER: Final = 1 << 22
 _COPY_STEP: Final = 1 << 25
@@ -183,7 +183,7 @@ def write_together(contents: Mapping[Path, Callable[[NewFile], None]], index: Pa
         staging.publish([path])
 
 
-def copy_range(source: Source, offset: int, length: int, target: int) -> None:
+def copy_range(source: MappedFile, offset: int, length: int, target: int) -> None:
     """Copy a range of a file to the current position of a new file, in the kernel if possible.
 
     Holes of the source remain holes. Raises ModelFileError if the source became shorter, and OSError if the target
@@ -215,7 +215,7 @@ def _data_ranges(fd: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
         start = end
 
 
-def _copy_data(source: Source, offset: int, length: int, target: int) -> None:
+def _copy_data(source: MappedFile, offset: int, length: int, target: int) -> None:
     in_kernel = True
     while length > 0:
         try:

@@ -21,9 +21,9 @@ from surgery.model.storage.files import NewFile, output_errors, sync_folder
 from surgery.model.wire.content_names import content_digest, is_by_content, named, neutral_name
 from surgery.model.wire.digests import file_digest
 from surgery.model.wire.join import DataFile, DataFiles, Joiner
-from surgery.model.wire.leftovers import Journal, sweep
+from surgery.model.wire.leftovers import LeftoverJournal, sweep
 from surgery.model.wire.weights import Weights
-from surgery.model.wire.wire import Piece, Pieces, Reference
+from surgery.model.wire.wire import ByteRanges, Piece, Reference
 
 Layout = Literal["keep", "single", "external"]
 Names = Callable[[int], str]
@@ -179,7 +179,7 @@ class _Plan:
         if layout == "keep" and size > PROTOBUF_LIMIT:
             self._layout = "external"
 
-    def make(self, names: Names) -> tuple[Pieces, list[DataFile]]:
+    def make(self, names: Names) -> tuple[ByteRanges, list[DataFile]]:
         """Return the bytes of the model file and the plans of the data files. Raises OutputError."""
         pieces, data = self._join(names, self._layout)
         if pieces.size > PROTOBUF_LIMIT:
@@ -195,7 +195,7 @@ class _Plan:
         pieces, files = self.make(neutral_name)
         return content_digest(pieces.parts, files, self._weights)
 
-    def _join(self, names: Names, layout: Layout) -> tuple[Pieces, DataFiles]:
+    def _join(self, names: Names, layout: Layout) -> tuple[ByteRanges, DataFiles]:
         how = self._external
         data = DataFiles(names, how.shard_size, how.alignment)
         encodings, external = self._weights.encodings, self._weights.external
@@ -296,7 +296,7 @@ def spare_input(path: Path, weights: Weights) -> None:
         )
 
 
-def _write_model(target: Path, pieces: Pieces, weights: Weights) -> None:
+def _write_model(target: Path, pieces: ByteRanges, weights: Weights) -> None:
     """Write the model file, in the format of its extension, and move it into place."""
     format_name = text_formats.of(target)
     parts: list[Piece] = pieces.parts
@@ -327,10 +327,10 @@ def _write_all(target: Path, names: Names, plan: _Plan, weights: Weights) -> lis
        names. (A second hard link would be faster, but onnx refuses data files with several.)
     4. A model with the final names replaces the one of step 2, and the data of step 1 is removed.
 
-    A process that is killed at any moment leaves an intact model, at worst with unused files next to it: a `Journal`
-    records them, and the next save in that folder removes them. After an interrupt in step 3, or without the space for
-    it, the model of step 2 remains, and the journal with it. If there is no old data file, steps 1 and 2 use the final
-    name directly. Data files that already have the right contents are kept.
+    A process that is killed at any moment leaves an intact model, at worst with unused files next to it: a
+    `LeftoverJournal` records them, and the next save in that folder removes them. After an interrupt in step 3, or
+    without the space for it, the model of step 2 remains, and the journal with it. If there is no old data file, steps
+    1 and 2 use the final name directly. Data files that already have the right contents are kept.
     """
     pieces, files = plan.make(names)
     paths = [target.with_name(file.name) for file in files]
@@ -339,7 +339,7 @@ def _write_all(target: Path, names: Names, plan: _Plan, weights: Weights) -> lis
         return [target, *paths]
     first = [_fresh(path) if os.path.lexists(path) else path for path in paths]
     # On exit, the journal removes the files that the current model does not refer to, whatever happened.
-    with Journal(target) as journal:
+    with LeftoverJournal(target) as journal:
         for file, path, like in zip(files, first, paths):
             _write_data(path, file, weights, journal, like=like, is_final=path == like)
         _write_model(target, plan.make(lambda number: first[number].name)[0], weights)
@@ -357,7 +357,9 @@ def _write_all(target: Path, names: Names, plan: _Plan, weights: Weights) -> lis
     return [target, *paths]
 
 
-def _write_data(path: Path, data: DataFile, weights: Weights, journal: Journal, *, like: Path, is_final: bool) -> None:
+def _write_data(
+    path: Path, data: DataFile, weights: Weights, journal: LeftoverJournal, *, like: Path, is_final: bool
+) -> None:
     """Write a data file and move it into place."""
     with NewFile(path, like=like) as file:
         for reference, offset in data.parts.items():

@@ -15,14 +15,14 @@ from surgery.base.errors import Problem, RecipeError, UsageError
 
 
 @dataclass(frozen=True)
-class Place:
+class DocumentPath:
     """The path to a value from the top: keys of mappings and positions in lists; with `key`, the place of the key."""
 
     path: Sequence[Any] = ()
     key: bool = False
 
 
-Wrong = tuple[Place, str]
+Wrong = tuple[DocumentPath, str]
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Document:
     text: str = field(repr=False)
     _marked: Any = field(default=None, repr=False)
 
-    def problem(self, place: Place, message: str) -> Problem:
+    def problem(self, place: DocumentPath, message: str) -> Problem:
         """Return a mistake at a place, or at the nearest enclosing place that exists in the file."""
         line, column = self._find(place)
         return Problem(str(self.path), line, column, " ".join(message.split()))
@@ -44,14 +44,14 @@ class Document:
         name = str(path[-1])
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(known)}"
-        return self.problem(Place(path, key=True), f"no key '{name}' here; {hint}")
+        return self.problem(DocumentPath(path, key=True), f"no key '{name}' here; {hint}")
 
     def check(self, problems: Sequence[Problem]) -> None:
         """Raise `RecipeError` if there are mistakes."""
         if problems:
             raise RecipeError(problems)
 
-    def _find(self, place: Place) -> tuple[int, int]:
+    def _find(self, place: DocumentPath) -> tuple[int, int]:
         """Return line and column of a place, from 1. The file is parsed with positions only if there is a mistake."""
         if self._marked is None:
             self._marked = YAML(typ="rt").load(self.text)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from surgery.base.errors import Problem
-from surgery.model.targets.document import Document, Place, Wrong, load
+from surgery.model.targets.document import Document, DocumentPath, Wrong, load
 from surgery.model.targets.identifiers import attribute, element_type, operator, parameters
 from surgery.model.targets.support import ANY_RANK, ANY_VERSION, FIRST, MANY, ONNX, Support
 from surgery.model.targets.target import Key, Limits, Target
@@ -214,10 +214,10 @@ def _problem(document: Document, error: Mapping[str, Any]) -> Problem:
         section = _section(place[:-1])
         return document.unknown_key(place, [*section.model_fields] if section else [])
     if not place:
-        return document.problem(Place(), "a profile is a mapping with 'target'")
+        return document.problem(DocumentPath(), "a profile is a mapping with 'target'")
     message = str(error["msg"]).removeprefix("Value error, ")
     words = _WORDS.get(error["type"], f"{message[:1].lower()}{message[1:]}")
-    return document.problem(Place(place), f"'{_last(place)}': {words}")
+    return document.problem(DocumentPath(place), f"'{_last(place)}': {words}")
 
 
 _WORDS = {
@@ -249,19 +249,19 @@ def _wrong(profile: Profile) -> Iterator[Wrong]:
         domain, op = _key(name)
         words = operator(domain, op, profile.opset[1])
         if words:
-            yield Place(["operators", name], key=True), words
+            yield DocumentPath(["operators", name], key=True), words
             continue
         for number, row in enumerate(rows):
             here = ["operators", name, number]
             for one in row.constant:
                 if words := parameters(domain, op, one):
-                    yield Place([*here, "constant"]), words
+                    yield DocumentPath([*here, "constant"]), words
             for one in row.attributes:
                 if words := attribute(domain, op, one):
-                    yield Place([*here, "attributes", one], key=True), words
+                    yield DocumentPath([*here, "attributes", one], key=True), words
     for name in profile.excluded:
         if words := operator(*_key(name), profile.opset[1]):
-            yield Place(["excluded", name], key=True), words
+            yield DocumentPath(["excluded", name], key=True), words
 
 
 def _key(name: str) -> Key:

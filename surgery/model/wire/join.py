@@ -11,7 +11,7 @@ import onnx
 from surgery.model.wire.split import RAW_DATA
 from surgery.model.wire.stored_lists import restored
 from surgery.model.wire.tensors import external_reference, is_external, refer
-from surgery.model.wire.wire import LENGTH, Pieces, Reference, Rewriter, encode_tag, encode_varint, fields
+from surgery.model.wire.wire import LENGTH, ByteRanges, Reference, Rewriter, encode_tag, encode_varint, fields
 
 if TYPE_CHECKING:
     from surgery.model.wire.weights import Encoding, Weights
@@ -95,7 +95,7 @@ class Joiner(Rewriter):
         """Follow the messages that can hold a reference."""
         return self._bytes.find(b"location", start, stop) >= 0
 
-    def tensor(self, start: int, stop: int, attached: bool) -> Pieces | None:
+    def tensor(self, start: int, stop: int, attached: bool) -> ByteRanges | None:
         """Return the message of a tensor with its data inside, or with a reference to a data file."""
         tensor = onnx.TensorProto.FromString(self._bytes[start:stop])
         if not is_external(tensor):
@@ -105,12 +105,12 @@ class Joiner(Rewriter):
         self._weights.view(reference)
         if not attached and self._outside(reference):
             refer(tensor, self._data.place(reference))
-            out = Pieces()
+            out = ByteRanges()
             out.add(tensor.SerializeToString())
             return out
         return _inline(tensor, reference, self._weights.encodings.get(reference))
 
-    def attribute(self, start: int, stop: int) -> Pieces | None:
+    def attribute(self, start: int, stop: int) -> ByteRanges | None:
         """Return the message of an attribute with its list, as in its file; None for other attributes."""
         made = restored(self.data, start, stop)
         for part in made.parts if made is not None else ():
@@ -119,7 +119,7 @@ class Joiner(Rewriter):
         return made
 
 
-def _inline(tensor: onnx.TensorProto, reference: Reference, encoding: Encoding | None) -> Pieces:
+def _inline(tensor: onnx.TensorProto, reference: Reference, encoding: Encoding | None) -> ByteRanges:
     """Return a tensor message with its payload, in the original encoding if known, or else as raw data."""
     tensor.ClearField("external_data")
     tensor.ClearField("data_location")
@@ -132,7 +132,7 @@ def _inline(tensor: onnx.TensorProto, reference: Reference, encoding: Encoding |
         if encoding.data_type == tensor.data_type:
             number, wire = encoding.field, encoding.wire
     head, tail = _cut(tensor.SerializeToString(), number)
-    out = Pieces()
+    out = ByteRanges()
     out.add(head)
     for part in wire:
         out.refer(part)

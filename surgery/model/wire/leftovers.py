@@ -163,7 +163,7 @@ def sweep(folder: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-class Journal:
+class LeftoverJournal:
     """Records the data files of a model that is being written to `target`.
 
     Data files are moved into place before the model that refers to them. At the end, or at the next write to the folder
@@ -176,7 +176,7 @@ class Journal:
         self._noted: list[Noted] = []
         self._path, self._fd = create(target, _JOURNAL)
 
-    def __enter__(self) -> Journal:
+    def __enter__(self) -> LeftoverJournal:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -15,8 +15,8 @@ from surgery.model.wire.wire import (
     FIXED64,
     LENGTH,
     VARINT,
+    ByteRanges,
     Field,
-    Pieces,
     Reference,
     Rewriter,
     WireError,
@@ -56,7 +56,7 @@ _RAW_ELEMENT: Final[dict[int, dict[int, str]]] = {
 _CHUNK: Final = 1 << 20
 
 
-class Run(NamedTuple):
+class FieldRun(NamedTuple):
     """Adjacent fields with the same number: `start` to `stop` includes the tags, `spans` are the packed payloads.
 
     A run of unpacked elements has no spans.
@@ -77,7 +77,7 @@ class Scan:
         self.external = False
         self.default_location = False
         self.plain = True
-        self.runs: list[Run] = []
+        self.runs: list[FieldRun] = []
         for field in fields(data, start, stop):
             self._take(data, field)
             if not self.plain:
@@ -111,9 +111,9 @@ class Scan:
             self.plain = False
         last = self.runs[-1] if self.runs else None
         if last and last.number == number and last.stop == start and bool(last.spans) == bool(spans):
-            self.runs[-1] = Run(number, last.start, stop, last.spans + spans)
+            self.runs[-1] = FieldRun(number, last.start, stop, last.spans + spans)
         else:
-            self.runs.append(Run(number, start, stop, spans))
+            self.runs.append(FieldRun(number, start, stop, spans))
 
 
 class Splitter(Rewriter):
@@ -138,7 +138,7 @@ class Splitter(Rewriter):
         """Visit only large messages."""
         return stop - start >= self.limit
 
-    def tensor(self, start: int, stop: int, attached: bool) -> Pieces | None:
+    def tensor(self, start: int, stop: int, attached: bool) -> ByteRanges | None:
         """Replace the payload of a tensor if it is large and regular; otherwise leave it to protobuf."""
         scan = Scan(self.data, start, stop)
         numbers = {run.number for run in scan.runs}
@@ -155,7 +155,7 @@ class Splitter(Rewriter):
         self.references.add(reference)
         return self._referring(scan, start, stop, reference)
 
-    def attribute(self, start: int, stop: int) -> Pieces | None:
+    def attribute(self, start: int, stop: int) -> ByteRanges | None:
         """Replace the list of an attribute if it is long and regular."""
         least = max(self.limit, FROM)
         run = run_of(self.data, start, stop, least) if stop - start >= least else None
@@ -202,9 +202,9 @@ class Splitter(Rewriter):
         location, base = self._place
         return Reference(location, base + start, stop - start)
 
-    def _referring(self, scan: Scan, start: int, stop: int, reference: Reference) -> Pieces:
+    def _referring(self, scan: Scan, start: int, stop: int, reference: Reference) -> ByteRanges:
         """Return the message with its payload replaced by external data."""
-        out = Pieces()
+        out = ByteRanges()
         position = start
         for run in scan.runs:
             out.add(self.data[position : run.start])
@@ -225,7 +225,7 @@ def _length_field(number: int, payload: bytes) -> bytes:
     return encode_tag(number, LENGTH) + encode_varint(len(payload)) + payload
 
 
-def _count(data: memoryview, run: Run) -> int:
+def _count(data: memoryview, run: FieldRun) -> int:
     """Count the elements of a run. Only the last byte of each number on the wire is below 0x80."""
     wire = _ELEMENT_WIRE[run.number]
     size = _FIXED_SIZE.get(wire)
@@ -246,7 +246,7 @@ def _count_numbers(data: memoryview, start: int, stop: int) -> int:
     return count
 
 
-def _elements(data: memoryview, runs: list[Run], number: int, element: str) -> Iterator[np.ndarray[Any, Any]]:
+def _elements(data: memoryview, runs: list[FieldRun], number: int, element: str) -> Iterator[np.ndarray[Any, Any]]:
     """Yield the elements of a typed field as raw data, piece by piece. Raises WireError."""
     size = _FIXED_SIZE.get(_ELEMENT_WIRE[number])
     for run in runs:
@@ -262,7 +262,7 @@ def _elements(data: memoryview, runs: list[Run], number: int, element: str) -> I
             yield from _single_elements(data, run, element)
 
 
-def _single_elements(data: memoryview, run: Run, element: str) -> Iterator[np.ndarray[Any, Any]]:
+def _single_elements(data: memoryview, run: FieldRun, element: str) -> Iterator[np.ndarray[Any, Any]]:
     """Yield the unpacked elements of a run, each with its own one-byte tag. Raises WireError."""
     wire = _ELEMENT_WIRE[run.number]
     tag = run.number << 3 | wire

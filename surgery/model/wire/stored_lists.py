@@ -17,13 +17,13 @@ import onnx
 from surgery.base.operators.lists import TABLES
 from surgery.base.operators.subgraphs import nodes
 from surgery.model.wire.tensors import external_reference, is_external, refer
-from surgery.model.wire.weights import Source, source_at
+from surgery.model.wire.weights import MappedFile, source_at
 from surgery.model.wire.wire import (
     FIXED32,
     LENGTH,
     VARINT,
+    ByteRanges,
     Field,
-    Pieces,
     Reference,
     Rewriter,
     decode_varint,
@@ -62,8 +62,8 @@ _AT_ONCE: Final = 1 << 20
 
 _MAX_VARINT: Final = 10
 
-_digests: WeakKeyDictionary[Source, dict[Reference, bytes]] = WeakKeyDictionary()
-_canonical: WeakKeyDictionary[Source, dict[Reference, bool]] = WeakKeyDictionary()
+_digests: WeakKeyDictionary[MappedFile, dict[Reference, bytes]] = WeakKeyDictionary()
+_canonical: WeakKeyDictionary[MappedFile, dict[Reference, bool]] = WeakKeyDictionary()
 
 
 def run_of(data: memoryview, start: int, stop: int, least: int) -> tuple[int, int] | None:
@@ -72,12 +72,12 @@ def run_of(data: memoryview, start: int, stop: int, least: int) -> tuple[int, in
     A list stays in the skeleton if it has fewer than `least` bytes, if shape inference may need it, or if its encoding
     or the rest of the attribute is unusual. Raises WireError.
     """
-    run: _Run | None = None
+    run: _ListRun | None = None
     kind = 0
     for field in fields(data, start, stop, _PLAIN):
         number, wire, _, payload, end = field
         if number in _RUNS:
-            run = run or _Run(field)
+            run = run or _ListRun(field)
             if not run.takes(field):
                 return None
         elif number == _NAME and bytes(data[payload:end]).decode("utf-8", "replace") not in TABLES:
@@ -94,7 +94,7 @@ def run_of(data: memoryview, start: int, stop: int, least: int) -> tuple[int, in
     return (first, last) if last - first >= least else None
 
 
-class _Run:
+class _ListRun:
     """Adjacent fields of one list. Equal fields that follow are skipped by `fields`, so the next other one ends it."""
 
     def __init__(self, first: Field) -> None:
@@ -111,26 +111,26 @@ class _Run:
             self.stop = other[2]
 
 
-def standing(data: memoryview, start: int, stop: int, run: tuple[int, int], reference: Reference) -> Pieces:
+def standing(data: memoryview, start: int, stop: int, run: tuple[int, int], reference: Reference) -> ByteRanges:
     """Return the attribute in `data[start:stop]` with a reference in the place of its list."""
     tensor = onnx.TensorProto(data_type=onnx.TensorProto.UINT8, dims=[reference.length], doc_string=MARK)
     refer(tensor, reference)
     message = tensor.SerializeToString()
-    out = Pieces()
+    out = ByteRanges()
     out.add(data[start : run[0]])
     out.add(encode_tag(_TENSOR, LENGTH) + encode_varint(len(message)) + message)
     out.add(data[run[1] : stop])
     return out
 
 
-def restored(data: memoryview, start: int, stop: int) -> Pieces | None:
+def restored(data: memoryview, start: int, stop: int) -> ByteRanges | None:
     """Return the attribute in `data[start:stop]` with its list; None if nothing stands for it."""
     for number, wire, tag, payload, end in fields(data, start, stop):
         if number == _TENSOR and wire == LENGTH:
             tensor = onnx.TensorProto.FromString(bytes(data[payload:end]))
             if not _stands(tensor):
                 return None
-            out = Pieces()
+            out = ByteRanges()
             out.add(data[start:tag])
             out.refer(external_reference(tensor))
             out.add(data[end:stop])
@@ -338,9 +338,9 @@ class _Restorer(Rewriter):
         """Follow the messages that contain a list outside."""
         return self._bytes.find(_BYTES, start, stop) >= 0
 
-    def tensor(self, start: int, stop: int, attached: bool) -> Pieces | None:
+    def tensor(self, start: int, stop: int, attached: bool) -> ByteRanges | None:
         """Keep a tensor."""
 
-    def attribute(self, start: int, stop: int) -> Pieces | None:
+    def attribute(self, start: int, stop: int) -> ByteRanges | None:
         """Return an attribute with its list."""
         return restored(self.data, start, stop)

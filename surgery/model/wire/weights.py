@@ -60,7 +60,7 @@ class Encoding(NamedTuple):
     default_location: bool = False
 
 
-class Source:
+class MappedFile:
     """A file that is kept open and mapped, even if its path changes meanwhile."""
 
     def __init__(self, path: Path) -> None:
@@ -153,15 +153,15 @@ class Source:
 
 
 # The open files of every `Weights`, by location, so that the tensors of a skeleton can be read without its `Weights`.
-_open_sources: weakref.WeakValueDictionary[str, Source] = weakref.WeakValueDictionary()
+_open_sources: weakref.WeakValueDictionary[str, MappedFile] = weakref.WeakValueDictionary()
 
 
-def source_at(location: str) -> Source:
+def source_at(location: str) -> MappedFile:
     """Return the open file at a location relative to the root folder. Raises ModelFileError."""
     source = _open_sources.get(location)
     if source is None:
         try:
-            source = Source(Path("/", location))
+            source = MappedFile(Path("/", location))
         except OSError as error:
             raise ModelFileError(f"the weights cannot be read: {error.strerror}", where="/" + location) from error
         _open_sources[location] = source
@@ -191,9 +191,9 @@ class Scratch:
         # A forked worker inherits this object, and must not delete the folder of its parent.
         self.owner = os.getpid()
         self.close: Callable[[], object] = weakref.finalize(self, _remove_folder, made, self._file, self.owner)
-        self.source = Source(path)
+        self.source = MappedFile(path)
         _open_sources[self.source.location] = self.source
-        self._copies: dict[str, Source] = {}
+        self._copies: dict[str, MappedFile] = {}
 
     def append(self, data: Data) -> Reference:
         """Write data at the next aligned offset."""
@@ -222,13 +222,13 @@ class Scratch:
         self.source.writing.begin(moved, view, start)
         return Reference(self.source.location, start, moved.length)
 
-    def copy(self, source: Source) -> Source:
+    def copy(self, source: MappedFile) -> MappedFile:
         """Copy a whole file into the folder, once."""
         key = str(source.path)
         if key not in self._copies:
             path = self.folder / f"copy-{len(self._copies)}.bin"
             shutil.copyfile(source.path, path)
-            copied = Source(path)
+            copied = MappedFile(path)
             _open_sources[copied.location] = copied
             self._copies[key] = copied
         return self._copies[key]
@@ -246,7 +246,7 @@ class Weights:
         self.origin: Path | None = None
         self.encodings: dict[Reference, Encoding] = {}
         self.digests: dict[Reference, str] = {}
-        self._sources: dict[str, Source] = {}
+        self._sources: dict[str, MappedFile] = {}
         self._scratch: Scratch | None = None
         self._adopted: list[Weights] = []  # keeps their scratch files alive
 
@@ -256,14 +256,14 @@ class Weights:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def open(self, path: Path) -> Source:
+    def open(self, path: Path) -> MappedFile:
         """Open a file of the model. Raises OSError."""
-        source = Source(path.resolve())
+        source = MappedFile(path.resolve())
         self._sources[source.location] = source
         _open_sources[source.location] = source
         return source
 
-    def referable(self, source: Source) -> Source:
+    def referable(self, source: MappedFile) -> MappedFile:
         """Return the file that a skeleton may refer to instead of `source`.
 
         Usually it is the same. The checker of onnx refuses a file with several hard links, and protobuf cannot
@@ -282,7 +282,7 @@ class Weights:
         self._sources[copied.location] = copied
         return copied
 
-    def source(self, location: str) -> Source:
+    def source(self, location: str) -> MappedFile:
         """Return the open file at the location of a reference. Raises ModelFileError."""
         source = self._sources.get(location)
         if source is None:
@@ -291,13 +291,13 @@ class Weights:
 
     @contextmanager
     def in_small_bites(self) -> Iterator[None]:
-        """Disable readahead in all files, see `Source.in_small_bites`."""
+        """Disable readahead in all files, see `MappedFile.in_small_bites`."""
         with ExitStack() as files:
             for source in self._sources.values():
                 files.enter_context(source.in_small_bites())
             yield
 
-    def files(self) -> list[Source]:
+    def files(self) -> list[MappedFile]:
         """Return the files of the model, in the order in which they were opened."""
         return [source for source in self._sources.values() if not self.is_scratch(source.location)]
 

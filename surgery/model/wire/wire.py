@@ -52,7 +52,7 @@ class Reference(NamedTuple):
 Field = tuple[int, int, int, int, int]
 
 
-class Kind(Enum):
+class MessageKind(Enum):
     """The messages that are walked."""
 
     MODEL = auto()
@@ -66,40 +66,40 @@ class Kind(Enum):
     TENSOR = auto()
 
 
-_CHILDREN: Final[dict[Kind, dict[int, Kind]]] = {
-    Kind.MODEL: {7: Kind.GRAPH, 20: Kind.TRAINING, 25: Kind.FUNCTION},
-    Kind.TRAINING: {1: Kind.GRAPH, 2: Kind.GRAPH},
-    Kind.GRAPH: {1: Kind.NODE, 5: Kind.TENSOR, 15: Kind.SPARSE},
-    Kind.NODE: {5: Kind.ATTRIBUTE},
-    Kind.ATTRIBUTE: {
-        5: Kind.TENSOR,
-        6: Kind.GRAPH,
-        10: Kind.TENSOR,
-        11: Kind.GRAPH,
-        22: Kind.SPARSE,
-        23: Kind.SPARSE,
+_CHILDREN: Final[dict[MessageKind, dict[int, MessageKind]]] = {
+    MessageKind.MODEL: {7: MessageKind.GRAPH, 20: MessageKind.TRAINING, 25: MessageKind.FUNCTION},
+    MessageKind.TRAINING: {1: MessageKind.GRAPH, 2: MessageKind.GRAPH},
+    MessageKind.GRAPH: {1: MessageKind.NODE, 5: MessageKind.TENSOR, 15: MessageKind.SPARSE},
+    MessageKind.NODE: {5: MessageKind.ATTRIBUTE},
+    MessageKind.ATTRIBUTE: {
+        5: MessageKind.TENSOR,
+        6: MessageKind.GRAPH,
+        10: MessageKind.TENSOR,
+        11: MessageKind.GRAPH,
+        22: MessageKind.SPARSE,
+        23: MessageKind.SPARSE,
     },
-    Kind.FUNCTION: {7: Kind.NODE, 11: Kind.DEFAULT},
-    Kind.SPARSE: {1: Kind.TENSOR, 2: Kind.TENSOR},
+    MessageKind.FUNCTION: {7: MessageKind.NODE, 11: MessageKind.DEFAULT},
+    MessageKind.SPARSE: {1: MessageKind.TENSOR, 2: MessageKind.TENSOR},
 }
 # The default value of an attribute of a function
-_CHILDREN[Kind.DEFAULT] = _CHILDREN[Kind.ATTRIBUTE]
+_CHILDREN[MessageKind.DEFAULT] = _CHILDREN[MessageKind.ATTRIBUTE]
 
 # Inside these, readers of ONNX files do not support external data: such tensors must be in the model file.
-_ATTACHING: Final = frozenset({Kind.SPARSE, Kind.TRAINING, Kind.DEFAULT})
+_ATTACHING: Final = frozenset({MessageKind.SPARSE, MessageKind.TRAINING, MessageKind.DEFAULT})
 
 # Fields with at most one tensor. If such a field occurs twice, protobuf merges the two, field by field.
-_SINGLE: Final[dict[Kind, frozenset[int]]] = {
-    Kind.ATTRIBUTE: frozenset({5, 22}),
-    Kind.DEFAULT: frozenset({5, 22}),
-    Kind.SPARSE: frozenset({1, 2}),
+_SINGLE: Final[dict[MessageKind, frozenset[int]]] = {
+    MessageKind.ATTRIBUTE: frozenset({5, 22}),
+    MessageKind.DEFAULT: frozenset({5, 22}),
+    MessageKind.SPARSE: frozenset({1, 2}),
 }
 _NONE: Final[frozenset[int]] = frozenset()
 
 Piece = bytes | memoryview | Reference
 
 
-class Pieces:
+class ByteRanges:
     """Bytes and file ranges in order, with their total size."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class Pieces:
             self.parts.append(reference)
             self.size += reference.length
 
-    def extend(self, other: Pieces) -> None:
+    def extend(self, other: ByteRanges) -> None:
         """Append another sequence."""
         self.parts.extend(other.parts)
         self.size += other.size
@@ -252,37 +252,37 @@ class Rewriter(ABC):
         """Return whether to visit the message in this range; otherwise it is copied unread."""
 
     @abstractmethod
-    def tensor(self, start: int, stop: int, attached: bool) -> Pieces | None:
+    def tensor(self, start: int, stop: int, attached: bool) -> ByteRanges | None:
         """Return the replacement of the TensorProto in this range; None to keep it.
 
         `attached` says that readers expect the data of this tensor inside the model file.
         """
 
-    def attribute(self, start: int, stop: int) -> Pieces | None:
+    def attribute(self, start: int, stop: int) -> ByteRanges | None:
         """Return the replacement of the AttributeProto in this range; None to visit what is in it."""
         return None
 
-    def rewrite(self) -> Pieces:
+    def rewrite(self) -> ByteRanges:
         """Return the whole model, rewritten."""
-        changed = self._message(0, len(self.data), Kind.MODEL, False)
+        changed = self._message(0, len(self.data), MessageKind.MODEL, False)
         if changed is None:
-            changed = Pieces()
+            changed = ByteRanges()
             changed.add(self.data)
         return changed
 
-    def _rewritten(self, start: int, stop: int, kind: Kind, attached: bool) -> Pieces | None:
+    def _rewritten(self, start: int, stop: int, kind: MessageKind, attached: bool) -> ByteRanges | None:
         """Rewrite one message of any kind; return None if nothing in it changes."""
-        if kind is Kind.TENSOR:
+        if kind is MessageKind.TENSOR:
             return self.tensor(start, stop, attached)
-        new = self.attribute(start, stop) if kind is Kind.ATTRIBUTE else None
+        new = self.attribute(start, stop) if kind is MessageKind.ATTRIBUTE else None
         return self._message(start, stop, kind, attached) if new is None else new
 
-    def _message(self, start: int, stop: int, kind: Kind, attached: bool) -> Pieces | None:
+    def _message(self, start: int, stop: int, kind: MessageKind, attached: bool) -> ByteRanges | None:
         """Rewrite one message; return None if nothing in it changes."""
         children, single = _CHILDREN[kind], _SINGLE.get(kind, _NONE)
         attached = attached or kind in _ATTACHING
         seen: set[int] = set()
-        out = Pieces()
+        out = ByteRanges()
         copied = start
         for number, wire, tag, payload, end in fields(self.data, start, stop, children):
             child = children.get(number) if wire == LENGTH else None

@@ -1,8 +1,8 @@
 """Weights in another element order, written to the scratch file by a worker process while this process continues.
 
 A transposed weight is a view over a mapped file. Transposing it takes as long as copying it; meanwhile a pass can
-continue, and only readers have to wait: accesses to that part of the scratch file (`Source`), calls of a worker with a
-model that refers to the file, and forks of this process.
+continue, and only readers have to wait: accesses to that part of the scratch file (`MappedFile`), calls of a worker
+with a model that refers to the file, and forks of this process.
 """
 
 from __future__ import annotations

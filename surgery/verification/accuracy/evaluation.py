@@ -20,7 +20,7 @@ from typing import Any
 from surgery.base.errors import UsageError
 from surgery.base.promises import Parity
 from surgery.model.proto.randomness import origins
-from surgery.model.runtime.engine import Engine, Outcome
+from surgery.model.runtime.engine import Engine, RunOutcome
 from surgery.model.runtime.setup import packs_weights
 from surgery.verification.accuracy.budget import DEFAULT, against, describe, missing, use
 from surgery.verification.accuracy.errors import add_errors
@@ -33,7 +33,7 @@ from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.spread import Spread, all_errors
 from surgery.verification.comparing.vacuity import Run, vacuous
-from surgery.verification.inputs.spec import AccuracySpec, Limit
+from surgery.verification.inputs.spec import AccuracySpec, MetricLimit
 from surgery.verification.running.pieces import run_in_pieces
 
 _DEVIATIONS = 4.0
@@ -45,10 +45,10 @@ ON_DRAWN = ", on synthetic inputs only"
 
 
 @dataclass(frozen=True)
-class Use:
+class LimitUse:
     """The share of one limit that the worst set of inputs uses. `guarded` adds a margin for other inputs."""
 
-    limit: Limit
+    limit: MetricLimit
     output: str
     sample: int
     value: float
@@ -72,7 +72,7 @@ class Loss:
     errors: tuple[OutputErrors, ...] = ()
     kinds: tuple[str, ...] = ()
 
-    def uses(self, limits: Sequence[Limit]) -> Iterator[Use]:
+    def uses(self, limits: Sequence[MetricLimit]) -> Iterator[LimitUse]:
         """Yield for each limit its use by the output to which it applies and that uses most."""
         for limit in limits:
             names = self.outputs if limit.output is None else [limit.output]
@@ -80,20 +80,20 @@ class Loss:
             if found:
                 yield max(found, key=lambda one: one.guarded)
 
-    def _use(self, limit: Limit, output: str) -> Use:
+    def _use(self, limit: MetricLimit, output: str) -> LimitUse:
         values = [metrics[limit.metric] for metrics in self.outputs[output]]
         shares = [use(limit, value) for value in values]
         sample = max(range(len(shares)), key=shares.__getitem__)
-        return Use(limit, output, sample, values[sample], shares[sample], _guarded(shares, self.kinds))
+        return LimitUse(limit, output, sample, values[sample], shares[sample], _guarded(shares, self.kinds))
 
-    def use(self, limits: Sequence[Limit]) -> float:
+    def use(self, limits: Sequence[MetricLimit]) -> float:
         """Return the used share of the budget, with a margin for other inputs; infinite for a model that fails."""
         if self.failure:
             return math.inf
         score = self.score.guarded if self.score is not None else 0.0
         return max(score, *(one.guarded for one in self.uses(limits)), 0.0)
 
-    def worst_sets(self, limits: Sequence[Limit], most: int) -> tuple[int, ...]:
+    def worst_sets(self, limits: Sequence[MetricLimit], most: int) -> tuple[int, ...]:
         """Return the numbers of the sets of inputs that use the most of the budget, the worst first."""
         shares: dict[int, float] = {}
         for limit in limits:
@@ -265,7 +265,7 @@ class Evaluation:
             self._user = UserMetric(spec, self.samples.labelled, expected, timeout, memory)
         return self._user.score(changed)
 
-    def _run(self, candidate: bytes, feeds: Sequence[Mapping[str, Any]], optimized: bool) -> Outcome:
+    def _run(self, candidate: bytes, feeds: Sequence[Mapping[str, Any]], optimized: bool) -> RunOutcome:
         engine = self._engine(optimized)
         found = run_in_pieces(engine.run, candidate, feeds) if optimized and packs_weights(candidate) else None
         return engine.run(candidate, feeds) if found is None else found
@@ -318,13 +318,13 @@ class Evaluation:
         message += "; other inputs are not covered: give yours with --evaluation" if self.samples.synthetic else ""
         return Verdict(Status.LOSSY, message=message, details=details)
 
-    def _tell(self, one: Use) -> str:
+    def _tell(self, one: LimitUse) -> str:
         metric = METRICS[one.limit.metric]
         shown = metric.shown.format(one.value)
         near = "" if one.share > 1.0 else "; other inputs may exceed the budget"
         return f"output '{one.output}' has {shown}{self._on(one)}, budget {describe(one.limit)}{near}"
 
-    def _on(self, one: Use) -> str:
+    def _on(self, one: LimitUse) -> str:
         binding = self.samples.bindings[one.sample]
         dims = "".join(f"{name}={extent}, " for name, extent in binding.dims.items())
         return (
@@ -338,7 +338,7 @@ class Evaluation:
         kind = "synthetic " if self.samples.synthetic else ""
         return f"; measured on {count} {kind}{'set' if count == 1 else 'sets'} of inputs"
 
-    def _account(self, uses: Sequence[Use], score: Score | None, worst: Metrics) -> Mapping[str, Any]:
+    def _account(self, uses: Sequence[LimitUse], score: Score | None, worst: Metrics) -> Mapping[str, Any]:
         """Return the budget and its use as plain values; `worst` has the worst of each metric."""
         limits = [
             {
@@ -356,7 +356,7 @@ class Evaluation:
         synthetic = self.samples.synthetic
         return {"summary": summary, "limits": limits, "metric": metric, "sets": count, "synthetic": synthetic}
 
-    def _summary(self, uses: Sequence[Use], score: Score | None, worst: Metrics) -> str:
+    def _summary(self, uses: Sequence[LimitUse], score: Score | None, worst: Metrics) -> str:
         """Return the metrics against the budget in one line, for the head of every report."""
         parts = [against(one.limit, one.value) for one in uses]
         parts += [f"{score}, {describe_metric(score.spec)}"] if score is not None else []
@@ -379,6 +379,6 @@ class Evaluation:
             self._user = None
 
 
-def _failure(outcome: Outcome) -> str:
+def _failure(outcome: RunOutcome) -> str:
     """Return why a model did not run on all inputs; an empty string if it did."""
     return outcome.failure or next((run for run in outcome.runs if isinstance(run, str)), "")

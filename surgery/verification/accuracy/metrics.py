@@ -20,7 +20,7 @@ _IMAGE_RANK = 4
 
 
 @dataclass(frozen=True)
-class Pair:
+class OutputPair:
     """The elements of an output on both sides, in units of the largest magnitude, so that no square leaves the range.
 
     `signal`, `changed` and `noise` are the sums of squares of the original, of the changed output, and of their
@@ -46,7 +46,7 @@ class Metric:
     the reference of recipes, and `most` is the largest limit that makes sense.
     """
 
-    compute: Callable[[Pair], float]
+    compute: Callable[[OutputPair], float]
     use: Callable[[float, float], float]
     best: float
     worst: Callable[[float, float], float]
@@ -144,7 +144,7 @@ def measure(original: Array, changed: Array) -> Metrics:
     if not is_float(original.dtype):
         equal = float(np.mean(original == changed)) if original.size else 1.0
         wrong = 1.0 - equal
-        pair = Pair(1.0, 1.0, wrong, equal, 1.0, 1.0, equal)
+        pair = OutputPair(1.0, 1.0, wrong, equal, 1.0, 1.0, equal)
         return {name: metric.compute(pair) for name, metric in METRICS.items()} if wrong else SAME
     x, y = original.astype(np.float64), changed.astype(np.float64)
     if ((np.isfinite(x) & ~np.isfinite(y)) | (np.isinf(x) & (x != y))).any():
@@ -158,7 +158,7 @@ def measure(original: Array, changed: Array) -> Metrics:
     x, y = x / largest, y / largest
     signal, other, noise = (float(values @ values) for values in (x, y, x - y))
     peak, error = float(np.abs(x).max()), float(np.abs(x - y).max())
-    pair = Pair(signal, other, noise, float(x @ y), peak, error, agreeing)
+    pair = OutputPair(signal, other, noise, float(x @ y), peak, error, agreeing)
     return {name: metric.compute(pair) for name, metric in METRICS.items()}
 
 

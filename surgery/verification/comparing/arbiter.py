@@ -34,11 +34,11 @@ from typing import Any, Literal
 
 from surgery.base.operators.precision import ROUNDING_ONCE
 from surgery.base.promises import Parity
-from surgery.model.runtime.engine import Outcome
+from surgery.model.runtime.engine import RunOutcome
 from surgery.model.runtime.rounding import FACTORS, reround
 from surgery.verification.comparing.compare import ComparisonRules, describe
 from surgery.verification.comparing.details import Arbitration, Element
-from surgery.verification.comparing.distances import Case, Finding, Output, cases
+from surgery.verification.comparing.distances import Float64Case, Float64Finding, Float64Output, cases
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.sets import TRIVIAL
@@ -72,11 +72,11 @@ class Float64Arbiter:
     `truth` runs the original in float64 if it is not a model that the engines can run.
     """
 
-    def __init__(self, original: ReferenceRun, truth: Callable[[], Outcome] | None = None) -> None:
+    def __init__(self, original: ReferenceRun, truth: Callable[[], RunOutcome] | None = None) -> None:
         self._original = original
         self._run = truth
-        self._outcome: Outcome | None = None
-        self._rounded: list[Outcome] | None = None
+        self._outcome: RunOutcome | None = None
+        self._rounded: list[RunOutcome] | None = None
 
     def doubt(self, rules: ComparisonRules) -> float:
         """Return the share of the tolerance above which a result is worth a float64 run.
@@ -107,7 +107,7 @@ class Float64Arbiter:
         results: Sequence[Any],
         rules: ComparisonRules,
         shares: bool,
-        rerounded: Sequence[Outcome],
+        rerounded: Sequence[RunOutcome],
     ) -> Ruling:
         """Compare the distances from the original in float64, also using runs with `rerounded` weights.
 
@@ -115,16 +115,18 @@ class Float64Arbiter:
         """
         outcome, own = self._truth(), [id(run.feed) for run in self._original.runs]
         truths, *others = (dict(zip(own, one.runs)) for one in (outcome, *rerounded))
-        found: dict[str, list[Case]] = {}
+        found: dict[str, list[Float64Case]] = {}
         for run, outputs in zip(runs, results):
             answers = [one[id(run.feed)] for one in (truths, *others)]
             truth, *rest = ({} if isinstance(answer, str) else answer for answer in answers)
             for case in cases(run, outputs, truth, rules, rest):
                 found.setdefault(case.pair.name, []).append(case)
         doubt = self.doubt(rules) if not shares else inf
-        return _together([Output(items, doubt if doubt < 1.0 else inf) for items in found.values()], outcome.narrow)
+        return _together(
+            [Float64Output(items, doubt if doubt < 1.0 else inf) for items in found.values()], outcome.narrow
+        )
 
-    def _rerounded(self) -> list[Outcome]:
+    def _rerounded(self) -> list[RunOutcome]:
         """Run the original with its 16-bit weights, if it has any, rounded again in several ways."""
         if self._rounded is None:
             import onnx
@@ -140,14 +142,14 @@ class Float64Arbiter:
             self._rounded = [outcome for outcome in outcomes if outcome.failure is None]
         return self._rounded
 
-    def _truth(self) -> Outcome:
+    def _truth(self) -> RunOutcome:
         """Run the original in float64 on the inputs of all runs."""
         original = self._original
         if self._outcome is None:
             if self._run is not None:
                 self._outcome = self._run()
             elif original.operators:
-                self._outcome = Outcome(unsupported=f"random numbers ({', '.join(sorted(original.operators))})")
+                self._outcome = RunOutcome(unsupported=f"random numbers ({', '.join(sorted(original.operators))})")
             else:
                 engine = original.engine_for("float64")
                 try:
@@ -157,7 +159,7 @@ class Float64Arbiter:
         return self._outcome
 
 
-def _together(outputs: Sequence[Output], narrow: tuple[str, ...]) -> Ruling:
+def _together(outputs: Sequence[Float64Output], narrow: tuple[str, ...]) -> Ruling:
     """Combine the findings on all outputs and runs into one ruling."""
     findings = {output: list(output.findings()) for output in outputs}
     distances = Arbitration(
@@ -181,7 +183,7 @@ def _together(outputs: Sequence[Output], narrow: tuple[str, ...]) -> Ruling:
     return Ruling("right", "", distances)
 
 
-def _blame(finding: Finding) -> str:
+def _blame(finding: Float64Finding) -> str:
     """Describe the problem with an element."""
     assert finding.element is not None
     if not finding.times:

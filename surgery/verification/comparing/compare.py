@@ -16,15 +16,15 @@ import numpy as np
 
 from surgery.base.operators.dtypes import Array, epsilon, is_float, smallest
 from surgery.base.promises import Parity
-from surgery.verification.comparing.details import Details, Element, Places, Plain
+from surgery.verification.comparing.details import Details, Element, NonFinitePlaces, Plain
 from surgery.verification.comparing.spread import Spread, all_errors
 from surgery.verification.comparing.tolerance import BLOCK, Scales, Tolerance, blocks
 from surgery.verification.inputs.spec import VerifySpec
 
 __all__ = [
     "ComparisonRules",
-    "Difference",
-    "Pair",
+    "OutputDistances",
+    "TensorPair",
     "Tolerance",
     "compare",
     "describe",
@@ -40,7 +40,7 @@ _EXPONENT = np.uint64(0x7FF0000000000000)
 
 
 @dataclass
-class Difference:
+class OutputDistances:
     """How far apart two models were, over all outputs and runs so far.
 
     `bits` says whether any bit differed. `needed` is the smallest multiple of the tolerance that covers everything:
@@ -63,8 +63,8 @@ class Difference:
     count_beyond: int = 0
     ulp: float = 0.0
     worst: Element | None = None
-    nan: Places | None = None
-    infinite: Places | None = None
+    nan: NonFinitePlaces | None = None
+    infinite: NonFinitePlaces | None = None
     spreads: dict[str, Spread] | None = None
     """The error distribution of each output, if it is collected."""
     filled: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -198,7 +198,9 @@ class ComparisonRules:
         return replace(found, whole=max(found.whole, least), floor=max(found.floor, least)) if least else found
 
 
-def compare(original: Mapping[str, Any], changed: Mapping[str, Any], rules: ComparisonRules, into: Difference) -> None:
+def compare(
+    original: Mapping[str, Any], changed: Mapping[str, Any], rules: ComparisonRules, into: OutputDistances
+) -> None:
     """Compare the outputs of one run by name; `into` collects the findings."""
     for name, expected in original.items():
         if name not in changed:
@@ -288,7 +290,7 @@ def describe(element: Element) -> str:
 
 
 def _compare_values(
-    name: str, item: tuple[int, ...], expected: Any, actual: Any, rules: ComparisonRules, into: Difference
+    name: str, item: tuple[int, ...], expected: Any, actual: Any, rules: ComparisonRules, into: OutputDistances
 ) -> None:
     """Compare two tensors, sequences or optionals; `item` is the position in a sequence."""
     where = _title(name, item)
@@ -304,10 +306,10 @@ def _compare_values(
         for index, (x, y) in enumerate(zip(expected, actual)):
             _compare_values(name, (*item, index), x, y, rules, into)
         return
-    _compare_forms(where, Pair(name, item, expected, actual, into.binding), rules, into)
+    _compare_forms(where, TensorPair(name, item, expected, actual, into.binding), rules, into)
 
 
-def _compare_forms(where: str, pair: Pair, rules: ComparisonRules, into: Difference) -> None:
+def _compare_forms(where: str, pair: TensorPair, rules: ComparisonRules, into: OutputDistances) -> None:
     """Compare the element types and shapes of two tensors, and then their elements unless they are random."""
     expected, actual, name = pair.expected, pair.actual, pair.name
     if expected.dtype != actual.dtype:
@@ -326,7 +328,7 @@ def _compare_forms(where: str, pair: Pair, rules: ComparisonRules, into: Differe
 
 
 @dataclass(frozen=True)
-class Pair:
+class TensorPair:
     """Two tensors that are compared."""
 
     name: str
@@ -344,7 +346,7 @@ class Pair:
         return Element(self.name, self.item, index, _plain(x), _plain(y), ulp, self.binding)
 
 
-def _compare_tensors(pair: Pair, rules: ComparisonRules, into: Difference) -> None:
+def _compare_tensors(pair: TensorPair, rules: ComparisonRules, into: OutputDistances) -> None:
     expected, actual = pair.expected, pair.actual
     if expected.dtype.kind == "c":
         real = np.dtype(f"f{expected.dtype.itemsize // 2}")
@@ -364,7 +366,7 @@ def _compare_tensors(pair: Pair, rules: ComparisonRules, into: Difference) -> No
             spread.record(float("inf"), element)
 
 
-def _compare_floats(pair: Pair, rules: ComparisonRules, into: Difference) -> None:
+def _compare_floats(pair: TensorPair, rules: ComparisonRules, into: OutputDistances) -> None:
     expected, actual = pair.expected, pair.actual
     tolerance = rules.tolerance(expected.dtype, pair.name)
     scales = rules.scales(pair.name, expected)
@@ -425,14 +427,16 @@ def place(block: tuple[Any, ...], shape: tuple[int, ...], position: int) -> tupl
     return (*block[:-1], *inner)
 
 
-def _noted(known: Places | None, misplaced: Array, block: tuple[Any, ...], pair: Pair) -> Places | None:
+def _noted(
+    known: NonFinitePlaces | None, misplaced: Array, block: tuple[Any, ...], pair: TensorPair
+) -> NonFinitePlaces | None:
     """Add the marked elements of a block to the known ones."""
     count = int(np.count_nonzero(misplaced))
     if not count:
         return known
     if known is not None:
-        return Places(known.count + count, known.first)
-    return Places(count, pair.element(place(block, misplaced.shape, int(np.argmax(misplaced)))))
+        return NonFinitePlaces(known.count + count, known.first)
+    return NonFinitePlaces(count, pair.element(place(block, misplaced.shape, int(np.argmax(misplaced)))))
 
 
 def _misplaced_infinities(x: Array, y: Array) -> Array:

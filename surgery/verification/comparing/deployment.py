@@ -28,10 +28,10 @@ from typing import Any
 from surgery.base.errors import UsageError
 from surgery.base.operators.cost import opening
 from surgery.base.promises import Parity
-from surgery.model.runtime.engine import ELSEWHERE, TITLES, Outcome
+from surgery.model.runtime.engine import ELSEWHERE, TITLES, RunOutcome
 from surgery.model.runtime.executed import Executed as Executed
 from surgery.model.runtime.fresh_draws import draws
-from surgery.verification.comparing.compare import Difference, compare
+from surgery.verification.comparing.compare import OutputDistances, compare
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.feeding import feeds_for
 from surgery.verification.comparing.output_judge import NOT_RUN, OutputJudge, describe
@@ -160,7 +160,7 @@ class DeploymentCheck:
         return failing
 
     @staticmethod
-    def _without(failing: set[int], outcome: Outcome) -> Outcome:
+    def _without(failing: set[int], outcome: RunOutcome) -> RunOutcome:
         """Return an outcome without the runs at some places."""
         return replace(outcome, runs=[found for place, found in enumerate(outcome.runs) if place not in failing])
 
@@ -200,10 +200,10 @@ class DeploymentCheck:
         """Return these runs of the original with other outputs."""
         return self._original.computed_elsewhere(dict(zip(self._numbers, outputs)), self._original.nondeterministic)
 
-    def _run(self, model: bytes) -> Outcome:
+    def _run(self, model: bytes) -> RunOutcome:
         return self._run_of(model, self._runs)
 
-    def _run_of(self, model: bytes, runs: Sequence[Run]) -> Outcome:
+    def _run_of(self, model: bytes, runs: Sequence[Run]) -> RunOutcome:
         feeds = feeds_for(model, runs)
         if self._target:
             try:
@@ -212,7 +212,7 @@ class DeploymentCheck:
                 self._target, self._note = "", "; ".join(filter(None, (error.what, error.todo)))
         return self._run_on("", model, feeds)
 
-    def _run_on(self, target: str, model: bytes, feeds: Sequence[Mapping[str, Any]]) -> Outcome:
+    def _run_on(self, target: str, model: bytes, feeds: Sequence[Mapping[str, Any]]) -> RunOutcome:
         name = next((one for one in ELSEWHERE if one == target), None)
         providers = (target,) if target and name is None else ()
         with closing(self._original.engine_for(name or "onnxruntime", deployed=True, providers=providers)) as engine:
@@ -221,7 +221,7 @@ class DeploymentCheck:
             return found
 
     @cached_property
-    def _as_deployed(self) -> Outcome:
+    def _as_deployed(self) -> RunOutcome:
         """The runs of the original."""
         return self._run(self._original.skeleton)
 
@@ -265,13 +265,13 @@ class DeploymentCheck:
 
     def _distance(self, outputs: Sequence[Any]) -> float:
         """Return the multiple of the tolerance that outputs need next to those without optimizations."""
-        rules, total = self._original.rules(Parity.CLOSE), Difference()
+        rules, total = self._original.rules(Parity.CLOSE), OutputDistances()
         for run, found in zip(self._runs, outputs):
             compare(run.outputs, found, rules, total)
         return total.needed
 
 
-def _problem(outcome: Outcome, runs: Sequence[Run]) -> str:
+def _problem(outcome: RunOutcome, runs: Sequence[Run]) -> str:
     """Return why a model did not run on all inputs; an empty string if it did."""
     if outcome.failure is not None:
         return outcome.failure.rstrip(".")

@@ -96,7 +96,7 @@ class Element:
 
 
 @dataclass(frozen=True)
-class Places:
+class NonFinitePlaces:
     """Elements that are NaN, or infinite, on one side only: how many, and the first."""
 
     count: int
@@ -182,8 +182,8 @@ class Details:
     beyond: int = 0
     ulp: float = 0.0
     worst: Element | None = None
-    nan: Places | None = None
-    infinite: Places | None = None
+    nan: NonFinitePlaces | None = None
+    infinite: NonFinitePlaces | None = None
     metrics: Mapping[str, float] | None = None
     accuracy: Mapping[str, Any] | None = None
     float64: Arbitration | None = None

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from surgery.base.operators.dtypes import Array, epsilon, is_float
-from surgery.verification.comparing.compare import ComparisonRules, Pair, factors, placed_tensors, same_bits
+from surgery.verification.comparing.compare import ComparisonRules, TensorPair, factors, placed_tensors, same_bits
 from surgery.verification.comparing.details import Element
 from surgery.verification.comparing.tolerance import LEAST_SLICE, Scales, Tolerance
 from surgery.verification.comparing.vacuity import Run
@@ -52,7 +52,7 @@ Kind = Literal["right", "wrong", "suspicious", "noise"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class Float64Finding:
     """The finding of float64 on an output in one run, and the element that shows it.
 
     `times` is the factor by which its distance from float64 exceeds the original's; `truth` is its float64 value.
@@ -66,14 +66,14 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Case:
+class Float64Case:
     """One float tensor of one run: both sides, and its float64 result, None if there is none.
 
     `rerounded` are the original's results with its 16-bit weights rounded again, if it has any.
     """
 
     run: Run
-    pair: Pair
+    pair: TensorPair
     truth: Array | None
     tolerance: Tolerance
     rerounded: Sequence[Array] = ()
@@ -205,10 +205,10 @@ def _power(logarithms: Array, magnitudes: Array, known: Array) -> Array:
     return np.asarray(mean + slope * (places - places[known].mean()))
 
 
-class Output:
+class Float64Output:
     """One output over all runs. Of a large tensor, only what is found is held, no array of its size."""
 
-    def __init__(self, cases: Sequence[Case], doubt: float) -> None:
+    def __init__(self, cases: Sequence[Float64Case], doubt: float) -> None:
         self.doubt = doubt
         self._measured = [(case, self._measure(case)) for case in cases]
         known = [one for _, one in self._measured if one is not None]
@@ -219,7 +219,7 @@ class Output:
         ratios = sum(one.ratios for one in known)
         self.ratio = float(np.exp(sum(one.logarithms for one in known) / ratios)) if ratios else 1.0
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[Float64Finding]:
         """Judge run by run."""
         is_worse = self.count >= _PLENTY and self.ratio > _MANY
         for case, measured in self._measured:
@@ -232,7 +232,7 @@ class Output:
             else:
                 yield self._by_all_errors(case, is_worse)
 
-    def _measure(self, case: Case) -> _Measured | None:
+    def _measure(self, case: Float64Case) -> _Distances | None:
         """Measure the distances from float64, and judge by them; None if there is no float64 result."""
         if case.truth is None:
             return None
@@ -240,7 +240,7 @@ class Output:
         # An output of zeros has no tolerance to measure by.
         sized = found.allowed.any()
         logarithms = np.log(found.ratios)
-        return _Measured(
+        return _Distances(
             near=_largest(found.near, found.allowed) if sized else 0.0,
             far=_largest(found.far, found.allowed) if sized else 0.0,
             raw=float(found.near.max()),
@@ -250,7 +250,7 @@ class Output:
             found=self._by_own_errors(case, found) if case.differs and found.near.size >= LEAST_SLICE else (),
         )
 
-    def _by_own_errors(self, case: Case, found: Distances) -> tuple[Finding, ...]:
+    def _by_own_errors(self, case: Float64Case, found: Distances) -> tuple[Float64Finding, ...]:
         """Find the element farthest from float64, measured by the typical size of the original's errors around it.
 
         Returns the findings if the changed model's errors are not larger than the original's over all runs, and if they
@@ -263,7 +263,7 @@ class Output:
         either = suspicious, suspicious | (factor > self.doubt)
         return tuple(_finding(case, found, times, wrong, marked) for marked in either)
 
-    def _by_all_errors(self, case: Case, is_worse: bool) -> Finding:
+    def _by_all_errors(self, case: Float64Case, is_worse: bool) -> Float64Finding:
         """Judge too few errors to know their size: use those of all runs, in tolerances and unscaled."""
         found, factor = case.distances(), case.factors()
         by_tolerance = np.where(found.allowed > 0, _ratio(found.far, found.allowed * self.near), 0.0)
@@ -277,7 +277,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class _Measured:
+class _Distances:
     """The distances of one tensor from float64, as numbers.
 
     `near` and `far` are the largest in tolerances, `raw` the original's largest. `logarithms` is the sum of those of so
@@ -290,21 +290,21 @@ class _Measured:
     count: int
     ratios: int
     logarithms: float
-    found: tuple[Finding, ...]
+    found: tuple[Float64Finding, ...]
 
 
-def _finding(case: Case, found: Distances, times: Array, wrong: Array, suspicious: Array) -> Finding:
+def _finding(case: Float64Case, found: Distances, times: Array, wrong: Array, suspicious: Array) -> Float64Finding:
     """Return the finding on a tensor, of whose elements some are wrong, or else suspicious."""
     marked = wrong if wrong.any() else suspicious
     if not marked.any():
-        return Finding("right", case.run)
+        return Float64Finding("right", case.run)
     kind: Kind = "wrong" if wrong.any() else "suspicious"
     if kind == "wrong" and (found.lost or found.share > _NOISE):
         kind = "noise"
     top = int(np.argmax(np.where(marked, times, -1.0)))
     index = tuple(int(i) for i in np.unravel_index(top, marked.shape))
     assert case.truth is not None
-    return Finding(kind, case.run, case.pair.element(index), float(times[index]), float(case.truth[index]))
+    return Float64Finding(kind, case.run, case.pair.element(index), float(times[index]), float(case.truth[index]))
 
 
 def _limit(found: Distances) -> float:
@@ -314,13 +314,13 @@ def _limit(found: Distances) -> float:
     return _MANY if found.near.size >= _ENOUGH else _FEW
 
 
-def _by_tolerance(case: Case) -> Finding:
+def _by_tolerance(case: Float64Case) -> Float64Finding:
     """Judge without a float64 result, by the tolerance scaled by the whole output."""
     overall = case.overall()
     if overall.max() <= 1.0:
-        return Finding("right", case.run)
+        return Float64Finding("right", case.run)
     index = tuple(int(i) for i in np.unravel_index(int(np.argmax(overall)), overall.shape))
-    return Finding("wrong", case.run, case.pair.element(index))
+    return Float64Finding("wrong", case.run, case.pair.element(index))
 
 
 def cases(
@@ -329,7 +329,7 @@ def cases(
     truth: Mapping[str, Any],
     rules: ComparisonRules,
     rerounded: Sequence[Mapping[str, Any]],
-) -> Iterator[Case]:
+) -> Iterator[Float64Case]:
     """Yield the non-random float tensors among the outputs of a run, with float64 results where they are narrower."""
     for name, expected in run.outputs.items():
         if name in rules.random or name not in outputs:
@@ -342,9 +342,9 @@ def cases(
                 fits = known is not None and known.shape == tensor.shape and tensor.size <= _LARGEST
                 if not fits or (tensor.dtype == np.float64 and name not in rules.precision):
                     known = None
-                pair = Pair(name, item, tensor, theirs[item], run.binding.as_json())
+                pair = TensorPair(name, item, tensor, theirs[item], run.binding.as_json())
                 others = tuple(other[item] for other in moved if item in other and other[item].shape == tensor.shape)
-                yield Case(run, pair, known, rules.tolerance(tensor.dtype, name), others)
+                yield Float64Case(run, pair, known, rules.tolerance(tensor.dtype, name), others)
 
 
 def _largest(values: Array, units: Array) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
-from surgery.verification.comparing.compare import ComparisonRules, Difference, compare
+from surgery.verification.comparing.compare import ComparisonRules, OutputDistances, compare
 from surgery.verification.comparing.details import REPRODUCED
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.given import GivenBinding
@@ -23,7 +23,7 @@ def _held(run: Run, binding: GivenBinding, rules: ComparisonRules, drawn: Set[st
     expected = {name: value for name, value in binding.expected.items() if name in run.outputs and name not in drawn}
     if not expected:
         return run
-    total = Difference()
+    total = OutputDistances()
     compare(expected, {name: run.outputs[name] for name in expected}, rules, total)
     outcome = total.message if total.beyond else REPRODUCED
     return replace(run, binding=replace(binding, outcome=outcome, expected={}))

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from surgery.base.promises import Parity
-from surgery.model.runtime.engine import Outcome
+from surgery.model.runtime.engine import RunOutcome
 from surgery.verification.comparing.arbiter import Float64Arbiter, Ruling
-from surgery.verification.comparing.compare import Difference, compare
+from surgery.verification.comparing.compare import OutputDistances, compare
 from surgery.verification.comparing.details import Arbitration, Details, Status, Verdict
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.vacuity import Run
@@ -26,7 +26,7 @@ class OutputJudge:
     `truth` runs the original in float64 if it is not a model that the engines can run.
     """
 
-    def __init__(self, original: ReferenceRun, truth: Callable[[], Outcome] | None = None) -> None:
+    def __init__(self, original: ReferenceRun, truth: Callable[[], RunOutcome] | None = None) -> None:
         self._original = original
         self._arbiter = Float64Arbiter(original, truth)
 
@@ -80,7 +80,7 @@ class OutputJudge:
         """Return where outputs are not bit-identical to those of a model that was accepted before; None if they are."""
         rules = self._original.rules(Parity.EXACT)
         for run, expected, outputs in zip(runs, accepted, results):
-            total = Difference()
+            total = OutputDistances()
             compare(expected, outputs, rules, total)
             if total.bits:
                 return f"declared bit-identical to the previous step, but {total.message}{describe(run)}"
@@ -126,7 +126,7 @@ class Findings:
     """
 
     promise: Parity
-    total: Difference = field(default_factory=lambda: Difference(spreads={}))
+    total: OutputDistances = field(default_factory=lambda: OutputDistances(spreads={}))
     runs: int = 0
     worst: Run | None = None
     ruling: Ruling | None = None

@@ -11,7 +11,7 @@ from surgery.model.runtime.engine import LIMITS, Engine, Outputs
 from surgery.verification.comparing.vacuity import tensors
 from surgery.verification.inputs.dims import Dims, Implied
 from surgery.verification.inputs.given import Given
-from surgery.verification.inputs.plan import Binding, Plan
+from surgery.verification.inputs.plan import Binding, FeedPlan
 from surgery.verification.inputs.search import Found, search
 from surgery.verification.inputs.sets import CHEAP, TRIVIAL
 from surgery.verification.running.sizes_given import require_room
@@ -72,7 +72,7 @@ class Probing:
         self.empty = self.empty_large = self.content = False
         self.crashes: list[WorkerError] = []
 
-    def search(self, plan: Plan, given: Given, draws: bool, *, once: bool = False) -> Found:
+    def search(self, plan: FeedPlan, given: Given, draws: bool, *, once: bool = False) -> Found:
         """Try the given inputs; then search, accepting empty outputs only if there are no others.
 
         With `once`, one input is enough.
@@ -90,7 +90,7 @@ class Probing:
                     self._borrow(given, found)
         return found
 
-    def _search(self, plan: Plan, found: Found, once: bool) -> None:
+    def _search(self, plan: FeedPlan, found: Found, once: bool) -> None:
         original = self.original
         asked = (plan, original.seed, self.probe, original.implied, original.cost, original.shapes, found)
         search(*asked, covers=original.draws_all, once=once)

@@ -14,7 +14,7 @@ from surgery.base.operators.cost import reading
 from surgery.base.promises import COMPARING, Parity
 from surgery.model.proto.randomness import Origins, counts_runs, origins
 from surgery.model.runtime.contrib_ops import FUNCTIONS
-from surgery.model.runtime.engine import Engine, EngineName, Outcome, Outputs, most_weights
+from surgery.model.runtime.engine import Engine, EngineName, Outputs, RunOutcome, most_weights
 from surgery.model.shapes.declarations import CONTRIB, Declared, inline
 from surgery.verification.comparing.compare import ComparisonRules, Free
 from surgery.verification.comparing.drawn_extents import drawn_extents
@@ -25,13 +25,13 @@ from surgery.verification.comparing.vacuity import Run, declares_empty, only_flo
 from surgery.verification.inputs.dims import UNKNOWN, Implied
 from surgery.verification.inputs.generator import Generator
 from surgery.verification.inputs.given import Given, GivenBinding
-from surgery.verification.inputs.plan import Binding, Plan, read_defaults, with_all_values
+from surgery.verification.inputs.plan import Binding, FeedPlan, read_defaults, with_all_values
 from surgery.verification.inputs.search import Found
 from surgery.verification.inputs.sets import CHEAP, RECORDED, TRIVIAL, choose, further
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
 from surgery.verification.running.declaring import Declaring, Dims
-from surgery.verification.running.ensembles import Known, engine_knowing
-from surgery.verification.running.guards import Search as GuardSearch
+from surgery.verification.running.ensembles import KnownOutputs, engine_knowing
+from surgery.verification.running.guards import GuardSearch as GuardSearch
 from surgery.verification.running.guards import Watch
 from surgery.verification.running.pieces import too_much
 from surgery.verification.running.precision import of_outputs
@@ -84,7 +84,7 @@ class ReferenceRun:
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
         self._running: Engine | None = None
-        self._known: Known | None = None
+        self._known: KnownOutputs | None = None
 
     @property
     def bindings(self) -> list[dict[str, Any]]:
@@ -175,7 +175,7 @@ class ReferenceRun:
 
         model = onnx.load_model_from_string(self.skeleton)
         self.weights = external_bytes(model)
-        self._known = Known.of(model)
+        self._known = KnownOutputs.of(model)
         self.empty_by_nature = {output.name for output in model.graph.output if declares_empty(output)}
         found = origins(model)
         self.random, self.operators = found.random, found.operators
@@ -184,7 +184,7 @@ class ReferenceRun:
         try:
             inlined = self._worker.analyse(inline, skeleton=self.skeleton) if model.functions else None
             self._inlined: bytes = inlined or self.skeleton
-            self._plan = Plan(model, self._inputs, onnx.load_model_from_string(self._inlined))
+            self._plan = FeedPlan(model, self._inputs, onnx.load_model_from_string(self._inlined))
             self.listed = self._plan.listed
             self._shaped = Declaring(self._plan, self._inlined)
             self._planned = True
@@ -450,7 +450,7 @@ class ReferenceRun:
         if not self._counts_runs and self.cost(binding) > CHEAP:
             self._probed.append((binding, outputs))
 
-    def _run(self, bindings: list[Binding], feeds: list[dict[str, Any]]) -> Outcome:
+    def _run(self, bindings: list[Binding], feeds: list[dict[str, Any]]) -> RunOutcome:
         """Run the original on all inputs, reusing remembered outputs."""
         known = {index: run for index, one in enumerate(bindings) for other, run in self._probed if one == other}
         left = [feed for index, feed in enumerate(feeds) if index not in known]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from surgery.base.operators.dtypes import type_of
 from surgery.base.operators.tensors import to_array
 from surgery.base.promises import Parity
-from surgery.model.runtime.engine import Outcome
+from surgery.model.runtime.engine import RunOutcome
 from surgery.verification.comparing.details import Details, Status, Verdict
 from surgery.verification.comparing.feeding import feeds_for
 from surgery.verification.comparing.output_judge import OutputJudge
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 CHOOSING = frozenset({"ArgMax", "ArgMin", "TopK"})
 """Operators that choose elements by their order."""
 
-RunModel = Callable[[bytes, Sequence[Run]], Outcome]
+RunModel = Callable[[bytes, Sequence[Run]], RunOutcome]
 """Runs a changed model on the feeds of some runs."""
 
 
@@ -49,7 +49,7 @@ def settled(original: ReferenceRun, candidate: bytes, verdict: Verdict, run: Run
     shared = _shared(*models)
     if not shared:
         return verdict
-    found = _Settling(original, models, shared, run or _like(original)).judge()
+    found = _ChoiceSettling(original, models, shared, run or _like(original)).judge()
     if found is None or not found.passed:
         return verdict
     message = f"near ties of nearly equal values: {verdict.message}; with the original's choices, {found.message}"
@@ -58,7 +58,7 @@ def settled(original: ReferenceRun, candidate: bytes, verdict: Verdict, run: Run
 
 
 def _like(original: ReferenceRun) -> RunModel:
-    def run(model: bytes, runs: Sequence[Run]) -> Outcome:
+    def run(model: bytes, runs: Sequence[Run]) -> RunOutcome:
         with closing(original.engine_for(original.engine)) as engine:
             return engine.run(model, feeds_for(model, runs))
 
@@ -66,7 +66,7 @@ def _like(original: ReferenceRun) -> RunModel:
 
 
 @dataclass
-class _Settling:
+class _ChoiceSettling:
     """Both models, and the names of the outputs of nodes that choose in both."""
 
     original: ReferenceRun
@@ -96,7 +96,7 @@ class _Settling:
         return [replace(run, feed={**run.feed, **made}) for run, made in zip(self.original.runs, chosen)]
 
 
-def _complete(outcome: Outcome) -> list[Mapping[str, Any]] | None:
+def _complete(outcome: RunOutcome) -> list[Mapping[str, Any]] | None:
     """Return the outputs of all runs; None if one failed."""
     made = [run for run in outcome.runs if not isinstance(run, str)]
     return made if outcome.failure is None and len(made) == len(outcome.runs) else None

@@ -33,7 +33,7 @@ def admissible(names: Iterable[str], wanted: Iterable[Demand], aliases: Mapping[
 
     A demand that contradicts earlier ones is ignored.
     """
-    reader = Judge(Reader(dict.fromkeys(names, EXTENTS), aliases))
+    reader = DemandEvaluator(Reader(dict.fromkeys(names, EXTENTS), aliases))
     found: dict[str, Holds] = {}
     for demand in wanted:
         used, holds = reader.judge(demand)
@@ -51,7 +51,7 @@ def listed(holds: Holds) -> list[int]:
     return [extent for extent in admitted if extent <= MOST] or admitted
 
 
-class Judge:
+class DemandEvaluator:
     """Evaluates demands for all extents of the dims at once."""
 
     def __init__(self, reader: Reader) -> None:

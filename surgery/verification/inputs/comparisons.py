@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from surgery.base.operators.use import Index, View
+from surgery.base.operators.use import Index, TypedIndex
 from surgery.model.shapes.declarations import Extent
 from surgery.verification.inputs.admissible import EXTENTS
 from surgery.verification.inputs.demands import Shapes
@@ -55,7 +55,7 @@ _MOST_SIZES, _MOST_POINTS = 8, 6
 
 
 @dataclass
-class _Numbers(Generic[Value]):
+class _ExtentNumbers(Generic[Value]):
     """The numbers that a graph computes from extents; of positions, which a Range counts, the greatest one.
 
     `shape` returns the shape of a value, `stored` its elements if they are known, and `made` what makes it.
@@ -196,7 +196,7 @@ def compares(index: Index, first: Mapping[str, Sequence[int]], second: Mapping[s
     nodes = [node for node, _ in index.nodes if node.op_type in _COMPARING]
     if not nodes:
         return False
-    views = [View(index, {name: tuple(shape) for name, shape in shapes.items()}) for shapes in (first, second)]
+    views = [TypedIndex(index, {name: tuple(shape) for name, shape in shapes.items()}) for shapes in (first, second)]
     numbers = [_of_run(view) for view in views]
     for node in nodes:
         pairs = [one.pairs(node.op_type, [name or None for name in node.input]) for one in numbers]
@@ -216,12 +216,12 @@ def _may_cross(first: Pair, second: Pair) -> bool:
     return False
 
 
-def elements(view: View) -> Callable[[str], list[Number] | None]:
+def elements(view: TypedIndex) -> Callable[[str], list[Number] | None]:
     """Return a function that returns the elements of a small tensor that the shapes of a run determine."""
     return _of_run(view).elements
 
 
-def _of_run(view: View) -> _Numbers[str]:
+def _of_run(view: TypedIndex) -> _ExtentNumbers[str]:
     index = view.index
 
     def stored(name: str) -> list[Number] | None:
@@ -232,7 +232,7 @@ def _of_run(view: View) -> _Numbers[str]:
         node = index.producers.get(name)
         return None if node is None else (node.op_type, [one or None for one in node.input], _attributes(node))
 
-    return _Numbers(view.shape, stored, made)
+    return _ExtentNumbers(view.shape, stored, made)
 
 
 def _attributes(node: onnx.NodeProto) -> Callable[[str], list[int] | None]:
@@ -334,7 +334,7 @@ def _closest(signs: Integers) -> dict[int, int]:
     return {sign: int(EXTENTS[each[np.argmin(abs(each - middle))]]) for sign, each in places.items() if each.size}
 
 
-def _of_symbols(shape: Shapes, elements: Shapes) -> _Numbers[ir.Value]:
+def _of_symbols(shape: Shapes, elements: Shapes) -> _ExtentNumbers[ir.Value]:
     def known(value: ir.Value) -> list[Number] | None:
         found = elements(value)
         if found is not None:
@@ -346,4 +346,4 @@ def _of_symbols(shape: Shapes, elements: Shapes) -> _Numbers[ir.Value]:
         node = value.producer()
         return None if node is None else (node.op_type, node.inputs, lambda name: integers(node, name))
 
-    return _Numbers(shape, known, made)
+    return _ExtentNumbers(shape, known, made)

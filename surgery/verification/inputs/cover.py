@@ -31,7 +31,7 @@ _PAIRED = 6
 
 
 @dataclass
-class Budget:
+class CoverBudget:
     """The numbers of points that may be tried and kept, and the estimated seconds that trying may take."""
 
     probes: int

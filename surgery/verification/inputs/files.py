@@ -45,7 +45,7 @@ class MisfitError(Exception):
 
 
 @dataclass
-class Values:
+class FileValues:
     """Values by input name, the outputs that belong to them, and arrays with other names."""
 
     inputs: dict[str, Any] = field(default_factory=dict)
@@ -302,7 +302,7 @@ def read_set(
     graph: onnx.GraphProto,
     *,
     labelled: bool = False,
-) -> Values:
+) -> FileValues:
     """Read one set of inputs, and the outputs if it has any; a `.npz` may hold other arrays if `labelled`."""
     if path.is_dir():
         return _read_folder(path, ports, defaults, graph)
@@ -310,7 +310,7 @@ def read_set(
         if len(ports) != 1:
             names = ", ".join(port.name for port in ports) or "no input"
             raise MisfitError(f"a {path.suffix} holds one array, the model takes {names}", "give a .npz")
-        return Values({ports[0].name: read_value(path, ports[0])})
+        return FileValues({ports[0].name: read_value(path, ports[0])})
     if path.suffix != ".npz":
         raise MisfitError(f"a '{path.suffix}' file is not an input set", "it takes a .npz, or a folder with input_0.pb")
     arrays = read_arrays(path)
@@ -324,7 +324,7 @@ def split(
     graph: onnx.GraphProto,
     *,
     labelled: bool = False,
-) -> Values:
+) -> FileValues:
     """Separate inputs from outputs, and from other arrays if `labelled`, by their names, and fit the inputs."""
     inputs = {port.name for port in (*ports, *defaults)}
     outputs = {output.name for output in graph.output} - inputs
@@ -334,12 +334,12 @@ def split(
     others = {name for name in others if not difflib.get_close_matches(name, inputs - set(arrays), n=1)}
     given = {name: array for name, array in arrays.items() if name not in found and name not in others}
     labels = {name: np.asarray(array) for name, array in arrays.items() if name in others}
-    return Values(fit_all(given, ports, defaults), found, labels)
+    return FileValues(fit_all(given, ports, defaults), found, labels)
 
 
 def _read_folder(
     folder: Path, ports: Sequence[InputPort], defaults: Sequence[InputPort], graph: onnx.GraphProto
-) -> Values:
+) -> FileValues:
     """Read `input_0.pb`, `output_0.pb` and so on: by the names in the files if all are known, else by position."""
     numbered: dict[str, dict[int, Path]] = {"input": {}, "output": {}}
     for path in folder.iterdir():
@@ -362,7 +362,7 @@ def _read_folder(
     comparable = {
         index: path for index, path in outputs.items() if kinds[index][1] in ("tensor", "sequence", "optional")
     }
-    return Values(fit_all(given, ports, defaults), _named(comparable, kinds, kinds))
+    return FileValues(fit_all(given, ports, defaults), _named(comparable, kinds, kinds))
 
 
 def _named(

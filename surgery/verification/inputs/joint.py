@@ -15,7 +15,7 @@ from itertools import islice, product
 import numpy as np
 
 from surgery.model.shapes.declarations import Extent
-from surgery.verification.inputs.admissible import MOST, Holds, Judge
+from surgery.verification.inputs.admissible import MOST, DemandEvaluator, Holds
 from surgery.verification.inputs.demands import Demand
 from surgery.verification.inputs.dims import Joint
 from surgery.verification.inputs.expressions import Integers, Reader
@@ -82,7 +82,7 @@ def _shared(
     """Yield the demands on several dims that do not always hold, with these dims."""
     random = np.random.default_rng(0)
     samples = {name: random.integers(1, 1000, _SAMPLES) for name in names}
-    judge = Judge(Reader(samples, aliases))
+    judge = DemandEvaluator(Reader(samples, aliases))
     for demand in wanted:
         used, holds = judge.judge(demand)
         if len(used) > 1 and not holds.all():
@@ -168,7 +168,7 @@ class _Solver:
         met = 0
         for demand in self.demands:
             # An extent of 1 could be broadcast, but to more than the other operand has.
-            both = holds & Judge(reader).judge(replace(demand, broadcast=False))[1]
+            both = holds & DemandEvaluator(reader).judge(replace(demand, broadcast=False))[1]
             if both.any():
                 met, holds = met + 1, both
         return met, holds, others

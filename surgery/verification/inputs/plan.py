@@ -1,7 +1,7 @@
 """Legal inputs for a model, found from its graph.
 
 A `Binding` describes one set of inputs completely: the extents of the symbolic dims, the character of the data, the
-treatment of integers, the seed. `Plan.feeds` turns it into arrays, always the same ones.
+treatment of integers, the seed. `FeedPlan.feeds` turns it into arrays, always the same ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from surgery.base.operator_inputs.thresholds import marks, sizes, spared
 from surgery.base.operators import traits
 from surgery.base.operators.cost import estimate, listing, opening
 from surgery.base.operators.dtypes import Array, dtype_of, is_integer
-from surgery.base.operators.use import Index, Shape, View, uses
+from surgery.base.operators.use import Index, Shape, TypedIndex, uses
 from surgery.model.shapes.declarations import Extent
 from surgery.model.wire.stored_lists import listed_bytes, with_beginnings
 from surgery.verification.inputs.comparisons import elements
@@ -85,7 +85,7 @@ def _spatial(ports: Sequence[InputPort], names: Sequence[str]) -> tuple[str, ...
     return tuple(name for name in spatial if name in names)
 
 
-class Plan:
+class FeedPlan:
     """The plan for feeding a model: its inputs, its free dims, and the recipe's settings for both.
 
     `listed` is the number of bytes of its long lists, see `storage.stored_lists`.
@@ -169,14 +169,14 @@ class Plan:
             name and name not in shapes for node, depth in self.index.nodes if not depth for name in node.output
         )
 
-    def _view(self, shapes: Mapping[str, list[int]]) -> View:
-        return View(self.index, {name: tuple(shape) for name, shape in shapes.items()})
+    def _view(self, shapes: Mapping[str, list[int]]) -> TypedIndex:
+        return TypedIndex(self.index, {name: tuple(shape) for name, shape in shapes.items()})
 
     def feeds(self, binding: Binding, domains: Mapping[str, Domain]) -> dict[str, Any]:
         """Return the arrays of a binding."""
         return {port.name: self._feed(port, binding, domains.get(port.name, ANY)) for port in self.ports}
 
-    def _domain(self, view: View, port: InputPort) -> Domain:
+    def _domain(self, view: TypedIndex, port: InputPort) -> Domain:
         domain = ANY
         for use in uses(view, port.name):
             found = legal(use)
@@ -192,7 +192,7 @@ class Plan:
         """The magnitudes at which an epsilon decides; they follow from constants, not from shapes."""
         return sizes((node for node, _ in self.index.nodes), self._view({}))
 
-    def _marked(self, domain: Domain, view: View, port: InputPort) -> Domain:
+    def _marked(self, domain: Domain, view: TypedIndex, port: InputPort) -> Domain:
         """Add the values at which the graph changes its behavior; they do not affect what is legal."""
         if port.dtype is None or port.dtype.kind in "Ob":
             return domain

@@ -11,9 +11,9 @@ from itertools import combinations, islice
 from surgery.base.operators.cost import PROBE, PROBE_NODE
 from surgery.verification.inputs.alike import guesses
 from surgery.verification.inputs.comparisons import compares
-from surgery.verification.inputs.cover import Budget, Cover
+from surgery.verification.inputs.cover import Cover, CoverBudget
 from surgery.verification.inputs.dims import NARROW, UNKNOWN, Dims, Implied
-from surgery.verification.inputs.plan import PROFILES, Binding, Plan
+from surgery.verification.inputs.plan import PROFILES, Binding, FeedPlan
 from surgery.verification.inputs.positions import leaves_positions
 from surgery.verification.inputs.sets import CHEAP, SECOND, TRIVIAL
 
@@ -65,7 +65,7 @@ Shapes = Callable[[Binding], Mapping[str, Sequence[int]]]
 
 
 def search(
-    plan: Plan,
+    plan: FeedPlan,
     seed: int,
     probe: Probe,
     implied: Implications,
@@ -81,7 +81,7 @@ def search(
     Then, with `covers`, try each dim at the most informative sizes. With `once`, one point is enough. Adds
     to `found` as it goes, so that nothing is lost if `probe` raises.
     """
-    _Search(plan, seed, probe, implied, cost, shapes, found).run(covers, once)
+    _SizeSearch(plan, seed, probe, implied, cost, shapes, found).run(covers, once)
 
 
 _BUDGETS = ((64, 14, 1.5), (24, 5, 1.5), (4, 1, 60.0))
@@ -89,9 +89,9 @@ _BUDGETS = ((64, 14, 1.5), (24, 5, 1.5), (4, 1, 60.0))
 that are kept, and the estimated seconds that trying may take."""
 
 
-class _Search:
+class _SizeSearch:
     def __init__(
-        self, plan: Plan, seed: int, probe: Probe, implied: Implications, cost: Cost, shapes: Shapes, found: Found
+        self, plan: FeedPlan, seed: int, probe: Probe, implied: Implications, cost: Cost, shapes: Shapes, found: Found
     ) -> None:
         self.free = self.dims = plan.dims
         self.seed = seed
@@ -134,7 +134,7 @@ class _Search:
     def _cover(self, base: Binding) -> None:
         """Try each free dim at 1, at 2, at an odd size and at sizes that constants suggest."""
         cost = self.cost(base)
-        budget = Budget(*_BUDGETS[(cost > TRIVIAL) + (cost > CHEAP)])
+        budget = CoverBudget(*_BUDGETS[(cost > TRIVIAL) + (cost > CHEAP)])
         most = max(cost, CHEAP)
 
         def probe(point: Mapping[str, int]) -> bool:

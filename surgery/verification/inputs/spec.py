@@ -130,7 +130,7 @@ class InputsSpec:
 
 
 @dataclass(frozen=True)
-class Limit:
+class MetricLimit:
     """A limit on one metric of an output, or of every output if `output` is None; see `accuracy.budget`."""
 
     metric: str
@@ -167,7 +167,7 @@ class AccuracySpec:
     Without limits and a metric, the default budget applies.
     """
 
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[MetricLimit, ...] = ()
     samples: SampleSpec = field(default_factory=SampleSpec)
     metric: MetricSpec | None = None
 

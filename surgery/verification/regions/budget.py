@@ -9,7 +9,7 @@ class CostlyError(Exception):
     """Running a region would take longer than allowed."""
 
 
-class Budget:
+class TimeBudget:
     """The estimated seconds that are left for the regions of a change."""
 
     def __init__(self, seconds: float = math.inf) -> None:

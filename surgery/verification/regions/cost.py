@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 from surgery.base.operators.cost import REGION, REGION_ELEMENT, REGION_TWIN
 from surgery.base.promises import Parity
-from surgery.verification.inputs.plan import Plan
+from surgery.verification.inputs.plan import FeedPlan
 from surgery.verification.inputs.spec import InputsSpec
 from surgery.verification.regions.patterns import has_weights
 from surgery.verification.regions.regions import Region
@@ -46,7 +46,7 @@ def cost(regions: Sequence[Region], points: Sequence[Point], promise: Parity) ->
 
 def seconds(region: Region, points: Sequence[Point], promise: Parity, *, few: bool) -> float:
     """Estimate the seconds for one region, with a `few` runs if it is one of many similar ones."""
-    plan = Plan(region.before, InputsSpec())
+    plan = FeedPlan(region.before, InputsSpec())
     run = plan.cost(shapes(region, points[0]), 0)
     sizes = {tuple(point.dims.items()): elements(region, point) for point in points}
     chosen = bindings(region, points, promise, run, few=few)

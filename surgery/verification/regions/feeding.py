@@ -13,14 +13,14 @@ from surgery.base.operator_inputs.domain import MASK, Domain, draw, generator
 from surgery.base.operator_inputs.ranges import NOT_NEGATIVE, UNIT
 from surgery.base.promises import Parity
 from surgery.model.runtime.engine import Engine
-from surgery.verification.inputs.plan import Binding, Plan
+from surgery.verification.inputs.plan import Binding, FeedPlan
 from surgery.verification.inputs.sets import CHEAP, TRIVIAL
 from surgery.verification.inputs.spec import InputsSpec
 from surgery.verification.regions.definitions import Definitions
 from surgery.verification.regions.regions import Region
 from surgery.verification.regions.sets import bindings, shapes
 from surgery.verification.regions.values import TAKEN, Form, Point
-from surgery.verification.running.guards import Search, Watch
+from surgery.verification.running.guards import GuardSearch, Watch
 
 if TYPE_CHECKING:
     import onnx
@@ -71,7 +71,7 @@ class Feeding:
         self.points = points
         self._before = before
         self._drawn = drawn
-        plan = Plan(piece, InputsSpec())
+        plan = FeedPlan(piece, InputsSpec())
         # Integers come from the original, and no shape inside affects which floats are legal.
         given = shapes(region, points[0])
         self._domains = plan.domains(given)
@@ -94,7 +94,7 @@ class Feeding:
             return []
         found = self._taken()
         for piece in (self.region.before, self.region.after):
-            search = Search(Watch(piece), self.feed, run, _FEW_TRIES if self._cost > TRIVIAL else _TRIES)
+            search = GuardSearch(Watch(piece), self.feed, run, _FEW_TRIES if self._cost > TRIVIAL else _TRIES)
             search.see([*chosen, *found])
             found += search.find(chosen[0])
         return [(binding, 0) for binding in found]

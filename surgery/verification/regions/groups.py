@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from surgery.model.runtime.engine import Engine, Outcome
+from surgery.model.runtime.engine import Engine, RunOutcome
 from surgery.verification.comparing.vacuity import tensors
 from surgery.verification.inputs.plan import Binding
 from surgery.verification.regions.feeding import Chosen, Feed, Feeding
@@ -20,16 +20,16 @@ _ROOM = 8 << 20
 
 
 @dataclass
-class Group:
+class RunGroup:
     """Some sets, and what the pieces do on them; empty when the next group is asked for."""
 
     sets: Sequence[tuple[Binding, Feed]]
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[RunOutcome]
 
 
 def run_in_groups(
     engine: Engine, skeletons: Sequence[bytes], feeding: Feeding, chosen: Sequence[Chosen]
-) -> Iterator[Group]:
+) -> Iterator[RunGroup]:
     """Run pieces on the chosen sets, group by group: a set is best followed by those that it is compared with."""
     dims = list(dict.fromkeys(tuple(binding.dims.items()) for binding, _ in chosen))
     left = deque(sorted(chosen, key=lambda one: dims.index(tuple(one[0].dims.items()))))
@@ -40,7 +40,7 @@ def run_in_groups(
             drawn.append((binding, feeding.feed(binding, number)))
         outcomes = engine.run_each(skeletons, [feed for _, feed in drawn], room=_ROOM)
         done = len(outcomes[0].runs) or len(drawn)
-        group, drawn = Group(drawn[:done], outcomes), drawn[done:]
+        group, drawn = RunGroup(drawn[:done], outcomes), drawn[done:]
         del outcomes
         yield group
         # The caller still names the group while the next one runs.

@@ -15,7 +15,7 @@ import onnx
 
 from surgery.base.promises import Parity
 from surgery.model.proto.extract import cut
-from surgery.verification.comparing.compare import ComparisonRules, Difference, compare
+from surgery.verification.comparing.compare import ComparisonRules, OutputDistances, compare
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.regions.definitions import Definitions, differing, is_replaced
 from surgery.verification.regions.inner_values import form
@@ -53,7 +53,7 @@ def hidden(
 
 def _in_runs(
     original: ReferenceRun, before: bytes, after: bytes, names: Sequence[str], rules: ComparisonRules
-) -> Difference | None:
+) -> OutputDistances | None:
     """Compare values inside both models in some runs; None if that is not possible."""
     sides = []
     feeds = [run.feed for run in original.runs[:_RUNS]]
@@ -63,7 +63,7 @@ def _in_runs(
     mine, theirs = sides
     if mine is None or theirs is None:
         return None
-    total = Difference()
+    total = OutputDistances()
     for name in names:
         pairs = [(one[name], other[name]) for one, other in zip(mine, theirs)]
         # A value of another type or shape is another value with the same name.

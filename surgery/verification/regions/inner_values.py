@@ -15,7 +15,7 @@ from surgery.model.proto.extract import cut, describe, only
 from surgery.model.proto.randomness import Origins, origins
 from surgery.model.runtime.engine import Engine, EngineName
 from surgery.model.shapes.declarations import declare
-from surgery.verification.comparing.compare import ComparisonRules, Difference, compare, tensors
+from surgery.verification.comparing.compare import ComparisonRules, OutputDistances, compare, tensors
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import OutputJudge
 from surgery.verification.comparing.reference_run import ReferenceRun
@@ -43,7 +43,7 @@ _UNKNOWN = 4 << 20
 
 
 @dataclass(frozen=True)
-class Setting:
+class InnerComparison:
     """The setting of a comparison: the `runs`, the `engine`, and the reference run of the `original`.
 
     `vacuous` maps the outputs that prove nothing in these runs to the reasons.
@@ -70,7 +70,7 @@ class Inside:
     """
 
     def __init__(
-        self, original: onnx.ModelProto, candidate: onnx.ModelProto, names: set[str], setting: Setting
+        self, original: onnx.ModelProto, candidate: onnx.ModelProto, names: set[str], setting: InnerComparison
     ) -> None:
         self.models = (original, candidate)
         self.setting = setting
@@ -210,7 +210,7 @@ def is_moved(name: str, first: Observed, second: Observed) -> bool:
     """Return whether a float value differs by more than the default tolerance in any run."""
     for one, other in zip(first, second):
         if all(is_float(tensor.dtype) for tensor in tensors(one[name])):
-            total = Difference()
+            total = OutputDistances()
             compare({name: one[name]}, {name: other[name]}, ComparisonRules(Parity.CLOSE), total)
             if total.needed > 1.0:
                 return True

@@ -22,10 +22,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from surgery.model.proto.dataflow import Flow
-from surgery.model.proto.fingerprint import Lineage, trace
+from surgery.model.proto.fingerprint import ModelRelation, trace
 from surgery.verification.comparing.details import Status, Verdict
-from surgery.verification.regions.inner_values import Inside, Setting
-from surgery.verification.regions.upstream import Region, Trial
+from surgery.verification.regions.inner_values import InnerComparison, Inside
+from surgery.verification.regions.upstream import RegionTrials, UpstreamRegion
 
 if TYPE_CHECKING:
     import onnx
@@ -42,7 +42,7 @@ HEIRS = 8
 
 
 @dataclass(frozen=True)
-class Shown:
+class InnerEvidence:
     """The evidence from inside two models.
 
     `agreeing` are the intermediate values that agree and are not vacuous, `drawn` the outputs that agree when the nodes
@@ -89,7 +89,7 @@ class Shown:
         return " and ".join(found) if self.changed else "they do not depend on changed nodes"
 
 
-def examine(original: bytes, candidate: bytes, setting: Setting) -> Shown:
+def examine(original: bytes, candidate: bytes, setting: InnerComparison) -> InnerEvidence:
     """Compare the values inside two models whose outputs agree, although some of these prove nothing."""
     import onnx
 
@@ -98,23 +98,23 @@ def examine(original: bytes, candidate: bytes, setting: Setting) -> Shown:
 
 
 class _Examination:
-    def __init__(self, original: onnx.ModelProto, candidate: onnx.ModelProto, setting: Setting) -> None:
+    def __init__(self, original: onnx.ModelProto, candidate: onnx.ModelProto, setting: InnerComparison) -> None:
         self.models = (original, candidate)
         self.setting = setting
         self.agreeing: dict[str, Verdict] = {}
         self.differing: dict[str, Verdict] = {}
         self.renamed: dict[str, str] = {}
         self.clearing: set[str] = set()
-        self.regions: list[Region] = []
+        self.regions: list[UpstreamRegion] = []
         self._trace()
 
     def _trace(self) -> None:
-        self.lineage: Lineage = trace(*self.models, self.renamed)
+        self.lineage: ModelRelation = trace(*self.models, self.renamed)
         self.before, self.after = self.lineage.before, self.lineage.after
         self.changed = self.lineage.changed & self.after.above(self.setting.vacuous)
         self.removed = self.lineage.removed & self.before.above(self.setting.vacuous)
 
-    def run(self) -> Shown:
+    def run(self) -> InnerEvidence:
         if self.changed or self.removed:
             self.inside = Inside(*self.models, set(self.before.producers), self.setting)
             self.left = (self.inside.eligible & self.lineage.common) - set(self.before.outputs)
@@ -127,7 +127,7 @@ class _Examination:
             self._rename()
             targets = self._downstream_of_open()
             if targets and not self._wrong():
-                self.regions = Trial(self.models, self.lineage, set(self.agreeing), self.inside).find(targets)
+                self.regions = RegionTrials(self.models, self.lineage, set(self.agreeing), self.inside).find(targets)
         return self._result()
 
     def _compare(self, names: Sequence[str]) -> None:
@@ -186,12 +186,12 @@ class _Examination:
         made = [self.after.makes(number) for number in self.after.readers[name]]
         return all(any(value in self.agreeing for value in values) for values in made)
 
-    def _result(self) -> Shown:
+    def _result(self) -> InnerEvidence:
         new, gone = self._open()
         wrong = self._wrong()
         sure = [name for name in wrong if self.lineage.related and not self._is_doubtful(name)]
         close = [verdict.needed for verdict in self.agreeing.values() if verdict.status is Status.CLOSE]
-        return Shown(
+        return InnerEvidence(
             "; ".join(f"'{name}' {why}" for name, why in sorted(self.setting.vacuous.items())),
             changed=bool(self.changed or self.removed),
             agreeing=(*self.agreeing, *self.renamed),

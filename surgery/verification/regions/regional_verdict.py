@@ -17,12 +17,12 @@ from surgery.base.promises import Parity
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS
 from surgery.verification.inputs.spec import VerifySpec
-from surgery.verification.regions.budget import COSTLY, REGION, Budget, CostlyError
+from surgery.verification.regions.budget import COSTLY, REGION, CostlyError, TimeBudget
 from surgery.verification.regions.definitions import Definitions
 from surgery.verification.regions.descent import descend
 from surgery.verification.regions.regions import Boundary, Region
 from surgery.verification.regions.tables import differing_tables
-from surgery.verification.regions.trial import PROVED, Laboratory
+from surgery.verification.regions.trial import PROVED, RegionComparer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ _LARGEST = 600
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedRegions:
     """The result of comparing the regions of a change.
 
     The verdict is `equal`, `close`, or `unverified`, mostly with the reason `REGION`. `differing` are the values that
@@ -53,10 +53,10 @@ class Regional:
     """Compares changed models with the models they were made from, at sizes that one original accepts."""
 
     def __init__(self, original: ReferenceRun, verify: VerifySpec) -> None:
-        self._laboratory = Laboratory(original, verify)
+        self._laboratory = RegionComparer(original, verify)
         self._last: Definitions | None = None
 
-    def compare(self, before: bytes, after: bytes, promise: Parity, afford: float = math.inf) -> Compared:
+    def compare(self, before: bytes, after: bytes, promise: Parity, afford: float = math.inf) -> ComparedRegions:
         """Compare a changed model with the model it was made from.
 
         If the regions would take more than `afford` seconds, no more are run; the reason of the verdict is then
@@ -64,7 +64,7 @@ class Regional:
         """
         original = self._read(before)
         sides = original, Definitions(after, original)
-        change = _Change(Boundary(*sides), self._laboratory, promise, Budget(afford))
+        change = _GrowingChange(Boundary(*sides), self._laboratory, promise, TimeBudget(afford))
         try:
             verdict = change.verdict()
         except CostlyError as error:
@@ -75,7 +75,7 @@ class Regional:
             verdict = _unshown(f"no drawn input reads what differs in {tables[unread[0]]} of '{unread[0]}'")
         elif verdict.passed:
             self._last = sides[1]
-        return Compared(verdict, (*change.differing, *unread), sides[0].opsets != sides[1].opsets)
+        return ComparedRegions(verdict, (*change.differing, *unread), sides[0].opsets != sides[1].opsets)
 
     def _read(self, skeleton: bytes) -> Definitions:
         if self._last is None or self._last.skeleton != skeleton:
@@ -91,10 +91,10 @@ class Regional:
         self._laboratory.close()
 
 
-class _Change:
+class _GrowingChange:
     """One change and its growing regions."""
 
-    def __init__(self, boundary: Boundary, laboratory: Laboratory, promise: Parity, budget: Budget) -> None:
+    def __init__(self, boundary: Boundary, laboratory: RegionComparer, promise: Parity, budget: TimeBudget) -> None:
         self.boundary = boundary
         self.laboratory = laboratory
         self.promise = promise

@@ -15,7 +15,7 @@ from surgery.model.proto.randomness import origins
 from surgery.model.runtime.engine import Engine
 from surgery.model.shapes.declarations import element_types
 from surgery.verification.comparing.arbiter import DOUBT
-from surgery.verification.comparing.compare import ComparisonRules, Difference, compare
+from surgery.verification.comparing.compare import ComparisonRules, OutputDistances, compare
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import Findings, OutputJudge
 from surgery.verification.comparing.reference_run import ReferenceRun
@@ -35,7 +35,7 @@ class _Target:
     findings: Findings
     is_equal: bool = True
     equal: int = 0
-    rough: Difference | None = None
+    rough: OutputDistances | None = None
     verdict: Verdict | None = None
 
 
@@ -53,7 +53,7 @@ class Tally:
         self._skeleton = region.before.SerializeToString()
         rough = few and promise is Parity.CLOSE
         self._targets = {
-            output: _Target(Findings(promise), rough=Difference() if rough else None) for output in region.outputs
+            output: _Target(Findings(promise), rough=OutputDistances() if rough else None) for output in region.outputs
         }
         self._precision: Mapping[str, np.dtype[Any]] | None = None
         self._shown = {} if few else self._evidence(verify)

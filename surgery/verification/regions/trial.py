@@ -12,7 +12,7 @@ from surgery.base.operators.dtypes import is_float
 from surgery.base.promises import Parity
 from surgery.model.proto.fingerprint import alike
 from surgery.model.proto.randomness import origins
-from surgery.model.runtime.engine import Outcome
+from surgery.model.runtime.engine import RunOutcome
 from surgery.model.runtime.reference import external_bytes
 from surgery.model.shapes.declarations import element_types
 from surgery.verification.comparing.compare import ComparisonRules, exceeds
@@ -20,7 +20,7 @@ from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN
 from surgery.verification.comparing.vacuity import ALWAYS_EMPTY, NEVER_FINITE, Run, tensors
 from surgery.verification.inputs.spec import VerifySpec
-from surgery.verification.regions.budget import Budget
+from surgery.verification.regions.budget import TimeBudget
 from surgery.verification.regions.cost import cost, seconds
 from surgery.verification.regions.definitions import Definitions
 from surgery.verification.regions.descent import trimmed
@@ -51,7 +51,7 @@ _FEW_ELEMENTS = 1 << 14
 """Number of elements given to a region up to which a run of it is short."""
 
 
-class Laboratory:
+class RegionComparer:
     """Compares regions of changed models, at sizes that the original is known to accept."""
 
     def __init__(self, original: ReferenceRun, verify: VerifySpec) -> None:
@@ -78,7 +78,7 @@ class Laboratory:
         promise: Parity,
         *,
         grown: bool = False,
-        budget: Budget,
+        budget: TimeBudget,
     ) -> dict[str, Verdict]:
         """Return a verdict on each target of each region. In regions that have `grown`, targets have to move.
 
@@ -258,7 +258,7 @@ class Laboratory:
     def _feeding(self, region: Region, points: Sequence[Point], before: Definitions, piece: Any) -> Feeding:
         return Feeding(region, points, before, piece, self._drawn)
 
-    def moves(self, region: Region, before: Definitions, name: str, budget: Budget) -> bool:
+    def moves(self, region: Region, before: Definitions, name: str, budget: TimeBudget) -> bool:
         """Return whether any target of a region moves when a float value inside it is nudged."""
         if self._values is None or not self._values.points:
             return False
@@ -316,7 +316,7 @@ class Laboratory:
         return result
 
 
-def _failure(theirs: Outcome, kept: Iterable[int]) -> Verdict | None:
+def _failure(theirs: RunOutcome, kept: Iterable[int]) -> Verdict | None:
     """Return the verdict on a changed region that fails on sets that the original accepts; None if it does not."""
     if theirs.unsupported is not None:
         return Verdict(Status.UNVERIFIED, NOT_RUN, message=theirs.unsupported)

@@ -19,9 +19,9 @@ from surgery.base.operators.dtypes import is_float
 from surgery.base.promises import Parity
 from surgery.model.proto.dataflow import Flow
 from surgery.model.proto.extract import cut, describe, only
-from surgery.model.proto.fingerprint import Lineage
+from surgery.model.proto.fingerprint import ModelRelation
 from surgery.model.proto.randomness import origins
-from surgery.verification.comparing.compare import Difference, compare, tensors
+from surgery.verification.comparing.compare import OutputDistances, compare, tensors
 from surgery.verification.comparing.vacuity import Run, vacuous
 from surgery.verification.inputs.plan import Binding
 from surgery.verification.regions.inner_values import Inside, Observed, is_moved, nudge
@@ -41,7 +41,7 @@ _SHARE = 0.5
 
 
 @dataclass(frozen=True)
-class Region:
+class UpstreamRegion:
     """Nodes of the original and of the changed model that compute the same `outputs` from the same values.
 
     `needed` is the smallest tolerance that covers the outputs, None if all bits agree.
@@ -54,15 +54,15 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Trial:
+class RegionTrials:
     """The context for trying regions: both models, their relation, the values that agree, and how to run them."""
 
     models: tuple[onnx.ModelProto, onnx.ModelProto]
-    lineage: Lineage
+    lineage: ModelRelation
     agreeing: set[str]
     inside: Inside
 
-    def find(self, outputs: set[str]) -> list[Region]:
+    def find(self, outputs: set[str]) -> list[UpstreamRegion]:
         """Find outputs that agree on drawn values, with the nodes between them and the values known to agree.
 
         Constants are kept at first. Outputs that do not move then, because weights may be uniform too, are tried with
@@ -72,14 +72,14 @@ class Trial:
         inputs = set(before.inputs) - before.constants
         known = (self.lineage.same | self.agreeing) - set(self.lineage.after.outputs)
         moving = {name for number in before.below(inputs) for name in before.makes(number)} | inputs
-        found: list[Region] = []
+        found: list[UpstreamRegion] = []
         for stop in (known & moving, known):
             left = sorted(outputs.difference(*(region.outputs for region in found)))
             region = self._try(left, stop) if left else None
             found += [region] if region is not None else []
         return found
 
-    def _try(self, outputs: Sequence[str], stop: set[str]) -> Region | None:
+    def _try(self, outputs: Sequence[str], stop: set[str]) -> UpstreamRegion | None:
         before, after = self.lineage.before, self.lineage.after
         names = {name for flow in (before, after) for name in _entering(flow, outputs, stop)}
         if names <= set(before.inputs) - before.constants:
@@ -102,7 +102,7 @@ class Trial:
             for draw in range(draws)
         ]
         sound, needed = self._judge(parts, drawn)
-        return Region(before.above(sound, given), after.above(sound, given), sound, needed) if sound else None
+        return UpstreamRegion(before.above(sound, given), after.above(sound, given), sound, needed) if sound else None
 
     def _judge(
         self, parts: Sequence[onnx.ModelProto], drawn: Sequence[tuple[Binding, Mapping[str, Any]]]
@@ -117,11 +117,11 @@ class Trial:
         found = origins(parts[0])
         exact = self.inside.setting.promise is Parity.EXACT
         rules = self.inside.rules(self.inside.setting.promise)
-        worst = Difference()
+        worst = OutputDistances()
         sound = []
         for output in parts[0].graph.output:
             name = output.name
-            total = Difference()
+            total = OutputDistances()
             for run, values in zip(runs, theirs):
                 compare({name: run.outputs[name]}, {name: values[name]}, rules, total)
             if total.needed > 1.0 or (total.bits and exact) or name in found.random or not found.inputs[name]:

@@ -18,11 +18,11 @@ from surgery.model.runtime.reference import external_bytes
 from surgery.model.shapes.declarations import Declared, declare, empty
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.cover import stands_alone
-from surgery.verification.inputs.plan import Binding, Plan
+from surgery.verification.inputs.plan import Binding, FeedPlan
 from surgery.verification.inputs.search import Found
 from surgery.verification.inputs.sets import RECORDED
 from surgery.verification.inputs.spec import InputsSpec
-from surgery.verification.regions.budget import Budget
+from surgery.verification.regions.budget import TimeBudget
 from surgery.verification.regions.definitions import Definitions
 from surgery.verification.regions.shapes import follow
 
@@ -139,7 +139,7 @@ class Values:
         self._empty: tuple[bytes, frozenset[str]] | None = None
         self._followed: set[int] = set()
 
-    def infer(self, before: Definitions, names: Collection[str], budget: Budget) -> None:
+    def infer(self, before: Definitions, names: Collection[str], budget: TimeBudget) -> None:
         """Infer the forms of values with onnx's shape inference, and with surgery's where that fails."""
         for point in self.points:
             self._begin(point)
@@ -205,7 +205,7 @@ class Values:
         if whole < _CHEAP:
             return whole
         model = cut(before.model, {}, dict.fromkeys(wanted))
-        plan, weights = Plan(model, InputsSpec()), external_bytes(model)
+        plan, weights = FeedPlan(model, InputsSpec()), external_bytes(model)
         shapes = {id(point): point.shapes() for point in self.points}
         return min(whole, plan.opening + sum(plan.cost(shapes[id(point)], weights) for point, _ in runs))
 

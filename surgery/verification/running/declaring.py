@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from surgery.model.runtime.engine import Engine
 from surgery.model.shapes.declarations import CONTRIB, Declared, General, declare, declare_by_names, declare_contrib
 from surgery.verification.inputs.dims import evaluate
-from surgery.verification.inputs.plan import Binding, Plan
+from surgery.verification.inputs.plan import Binding, FeedPlan
 
 Dims = tuple[tuple[str, int], ...]
 
@@ -15,7 +15,7 @@ Dims = tuple[tuple[str, int], ...]
 class Declaring:
     """The inference of one model. `blind`: it ran out of time or memory once, and is not tried again."""
 
-    def __init__(self, plan: Plan, inlined: bytes) -> None:
+    def __init__(self, plan: FeedPlan, inlined: bytes) -> None:
         self.blind = False
         self._plan = plan
         self._inlined = inlined

@@ -24,7 +24,7 @@ from surgery.base.operators.dtypes import type_of
 from surgery.model.proto.ensembles import has_lists, key_of_node, listed
 from surgery.model.proto.extract import cut, describe
 from surgery.model.proto.randomness import origins
-from surgery.model.runtime.engine import Engine, EngineName, Outcome, Outputs
+from surgery.model.runtime.engine import Engine, EngineName, Outputs, RunOutcome
 from surgery.verification.running.pieces import PieceEngine, Values, Whole, fed
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ _MOST = 64 << 20
 
 
 @dataclass
-class Known:
+class KnownOutputs:
     """The outputs of large ensembles by node and input, with the processor time of each run in seconds."""
 
     _runs: dict[Hashable, tuple[list[Any], float]] = field(default_factory=dict)
     _left: int = _MOST
 
     @classmethod
-    def of(cls, original: onnx.ModelProto) -> Known | None:
+    def of(cls, original: onnx.ModelProto) -> KnownOutputs | None:
         """Return a place for the outputs of the ensembles of a model; None if it has no large ones."""
         return cls() if any(map(_is_large, original.graph.node)) else None
 
@@ -81,7 +81,7 @@ class EnsembleEngine(Engine):
         setup: SessionSetup | None = None,
         *,
         deployed: bool = False,
-        known: Known,
+        known: KnownOutputs,
     ) -> None:
         super().__init__(name, timeout, memory, weights, setup, deployed=deployed)
         self._known = known
@@ -90,7 +90,7 @@ class EnsembleEngine(Engine):
 
     def run(
         self, skeleton: bytes, feeds: Sequence[Mapping[str, Any]], *, keep: bool = False, bare: bool = False
-    ) -> Outcome:
+    ) -> RunOutcome:
         """Run a model as `Engine.run` does, in pieces if it has a large ensemble."""
         divides = self.name == "onnxruntime" and bool(feeds) and has_lists(skeleton)
         found = self._in_pieces(skeleton, feeds, keep) if divides else None
@@ -98,7 +98,7 @@ class EnsembleEngine(Engine):
 
     def run_each(
         self, skeletons: Sequence[bytes], feeds: Sequence[Mapping[str, Any]], *, room: int | None = None
-    ) -> list[Outcome]:
+    ) -> list[RunOutcome]:
         """Run models on the same inputs; `room` is not used where an ensemble runs apart."""
         if not any(map(has_lists, skeletons)):
             return super().run_each(skeletons, feeds, room=room)
@@ -119,7 +119,7 @@ class EnsembleEngine(Engine):
         self._apart.close()
         super().close()
 
-    def _in_pieces(self, skeleton: bytes, feeds: Sequence[Mapping[str, Any]], keep: bool) -> Outcome | None:
+    def _in_pieces(self, skeleton: bytes, feeds: Sequence[Mapping[str, Any]], keep: bool) -> RunOutcome | None:
         """Run a model in pieces; None if it has no large ensemble, cannot be divided, or a piece has no session."""
         model = onnx.load_model_from_string(skeleton)
         whole = Whole(model)
@@ -149,16 +149,16 @@ class EnsembleEngine(Engine):
             begin = end
         for number, known_at_end in values.items():
             runs[number] = {name: known_at_end[name] for name in whole.flow.outputs}
-        return Outcome(runs=runs, seconds=seconds)
+        return RunOutcome(runs=runs, seconds=seconds)
 
-    def _piece(self, whole: Whole, begin: int, end: int, values: Sequence[Values]) -> Outcome | None:
+    def _piece(self, whole: Whole, begin: int, end: int, values: Sequence[Values]) -> RunOutcome | None:
         """Run nodes between ensembles on all inputs; None if that is not possible."""
         piece = whole.piece(begin, end, values)
         if not piece.graph.output:
-            return Outcome(runs=[{}] * len(values), seconds=[0.0] * len(values))
+            return RunOutcome(runs=[{}] * len(values), seconds=[0.0] * len(values))
         return _sound(super().run(piece.SerializeToString(), [fed(piece, known) for known in values]))
 
-    def _apart_from(self, whole: Whole, number: int, values: Sequence[Values], keep: bool) -> Outcome | None:
+    def _apart_from(self, whole: Whole, number: int, values: Sequence[Values], keep: bool) -> RunOutcome | None:
         """Return the outputs of an ensemble on all inputs, of which it runs on those that are new."""
         node, read = whole.flow.nodes[number], whole.flow.reads[number]
         if len(read) != 1 or not all(_fits(whole.model, read[0], known.get(read[0])) for known in values):
@@ -169,7 +169,7 @@ class EnsembleEngine(Engine):
         alike = key_of_node(whole.model, node)
         keys = [(alike, *_content(known[read[0]])) for known in values]
         new = [place for place, key in enumerate(keys) if key not in self._known]
-        ran = Outcome()
+        ran = RunOutcome()
         if new:
             feeds = [fed(piece, values[place]) for place in new]
             found = _sound(self._apart.run(piece.SerializeToString(), feeds, keep=keep))
@@ -185,10 +185,10 @@ class EnsembleEngine(Engine):
                 self._known.add(key, [outputs[name] for name in names], time)
             runs.append(outputs)
             seconds.append(time)
-        return Outcome(runs=runs, seconds=seconds)
+        return RunOutcome(runs=runs, seconds=seconds)
 
 
-def engine_knowing(known: Known | None, *, whole: bool) -> Callable[..., Engine]:
+def engine_knowing(known: KnownOutputs | None, *, whole: bool) -> Callable[..., Engine]:
     """Return what makes the engine of a model that has large ensembles, if `known` is given.
 
     `whole` says whether the model fits into memory; if not, it runs in pieces.
@@ -198,7 +198,7 @@ def engine_knowing(known: Known | None, *, whole: bool) -> Callable[..., Engine]
     return Engine if known is None else partial(EnsembleEngine, known=known)
 
 
-def _sound(outcome: Outcome) -> Outcome | None:
+def _sound(outcome: RunOutcome) -> RunOutcome | None:
     """Return an outcome that has runs without empty optional values, which cannot be passed on, else None."""
     made = (value for run in outcome.runs if not isinstance(run, str) for value in run.values())
     return None if outcome.failure is not None or any(value is None for value in made) else outcome

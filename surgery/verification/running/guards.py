@@ -17,7 +17,7 @@ import numpy as np
 from surgery.base.operator_inputs.deciding import DIRECT, HIDDEN, KINDS, NOT_FINITE, PADDED, PATTERNS
 from surgery.base.operator_inputs.guards import SELECTING, Guard, guards
 from surgery.base.operators.moving import CARRIES, EXTENTS
-from surgery.base.operators.use import Index, View
+from surgery.base.operators.use import Index, TypedIndex
 from surgery.model.proto.extract import cut
 from surgery.model.proto.randomness import origins
 from surgery.verification.inputs.plan import Binding
@@ -58,7 +58,7 @@ class Watch:
         index = Index(model)
         if index.opset < _OLDEST:
             return
-        found = guards(model.graph.node, View(index, {}))
+        found = guards(model.graph.node, TypedIndex(index, {}))
         exact = [one for one in found if one.test == "true" and _tests_numbers(index, one)]
         found = exact if few else found
         if found:
@@ -230,7 +230,7 @@ def _passes(op: str, place: int, kind: str) -> bool:
 
 
 @dataclass
-class Search:
+class GuardSearch:
     """The search for sets of inputs on which guards decide as they did on none before.
 
     `feed` makes the inputs of a binding, and `run` runs the watching model on some of them. `tries` is the maximum

@@ -16,7 +16,7 @@ import onnx
 from surgery.base.operators.dtypes import dtype_of
 from surgery.model.proto.dataflow import Flow
 from surgery.model.proto.extract import cut, describe
-from surgery.model.runtime.engine import Engine, Outcome, most_weights
+from surgery.model.runtime.engine import Engine, RunOutcome, most_weights
 
 MANY_WEIGHTS = 512 << 20
 """Bytes of weights from which a model runs in pieces."""
@@ -24,7 +24,7 @@ MANY_WEIGHTS = 512 << 20
 _WEIGHTS_OF_PIECE = 256 << 20
 
 Values = dict[str, Any]
-Run = Callable[[bytes, Sequence[Mapping[str, Any]]], Outcome]
+Run = Callable[[bytes, Sequence[Mapping[str, Any]]], RunOutcome]
 
 
 class PieceEngine(Engine):
@@ -32,17 +32,17 @@ class PieceEngine(Engine):
 
     def run(
         self, skeleton: bytes, feeds: Sequence[Mapping[str, Any]], *, keep: bool = False, bare: bool = False
-    ) -> Outcome:
+    ) -> RunOutcome:
         """Run a model as `Engine.run` does; `unsupported` if it cannot be divided, and for float64."""
         # Float64 values would have to stay float64 between the pieces.
         found = run_in_pieces(super().run, skeleton, feeds) if self.name != "float64" else None
         if found is None and feeds and _total(onnx.load_model_from_string(skeleton)) >= MANY_WEIGHTS:
-            return Outcome(unsupported="it does not fit into memory, and cannot run in pieces")
+            return RunOutcome(unsupported="it does not fit into memory, and cannot run in pieces")
         return found or super().run(skeleton, feeds, keep=keep, bare=bare)
 
     def run_each(
         self, skeletons: Sequence[bytes], feeds: Sequence[Mapping[str, Any]], *, room: int | None = None
-    ) -> list[Outcome]:
+    ) -> list[RunOutcome]:
         """Run models on the same inputs; `room` is not used, since each piece runs on all of them."""
         return [self.run(skeleton, feeds) for skeleton in skeletons]
 
@@ -53,7 +53,7 @@ def too_much(weights: int, memory: int | None) -> str:
     return f"its weights have {weights / 1e9:.3g} GB, and verification may take {most / 1e9:.3g} GB of memory"
 
 
-def run_in_pieces(run: Run, skeleton: bytes, feeds: Sequence[Mapping[str, Any]]) -> Outcome | None:
+def run_in_pieces(run: Run, skeleton: bytes, feeds: Sequence[Mapping[str, Any]]) -> RunOutcome | None:
     """Run a model on each dict of inputs, in pieces with few weights each; None if that is not possible or no use.
 
     It is not possible if the nodes are not in topological order, or an optional value crosses from piece to piece.
@@ -81,7 +81,7 @@ def run_in_pieces(run: Run, skeleton: bytes, feeds: Sequence[Mapping[str, Any]])
         values = [whole.needed({**known, **new}, end) for known, new in zip(values, made)]
         seconds = [sum(pair) for pair in zip(seconds, outcome.seconds)]
         begin = end
-    return Outcome(runs=[{name: known[name] for name in whole.flow.outputs} for known in values], seconds=seconds)
+    return RunOutcome(runs=[{name: known[name] for name in whole.flow.outputs} for known in values], seconds=seconds)
 
 
 class Whole:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from surgery.base.errors import UsageError, first_few
-from surgery.model.runtime.engine import Outcome
+from surgery.model.runtime.engine import RunOutcome
 from surgery.verification.inputs.plan import Binding
 
 _MOST_LISTED = 6
@@ -14,7 +14,7 @@ FEW = 2
 """Number of sets of inputs that are left if the outputs of all sets together take too much memory."""
 
 
-def require_room(outcome: Outcome, bindings: Sequence[Binding], given: Mapping[str, object]) -> None:
+def require_room(outcome: RunOutcome, bindings: Sequence[Binding], given: Mapping[str, object]) -> None:
     """Raise UsageError if runs at `given` sizes of dims took too much memory: neither model is to blame."""
     if not given or not outcome.lacks_memory:
         return

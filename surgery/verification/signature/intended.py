@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from surgery.base.operators.dtypes import is_float
-from surgery.model.proto.ports import Match
+from surgery.model.proto.ports import PortMatch
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, describe
 from surgery.verification.comparing.vacuity import Run, tensors
@@ -24,7 +24,7 @@ from surgery.verification.verdict.verifier import Verifier
 _EXTREME = ("edges", "wide", "special")
 
 
-def examine(changed: Verifier, before: Verifier, match: Match) -> Verdict:
+def examine(changed: Verifier, before: Verifier, match: PortMatch) -> Verdict:
     """Run a changed model; `match` maps inputs and outputs of the previous model to those of the changed one."""
     changed.prepare()
     if changed.problem is not None:
@@ -58,7 +58,7 @@ def runs_elsewhere(changed: Verifier, freed: Sequence[Freed]) -> Verdict | None:
     return None
 
 
-def _not_finite(changed: Verifier, before: Verifier, match: Match) -> str:
+def _not_finite(changed: Verifier, before: Verifier, match: PortMatch) -> str:
     """Return which output is NaN or infinite where it should not be; an empty string if none is."""
     runs = [run for run in changed.runs if run.binding.character not in _EXTREME]
     faulty = {name for run in runs for name, value in run.outputs.items() if not _is_finite(value)}
@@ -77,7 +77,7 @@ def _not_finite(changed: Verifier, before: Verifier, match: Match) -> str:
     return ""
 
 
-def _run_before(before: Verifier, match: Match, runs: Sequence[Run]) -> list[Mapping[str, Any]]:
+def _run_before(before: Verifier, match: PortMatch, runs: Sequence[Run]) -> list[Mapping[str, Any]]:
     """Run the previous model on the inputs that it shares with the changed one; return no outputs where it fails."""
     names = dict(match.inputs)
     feeds = [{own: run.feed[now] for own, now in names.items() if now in run.feed} for run in runs]

@@ -18,7 +18,7 @@ from surgery.base.operators.subgraphs import subgraphs
 from surgery.model.graph.signature_mappings import Joined, Pieces, Relation, SignatureMapping
 from surgery.model.proto.compose import compose, obstacle
 from surgery.model.proto.dataflow import Flow
-from surgery.model.proto.ports import Match, make_room, names_of, unused
+from surgery.model.proto.ports import PortMatch, make_room, names_of, unused
 from surgery.verification.signature.piecewise import Piecewise
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Wrap(Protocol):
 
 
 @dataclass(frozen=True)
-class Before:
+class NodesUpstream:
     """Nodes before a model: they compute its input `gone`, and the result takes `ports` in its place."""
 
     nodes: Sequence[onnx.NodeProto]
@@ -168,18 +168,18 @@ class Settled:
 
 
 def settle(
-    accounts: Iterable[SignatureMapping], original: onnx.ModelProto, changed: onnx.ModelProto, match: Match
+    accounts: Iterable[SignatureMapping], original: onnx.ModelProto, changed: onnx.ModelProto, match: PortMatch
 ) -> Settled:
     """Settle what a pass says about its inputs and outputs; `match` maps the original to the model before the pass.
 
     An account of an end that the original does not have is ignored: that end is not compared. Raises PassError if an
     account refers to an end that the changed model does not have.
     """
-    return _Settling(original, changed, match).all(accounts)
+    return _AccountSettling(original, changed, match).all(accounts)
 
 
-class _Settling:
-    def __init__(self, original: onnx.ModelProto, changed: onnx.ModelProto, match: Match) -> None:
+class _AccountSettling:
+    def __init__(self, original: onnx.ModelProto, changed: onnx.ModelProto, match: PortMatch) -> None:
         self._model = original
         self._changed = {value.name: value for value in changed.graph.input}
         self._constants = {tensor.name: tensor for tensor in changed.graph.initializer}
@@ -220,7 +220,7 @@ class _Settling:
         self._model = wrap.apply(self._model)
 
     def _input(self, relation: Relation, prefix: str) -> None:
-        body = _Body(relation, relation.body, prefix)
+        body = _RelationLines(relation, relation.body, prefix)
         read = {name: relation.names.get(name, name) for name in body.free}
         unknown = next((name for name in read.values() if name not in self._changed), None)
         if unknown is not None:
@@ -237,7 +237,7 @@ class _Settling:
         self._found.gone.add(mine)
         self._found.outdated.add(mine)
         self._found.inputs += [(name, now) for now, name in names.items() if (name, now) not in self._found.inputs]
-        self._add(Before(body.nodes({key: names[now] for key, now in read.items()}, mine), mine, ports))
+        self._add(NodesUpstream(body.nodes({key: names[now] for key, now in read.items()}, mine), mine, ports))
         if relation.inverse:
             self._invert(relation, names, prefix)
 
@@ -247,7 +247,7 @@ class _Settling:
         return {theirs: mine for theirs, mine in kept.items() if mine not in self._found.gone}
 
     def _invert(self, relation: Relation, names: Mapping[str, str], prefix: str) -> None:
-        body = _Body(relation, relation.inverse, f"{prefix}inverse/")
+        body = _RelationLines(relation, relation.inverse, f"{prefix}inverse/")
         now = relation.names.get(body.last, body.last)
         # An input may keep its previous name.
         before = {key: f"{GIVEN}{self._inputs.get(name, name)}" for key, name in _read_before(relation, body).items()}
@@ -260,9 +260,12 @@ class _Settling:
         if value not in Flow(self._model.graph):
             return
         if not relation.inverse:
-            self._replace(relation, value, _Body(relation, relation.body, prefix))
+            self._replace(relation, value, _RelationLines(relation, relation.body, prefix))
             return
-        body, inverse = _Body(relation, relation.body, prefix), _Body(relation, relation.inverse, f"{prefix}inverse/")
+        body, inverse = (
+            _RelationLines(relation, relation.body, prefix),
+            _RelationLines(relation, relation.inverse, f"{prefix}inverse/"),
+        )
         now = relation.names.get(inverse.last, inverse.last)
         read = {key: self._inner.get(name, name) for key, name in _read_before(relation, inverse).items()}
         forth = inverse.nodes(read, now)
@@ -273,7 +276,7 @@ class _Settling:
         else:
             self._add(Behind(forth, now))
 
-    def _replace(self, relation: Relation, value: str, body: _Body) -> None:
+    def _replace(self, relation: Relation, value: str, body: _RelationLines) -> None:
         """Compute a value inside the original, which was an input before the pass, from inputs that are unchanged."""
         known = self._untouched(relation.port)
         read = {name: relation.names.get(name, name) for name in body.free}
@@ -285,7 +288,7 @@ class _Settling:
         if relation.port not in self._given:
             what = f"an output '{relation.port}' is related to an output of the previous model that does not exist"
             raise PassError(what, todo="use the name that the output has after the pass")
-        body = _Body(relation, relation.body, prefix)
+        body = _RelationLines(relation, relation.body, prefix)
         flow = Flow(self._model.graph)
         joined = {now: name for name, now in self._found.outputs}
         read = {key: relation.names.get(key, key) for key in body.free}
@@ -326,7 +329,7 @@ class _Settling:
         self._found.outputs += [(name, name) for name in names if name in self._given]
 
 
-class _Body:
+class _RelationLines:
     """The lines of a relation, with separate inner names. `free` are the identifiers that stand for tensors."""
 
     def __init__(self, relation: Relation, text: str, prefix: str) -> None:
@@ -365,9 +368,9 @@ class _Body:
         return made
 
 
-def _read_before(relation: Relation, inverse: _Body) -> dict[str, str]:
+def _read_before(relation: Relation, inverse: _RelationLines) -> dict[str, str]:
     """Map each identifier of an inverse to a previous input; the result of the relation is the input it describes."""
-    names = {_Body(relation, relation.body, "").last: relation.port, **relation.names}
+    names = {_RelationLines(relation, relation.body, "").last: relation.port, **relation.names}
     return {key: names.get(key, key) for key in inverse.free}
 
 

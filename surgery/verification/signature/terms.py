@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from surgery.model.graph.signature_mappings import SignatureMapping
 from surgery.model.proto.dataflow import Flow
-from surgery.model.proto.ports import Match, rename, required, retype
+from surgery.model.proto.ports import PortMatch, rename, required, retype
 from surgery.model.proto.signature import Signature, signature
 from surgery.model.storage.summary import opset
 from surgery.verification.comparing.details import Status, Verdict
@@ -49,7 +49,7 @@ class SignatureView:
 
     signature: Signature
     reference: bytes
-    match: Match
+    match: PortMatch
     inputs: InputsSpec
     verifier: Verifier
     accepted: bytes | None = None
@@ -158,7 +158,7 @@ class SignatureView:
         return data
 
 
-def _follow(match: Match, found: Signature, renamed: Names, original: Flow, settled: Settled) -> Match:
+def _follow(match: PortMatch, found: Signature, renamed: Names, original: Flow, settled: Settled) -> PortMatch:
     """Match the inputs and outputs again after a change, and new outputs with values of the original."""
     inputs, outputs = ({port.name for port in ports} for ports in (found.inputs, found.outputs))
     said = {theirs for _, theirs in settled.outputs}
@@ -173,14 +173,14 @@ def _follow(match: Match, found: Signature, renamed: Names, original: Flow, sett
     inner += settled.inner
     known = {theirs for _, theirs in (*fed, *inner)}
     inner += [(port.name, port.name) for port in found.inputs if port.name not in known and port.name in original]
-    return Match(
+    return PortMatch(
         tuple((mine, theirs) for mine, theirs in fed if theirs in inputs),
         tuple((mine, theirs) for mine, theirs in kept if theirs in outputs),
         tuple((mine, theirs) for mine, theirs in inner if theirs in inputs),
     )
 
 
-def _differ_in_type(original: Signature, changed: Signature, match: Match) -> bool:
+def _differ_in_type(original: Signature, changed: Signature, match: PortMatch) -> bool:
     """Return whether an input or output that both have differs in its type."""
     pairs = ((match.inputs, original.inputs, changed.inputs), (match.outputs, original.outputs, changed.outputs))
     for names, mine, theirs in pairs:
@@ -190,7 +190,7 @@ def _differ_in_type(original: Signature, changed: Signature, match: Match) -> bo
     return False
 
 
-def see(original: onnx.ModelProto, changed: onnx.ModelProto, match: Match) -> onnx.ModelProto:
+def see(original: onnx.ModelProto, changed: onnx.ModelProto, match: PortMatch) -> onnx.ModelProto:
     """Copy a model, restricted to the inputs and outputs of a changed one.
 
     An input that no longer exists takes its value in the changed model, or its default. An input with neither stays,
@@ -212,7 +212,7 @@ def see(original: onnx.ModelProto, changed: onnx.ModelProto, match: Match) -> on
     return result
 
 
-def _declare_dims(original: onnx.GraphProto, changed: onnx.ModelProto, match: Match) -> None:
+def _declare_dims(original: onnx.GraphProto, changed: onnx.ModelProto, match: PortMatch) -> None:
     """Declare the dims of the changed model; one that is a number in the original and dynamic now stays that number."""
     pins: dict[str, int] = {}
     pairs = list(_pairs(original, changed, match))
@@ -232,7 +232,7 @@ def _declare_dims(original: onnx.GraphProto, changed: onnx.ModelProto, match: Ma
 
 
 def _pairs(
-    original: onnx.GraphProto, changed: onnx.ModelProto, match: Match
+    original: onnx.GraphProto, changed: onnx.ModelProto, match: PortMatch
 ) -> Iterator[tuple[onnx.ValueInfoProto, onnx.ValueInfoProto]]:
     """Yield the matched inputs that are tensors in both models."""
     declared = {value.name: value for value in changed.graph.input}
@@ -243,7 +243,7 @@ def _pairs(
             yield port, other
 
 
-def _freed(original: onnx.ModelProto, changed: onnx.ModelProto, match: Match) -> Iterator[Freed]:
+def _freed(original: onnx.ModelProto, changed: onnx.ModelProto, match: PortMatch) -> Iterator[Freed]:
     """Yield the dims of inputs that are a number in the original and dynamic in the changed model."""
     for port, other in _pairs(original.graph, changed, match):
         dims = zip(port.type.tensor_type.shape.dim, other.type.tensor_type.shape.dim)

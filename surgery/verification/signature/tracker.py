@@ -26,7 +26,7 @@ from surgery.verification.accuracy.evaluation import Loss
 from surgery.verification.comparing.deployment import Deployed
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS
-from surgery.verification.inputs.spec import InputsSpec, Limit, VerifySpec
+from surgery.verification.inputs.spec import InputsSpec, MetricLimit, VerifySpec
 from surgery.verification.signature import intended as trial
 from surgery.verification.signature.relating import Settled
 from surgery.verification.signature.terms import Names, SignatureView, onnx_model, see
@@ -210,7 +210,7 @@ class SignatureTracker:
         return terms.verifier.measure(terms.align(model, data), optimized=optimized, sets=sets)
 
     @property
-    def limits(self) -> Sequence[Limit]:
+    def limits(self) -> Sequence[MetricLimit]:
         """The budget of LOSSY steps."""
         return self._terms.verifier.accuracy.limits
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from surgery.model.runtime.engine import Outcome
+from surgery.model.runtime.engine import RunOutcome
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, describe
 from surgery.verification.comparing.vacuity import Run
 
 
-def failure_of(outcome: Outcome, runs: Sequence[Run]) -> Verdict | None:
+def failure_of(outcome: RunOutcome, runs: Sequence[Run]) -> Verdict | None:
     """Return the verdict on a changed model that fails where the original runs; None if it does not fail."""
     if outcome.crash is not None:
         return Verdict(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from surgery.base.errors import UsageError
 from surgery.base.promises import Parity
 from surgery.model import storage
-from surgery.model.proto.ports import By, Match, by_name, by_position, mismatch, narrowed, rename
+from surgery.model.proto.ports import By, PortMatch, by_name, by_position, mismatch, narrowed, rename
 from surgery.model.proto.signature import signature
 from surgery.verification.comparing.deployment import Deployed
 from surgery.verification.comparing.details import Status
@@ -187,7 +187,7 @@ def _hint(first: onnx.ModelProto, second: onnx.ModelProto, by: By) -> str:
     if by == "position" or len(first.graph.output) != len(second.graph.output):
         return ""
     try:
-        found: Match = by_position(first, second)
+        found: PortMatch = by_position(first, second)
     except UsageError:
         return ""
     return "; --by position matches them by their order" if found.renames else ""

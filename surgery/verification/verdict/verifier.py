@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from surgery.base.operators.cost import REGION_NODE
 from surgery.base.operators.forms import plain_domain
 from surgery.base.promises import Parity
-from surgery.model.runtime.engine import FEW_WEIGHTS, Engine, EngineName, Outcome
+from surgery.model.runtime.engine import FEW_WEIGHTS, Engine, EngineName, RunOutcome
 from surgery.verification.accuracy.evaluation import Evaluation, Loss
 from surgery.verification.accuracy.samples import CALIBRATION_SEED, Samples, samples
 from surgery.verification.comparing.deployment import Deployed, DeploymentCheck
@@ -42,7 +42,7 @@ from surgery.verification.verdict.failing import failure_of
 from surgery.verification.verdict.whole_models import WholeModels, digest
 
 if TYPE_CHECKING:
-    from surgery.verification.regions.regional_verdict import Compared, Regional
+    from surgery.verification.regions.regional_verdict import ComparedRegions, Regional
 
 __all__ = ["Verdict", "Verifier"]
 
@@ -75,7 +75,7 @@ class Verifier:
         self._original = ReferenceRun(original, inputs or InputsSpec(), self._verify)
         self._judge = OutputJudge(self._original)
         self.accuracy = Evaluation(self._original, self._verify.accuracy)
-        self._compared: dict[Hashable, Compared] = {}
+        self._compared: dict[Hashable, ComparedRegions] = {}
         self._lock = threading.Lock()
         self._regional: Regional | None = None
         self._deployments: dict[str, DeploymentCheck] = {}
@@ -254,9 +254,9 @@ class Verifier:
         found = self._compared[digest(*change)] = self._compare_affordable(*change)
         return found.verdict.passed
 
-    def _compare_affordable(self, before: bytes, candidate: bytes, promise: Parity) -> Compared:
+    def _compare_affordable(self, before: bytes, candidate: bytes, promise: Parity) -> ComparedRegions:
         """Compare the regions of a change if that takes less time than running the whole model."""
-        from surgery.verification.regions.regional_verdict import Compared
+        from surgery.verification.regions.regional_verdict import ComparedRegions
 
         self.prepare()
         afford = self._affords(before)
@@ -264,11 +264,11 @@ class Verifier:
             return self.compare_regions(before, candidate, promise, afford)
         message = "searching for regions takes longer than running the model"
         verdict = Verdict(Status.UNVERIFIED, COSTLY, message=message)
-        return Compared(verdict, changed_opsets=_opsets(before) != _opsets(candidate))
+        return ComparedRegions(verdict, changed_opsets=_opsets(before) != _opsets(candidate))
 
     def compare_regions(
         self, before: bytes, candidate: bytes, promise: Parity = Parity.CLOSE, afford: float = math.inf
-    ) -> Compared:
+    ) -> ComparedRegions:
         """Compare a changed model with the model it was made from where they differ, see `regional_verdict`."""
         from surgery.verification.regions.regional_verdict import Regional
 
@@ -277,7 +277,7 @@ class Verifier:
             self._regional = self._regional or Regional(self._original, self._verify)
             return self._regional.compare(before, candidate, promise, afford)
 
-    def _refused(self, candidate: bytes, found: Compared) -> Verdict | None:
+    def _refused(self, candidate: bytes, found: ComparedRegions) -> Verdict | None:
         """Return the verdict on an agreeing model with other opsets that the runtime rejects as a whole, else None.
 
         The kernel of a node may depend on the opset of the model, although its operator is the same in both: if there
@@ -383,7 +383,7 @@ class Verifier:
             return None
         return replace(verdict, together=steps, status=Status.CLOSE if promise is Parity.CLOSE else verdict.status)
 
-    def judge(self, run: Callable[[Sequence[Run], Callable[[], Engine]], Outcome], promise: Parity) -> Verdict:
+    def judge(self, run: Callable[[Sequence[Run], Callable[[], Engine]], RunOutcome], promise: Parity) -> Verdict:
         """Compare outputs that `run` computes, for the runs of the original, by other means than one model."""
         return self._whole.judge(run, promise)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from surgery.base.promises import Parity
-from surgery.model.runtime.engine import Engine, EngineName, Outcome, Outputs
+from surgery.model.runtime.engine import Engine, EngineName, Outputs, RunOutcome
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.feeding import feeds_for
 from surgery.verification.comparing.moments import Moments, other_draws
@@ -21,7 +21,7 @@ from surgery.verification.running.sizes_given import require_room
 from surgery.verification.verdict.failing import failure_of
 
 if TYPE_CHECKING:
-    from surgery.verification.regions.intermediate import Shown
+    from surgery.verification.regions.intermediate import InnerEvidence
 
 
 class WholeModels:
@@ -66,7 +66,7 @@ class WholeModels:
             self._wholes[key] = self._wholes[closely] = verdict
         return verdict
 
-    def judge(self, run: Callable[[Sequence[Run], Callable[[], Engine]], Outcome], promise: Parity) -> Verdict:
+    def judge(self, run: Callable[[Sequence[Run], Callable[[], Engine]], RunOutcome], promise: Parity) -> Verdict:
         """Compare runs that the caller makes on the inputs of the original, in workers like its own."""
         original = self._original
         original.prepare()
@@ -168,14 +168,16 @@ class WholeModels:
 
     def _examine(
         self, before: bytes, candidate: bytes, runs: Sequence[Run], vacuous: Mapping[str, str], promise: Parity
-    ) -> Shown:
-        from surgery.verification.regions.inner_values import Setting
+    ) -> InnerEvidence:
+        from surgery.verification.regions.inner_values import InnerComparison
         from surgery.verification.regions.intermediate import examine
 
         original = self._original
-        return examine(before, candidate, Setting(original, self._verify, original.engine, runs, vacuous, promise))
+        return examine(
+            before, candidate, InnerComparison(original, self._verify, original.engine, runs, vacuous, promise)
+        )
 
-    def run(self, skeleton: bytes, name: EngineName) -> Outcome:
+    def run(self, skeleton: bytes, name: EngineName) -> RunOutcome:
         """Run a model on the inputs of the original, except those that it does not have."""
         feeds = feeds_for(skeleton, self._original.runs)
         outcome = self._run_in(name, skeleton, feeds)
@@ -186,7 +188,7 @@ class WholeModels:
             outcome = outcome if runtime.failure is not None else runtime
         return outcome
 
-    def _run_in(self, name: EngineName, skeleton: bytes, feeds: Sequence[Mapping[str, Any]]) -> Outcome:
+    def _run_in(self, name: EngineName, skeleton: bytes, feeds: Sequence[Mapping[str, Any]]) -> RunOutcome:
         engine = self._original.engine_for(name)
         try:
             return engine.run(skeleton, feeds)

@@ -10,7 +10,7 @@ import pytest
 
 from surgery.base.operators.dtypes import ONNX_TYPES, dtype_of, type_of
 from surgery.base.operators.tensors import from_array, to_array
-from surgery.base.operators.use import Index, View
+from surgery.base.operators.use import Index, TypedIndex
 from surgery.model import storage
 from surgery.model.runtime.float64_model import to_double
 from surgery.verification.inputs.files import read_proto
@@ -100,7 +100,7 @@ def test_the_reference_in_float64_has_the_numbers(number: int, raw: bytes, wante
 @pytest.mark.parametrize(("number", "raw", "wanted"), ELEMENTS)
 def test_facts_about_operators_see_the_numbers(number: int, raw: bytes, wanted: list[float]) -> None:
     model = onnx.ModelProto(graph=onnx.GraphProto(initializer=[_raw(number, raw)]))
-    found = View(Index(model), {}).constant("t")
+    found = TypedIndex(Index(model), {}).constant("t")
     assert found is not None and found.astype(np.float64).tolist() == wanted
 
 

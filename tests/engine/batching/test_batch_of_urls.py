@@ -16,7 +16,7 @@ from support import object_storage as servers
 
 from surgery.base.errors import ModelFileError, TransferError
 from surgery.engine.batching import ledger, sources
-from surgery.engine.batching.ledger import NAME, Row
+from surgery.engine.batching.ledger import NAME, LedgerRow
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,7 @@ def batch(folder: Path, port: int, *arguments: object) -> subprocess.CompletedPr
     )
 
 
-def rows(folder: Path) -> dict[str, Row]:
+def rows(folder: Path) -> dict[str, LedgerRow]:
     return {row.name: row for row in ledger.read(folder / NAME)}
 
 
@@ -146,12 +146,12 @@ def test_what_a_web_server_answers_is_reported(
     refusing: str, tmp_path: Path, name: str, kind: type[Exception], problem: str
 ) -> None:
     with pytest.raises(kind, match=problem):
-        sources.entries([f"{refusing}/{name}"], sources.Choice("default", tmp_path))
+        sources.entries([f"{refusing}/{name}"], sources.ModelSelection("default", tmp_path))
 
 
 def test_a_web_server_that_does_not_answer_is_reported(tmp_path: Path) -> None:
     with pytest.raises(TransferError, match=r"cannot be listed: .*ClientConnectorError"):
-        sources.entries(["http://127.0.0.1:1/a.onnx"], sources.Choice("default", tmp_path))
+        sources.entries(["http://127.0.0.1:1/a.onnx"], sources.ModelSelection("default", tmp_path))
 
 
 def test_a_ledger_needs_a_folder(tmp_path: Path) -> None:

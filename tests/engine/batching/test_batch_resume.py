@@ -15,14 +15,14 @@ from support import batches
 from surgery.base import workers
 from surgery.base.errors import ModelFileError
 from surgery.engine.batching import job
-from surgery.engine.batching.entry import Entry, Limits, Settings
+from surgery.engine.batching.entry import BatchLimits, Entry, Settings
 from surgery.engine.batching.fingerprints import digest_of_files, environment, recipe_digest, settings_digest
-from surgery.engine.batching.ledger import Row, outcome_of
-from surgery.engine.batching.places import Output, sizes
-from surgery.engine.batching.resume import Plan, Wanted, foreign, is_in_place, of_folder, plan
+from surgery.engine.batching.ledger import LedgerRow, outcome_of
+from surgery.engine.batching.places import OutputFolder, sizes
+from surgery.engine.batching.resume import RemainingWork, Wanted, foreign, is_in_place, of_folder, plan
 from surgery.engine.batching.schedule import job_of
 
-WANTED = Wanted("settings", Limits(), {"r": "digest of r", "other": "digest of other"}, {"onnx": "1.0"})
+WANTED = Wanted("settings", BatchLimits(), {"r": "digest of r", "other": "digest of other"}, {"onnx": "1.0"})
 
 
 @pytest.fixture
@@ -32,21 +32,21 @@ def entry(tmp_path: Path) -> Entry:
     return Entry("a.onnx", str(path), "r")
 
 
-def finished(entry: Entry, state: str = "done", **values: Any) -> Row:
+def finished(entry: Entry, state: str = "done", **values: Any) -> LedgerRow:
     """Return the row of a model that was run as WANTED says."""
     paths = [Path(entry.model)]
     found = {"input_files": json.dumps(sizes(paths)), "input_sha256": digest_of_files(paths), "attempts": 1}
     return replace(WANTED.row(entry), state=state, **{**found, **values})
 
 
-def planned(entry: Entry, row: Row, wanted: Wanted = WANTED, is_there: bool = True) -> Plan:
+def planned(entry: Entry, row: LedgerRow, wanted: Wanted = WANTED, is_there: bool = True) -> RemainingWork:
     return plan([entry], {entry.name: row}, wanted, lambda _: is_there)
 
 
 @pytest.mark.parametrize("state", ["done", "failed"])
 def test_a_finished_model_is_not_run_again(entry: Entry, state: str) -> None:
     row = finished(entry, state, kind="crash")
-    assert planned(entry, row) == Plan({entry.name: row}, ())
+    assert planned(entry, row) == RemainingWork({entry.name: row}, ())
 
 
 def test_a_new_or_interrupted_model_is_queued(entry: Entry) -> None:
@@ -102,7 +102,7 @@ def test_a_changed_model_runs_again_but_a_touched_file_does_not(entry: Entry) ->
 def test_a_lost_output_is_rebuilt(entry: Entry, tmp_path: Path) -> None:
     assert planned(entry, finished(entry), is_there=False).todo
     row = finished(entry, output_files=json.dumps([["a.onnx", 3], ["a.onnx.data", 2]]))
-    out = Output(str(tmp_path / "out"))
+    out = OutputFolder(str(tmp_path / "out"))
     output = tmp_path / "out" / "a.onnx"
     output.parent.mkdir()
     assert not is_in_place(row, out)
@@ -120,9 +120,9 @@ def test_failures_of_the_machine_run_again(entry: Entry) -> None:
     for kind in ("time", "memory"):
         row = finished(entry, "failed", kind=kind)
         assert not planned(entry, row).todo
-        assert planned(entry, row, replace(WANTED, limits=Limits(timeout=9.0))).todo
+        assert planned(entry, row, replace(WANTED, limits=BatchLimits(timeout=9.0))).todo
     verdict = finished(entry, "failed", kind="verdict")
-    assert not planned(entry, verdict, replace(WANTED, limits=Limits(timeout=9.0))).todo
+    assert not planned(entry, verdict, replace(WANTED, limits=BatchLimits(timeout=9.0))).todo
     assert planned(entry, verdict, replace(WANTED, retry_failed=True)).todo
 
 
@@ -133,7 +133,7 @@ def test_a_model_that_ended_its_process_is_not_run_again(
     onnx.save(batches.model(), entry.model)
     notes: list[Any] = []
     monkeypatch.setattr(workers, "note", notes.append)
-    out, recipe = Output(str(tmp_path / "out")), str(batches.recipe(tmp_path))
+    out, recipe = OutputFolder(str(tmp_path / "out")), str(batches.recipe(tmp_path))
     assert job.run(job_of(replace(entry, recipe=recipe), WANTED.row(entry), out, Settings()))["state"] == "done"
     assert [sorted(note) for note in notes] == [["input_files"], ["input_files"], ["input_files", "input_sha256"]]
     for note in notes:
@@ -157,11 +157,11 @@ def test_files_not_written_by_a_batch_are_refused(tmp_path: Path, entry: Entry) 
     for name in ("a.onnx", "b.onnx"):
         (tmp_path / name).write_bytes(b"")
     known = {"a.onnx": finished(entry)}
-    assert foreign(["a.onnx", "b.onnx", "c.onnx"], known, Output(str(tmp_path))) == [str(tmp_path / "b.onnx")]
+    assert foreign(["a.onnx", "b.onnx", "c.onnx"], known, OutputFolder(str(tmp_path))) == [str(tmp_path / "b.onnx")]
 
 
 def test_foreign_external_data_is_not_overwritten(tmp_path: Path, entry: Entry) -> None:
-    out, data = Output(str(tmp_path)), tmp_path / "a.onnx.data"
+    out, data = OutputFolder(str(tmp_path)), tmp_path / "a.onnx.data"
     data.write_bytes(b"precious")
     assert foreign(["a.onnx"], {}, out) == [str(tmp_path / "a.onnx"), str(data)]
     single = {"a.onnx": finished(entry, output_files='[["a.onnx", 3]]')}
@@ -177,24 +177,24 @@ def test_objects_that_cannot_be_listed_are_not_taken_for_absent(monkeypatch: pyt
     fsspec = pytest.importorskip("fsspec")
     files = fsspec.filesystem("memory")
     files.pipe("/listed/a.onnx", b"precious")
-    assert foreign(["a.onnx", "b.onnx"], {}, Output("memory://listed")) == ["memory://listed/a.onnx"]
-    assert foreign(["a.onnx"], {}, Output("memory://absent")) == []
+    assert foreign(["a.onnx", "b.onnx"], {}, OutputFolder("memory://listed")) == ["memory://listed/a.onnx"]
+    assert foreign(["a.onnx"], {}, OutputFolder("memory://absent")) == []
 
     def denied(*arguments: object, **more: object) -> None:
         raise PermissionError("Access Denied")
 
     monkeypatch.setattr(type(files), "find", denied)
     with pytest.raises(ModelFileError, match="memory://listed: access is denied"):
-        foreign(["a.onnx"], {}, Output("memory://listed"))
+        foreign(["a.onnx"], {}, OutputFolder("memory://listed"))
 
 
 def test_rows_of_another_output_folder_are_unknown(entry: Entry, tmp_path: Path) -> None:
     row = finished(entry, output_folder=str(tmp_path / "other"))
-    assert of_folder({"a.onnx": row}, Output(str(tmp_path)), ".") == {}
-    assert of_folder({"a.onnx": row}, Output(str(tmp_path)), str(tmp_path / "other")) == {"a.onnx": row}
-    assert Output(str(tmp_path)).recorded(tmp_path) == "."
-    assert Output(str(tmp_path / "x")).recorded(tmp_path) == str(tmp_path / "x")
-    assert Output("s3://zoo/v1?key=secret").recorded(tmp_path).startswith("s3://zoo/v1")
+    assert of_folder({"a.onnx": row}, OutputFolder(str(tmp_path)), ".") == {}
+    assert of_folder({"a.onnx": row}, OutputFolder(str(tmp_path)), str(tmp_path / "other")) == {"a.onnx": row}
+    assert OutputFolder(str(tmp_path)).recorded(tmp_path) == "."
+    assert OutputFolder(str(tmp_path / "x")).recorded(tmp_path) == str(tmp_path / "x")
+    assert OutputFolder("s3://zoo/v1?key=secret").recorded(tmp_path).startswith("s3://zoo/v1")
 
 
 def test_rows_of_older_releases_belong_to_files_with_their_digest(entry: Entry, tmp_path: Path) -> None:
@@ -203,11 +203,11 @@ def test_rows_of_older_releases_belong_to_files_with_their_digest(entry: Entry, 
     (out / "a.onnx").write_bytes(b"result")
     digest = digest_of_files([out / "a.onnx"])
     row = finished(entry, output_folder="", output_files='[["a.onnx", 6]]', output_sha256=digest)
-    assert of_folder({"a.onnx": row}, Output(str(out)), ".") == {"a.onnx": replace(row, output_folder=".")}
+    assert of_folder({"a.onnx": row}, OutputFolder(str(out)), ".") == {"a.onnx": replace(row, output_folder=".")}
     (out / "a.onnx").write_bytes(b"another")
-    assert of_folder({"a.onnx": row}, Output(str(out)), ".") == {}
+    assert of_folder({"a.onnx": row}, OutputFolder(str(out)), ".") == {}
     (out / "a.onnx").unlink()
-    assert of_folder({"a.onnx": row}, Output(str(out)), ".") == {}
+    assert of_folder({"a.onnx": row}, OutputFolder(str(out)), ".") == {}
 
 
 def test_the_digest_of_a_recipe_covers_used_recipes(tmp_path: Path) -> None:

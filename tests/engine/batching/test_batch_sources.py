@@ -12,11 +12,11 @@ import pytest
 from support.batches import write
 
 from surgery.base.errors import UsageError
-from surgery.engine.batching.sources import Choice, entries
+from surgery.engine.batching.sources import ModelSelection, entries
 
 
 def names(*sources: object, output: Path, **choice: tuple[str, ...]) -> list[str]:
-    found = entries([str(source) for source in sources], Choice("default", output, **choice))
+    found = entries([str(source) for source in sources], ModelSelection("default", output, **choice))
     return [entry.name for entry in found if not entry.skip]
 
 
@@ -27,7 +27,7 @@ def zoo(tmp_path: Path) -> Path:
 
 def test_a_folder_is_searched_recursively(zoo: Path, tmp_path: Path) -> None:
     (zoo / "notes.md").write_text("no model")
-    found = entries([str(zoo)], Choice("default", tmp_path / "out"))
+    found = entries([str(zoo)], ModelSelection("default", tmp_path / "out"))
     assert [entry.name for entry in found] == ["a/model.onnx", "b/deep/other.onnx", "b/model.onnx"]
     assert [entry.model for entry in found] == [str(zoo / entry.name) for entry in found]
     assert {entry.recipe for entry in found} == {"default"}
@@ -135,7 +135,7 @@ def test_an_output_folder_around_the_sources(zoo: Path) -> None:
 
 def test_a_model_that_is_named_twice_is_skipped_once(zoo: Path, tmp_path: Path) -> None:
     (zoo / "c.onnx").symlink_to(zoo / "a/model.onnx")
-    found = entries([str(zoo), str(zoo)], Choice("default", tmp_path / "out"))
+    found = entries([str(zoo), str(zoo)], ModelSelection("default", tmp_path / "out"))
     assert [(entry.name, entry.skip) for entry in found] == [
         ("a/model.onnx", ""),
         ("b/deep/other.onnx", ""),

@@ -8,16 +8,16 @@ import pytest
 
 from surgery.base.errors import UsageError
 from surgery.engine.batching import executors
-from surgery.engine.batching.entry import Limits
+from surgery.engine.batching.entry import BatchLimits
 from surgery.engine.batching.local import LocalExecutor
 
-MADE: list[tuple[str, int, Limits]] = []
+MADE: list[tuple[str, int, BatchLimits]] = []
 
 
 class Own:
     """What a package brings."""
 
-    def __init__(self, address: str, jobs: int, limits: Limits) -> None:
+    def __init__(self, address: str, jobs: int, limits: BatchLimits) -> None:
         MADE.append((address, jobs, limits))
 
 
@@ -30,7 +30,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_installed_package_provides_an_executor() -> None:
     assert executors.ENTRY_POINTS == "surgery.executors"
-    limits = Limits(timeout=3.0)
+    limits = BatchLimits(timeout=3.0)
     assert isinstance(executors.maker("own:host:1234")(3, limits), Own)
     assert MADE.pop() == ("host:1234", 3, limits)
 
@@ -46,7 +46,7 @@ def test_unknown_names() -> None:
 
 
 def test_the_local_executor() -> None:
-    found = executors.maker("local")(2, Limits())
+    found = executors.maker("local")(2, BatchLimits())
     assert isinstance(found, LocalExecutor) and found.capacity == 2
     found.close()
 

@@ -17,7 +17,7 @@ from support.batches import row
 
 from surgery.base.errors import OutputError, UsageError
 from surgery.engine.batching import ledger
-from surgery.engine.batching.ledger import Ledger, Row
+from surgery.engine.batching.ledger import Ledger, LedgerRow
 
 
 def test_rows_round_trip(tmp_path: Path) -> None:
@@ -187,5 +187,5 @@ def test_an_outcome_clears_the_previous_one() -> None:
 
 
 def test_results_name_files_without_times() -> None:
-    found = Row("a", "a", "r", input_files=json.dumps([["/m/a.onnx", 7, 9], ["/m/a.data", 8, 9]])).to_json()
+    found = LedgerRow("a", "a", "r", input_files=json.dumps([["/m/a.onnx", 7, 9], ["/m/a.data", 8, 9]])).to_json()
     assert found["input_files"] == ["/m/a.onnx", "/m/a.data"]

@@ -11,7 +11,7 @@ from support.batches import recipe, write
 from surgery.base.errors import UsageError
 from surgery.engine.batching import manifest
 from surgery.engine.batching.entry import Entry
-from surgery.engine.batching.sources import Choice, entries
+from surgery.engine.batching.sources import ModelSelection, entries
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_keys_of_a_model(folder: Path, name: str, text: str) -> None:
 def test_mistakes_are_named_with_their_line(folder: Path, name: str, text: str, problem: str) -> None:
     (folder / name).write_text(text, encoding="utf-8")
     with pytest.raises(UsageError) as error:
-        entries([str(folder / name)], Choice("default", folder / "out"))
+        entries([str(folder / name)], ModelSelection("default", folder / "out"))
     assert problem.replace("{folder}", str(folder)) in str(error.value)
 
 
@@ -101,7 +101,7 @@ def test_an_output_is_a_file(folder: Path, output: str) -> None:
 
 def listed(folder: Path, *models: dict[str, str]) -> list[Entry]:
     (folder / "l.jsonl").write_text("".join(f"{json.dumps(model)}\n" for model in models), encoding="utf-8")
-    return entries([str(folder / "l.jsonl")], Choice("default", folder / "out"))
+    return entries([str(folder / "l.jsonl")], ModelSelection("default", folder / "out"))
 
 
 def test_outputs_are_compared_as_paths(folder: Path) -> None:

@@ -17,10 +17,10 @@ from support.batches import Watching
 
 from surgery.engine.batching import ledger
 from surgery.engine.batching.batch import Batch, batch
-from surgery.engine.batching.entry import Entry, Limits, Settings
-from surgery.engine.batching.ledger import NAME, Row
+from surgery.engine.batching.entry import BatchLimits, Entry, Settings
+from surgery.engine.batching.ledger import NAME, LedgerRow
 from surgery.engine.batching.on_dask import DaskExecutor
-from surgery.engine.batching.places import Output
+from surgery.engine.batching.places import OutputFolder
 from surgery.engine.batching.schedule import job_of
 from surgery.interface import commands as cli
 
@@ -77,11 +77,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         found.close()
 
 
-def rows(folder: Path) -> dict[str, Row]:
+def rows(folder: Path) -> dict[str, LedgerRow]:
     return {row.name: row for row in ledger.read(folder / NAME)}
 
 
-def outcome(row: Row) -> dict[str, object]:
+def outcome(row: LedgerRow) -> dict[str, object]:
     """Return what of a row does not depend on the time it took."""
     return {name: value for name, value in row.to_json().items() if name not in ("seconds", "attempts")}
 
@@ -96,7 +96,7 @@ def test_a_cluster_gives_the_same_results_as_the_local_executor(cluster: Cluster
     class Killing(Watching):
         """Kills a worker when a few models have ended."""
 
-        def done(self, row: Row) -> None:
+        def done(self, row: LedgerRow) -> None:
             super().done(row)
             if len(self.done_rows) == 4:
                 os.kill(cluster.workers()[0], signal.SIGKILL)
@@ -139,11 +139,11 @@ def test_two_batches_on_one_cluster_have_their_own_tasks(cluster: Cluster, tmp_p
             onnx.save(batches.model(number), path)
             given = job_of(
                 Entry("a.onnx", str(path), recipe),
-                Row("a.onnx", str(path), recipe, recipe_sha256="r"),
-                Output(str(tmp_path / f"out{number}")),
+                LedgerRow("a.onnx", str(path), recipe, recipe_sha256="r"),
+                OutputFolder(str(tmp_path / f"out{number}")),
                 Settings(),
             )
-            executors.append(DaskExecutor(cluster.address, 1, Limits()))
+            executors.append(DaskExecutor(cluster.address, 1, BatchLimits()))
             # The task of the first batch is still known to the scheduler when the second one submits its own.
             executors[-1].submit("a.onnx", given)
         for executor in executors:
@@ -205,7 +205,7 @@ def test_a_scheduler_that_loses_its_workers(lonely: str, monkeypatch: pytest.Mon
     from surgery.engine.batching import on_dask
 
     monkeypatch.setattr(on_dask, "_LOOK_EVERY", 0.0)
-    executor = DaskExecutor(lonely, 1, Limits())
+    executor = DaskExecutor(lonely, 1, BatchLimits())
     try:
         assert executor.capacity == 0
         executor._is_checked = True

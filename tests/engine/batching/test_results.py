@@ -11,7 +11,7 @@ from support.batches import row
 
 from surgery.base.errors import OutputError, UsageError
 from surgery.engine.batching import results
-from surgery.engine.batching.ledger import NAME, Ledger, Row
+from surgery.engine.batching.ledger import NAME, Ledger, LedgerRow
 
 FILES = {"input_files": '[["/m/a.onnx", 1, 2]]', "output_files": '[["a.onnx", 3]]'}
 ROWS = [
@@ -80,7 +80,7 @@ def test_files_that_are_not_results(tmp_path: Path) -> None:
 
 def test_results_of_a_newer_version(tmp_path: Path) -> None:
     (tmp_path / "r.jsonl").write_text('{"name": "a", "model": "m", "recipe": "r", "state": "done", "mood": "good"}\n')
-    assert results.read(tmp_path / "r.jsonl") == [Row("a", "m", "r", "done")]
+    assert results.read(tmp_path / "r.jsonl") == [LedgerRow("a", "m", "r", "done")]
 
 
 def test_results_that_cannot_be_written_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

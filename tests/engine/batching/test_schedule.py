@@ -11,8 +11,8 @@ from support.batches import Watching, entry
 
 from surgery.engine.batching.entry import Settings
 from surgery.engine.batching.events import Event
-from surgery.engine.batching.ledger import Ledger, Row
-from surgery.engine.batching.places import Output
+from surgery.engine.batching.ledger import Ledger, LedgerRow
+from surgery.engine.batching.places import OutputFolder
 from surgery.engine.batching.schedule import Rules, Schedule
 
 DONE = {"state": "done", "nodes_after": 1}
@@ -60,13 +60,13 @@ class Clock:
 
 def run(
     folder: Path, names: str, answer: Answer, rules: Rules | None = None
-) -> tuple[Scripted, Watching, dict[str, Row]]:
+) -> tuple[Scripted, Watching, dict[str, LedgerRow]]:
     executor, watching = Scripted(answer), Watching()
     entries = [entry(name) for name in names]
-    rows = {one.name: Row(one.name, one.model, one.recipe, recipe_sha256="r") for one in entries}
+    rows = {one.name: LedgerRow(one.name, one.model, one.recipe, recipe_sha256="r") for one in entries}
     with Ledger(folder) as ledger:
         ledger.put(rows.values())
-        Schedule(ledger, entries, rows, Output(str(folder)), Settings(), rules or Rules(), watching, Clock()).run(
+        Schedule(ledger, entries, rows, OutputFolder(str(folder)), Settings(), rules or Rules(), watching, Clock()).run(
             executor
         )
         assert executor.closed
@@ -134,10 +134,10 @@ def test_a_restart_by_the_executor_counts(tmp_path: Path) -> None:
             return events.pop(0)
 
     with Ledger(tmp_path) as ledger:
-        rows = {"a": Row("a", "a", "r")}
+        rows = {"a": LedgerRow("a", "a", "r")}
         ledger.put(rows.values())
         executor = Restarting(lambda name, _: Event("ended", name))
-        Schedule(ledger, [entry("a")], rows, Output(str(tmp_path)), Settings(), Rules(), Watching(), Clock()).run(
+        Schedule(ledger, [entry("a")], rows, OutputFolder(str(tmp_path)), Settings(), Rules(), Watching(), Clock()).run(
             executor
         )
         assert ledger.rows()["a"].attempts == 2
@@ -174,10 +174,10 @@ def test_stages_are_noted(tmp_path: Path) -> None:
             return super().next(timeout)
 
     with Ledger(tmp_path) as ledger:
-        rows = {"a": Row("a", "a", "r")}
+        rows = {"a": LedgerRow("a", "a", "r")}
         ledger.put(rows.values())
         watching, executor = Watching(), Staging(lambda name, _: Event("ended", name, outcome=DONE))
-        Schedule(ledger, [entry("a")], rows, Output(str(tmp_path)), Settings(), Rules(), watching, Clock()).run(
+        Schedule(ledger, [entry("a")], rows, OutputFolder(str(tmp_path)), Settings(), Rules(), watching, Clock()).run(
             executor
         )
         assert seen == ["stage", "fold-constants: parity"]

@@ -14,7 +14,7 @@ import pytest
 
 from surgery.base.workers.memory import private_bytes_below
 from surgery.engine.batching import slot as slots
-from surgery.engine.batching.entry import Limits
+from surgery.engine.batching.entry import BatchLimits
 from surgery.engine.batching.local import LocalExecutor
 from surgery.engine.batching.slot import LostError, Slot
 
@@ -32,7 +32,7 @@ def job(drill: str, **arguments: object) -> dict[str, Any]:
 
 
 def test_a_crash_is_blamed_on_the_model() -> None:
-    slot = Slot(Limits())
+    slot = Slot(BatchLimits())
     try:
         assert slot.run(job("segfault")) == {
             "state": "failed",
@@ -50,7 +50,7 @@ def test_a_crash_is_blamed_on_the_model() -> None:
 
 def test_a_crash_leaves_what_is_known_of_the_files() -> None:
     source = {"input_files": [["/zoo/a.onnx", 7, 1_700_000_000_000_000_000]], "input_sha256": "digest"}
-    slot = Slot(Limits())
+    slot = Slot(BatchLimits())
     try:
         found = slot.run(job("last_words", value=source))
         assert {**found, **source} == found and found["kind"] == "crash"
@@ -61,7 +61,7 @@ def test_a_crash_leaves_what_is_known_of_the_files() -> None:
 
 def test_a_hang_ends_at_the_time_limit_of_the_model() -> None:
     """Stages do not begin the time anew: the limit is for the model."""
-    slot = Slot(Limits(timeout=1.0))
+    slot = Slot(BatchLimits(timeout=1.0))
     started = time.monotonic()
     try:
         found = slot.run(job("steps", count=100, seconds=0.1))
@@ -74,7 +74,7 @@ def test_a_hang_ends_at_the_time_limit_of_the_model() -> None:
 
 def test_the_memory_limit_covers_all_processes_of_a_model() -> None:
     # Each of them stays below the hard limit for one process.
-    slot = Slot(Limits(memory=300 << 20))
+    slot = Slot(BatchLimits(memory=300 << 20))
     try:
         found = slot.run(job("family", count=3, size=150 << 20))
         assert found["kind"] == "memory"
@@ -86,7 +86,7 @@ def test_the_memory_limit_covers_all_processes_of_a_model() -> None:
 
 
 def test_a_process_killed_from_outside_is_lost() -> None:
-    slot = Slot(Limits())
+    slot = Slot(BatchLimits())
     try:
         with pytest.raises(LostError, match="its process was killed"):
             slot.run(job("kill"))
@@ -96,7 +96,7 @@ def test_a_process_killed_from_outside_is_lost() -> None:
 
 
 def test_child_processes_of_a_job_end_with_its_slot(tmp_path: Path) -> None:
-    slot = Slot(Limits())
+    slot = Slot(BatchLimits())
     child = slot.run(job("spawn"))
     assert private_bytes_below(slot.pid or 0) > 0
     slot.close()
@@ -119,7 +119,7 @@ def collected(executor: LocalExecutor, count: int) -> dict[str, tuple[str, Any]]
 
 
 def test_a_crash_does_not_affect_a_parallel_job() -> None:
-    executor = LocalExecutor(2, Limits())
+    executor = LocalExecutor(2, BatchLimits())
     try:
         executor.submit("slow", job("sleep", seconds=2.0))
         executor.submit("crash", job("abort"))
@@ -131,7 +131,7 @@ def test_a_crash_does_not_affect_a_parallel_job() -> None:
 
 
 def test_the_last_job_is_returned_if_memory_runs_short() -> None:
-    executor = LocalExecutor(2, Limits(total_memory=600 << 20))
+    executor = LocalExecutor(2, BatchLimits(total_memory=600 << 20))
     try:
         executor.submit("first", job("hold", size=350 << 20, seconds=6.0))
         time.sleep(0.5)
@@ -149,7 +149,7 @@ def test_the_last_job_is_returned_if_memory_runs_short() -> None:
 
 
 def test_a_job_ends_although_its_process_is_only_starting(monkeypatch: pytest.MonkeyPatch) -> None:
-    slot = Slot(Limits(timeout=60.0))
+    slot = Slot(BatchLimits(timeout=60.0))
     started = slot._worker._start
 
     def start() -> socket.socket:
@@ -168,7 +168,7 @@ def test_a_job_ends_although_its_process_is_only_starting(monkeypatch: pytest.Mo
 
 
 def test_closing_ends_running_jobs() -> None:
-    executor = LocalExecutor(1, Limits())
+    executor = LocalExecutor(1, BatchLimits())
     executor.submit("endless", job("spin"))
     while executor.next(0.1) is None:
         pass

@@ -22,7 +22,7 @@ from surgery.engine.registry.catalog import catalog
 from surgery.model import storage
 from surgery.model.graph import text
 from surgery.model.graph.graph import Graph
-from surgery.model.graph.state import Limits
+from surgery.model.graph.state import WorkerLimits
 from surgery.model.storage import Reference
 
 TOOLS = (
@@ -299,8 +299,10 @@ def test_an_opset_too_new_for_a_tool_is_reported_as_its_failure() -> None:
     assert caught.value.exit_code == 3
 
 
-@pytest.mark.parametrize(("limits", "says"), [(Limits(1e-4), "took more than"), (Limits(60, 1 << 20), "memory")])
-def test_a_tool_keeps_within_the_limits_of_the_recipe(limits: Limits, says: str) -> None:
+@pytest.mark.parametrize(
+    ("limits", "says"), [(WorkerLimits(1e-4), "took more than"), (WorkerLimits(60, 1 << 20), "memory")]
+)
+def test_a_tool_keeps_within_the_limits_of_the_recipe(limits: WorkerLimits, says: str) -> None:
     model = decorated()
     # More than is free in the heap that a worker inherits, whatever that was left with.
     model.metadata_props.add(key="padding", value="x" * (64 << 20))

@@ -13,7 +13,7 @@ from support.cached_runs import Run, entries, run, without_distances, write_mode
 
 from surgery.engine.caching import housekeeping, values
 from surgery.engine.caching.folder import PASSING, CacheFolder, Damaged
-from surgery.model.wire.weights import Source
+from surgery.model.wire.weights import MappedFile
 
 pytestmark = pytest.mark.slow
 
@@ -207,7 +207,7 @@ def test_a_tensor_is_checked_while_it_is_read(tmp_path: Path) -> None:
     folder = CacheFolder(tmp_path / "cache", warnings.append)
     data = random.Random(0).randbytes(9_000_000)
     (tmp_path / "data").write_bytes(data)
-    digest = folder.store(Source(tmp_path / "data"), 100, 8_999_000)
+    digest = folder.store(MappedFile(tmp_path / "data"), 100, 8_999_000)
     assert b"".join(folder.tensor(digest)) == data[100 : 100 + 8_999_000]
     (path,) = (path for path in (tmp_path / "cache").rglob(digest))
     flip(path, 8_000_000, 4)
@@ -226,12 +226,12 @@ def test_digests_of_files_are_cached_until_the_files_change(tmp_path: Path, monk
     folder = CacheFolder(tmp_path / "cache", pytest.fail)
     path = tmp_path / "data"
     path.write_bytes(b"a" * 1000)
-    assert folder.digest_of(Source(path)) == hashlib.sha256(b"a" * 1000).hexdigest()
+    assert folder.digest_of(MappedFile(path)) == hashlib.sha256(b"a" * 1000).hexdigest()
     # It was written a moment ago, and may be written again within the same tick of the clock.
-    assert not folder.expects([Source(path)])
+    assert not folder.expects([MappedFile(path)])
     monkeypatch.setattr(module, "_SETTLED", 0)
-    folder.digest_of(Source(path))
-    assert folder.expects([Source(path)])
+    folder.digest_of(MappedFile(path))
+    assert folder.expects([MappedFile(path)])
     path.write_bytes(b"b" * 1000)
-    assert not folder.expects([Source(path)])
-    assert folder.digest_of(Source(path)) == hashlib.sha256(b"b" * 1000).hexdigest()
+    assert not folder.expects([MappedFile(path)])
+    assert folder.digest_of(MappedFile(path)) == hashlib.sha256(b"b" * 1000).hexdigest()

@@ -12,7 +12,15 @@ from surgery.engine.pipeline.sensitivity import Sensitivity
 from surgery.engine.pipeline.step_cache import EndFacts
 from surgery.model.graph.signature_mappings import Joined, Relation
 from surgery.model.graph.state import Refused, Site
-from surgery.verification.comparing.details import Arbitration, Details, Element, OutputErrors, Places, Status, Verdict
+from surgery.verification.comparing.details import (
+    Arbitration,
+    Details,
+    Element,
+    NonFinitePlaces,
+    OutputErrors,
+    Status,
+    Verdict,
+)
 from surgery.verification.verdict.validity import Validity
 
 ELEMENT = Element("y", (), (0, 1), 1.0, complex(1, -0.0), math.inf, {"dims": {"N": 1}, "seed": None})
@@ -23,7 +31,7 @@ VALUES = [
         needed={"rtol": 1e-5, "atol": 5e-324, "factor": 0.1},
         details=Details(
             *(3, 2, 1, math.nan, ELEMENT),
-            nan=Places(1, ELEMENT),
+            nan=NonFinitePlaces(1, ELEMENT),
             metrics={"snr": math.inf},
             accuracy={"limits": [{"value": 1.0}], "sets": 3},
             float64=Arbitration(0.5, None, ("Erf",), ""),

@@ -15,7 +15,7 @@ from surgery.engine.pipeline import runner, speculation
 from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.registry.passes import Pass
 from surgery.model.graph import text
-from surgery.model.runtime.engine import EngineName, Outcome
+from surgery.model.runtime.engine import EngineName, RunOutcome
 from surgery.verification.verdict import verifier
 from surgery.verification.verdict.whole_models import WholeModels
 
@@ -69,7 +69,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
     found: list[bytes] = []
     run_model = WholeModels.run
 
-    def noted(self: WholeModels, candidate: bytes, engine: EngineName) -> Outcome:
+    def noted(self: WholeModels, candidate: bytes, engine: EngineName) -> RunOutcome:
         found.append(candidate)
         return run_model(self, candidate, engine)
 

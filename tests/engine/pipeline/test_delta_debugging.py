@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from surgery.engine.pipeline.delta_debugging import Search, SearchLimit
+from surgery.engine.pipeline.delta_debugging import SearchLimit, SiteSearch
 from surgery.model.graph.state import Site
 
 
@@ -48,8 +48,8 @@ def numbered(count: int) -> list[str]:
     return [f"node {number}" for number in range(1, count + 1)]
 
 
-def search(acted: Acted, **options: int) -> Search[Trial]:
-    return Search(acted, acted(), **options)
+def search(acted: Acted, **options: int) -> SiteSearch[Trial]:
+    return SiteSearch(acted, acted(), **options)
 
 
 @pytest.mark.parametrize("wrong", range(1, 13))
@@ -164,7 +164,7 @@ def test_no_run_is_repeated() -> None:
         seen.append(skip)
         return acted(skip)
 
-    hunt = Search(test, acted())
+    hunt = SiteSearch(test, acted())
     (guilty,), _ = hunt.guilty()
     hunt.accomplices(guilty)
     assert len(seen) == len(set(seen)) == hunt.runs
@@ -177,5 +177,5 @@ def test_the_search_terminates_for_a_flaky_pass() -> None:
         return Trial(next(answers), ())
 
     failed = Trial(False, (Site(1, "a", (), ()), Site(2, "b", (), ())))
-    found, rest = Search(test, failed).guilty()
+    found, rest = SiteSearch(test, failed).guilty()
     assert rest.ok and [guilty.site.number for guilty in found] == [2]

@@ -255,12 +255,12 @@ def test_a_search_that_gives_up_keeps_the_largest_correct_set() -> None:
             self.sites = [replace(site, skipped=site.number in skip) for site in sites]
             self.ok = all(site.skipped for site in self.sites if site.number > 10)
 
-    search = delta_debugging.Search(Run, Run(frozenset()), most=8)
+    search = delta_debugging.SiteSearch(Run, Run(frozenset()), most=8)
     with pytest.raises(delta_debugging.SearchLimit, match="after 8 runs"):
         search.guilty()
     assert search.best is not None
     assert [site.number for site in search.best.sites if not site.skipped] == list(range(1, 11))
-    hurried = delta_debugging.Search(Run, Run(frozenset()), seconds=-1.0)
+    hurried = delta_debugging.SiteSearch(Run, Run(frozenset()), seconds=-1.0)
     with pytest.raises(delta_debugging.SearchLimit, match="gave up after"):
         hurried.guilty()
 

@@ -16,7 +16,7 @@ from surgery.model.graph.graph import Graph
 from surgery.model.graph.state import Site
 from surgery.verification.accuracy.evaluation import Loss
 from surgery.verification.accuracy.metrics import SAME
-from surgery.verification.inputs.spec import Limit
+from surgery.verification.inputs.spec import MetricLimit
 
 MODEL = """<ir_version: 10, opset_import: ["" : 17]>
 g (float[batch,17,"2*n",24] x) => (float[R,8] y, float[batch,17,"2*n",8] z)
@@ -50,7 +50,7 @@ def test_sites_are_left_out_until_the_optimized_model_fits() -> None:
         noise = sum(site.number for site in candidate.applied) * (3e-4 if optimized else 1e-4)
         return Loss({"y": [{**SAME, "snr": -10 * math.log10(noise) if noise else math.inf}]})
 
-    chooser = SiteChooser(run, measure, [Limit("snr", 25.0)], {}, lambda what: None)
+    chooser = SiteChooser(run, measure, [MetricLimit("snr", 25.0)], {}, lambda what: None)
     found = chooser.choose(sites)
     assert found.candidate is not None
     converted = [site.number for site in found.candidate.applied]
@@ -72,7 +72,7 @@ def test_what_moves_many_elements_is_worth_as_much_as_what_multiplies() -> None:
         noise = len(candidate.applied) * 2e-3
         return Loss({"y": [{**SAME, "snr": -10 * math.log10(noise) if noise else math.inf}]})
 
-    found = SiteChooser(run, measure, [Limit("snr", 25.0)], costs, lambda what: None).choose(sites)
+    found = SiteChooser(run, measure, [MetricLimit("snr", 25.0)], costs, lambda what: None).choose(sites)
     assert found.candidate is not None
     assert [site.anchor for site in found.candidate.applied] == ["add"]
     assert [(one.site.anchor, one.macs) for one in found.kept] == [("conv", 1e6)]

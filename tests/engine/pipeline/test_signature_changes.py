@@ -19,7 +19,7 @@ from surgery.model import storage
 from surgery.model.graph import text
 from surgery.model.graph.signature_mappings import Joined, Relation
 from surgery.model.proto.ports import retype
-from surgery.model.runtime.engine import Engine, Outcome
+from surgery.model.runtime.engine import Engine, RunOutcome
 from surgery.verification.comparing.probing import SearchEnded
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
@@ -337,9 +337,9 @@ def test_an_abandoned_run_blames_no_inputs(tmp_path: Path, monkeypatch: pytest.M
     skeleton = text.parse("g (float[n] x) => (float[n] y) { y = Neg(x) }").SerializeToString()
     original = ReferenceRun(skeleton, InputsSpec(data=(DataSpec(tmp_path / "set.npz"),)), VerifySpec())
 
-    def killed(*_: object, **__: object) -> Outcome:
+    def killed(*_: object, **__: object) -> RunOutcome:
         original._abandoned = True
-        return Outcome(crash=WorkerError("session ran out of memory", stage="session", signal="SIGKILL"))
+        return RunOutcome(crash=WorkerError("session ran out of memory", stage="session", signal="SIGKILL"))
 
     monkeypatch.setattr(Engine, "run", killed)
     with pytest.raises(SearchEnded):

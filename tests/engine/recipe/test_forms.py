@@ -13,12 +13,22 @@ import pytest
 from support.recipe_texts import EXAMPLE, only, step
 
 from surgery.base.errors import RecipeError, SurgeryError, UsageError
-from surgery.engine.recipe import Comparison, Expect, PassStep, Recipe, RepeatStep, UseStep, When, parse, single_step
+from surgery.engine.recipe import (
+    CountCondition,
+    Expect,
+    PassStep,
+    Recipe,
+    RepeatStep,
+    UseStep,
+    When,
+    parse,
+    single_step,
+)
 from surgery.verification.inputs.spec import (
     AccuracySpec,
     FrozenDict,
     InputsSpec,
-    Limit,
+    MetricLimit,
     SampleSpec,
     TensorSpec,
     VerifySpec,
@@ -39,20 +49,22 @@ def test_every_key_of_a_recipe() -> None:
     assert recipe.inputs.tensors["attention_mask"] == TensorSpec(values=(0, 1))
     assert recipe.inputs.tensors["input_ids"] == TensorSpec(range=(0, 99))
     assert recipe.verify == VerifySpec(1e-4, 1e-5, 3, "end", "accept", 60.0, 2 * 2**30)
-    assert recipe.expect == Expect({"Dropout": Comparison("==", 0)}, Comparison("<=", 500), signature="unchanged")
+    assert recipe.expect == Expect(
+        {"Dropout": CountCondition("==", 0)}, CountCondition("<=", 500), signature="unchanged"
+    )
 
 
 def test_every_form_of_a_step() -> None:
     use, name, null, options, stable, rounds, long = parse(EXAMPLE, "r.yaml").steps
     assert isinstance(use, UseStep) and use.recipe.name == "tidy"
-    assert use.recipe.expect.ops == {"Dropout": Comparison("==", 0)}
+    assert use.recipe.expect.ops == {"Dropout": CountCondition("==", 0)}
     assert name == null == PassStep("drop-dropout")
     assert options == PassStep("fold-constants", {"max_growth": "1MB"})
     assert stable == RepeatStep(None, (PassStep("drop-dropout"), PassStep("fold-constants", {"rounds": 2})))
-    when = When(opset=Comparison("<", 20))
+    when = When(opset=CountCondition("<", 20))
     assert rounds == RepeatStep(3, (PassStep("drop-dropout"),), when=when)
-    when = When({"Softmax": Comparison(">=", 1)}, Comparison(">", 10))
-    expect = Expect(sites=Comparison("==", 12), signature="unchanged")
+    when = When({"Softmax": CountCondition(">=", 1)}, CountCondition(">", 10))
+    expect = Expect(sites=CountCondition("==", 12), signature="unchanged")
     assert long == PassStep("fuse-attention", {"heads": 12}, "rollback", expect, when=when)
 
 
@@ -87,14 +99,14 @@ def test_options_of_any_shape() -> None:
 @pytest.mark.parametrize(
     ("text", "limits"),
     [
-        ("snr >= 30 dB", [Limit("snr", 30.0)]),
-        ("snr>=30", [Limit("snr", 30.0)]),
-        ("[cosine >= 0.999, top1 >= 99 %]", [Limit("cosine", 0.999), Limit("top1", 0.99)]),
-        ("{all: max_rel <= 5e-2, y: snr >= 40 dB}", [Limit("max_rel", 0.05), Limit("snr", 40.0, "y")]),
-        ("{y: [snr >= 40 dB, cosine >= 1]}", [Limit("snr", 40.0, "y"), Limit("cosine", 1.0, "y")]),
+        ("snr >= 30 dB", [MetricLimit("snr", 30.0)]),
+        ("snr>=30", [MetricLimit("snr", 30.0)]),
+        ("[cosine >= 0.999, top1 >= 99 %]", [MetricLimit("cosine", 0.999), MetricLimit("top1", 0.99)]),
+        ("{all: max_rel <= 5e-2, y: snr >= 40 dB}", [MetricLimit("max_rel", 0.05), MetricLimit("snr", 40.0, "y")]),
+        ("{y: [snr >= 40 dB, cosine >= 1]}", [MetricLimit("snr", 40.0, "y"), MetricLimit("cosine", 1.0, "y")]),
     ],
 )
-def test_a_budget_is_of_limits_to_all_outputs_or_to_some(text: str, limits: list[Limit]) -> None:
+def test_a_budget_is_of_limits_to_all_outputs_or_to_some(text: str, limits: list[MetricLimit]) -> None:
     recipe = parse(f"accuracy: {{budget: {text}, sets: 3}}\ncalibration: {{sets: 5}}\nsteps: [drop-dropout]")
     assert recipe.verify.accuracy == AccuracySpec(tuple(limits), SampleSpec(sets=3))
     assert recipe.inputs.calibration == SampleSpec(sets=5)
@@ -176,27 +188,27 @@ def test_load_stays_a_function() -> None:
     ],
 )
 def test_comparisons(value: object, op: Any, number: int) -> None:
-    comparison = Comparison.parse(value)
-    assert comparison == Comparison(op, number)
+    comparison = CountCondition.parse(value)
+    assert comparison == CountCondition(op, number)
     assert str(comparison) == f"{op} {number}"
-    assert Comparison.parse(str(comparison)) == comparison
+    assert CountCondition.parse(str(comparison)) == comparison
 
 
 def test_a_comparison_is_a_number_or_text() -> None:
     for value in (True, 1.5, None, [1]):
         with pytest.raises(ValueError, match=r"^a comparison is a number, or text such as '>= 1'$"):
-            Comparison.parse(value)
+            CountCondition.parse(value)
 
 
 def test_comparisons_are_evaluated() -> None:
     counts = (1, 2, 3)
-    found = {op: [Comparison.parse(f"{op} 2").holds(count) for count in counts] for op in ("==", "!=", "<", "<=")}
+    found = {op: [CountCondition.parse(f"{op} 2").holds(count) for count in counts] for op in ("==", "!=", "<", "<=")}
     assert found["=="] == [False, True, False]
     assert found["!="] == [True, False, True]
     assert found["<"] == [True, False, False]
     assert found["<="] == [True, True, False]
-    assert [Comparison.parse("> 2").holds(count) for count in counts] == [False, False, True]
-    assert [Comparison.parse(">= 2").holds(count) for count in counts] == [False, True, True]
+    assert [CountCondition.parse("> 2").holds(count) for count in counts] == [False, False, True]
+    assert [CountCondition.parse(">= 2").holds(count) for count in counts] == [False, True, True]
 
 
 # One step

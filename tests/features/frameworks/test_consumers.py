@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from support import torch_files as t
 
 from surgery.features.frameworks.importing import Imported, import_weights
-from surgery.features.frameworks.mapping import NameMapping, Source
+from surgery.features.frameworks.mapping import NameMapping, TensorSource
 from surgery.features.frameworks.plan import Layout
 from surgery.features.frameworks.targets import targets
 
@@ -72,7 +72,7 @@ def imported(
         np.savez(tmp_path / name, w=SQUARE, v=OTHER)
     else:
         t.saved(tmp_path / name, {"w": SQUARE, "v": OTHER})
-    mapping = None if transpose is None else NameMapping({"w": Source(("w",), transpose=transpose)})
+    mapping = None if transpose is None else NameMapping({"w": TensorSource(("w",), transpose=transpose)})
     return import_weights(model(reading), [tmp_path / name], mapping=mapping, layout=layout)
 
 

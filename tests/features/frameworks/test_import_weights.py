@@ -17,7 +17,7 @@ from support import torch_files as t
 
 from surgery.base.errors import ModelFileError, RecipeError, UsageError
 from surgery.features.frameworks.importing import Imported, import_weights
-from surgery.features.frameworks.mapping import NameMapping, Part, Source, load
+from surgery.features.frameworks.mapping import NameMapping, TensorPart, TensorSource, load
 from surgery.interface import commands as cli
 
 RNG = np.random.default_rng(0)
@@ -195,13 +195,13 @@ def test_mistakes_in_a_mapping_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "map.yaml:5:3: 're:(' is not a regular expression" in said[3]
     assert said[4] == "map.yaml:6:1: no key 'keeep'; did you mean 'keep'?"
     for mapping, words in (
-        (NameMapping({"firrst.weight": Source(("bias",))}), "no initializer 'firrst.weight'; did you mean"),
+        (NameMapping({"firrst.weight": TensorSource(("bias",))}), "no initializer 'firrst.weight'; did you mean"),
         (NameMapping({}, ignore=("biass",)), "no tensor 'biass'; did you mean 'bias'"),
         (NameMapping({}, keep=("none.*",)), "no initializer 'none.*'"),
     ):
         with pytest.raises(UsageError, match=words.replace("*", r"\*")):
             imported(tmp_path, linears(), path, mapping=mapping)
-    short = NameMapping({"bias": Source(("third.weight",), part=Part(0, 3))})
+    short = NameMapping({"bias": TensorSource(("third.weight",), part=TensorPart(0, 3))})
     assert "shape bias" in misfits(imported(tmp_path, linears(), path, mapping=short))
 
 
@@ -211,9 +211,9 @@ def test_a_source_that_does_not_exist_is_missing(tmp_path: Path) -> None:
     proto.graph.initializer.append(numpy_helper.from_array(np.zeros(3, np.int64), "ids"))
     path = t.saved(tmp_path / "w.pt", STATE)
     assert imported(tmp_path, proto, path).ok
-    assert imported(tmp_path, proto, path, names={"id*": Source(("none*",))}).ok
+    assert imported(tmp_path, proto, path, names={"id*": TensorSource(("none*",))}).ok
     for name, tensor in (("ids", "bais"), ("bias", "bais")):
-        found = misfits(imported(tmp_path, proto, path, names={name: Source((tensor,))}))
+        found = misfits(imported(tmp_path, proto, path, names={name: TensorSource((tensor,))}))
         assert found[f"missing {name}"].startswith(
             "the mapping takes it from 'bais', which does not exist; did you mean"
         )

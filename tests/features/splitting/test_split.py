@@ -18,7 +18,7 @@ from surgery.features.splitting.split import Split, split
 from surgery.interface import commands as cli
 from surgery.model import storage
 from surgery.model.graph import text
-from surgery.model.runtime.engine import Engine, Outcome
+from surgery.model.runtime.engine import Engine, RunOutcome
 from surgery.model.storage import summary
 
 CHAIN = """g (float[batch, 2] x) => (float[batch, 2] y)
@@ -347,7 +347,7 @@ def test_each_piece_runs_in_a_session_of_its_own(monkeypatch: pytest.MonkeyPatch
     """Joined again, the pieces are the model itself: only a run in sequence shows what becomes of them apart."""
     run = Engine.run
 
-    def spoiling(self: Engine, skeleton: bytes, feeds: Any, **how: Any) -> Outcome:
+    def spoiling(self: Engine, skeleton: bytes, feeds: Any, **how: Any) -> RunOutcome:
         found = run(self, skeleton, feeds, **how)
         operators = {node.op_type for node in onnx.load_model_from_string(skeleton).graph.node}
         if operators == {"Relu"}:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from surgery.features.tuning.site_groups import Group, groups_of, selectors
+from surgery.features.tuning.site_groups import SiteGroup, groups_of, selectors
 from surgery.model import storage
 from surgery.model.graph import text
 
@@ -34,7 +34,7 @@ def model() -> storage.StoredModel:
 CONVS = ["first", "second", "third", "fourth", "fifth"]
 
 
-def shown(groups: tuple[Group, ...]) -> dict[str, tuple[str, ...]]:
+def shown(groups: tuple[SiteGroup, ...]) -> dict[str, tuple[str, ...]]:
     return {group.title: group.nodes for group in groups}
 
 

@@ -12,8 +12,8 @@ import pytest
 from surgery.base.errors import UsageError, WorkerError
 from surgery.engine.pipeline.optional_steps import OptionalStep
 from surgery.engine.recipe import PassStep
-from surgery.features.tuning.site_groups import Group
-from surgery.features.tuning.tuning import Outcome, Surroundings, Trial, Tuner, TuneSpec
+from surgery.features.tuning.site_groups import SiteGroup
+from surgery.features.tuning.tuning import StepOutcome, Surroundings, Trial, Tuner, TuneSpec
 from surgery.verification.benchmarking.statistics import Interval
 from surgery.verification.inputs.spec import FrozenDict
 
@@ -44,7 +44,7 @@ class World:
         given = step.options.get("exclude", step.options.get("keep", []))
         return {name for one in given for name in one["name"]}
 
-    def run(self, chosen: Mapping[int, PassStep], number: int | None) -> Outcome:
+    def run(self, chosen: Mapping[int, PassStep], number: int | None) -> StepOutcome:
         """Convert all nodes of the chosen steps but for those excluded and those there is no room for."""
         converted: dict[int, tuple[str, ...]] = {}
         for place, step in chosen.items():
@@ -54,10 +54,10 @@ class World:
         step = chosen[number]
         self.runs.append([name for nodes in converted.values() for name in nodes])
         if step.name in self.complaints:
-            return Outcome(None, complaint=self.complaints[step.name])
+            return StepOutcome(None, complaint=self.complaints[step.name])
         seconds = self.seconds - sum(self.saves[name] for nodes in converted.values() for name in nodes)
         kept = tuple(name for name in self.sensitive.get(step.name, ()) if name not in self.excluded(step))
-        return Outcome(self.model(seconds), None, converted[number], kept)
+        return StepOutcome(self.model(seconds), None, converted[number], kept)
 
     def measure(self, before: Any, after: Any, ratio: float) -> Interval:
         self.refuses()
@@ -65,8 +65,8 @@ class World:
         speed = before.seconds / after.seconds
         return Interval(speed, speed * (1 - self.width), speed * (1 + self.width))
 
-    def groups(self, model: Any, labels: Sequence[str]) -> list[Group]:
-        return [Group(f"group {name}", "MatMul", (name,)) for name in labels]
+    def groups(self, model: Any, labels: Sequence[str]) -> list[SiteGroup]:
+        return [SiteGroup(f"group {name}", "MatMul", (name,)) for name in labels]
 
     def tune(self, *names: str, **spec: Any) -> Tuner:
         optional = [OptionalStep((number,), PassStep(name=name)) for number, name in enumerate(names)]

@@ -20,7 +20,7 @@ from support import batches, lacking
 from support.corpus import models
 
 from surgery.engine.batching import ledger
-from surgery.engine.batching.ledger import NAME, Row
+from surgery.engine.batching.ledger import NAME, LedgerRow
 from surgery.engine.provenance.files import file_or_folder
 from surgery.interface import commands as cli
 
@@ -35,7 +35,7 @@ def run(*arguments: object) -> int:
     return cli.main(["batch", *map(str, arguments)])
 
 
-def rows(folder: Path) -> dict[str, Row]:
+def rows(folder: Path) -> dict[str, LedgerRow]:
     return {row.name: row for row in ledger.read(folder / NAME)}
 
 

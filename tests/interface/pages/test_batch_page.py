@@ -9,13 +9,13 @@ from support.batches import row
 from support.html_pages import checked
 
 from surgery.engine.batching.batch import BatchResult
-from surgery.engine.batching.ledger import Row
+from surgery.engine.batching.ledger import LedgerRow
 from surgery.interface.pages import batches
 
 EVIL = "</script><b>\u202e"
 
 
-def page(*rows: Row) -> Any:
+def page(*rows: LedgerRow) -> Any:
     found = BatchResult(rows, (), Path("ledger.sqlite"), 12.5)
     return checked(batches.report(found.to_json(), f"{EVIL} on {len(rows)} models"))
 

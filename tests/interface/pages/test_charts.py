@@ -82,8 +82,8 @@ def test_charts_are_named_and_described() -> None:
 
 def test_points_are_labelled_where_labels_fit() -> None:
     x = charts.Axis(1, 1000, "x", str, log=True)
-    points = [charts.Point("alone", 10, 10), *(charts.Point(f"crowd {n}", 500, 500 + n) for n in range(20))]
-    found = Page(charts.scatter("s", "Points", points, x, x, charts.Table("t", ("a",), [("b",)])))
+    points = [charts.ChartPoint("alone", 10, 10), *(charts.ChartPoint(f"crowd {n}", 500, 500 + n) for n in range(20))]
+    found = Page(charts.scatter("s", "Points", points, x, x, charts.ChartTable("t", ("a",), [("b",)])))
     assert len(found.all("circle")) == 21
     named = [one.text for one in found.all("text") if one.attributes.get("class") == "label"]
     assert "alone" in named and len(named) <= 3
@@ -98,7 +98,7 @@ def test_intervals() -> None:
             "Speed",
             [charts.Estimate("a", 1.2, 1.1, 1.3), charts.Estimate("b", 1.0, 0.95, 1.05)],
             axis,
-            charts.Table("t", ("a",), []),
+            charts.ChartTable("t", ("a",), []),
         )
     )
     whiskers = [one.attributes["d"] for one in found.all("path") if one.attributes["class"] == "whisker"]

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from support import ROOT
 from support.html_pages import checked
 
-from surgery.interface.pages import Section, assets, page, visible
+from surgery.interface.pages import PageSection, assets, page, visible
 from surgery.interface.pages.page import compressed
 
 EVIL = (
@@ -22,21 +22,23 @@ EVIL = (
 
 
 def test_a_page_is_complete() -> None:
-    found = checked(page("a model", [Section("one", "One", Markup("<p>1</p>")), Section("two", "Two", Markup("2"))]))
+    found = checked(
+        page("a model", [PageSection("one", "One", Markup("<p>1</p>")), PageSection("two", "Two", Markup("2"))])
+    )
     assert found.all("h1")[0].text == "a model"
     assert [one.text for one in found.all("h2")] == ["One", "Two"]
     assert any(one.attributes.get("class") == "skip" for one in found.all("a"))
 
 
 def test_titles_are_escaped() -> None:
-    found = checked(page(EVIL, [Section("one", EVIL, Markup("text"))], kind=EVIL))
+    found = checked(page(EVIL, [PageSection("one", EVIL, Markup("text"))], kind=EVIL))
     assert len(found.all("script")) == 1 and not found.all("img")
     assert "\\u202e" in found.all("h1")[0].text and "\\x1b[31m" in found.all("h1")[0].text
     assert "\\ud800" in found.all("h2")[0].text
 
 
 def test_three_sections_have_a_table_of_contents() -> None:
-    sections = [Section(name, name.title(), Markup("-"), short=name) for name in ("a", "b", "c")]
+    sections = [PageSection(name, name.title(), Markup("-"), short=name) for name in ("a", "b", "c")]
     links = [one for one in checked(page("x", sections)).all("a") if one.inside("nav")]
     assert [one.attributes["href"] for one in links] == ["#a", "#b", "#c"]
 
@@ -44,7 +46,7 @@ def test_three_sections_have_a_table_of_contents() -> None:
 def test_the_drawing_is_in_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assets, "has_viewer", lambda: True)
     drawing = {"strings": ["</script><script>alert(1)</script>", "\u202e", "\ud800"], "states": []}
-    found = checked(page("x", [Section("one", "One", Markup("-"))], drawing))
+    found = checked(page("x", [PageSection("one", "One", Markup("-"))], drawing))
     text = found.by_id("drawing").text
     assert re.fullmatch(r"[A-Za-z0-9+/]+=*", text)
     assert json.loads(zlib.decompress(base64.b64decode(text), -zlib.MAX_WBITS)) == drawing
@@ -52,7 +54,7 @@ def test_the_drawing_is_in_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_page_without_a_drawing_has_no_graph() -> None:
-    found = checked(page("x", [Section("one", "One", Markup("-"))]))
+    found = checked(page("x", [PageSection("one", "One", Markup("-"))]))
     assert not [one for one in found.elements if one.attributes.get("id") in ("graph", "drawing")]
 
 

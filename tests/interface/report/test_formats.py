@@ -15,7 +15,7 @@ from surgery.base.errors import ModelFileError, Problem, RecipeError
 from surgery.interface.report.formats.github import github
 from surgery.interface.report.formats.junit import junit
 from surgery.interface.report.formats.markdown import code, markdown
-from surgery.interface.report.formats.outcome import Check, Outcome, Root, Table, placed, unique
+from surgery.interface.report.formats.outcome import Check, Outcome, Root, SummaryTable, placed, unique
 from surgery.interface.report.formats.sarif import sarif
 from surgery.interface.report.outcomes import of_error
 
@@ -296,7 +296,7 @@ def without_code(text: str) -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_name_leaves_its_code_span(name: str, root: Root) -> None:
-    tables = (Table("One", ("a", "b"), ((name, name),)), Table("Two", ("a",), ((name,),), is_folded=True))
+    tables = (SummaryTable("One", ("a", "b"), ((name, name),)), SummaryTable("Two", ("a",), ((name,),), is_folded=True))
     found = Check(name, name, "failed", name, f"/x/{name[:50]}", 1)
     text = markdown(Outcome("apply", name, name, 1, (found,), tables), root)
     rest = without_code(text)
@@ -313,7 +313,7 @@ def test_a_code_span_is_longer_than_any_run_within() -> None:
 
 
 def test_a_summary_begins_with_the_result(root: Root) -> None:
-    table = Table("2 steps", ("step", "nodes"), (("fuse-gelu", "3 -> 2"),), is_folded=True)
+    table = SummaryTable("2 steps", ("step", "nodes"), (("fuse-gelu", "3 -> 2"),), is_folded=True)
     text = markdown(outcome(check("undone", path=str(root.folder / "r.yaml"), line=2), tables=(table,)), root)
     assert text.splitlines()[0] == "### ⚠️ surgery apply: `default on m.onnx`"
     assert "- ⚠️ `fuse-gelu` (`r.yaml:2`): `it broke`" in text

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 from surgery.engine import recipe
 from surgery.engine.batching import job
-from surgery.engine.batching.ledger import Row
+from surgery.engine.batching.ledger import LedgerRow
 from surgery.engine.pipeline import records, runner
 from surgery.interface import commands as cli
 from surgery.interface.pages import run_verdict
@@ -93,7 +93,7 @@ def test_the_speed_is_said_with_the_loss(run: records.Result) -> None:
 
 
 def test_a_batch_says_the_loss_of_each_model(run: records.Result) -> None:
-    row = Row("m", "m.onnx", "r", "done", verdict="lossy", reason=job._loss(run))
+    row = LedgerRow("m", "m.onnx", "r", "done", verdict="lossy", reason=job._loss(run))
     assert "lossy (SNR " in _line(row) and all(word in _line(row) for word in WORDS)
 
 

@@ -19,7 +19,7 @@ from surgery.engine import recipe as recipes
 from surgery.interface import commands as cli
 from surgery.model.graph import text
 from surgery.model.runtime import openvino_runs
-from surgery.model.runtime.engine import Engine, Outcome
+from surgery.model.runtime.engine import Engine, RunOutcome
 from surgery.model.runtime.openvino_runs import reason
 from surgery.model.targets import shipped
 from surgery.verification.inputs.spec import VerifySpec
@@ -32,7 +32,7 @@ def model(body: str, opset: int = 17) -> onnx.ModelProto:
     return text.parse(f'<ir_version: 10, opset_import: ["" : {opset}]>\n{body}')
 
 
-def run(body: str, *feeds: dict[str, Any], opset: int = 17) -> Outcome:
+def run(body: str, *feeds: dict[str, Any], opset: int = 17) -> RunOutcome:
     with closing(Engine("openvino", 60, None, 0, deployed=True)) as engine:
         return engine.run(model(body, opset).SerializeToString(), feeds)
 
@@ -130,7 +130,7 @@ def test_without_openvino_the_result_runs_in_onnx_runtime_and_the_report_says_so
     monkeypatch.undo()
     run_model = Engine.run
 
-    def run_without(self: Engine, *arguments: Any, **options: Any) -> Outcome:
+    def run_without(self: Engine, *arguments: Any, **options: Any) -> RunOutcome:
         return self._outcome(answer) if self.name == "openvino" else run_model(self, *arguments, **options)
 
     monkeypatch.setattr(Engine, "run", run_without)

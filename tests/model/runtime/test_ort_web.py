@@ -19,7 +19,7 @@ import surgery
 from surgery.base.errors import UsageError
 from surgery.model.graph import text
 from surgery.model.runtime import web_runs
-from surgery.model.runtime.engine import Engine, Outcome
+from surgery.model.runtime.engine import Engine, RunOutcome
 from surgery.model.targets import shipped
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -41,7 +41,7 @@ def model(body: str, opset: int = 17, ir_version: int = 10) -> onnx.ModelProto:
     return text.parse(f'<ir_version: {ir_version}, opset_import: ["" : {opset}, "com.microsoft": 1]>\n{body}')
 
 
-def run(source: onnx.ModelProto, *feeds: dict[str, Any]) -> Outcome:
+def run(source: onnx.ModelProto, *feeds: dict[str, Any]) -> RunOutcome:
     with closing(Engine("ort-web", 60, None, 0, deployed=True)) as engine:
         return engine.run(source.SerializeToString(), feeds)
 

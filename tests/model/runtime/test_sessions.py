@@ -35,7 +35,7 @@ def _ops(graph: onnx.GraphProto) -> list[str]:
 
 def _run(
     model: onnx.ModelProto | bytes, feed: dict[str, np.ndarray], engine: str = "onnxruntime"
-) -> engine_module.Outcome:
+) -> engine_module.RunOutcome:
     one = Engine(engine, 60, None, 0)
     try:
         return one.run(model if isinstance(model, bytes) else model.SerializeToString(), [feed])
@@ -173,7 +173,7 @@ def test_a_missing_kernel_is_distinguished_from_an_invalid_model(body, kind):
     assert outcome.crash is None
 
 
-def _run_each(models: list[onnx.ModelProto], feeds: list[dict[str, np.ndarray]]) -> list[engine_module.Outcome]:
+def _run_each(models: list[onnx.ModelProto], feeds: list[dict[str, np.ndarray]]) -> list[engine_module.RunOutcome]:
     one = Engine("onnxruntime", 60, None, 0)
     try:
         return one.run_each([model.SerializeToString() for model in models], feeds)

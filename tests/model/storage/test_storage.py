@@ -21,7 +21,7 @@ from support.corpus import model_of, same
 from surgery.base.errors import ModelFileError, SurgeryError
 from surgery.base.operators import tensors
 from surgery.model import storage
-from surgery.model.wire.weights import Source
+from surgery.model.wire.weights import MappedFile
 from surgery.model.wire.wire import Field, WireError, encode_tag, encode_varint, fields
 
 
@@ -447,11 +447,11 @@ def test_a_file_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path = tmp_path / "m.onnx"
     path.write_bytes(model_of().SerializeToString())
 
-    def refuse(self: Source, path: Path) -> None:
+    def refuse(self: MappedFile, path: Path) -> None:
         raise PermissionError(13, "Permission denied")
 
     # The tests may run as root, for whom permissions do not count.
-    monkeypatch.setattr(Source, "__init__", refuse)
+    monkeypatch.setattr(MappedFile, "__init__", refuse)
     assert "no permission" in fails(path)
 
 

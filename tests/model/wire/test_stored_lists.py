@@ -21,7 +21,7 @@ from surgery.model import storage
 from surgery.model.runtime.reference import external_bytes
 from surgery.model.wire.stored_lists import MARK, is_stored, serialized, stored_lists, whole, with_list, with_lists
 from surgery.model.wire.wire import encode_varint
-from surgery.verification.inputs.plan import Plan
+from surgery.verification.inputs.plan import FeedPlan
 from surgery.verification.inputs.spec import InputsSpec
 
 
@@ -191,7 +191,7 @@ def test_passes_in_other_apis_see_the_lists_and_leave_them_in_the_file(path: Pat
 
 def test_inputs_are_drawn_near_thresholds_in_the_file(path: Path) -> None:
     stored = storage.load(path)
-    assert 12345.0 in Plan(stored.proto, InputsSpec()).domains({"x": [2, 2]})["x"].marks
+    assert 12345.0 in FeedPlan(stored.proto, InputsSpec()).domains({"x": [2, 2]})["x"].marks
 
 
 def test_a_list_outside_takes_no_input_sets_away(path: Path) -> None:

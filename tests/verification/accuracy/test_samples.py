@@ -12,7 +12,7 @@ import pytest
 from surgery.verification.accuracy.evaluation import Loss
 from surgery.verification.accuracy.metrics import SAME
 from surgery.verification.accuracy.samples import Samples
-from surgery.verification.inputs.spec import DataSpec, InputsSpec, Limit, SampleSpec, VerifySpec
+from surgery.verification.inputs.spec import DataSpec, InputsSpec, MetricLimit, SampleSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier
 
 
@@ -92,7 +92,7 @@ def test_few_sets_are_of_different_kinds(shape: str) -> None:
 
 def test_the_margin_of_a_loss_is_that_of_sets_of_the_same_kind() -> None:
     """Two kinds with hardly any spread each, far from each other, need hardly any margin."""
-    limit = Limit("snr", 20.0)
+    limit = MetricLimit("snr", 20.0)
     outputs = {"y": [dict(SAME, snr=snr) for snr in (23.0, 23.01, 40.0, 40.01)]}
     (one,) = Loss(outputs, kinds=("flat", "flat", "normal", "normal")).uses([limit])
     (mixed,) = Loss(outputs).uses([limit])
@@ -102,7 +102,7 @@ def test_the_margin_of_a_loss_is_that_of_sets_of_the_same_kind() -> None:
 
 def test_few_sets_of_a_kind_get_the_margin_of_the_others() -> None:
     outputs = {"y": [dict(SAME, snr=snr) for snr in (24.0, 27.0, 25.0, 22.5)]}
-    (one,) = Loss(outputs, kinds=("normal", "normal", "normal", "flat")).uses([Limit("snr", 20.0)])
+    (one,) = Loss(outputs, kinds=("normal", "normal", "normal", "flat")).uses([MetricLimit("snr", 20.0)])
     assert one.sample == 3 and one.guarded > 10**-0.25 + 0.3
 
 

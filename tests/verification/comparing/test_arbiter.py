@@ -12,8 +12,8 @@ from onnx import numpy_helper
 from surgery.base.promises import Parity
 from surgery.model.runtime.engine import Engine
 from surgery.verification.comparing.arbiter import Float64Arbiter
-from surgery.verification.comparing.compare import ComparisonRules, Pair
-from surgery.verification.comparing.distances import Case, Output, typical
+from surgery.verification.comparing.compare import ComparisonRules, TensorPair
+from surgery.verification.comparing.distances import Float64Case, Float64Output, typical
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.plan import Binding
 from surgery.verification.inputs.spec import VerifySpec
@@ -231,8 +231,8 @@ def _finding(original, changed, truth, doubt=1 / 32, promise=Parity.CLOSE):
     cases = []
     for a, b, t in zip(*((x if isinstance(x, list) else [x]) for x in (original, changed, truth))):
         run = Run(Binding(), {}, {"y": a})
-        cases.append(Case(run, Pair("y", (), a, b, None), t, ComparisonRules(promise).tolerance(a.dtype)))
-    return [finding.kind for finding in Output(cases, doubt).findings()]
+        cases.append(Float64Case(run, TensorPair("y", (), a, b, None), t, ComparisonRules(promise).tolerance(a.dtype)))
+    return [finding.kind for finding in Float64Output(cases, doubt).findings()]
 
 
 def _noisy(truth, size):

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from surgery.base.promises import Parity
-from surgery.verification.comparing.compare import ComparisonRules, Difference, Tolerance, compare, same_bits
+from surgery.verification.comparing.compare import ComparisonRules, OutputDistances, Tolerance, compare, same_bits
 
 NAN2 = np.array([0xFFC00001], np.uint32).view(np.float32)
 
 
-def _difference(a, b, promise=Parity.CLOSE, **rules) -> Difference:
-    total = Difference()
+def _difference(a, b, promise=Parity.CLOSE, **rules) -> OutputDistances:
+    total = OutputDistances()
     compare({"y": a}, {"y": b}, ComparisonRules(promise, **rules), total)
     return total
 
@@ -109,7 +109,7 @@ def test_sequences_and_optionals_are_compared_inside():
 
 
 def test_missing_and_new_outputs_are_named():
-    total = Difference()
+    total = OutputDistances()
     compare({"y": _f32(1)}, {"z": _f32(1)}, ComparisonRules(Parity.CLOSE), total)
     assert "output 'y' is missing" in total.message
 

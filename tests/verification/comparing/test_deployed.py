@@ -24,7 +24,7 @@ from surgery.engine.registry.declare import graph_pass
 from surgery.model import storage
 from surgery.model.graph import text
 from surgery.model.graph.graph import Graph
-from surgery.model.runtime.engine import Engine, Outcome
+from surgery.model.runtime.engine import Engine, RunOutcome
 from surgery.model.runtime.executed import Executed
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.verdict.verifier import Verifier
@@ -168,7 +168,7 @@ def test_a_nan_that_only_the_deployed_model_has_is_different(monkeypatch: pytest
     other = model("g (float[n,8] x) => (float[n,8] y) { b = Abs(x) y = Sqrt(b) }")
     run = Engine.run
 
-    def overflowing(self: Engine, skeleton: bytes, feeds: Any, **how: Any) -> Outcome:
+    def overflowing(self: Engine, skeleton: bytes, feeds: Any, **how: Any) -> RunOutcome:
         found = run(self, skeleton, feeds, **how)
         if found.executed is not None and b"b" in [name.encode() for name in _values(skeleton)]:
             runs = [{name: np.full_like(value, np.nan) for name, value in one.items()} for one in found.runs]  # type: ignore[union-attr]
@@ -188,7 +188,7 @@ def test_rounding_within_the_tolerance_is_not_compared_with_float64(
     other = model("g (float[n,8] x) => (float[n,8] y) { b = Abs(x) y = Sqrt(b) }")
     run, asked = Engine.run, set()
 
-    def rounding(self: Engine, skeleton: bytes, feeds: Any, **how: Any) -> Outcome:
+    def rounding(self: Engine, skeleton: bytes, feeds: Any, **how: Any) -> RunOutcome:
         asked.add(self.name)
         found = run(self, skeleton, feeds, **how)
         if found.executed is not None and "b" in _values(skeleton):
@@ -207,7 +207,7 @@ def test_inputs_on_which_the_deployed_original_fails_are_left_out(monkeypatch: p
     wrong = model("g (float[n,8] x) => (float[n,8] y) { c = Abs(x) y = Sqrt(c) }")
     run = Engine.run
 
-    def failing_on_one_row(self: Engine, skeleton: bytes, feeds: Any, **how: Any) -> Outcome:
+    def failing_on_one_row(self: Engine, skeleton: bytes, feeds: Any, **how: Any) -> RunOutcome:
         found = run(self, skeleton, feeds, **how)
         if found.executed is None:
             return found

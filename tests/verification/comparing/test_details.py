@@ -12,7 +12,7 @@ import pytest
 from surgery.base.promises import Parity
 from surgery.verification.accuracy.metrics import SAME
 from surgery.verification.comparing import tolerance as tolerance_module
-from surgery.verification.comparing.compare import ComparisonRules, Difference, compare, ulps
+from surgery.verification.comparing.compare import ComparisonRules, OutputDistances, compare, ulps
 from surgery.verification.comparing.details import Details, Element, Status
 from surgery.verification.comparing.tolerance import Scales, blocks
 from surgery.verification.inputs.spec import VerifySpec
@@ -22,8 +22,8 @@ IR = '<ir_version: 10, opset_import: ["": 21]>'
 X = "(float[N,24] x) => (float[N,24] y)"
 
 
-def _difference(a, b, promise=Parity.CLOSE, **rules) -> Difference:
-    total = Difference(binding={"dims": {"N": 2}})
+def _difference(a, b, promise=Parity.CLOSE, **rules) -> OutputDistances:
+    total = OutputDistances(binding={"dims": {"N": 2}})
     compare({"y": a}, {"y": b}, ComparisonRules(promise, **rules), total)
     return total
 

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from surgery.base.promises import Parity
-from surgery.model.runtime.engine import Engine, Outcome
+from surgery.model.runtime.engine import Engine, RunOutcome
 from surgery.verification.accuracy import evaluation
 from surgery.verification.inputs.spec import AccuracySpec, VerifySpec
 from surgery.verification.running import pieces
@@ -48,7 +48,7 @@ class Counted(Engine):
         super().__init__("onnxruntime", timeout=60.0, memory=None, weights=0, deployed=True)
         self.ran: list[onnx.ModelProto] = []
 
-    def run(self, skeleton: bytes, feeds: Any, *, keep: bool = False) -> Outcome:
+    def run(self, skeleton: bytes, feeds: Any, *, keep: bool = False) -> RunOutcome:
         """Run and remember a model."""
         self.ran.append(onnx.load_model_from_string(skeleton))
         return super().run(skeleton, feeds, keep=keep)
@@ -65,7 +65,7 @@ def _skeleton(body: str) -> bytes:
     return skeleton
 
 
-def _values(outcome: Outcome) -> list[dict[str, Any]]:
+def _values(outcome: RunOutcome) -> list[dict[str, Any]]:
     assert outcome.failure is None
     return [{name: np.asarray(value).tolist() for name, value in run.items()} for run in map(_run, outcome.runs)]
 
@@ -119,9 +119,9 @@ def test_other_models_run_whole(body: str, engine: Counted) -> None:
 
 
 def test_a_model_whose_weights_are_packed_is_judged_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[Outcome | None] = []
+    ran: list[RunOutcome | None] = []
 
-    def run_in_pieces(*arguments: Any) -> Outcome | None:
+    def run_in_pieces(*arguments: Any) -> RunOutcome | None:
         ran.append(pieces.run_in_pieces(*arguments))
         return ran[-1]
 

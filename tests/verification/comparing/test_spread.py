@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from surgery.base.promises import Parity
-from surgery.verification.comparing.compare import ComparisonRules, Difference, compare
+from surgery.verification.comparing.compare import ComparisonRules, OutputDistances, compare
 from surgery.verification.comparing.spread import Spread
 
 RULES = ComparisonRules(Parity.CLOSE, rtol=0.0, atol=1.0)
@@ -36,7 +36,7 @@ def test_unchanged_elements_have_no_bins() -> None:
 
 
 def test_each_output_has_its_own() -> None:
-    total = Difference(spreads={})
+    total = OutputDistances(spreads={})
     a = {"same": np.ones(3, np.float32), "far": np.array([1.0, 2.0], np.float32), "whole": np.array([1, 2])}
     b = {"same": a["same"], "far": np.array([1.0, 2.5], np.float32), "whole": np.array([1, 3])}
     for _ in range(2):
@@ -51,6 +51,6 @@ def test_each_output_has_its_own() -> None:
 
 
 def test_spread_is_collected_only_on_request() -> None:
-    total = Difference()
+    total = OutputDistances()
     compare({"y": np.ones(2)}, {"y": np.ones(2) * 1.1}, RULES, total)
     assert total.details().outputs == ()

@@ -9,7 +9,7 @@ import pytest
 from surgery.verification.inputs.admissible import MOST
 from surgery.verification.inputs.dim_constraints import dim_constraints
 from surgery.verification.inputs.dims import Dims, Implied
-from surgery.verification.inputs.plan import Plan
+from surgery.verification.inputs.plan import FeedPlan
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier
 
@@ -25,7 +25,7 @@ def _model(body: str, **weights: tuple[int, ...] | np.ndarray) -> onnx.ModelProt
 
 
 def _implied(model: onnx.ModelProto) -> Implied:
-    plan = Plan(model, InputsSpec())
+    plan = FeedPlan(model, InputsSpec())
     dims = {port.name: list(port.dims) for port in plan.ports}
     return dim_constraints(model.SerializeToString(), dims, list(plan.dims.names))
 

@@ -17,7 +17,7 @@ from surgery.verification.inputs.admissible import MOST
 from surgery.verification.inputs.alike import guesses
 from surgery.verification.inputs.dim_constraints import dim_constraints
 from surgery.verification.inputs.dims import UNKNOWN, Dims
-from surgery.verification.inputs.plan import Binding, Plan
+from surgery.verification.inputs.plan import Binding, FeedPlan
 from surgery.verification.inputs.sets import TRIVIAL
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier
@@ -43,7 +43,7 @@ def _found(model: onnx.ModelProto) -> list[dict[str, int]]:
 
 
 def _admitted(model: onnx.ModelProto) -> dict[str, list[int]]:
-    plan = Plan(model, InputsSpec())
+    plan = FeedPlan(model, InputsSpec())
     dims = {port.name: list(port.dims) for port in plan.ports}
     return dim_constraints(model.SerializeToString(), dims, list(plan.dims.names))["admits"]
 
@@ -150,7 +150,7 @@ def test_the_batch_of_a_state_is_guessed_for_unknown_shapes():
     model = _proto(
         "g (float[N,S] x, float[2,B,8] state) => (float[N,S] y, float[2,B,8] z) { y = Neg(x) z = Neg(state) }"
     )
-    plan = Plan(model, InputsSpec())
+    plan = FeedPlan(model, InputsSpec())
     (first, *_) = guesses(plan.dims, plan.ports)
     assert first.ties == {"B": {"N": 1}}
 
@@ -201,14 +201,14 @@ REFUSING = """g (float[N,S] x, int64[S] i) => (float[T] y, int64[S] j) <int64[1]
 
 def _probes(monkeypatch) -> int:
     count = 0
-    run = search._Search._run
+    run = search._SizeSearch._run
 
     def counted(self, binding):
         nonlocal count
         count += 1
         return run(self, binding)
 
-    monkeypatch.setattr(search._Search, "_run", counted)
+    monkeypatch.setattr(search._SizeSearch, "_run", counted)
     verifier = _prepared(_proto(REFUSING))
     assert verifier._original.problem is not None
     assert verifier._original.problem.startswith("no legal input found")
@@ -227,13 +227,13 @@ def test_the_search_ends_after_its_estimated_time(monkeypatch):
 
 def test_no_binding_is_probed_twice(monkeypatch):
     seen: list[tuple] = []
-    run = search._Search._run
+    run = search._SizeSearch._run
 
     def noted(self, binding):
         seen.append((binding.profile, binding.character, tuple(sorted(binding.dims.items()))))
         return run(self, binding)
 
-    monkeypatch.setattr(search._Search, "_run", noted)
+    monkeypatch.setattr(search._SizeSearch, "_run", noted)
     monkeypatch.setattr(search, "PROBES", 60)
     _prepared(_proto(REFUSING))
     assert len(seen) == len(set(seen)) > 20
@@ -270,7 +270,7 @@ def test_other_data_is_tried_if_a_model_refuses_the_first(wanted: int, is_found:
         tried.append(binding)
         return None if binding.seed >= wanted else "23 by 24"
 
-    search.search(Plan(model, InputsSpec()), 0, probe, lambda: UNKNOWN, lambda _: TRIVIAL, lambda _: {}, found)
+    search.search(FeedPlan(model, InputsSpec()), 0, probe, lambda: UNKNOWN, lambda _: TRIVIAL, lambda _: {}, found)
     assert bool(found.accepted) is is_found and all(binding.seed == wanted for binding in found.accepted)
     assert found.refused[0][0].seed == 0 and len(tried) < search.PROBES
 
@@ -284,13 +284,15 @@ def test_inputs_over_the_memory_limit_are_tried_only_on_request(wish: dict[str, 
         tried.append(binding.dims["N"])
         return "no"
 
-    search.search(Plan(model, InputsSpec(**wish)), 0, probe, lambda: UNKNOWN, lambda _: TRIVIAL, lambda _: {}, found)
+    search.search(
+        FeedPlan(model, InputsSpec(**wish)), 0, probe, lambda: UNKNOWN, lambda _: TRIVIAL, lambda _: {}, found
+    )
     assert max(tried) == (700 if wish else 224)
 
 
 def test_points_at_which_a_run_takes_long_are_tried_last_and_with_two_kinds_of_data() -> None:
     model = _proto("g (float[N,N] x, int64[2] i) => (float[N,N] y, int64[2] j) { y = Relu(x) j = Neg(i) }")
-    plan, found, tried = Plan(model, InputsSpec()), search.Found(), []
+    plan, found, tried = FeedPlan(model, InputsSpec()), search.Found(), []
 
     def probe(binding: Binding) -> str | None:
         tried.append((binding.profile, binding.seed, binding.dims["N"]))
@@ -315,7 +317,7 @@ def test_integers_are_tried_where_a_run_takes_long_if_they_change_the_reason() -
     def cost(binding: Binding) -> float:
         return min(binding.dims["N"] / 1000, 1.0)
 
-    plan = Plan(model, InputsSpec())
+    plan = FeedPlan(model, InputsSpec())
     search.search(plan, 0, probe, lambda: UNKNOWN, cost, lambda _: {}, found)
     assert found.accepted[0].dims == {"N": 224} and found.accepted[0].profile == "sixteens"
 
@@ -351,7 +353,7 @@ def test_large_equal_lengths_are_tried() -> None:
     model = _proto(
         "g (int64[A] notes, int64[B] sounds) => (int64 y) { a = ReduceSum(notes) b = ReduceSum(sounds) y = Add(a, b) }"
     )
-    plan, found = Plan(model, InputsSpec()), search.Found()
+    plan, found = FeedPlan(model, InputsSpec()), search.Found()
 
     def probe(binding: Binding) -> str | None:
         shapes = plan.shapes(binding.dims)

@@ -9,10 +9,10 @@ import pytest
 from surgery.base.operator_inputs.distributions import ORDINARY
 from surgery.base.operator_inputs.thresholds import marks, sizes, spared
 from surgery.base.operators.cost import estimate
-from surgery.base.operators.use import Index, View
+from surgery.base.operators.use import Index, TypedIndex
 from surgery.verification.inputs.comparisons import elements
 from surgery.verification.inputs.dim_constraints import linear, solve
-from surgery.verification.inputs.plan import Binding, Plan
+from surgery.verification.inputs.plan import Binding, FeedPlan
 from surgery.verification.inputs.sets import CHEAP, TRIVIAL, choose
 from surgery.verification.inputs.spec import InputsSpec
 from surgery.verification.verdict.verifier import Verifier
@@ -66,7 +66,7 @@ def _cost(body: str, weights: int = 0) -> float:
     model = onnx.shape_inference.infer_shapes(_proto(body), data_prop=True)
     values = [*model.graph.input, *model.graph.value_info, *model.graph.output]
     shapes = {item.name: tuple(dim.dim_value for dim in item.type.tensor_type.shape.dim) for item in values}
-    view = View(Index(model), shapes)
+    view = TypedIndex(Index(model), shapes)
     return estimate(view, weights, (value.name for value in model.graph.input), elements(view))
 
 
@@ -141,12 +141,12 @@ def test_the_sets_do_not_depend_on_machine_load(monkeypatch):
 )  # fmt: skip
 def test_marks_are_read_from_the_graph(body, expected):
     model = _proto(f"g (float[2] x) => (float[2] y) {body}")
-    assert set(marks(View(Index(model), {}), "x")) >= expected
+    assert set(marks(TypedIndex(Index(model), {}), "x")) >= expected
 
 
 def test_epsilons_set_the_scale_of_small_data():
     model = _proto("g (float[2,4] x, float[4] s) => (float[2,4] y) { y = LayerNormalization<epsilon = 1e-4>(x, s) }")
-    view = View(Index(model), {})
+    view = TypedIndex(Index(model), {})
     assert sizes([node for node, _ in view.index.nodes], view)[0] == pytest.approx(1e-2)
 
 
@@ -157,7 +157,7 @@ def test_values_replaced_before_use_are_legal():
         place = Unsqueeze(kept, one)
         y = GatherElements<axis = 1>(x, place)
     }"""
-    assert spared(View(Index(_proto(body)), {}), "t") == (-7,)
+    assert spared(TypedIndex(Index(_proto(body)), {}), "t") == (-7,)
     fed = np.concatenate([run.feed["t"] for run in _prepared(body)._original.runs])
     assert {-7, 0, 4} <= set(fed.tolist()) <= {-7, 0, 1, 2, 3, 4}
 
@@ -263,7 +263,7 @@ def test_channels_match_the_kernel():
 
 
 def test_dims_of_the_user_are_not_overruled():
-    plan = Plan(_proto(CACHE), InputsSpec(dims={"length": (12,)}))
+    plan = FeedPlan(_proto(CACHE), InputsSpec(dims={"length": (12,)}))
     tied = plan.dims.tied({"length": {"past": 1, "sequence": 1}})
     assert "length" in tied.names
     assert tied.ties == {}

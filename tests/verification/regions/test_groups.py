@@ -11,7 +11,7 @@ import pytest
 from surgery.base.promises import Parity
 from surgery.model.graph import text
 from surgery.model.proto.randomness import origins
-from surgery.model.runtime.engine import Engine, Outcome
+from surgery.model.runtime.engine import Engine, RunOutcome
 from surgery.verification.comparing.compare import ComparisonRules
 from surgery.verification.comparing.output_judge import Findings, OutputJudge
 from surgery.verification.comparing.reference_run import ReferenceRun
@@ -61,7 +61,7 @@ def test_a_group_ends_with_the_set_that_fills_it(monkeypatch: pytest.MonkeyPatch
     seen: list[int] = []
     run_each = Engine.run_each
 
-    def noted(self: Engine, skeletons: Sequence[bytes], feeds: Any, **how: Any) -> list[Outcome]:
+    def noted(self: Engine, skeletons: Sequence[bytes], feeds: Any, **how: Any) -> list[RunOutcome]:
         found = run_each(self, skeletons, feeds, **how)
         seen.extend(len(outcome.runs) for outcome in found)
         return found

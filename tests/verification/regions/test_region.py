@@ -10,9 +10,9 @@ from onnx import numpy_helper
 import surgery
 from surgery.base.promises import Parity
 from surgery.model.graph import text
-from surgery.model.runtime.engine import EngineName, Outcome
+from surgery.model.runtime.engine import EngineName, RunOutcome
 from surgery.verification.inputs.spec import VerifySpec
-from surgery.verification.regions.regional_verdict import Compared, Regional, _Change
+from surgery.verification.regions.regional_verdict import ComparedRegions, Regional, _GrowingChange
 from surgery.verification.verdict import verifier as verdict_module
 from surgery.verification.verdict.verifier import Verdict, Verifier
 from surgery.verification.verdict.whole_models import WholeModels
@@ -131,7 +131,7 @@ def test_a_model_verified_as_a_whole_runs_once(monkeypatch: pytest.MonkeyPatch) 
     ran: list[bytes] = []
     run = WholeModels.run
 
-    def noted(self: WholeModels, candidate: bytes, engine: EngineName) -> Outcome:
+    def noted(self: WholeModels, candidate: bytes, engine: EngineName) -> RunOutcome:
         ran.append(candidate)
         return run(self, candidate, engine)
 
@@ -155,7 +155,7 @@ def test_a_change_decided_by_regions_is_compared_once_without_a_run(monkeypatch:
     compared: list[bytes] = []
     compare = Regional.compare
 
-    def noted(self: Regional, before: bytes, after: bytes, promise: Parity, afford: float) -> Compared:
+    def noted(self: Regional, before: bytes, after: bytes, promise: Parity, afford: float) -> ComparedRegions:
         compared.append(after)
         return compare(self, before, after, promise, afford)
 
@@ -173,13 +173,13 @@ def test_a_change_decided_by_regions_is_compared_once_without_a_run(monkeypatch:
 
 
 def test_hidden_changes_are_not_verified_if_regions_become_costly(monkeypatch: pytest.MonkeyPatch) -> None:
-    grow = _Change._grow
+    grow = _GrowingChange._grow
 
-    def costly(self: _Change, levels: int) -> None:
+    def costly(self: _GrowingChange, levels: int) -> None:
         self.budget.check(1e9)
         grow(self, levels)
 
-    monkeypatch.setattr(_Change, "_grow", costly)
+    monkeypatch.setattr(_GrowingChange, "_grow", costly)
     body = "{{ a = Tanh(x) b = Add(a, w) y = ArgMax<axis = 1, keepdims = 0>(b) }}"
     head = "g (float[n,4] x) => (int64[n] y) <float[4] w = {{0, 0, 0, {}}}> "
     before, after = (text.parse((head + body).format(last)).SerializeToString() for last in ("-5", "-4.75"))

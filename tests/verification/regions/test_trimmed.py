@@ -11,7 +11,7 @@ import pytest
 
 from surgery.base.promises import Parity
 from surgery.model.graph import text
-from surgery.model.runtime.engine import Engine, Outcome
+from surgery.model.runtime.engine import Engine, RunOutcome
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.regions import feeding, trial
 from surgery.verification.regions.feeding import Drawn
@@ -42,7 +42,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     run = Engine.run_each
 
-    def noted(self: Engine, skeletons: Sequence[bytes], *rest: Any, **more: Any) -> list[Outcome]:
+    def noted(self: Engine, skeletons: Sequence[bytes], *rest: Any, **more: Any) -> list[RunOutcome]:
         for skeleton in skeletons:
             found.extend(node.op_type for node in onnx.load_model_from_string(skeleton).graph.node)
         return run(self, skeletons, *rest, **more)

@@ -16,13 +16,13 @@ from support.tree_ensembles import trees
 from surgery.base.promises import Parity
 from surgery.features.bisection.probe import Prober
 from surgery.model import storage
-from surgery.model.runtime.engine import Engine, Outcome
+from surgery.model.runtime.engine import Engine, RunOutcome
 from surgery.model.runtime.setup import SessionSetup
 from surgery.verification.comparing.compare import ComparisonRules
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.running import ensembles
-from surgery.verification.running.ensembles import EnsembleEngine, Known
+from surgery.verification.running.ensembles import EnsembleEngine, KnownOutputs
 from surgery.verification.verdict.verifier import Verifier
 
 FEEDS = [
@@ -59,7 +59,7 @@ def _ran(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     run = Engine.run
 
-    def counted(engine: Engine, skeleton: bytes, feeds: Any, **how: Any) -> Outcome:
+    def counted(engine: Engine, skeleton: bytes, feeds: Any, **how: Any) -> RunOutcome:
         if type(engine) is Engine and b"TreeEnsemble" in skeleton:
             found.append(len(feeds))
         return run(engine, skeleton, feeds, **how)
@@ -70,7 +70,7 @@ def _ran(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture(name="engine")
 def _engine() -> Iterator[EnsembleEngine]:
-    with closing(EnsembleEngine("onnxruntime", 60.0, None, 0, known=Known())) as engine:
+    with closing(EnsembleEngine("onnxruntime", 60.0, None, 0, known=KnownOutputs())) as engine:
         yield engine
 
 
@@ -79,7 +79,7 @@ def _whole(skeleton: bytes, feeds: Any) -> list[Any]:
         return _listed(engine.run(skeleton, feeds))
 
 
-def _listed(outcome: Outcome) -> list[Any]:
+def _listed(outcome: RunOutcome) -> list[Any]:
     assert outcome.failure is None
     return [
         run if isinstance(run, str) else {name: value.tolist() for name, value in run.items()} for run in outcome.runs

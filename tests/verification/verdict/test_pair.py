@@ -16,7 +16,7 @@ import surgery
 from surgery.base.errors import ModelFileError, UsageError
 from surgery.base.promises import Parity
 from surgery.model.graph import text
-from surgery.model.proto.ports import Match, by_position, rename
+from surgery.model.proto.ports import PortMatch, by_position, rename
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
 # The names of `model` in other places, so that renaming must avoid each of them.
@@ -187,7 +187,7 @@ def test_a_renamed_model_is_valid_and_computes_the_same(case: str) -> None:
 def test_a_passed_through_input_is_renamed_at_its_own_output() -> None:
     # The matched outputs are not the first ones of the model: another one stands before them.
     other = text.parse("g (float[n] a) => (float[n] extra, float[n] a, float[n] b) { extra = Neg(a) b = Relu(a) }")
-    renamed = rename(other, Match((("x", "a"),), (("y", "a"), ("z", "b"))))
+    renamed = rename(other, PortMatch((("x", "a"),), (("y", "a"), ("z", "b"))))
     onnx.checker.check_model(renamed)
     assert [value.name for value in renamed.graph.output] == ["extra", "y", "z"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from surgery.interface.report.formats.outcome import Check, Outcome, Root, Table
+from surgery.interface.report.formats.outcome import Check, Outcome, Root, SummaryTable
 from surgery.interface.report.formats.visible import one_line
 
 _MOST_FINDINGS = 30
@@ -54,14 +54,14 @@ def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _table(table: Table) -> str:
+def _table(table: SummaryTable) -> str:
     lines = [_row(table.columns), _row("---" if not number else "---:" for number, _ in enumerate(table.columns))]
     lines += [_row(map(_cell, row)) for row in table.rows[:_MOST_ROWS]]
     more = len(table.rows) - _MOST_ROWS
     return "\n".join([*lines, *(["", f"and {more} more"] if more > 0 else [])])
 
 
-def _folded(table: Table) -> str:
+def _folded(table: SummaryTable) -> str:
     return f"<details><summary>{table.title}</summary>\n\n{_table(table)}\n\n</details>"
 
 

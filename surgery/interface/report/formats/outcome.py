@@ -56,7 +56,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Table:
+class SummaryTable:
     """A table of a summary; `title` is shown above it, and `is_folded` hides it until it is opened."""
 
     title: str
@@ -78,7 +78,7 @@ class Outcome:
     headline: str
     exit_code: int
     checks: tuple[Check, ...] = ()
-    tables: tuple[Table, ...] = ()
+    tables: tuple[SummaryTable, ...] = ()
     seconds: float = 0.0
     is_complete: bool = True
 
