@@ -311,6 +311,7 @@ def _deployed_options(skeleton: bytes, profile: str) -> onnxruntime.SessionOptio
     options.log_severity_level = 4
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", "/")
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.enable_cpu_mem_arena = False
     if not packs_weights(skeleton):
         options.add_session_config_entry("session.disable_prepacking", "1")
     begin_profile(options, profile)

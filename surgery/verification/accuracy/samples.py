@@ -87,7 +87,7 @@ def _given(reference: ReferenceRun, spec: SampleSpec) -> list[GivenBinding]:
 def _drawn(reference: ReferenceRun, spec: SampleSpec, seed: int) -> list[Binding]:
     """Choose sets at the first two sizes of the dims that the model accepts."""
     points = [run.binding for run in reference.runs if not isinstance(run.binding, GivenBinding)]
-    bases = list({tuple(one.dims.items()): one for one in points}.values())[:2]
+    bases = list({one.dim_key: one for one in points}.values())[:2]
     if not bases:
         found = [run.binding for run in reference.runs]
         raise UsageError("no inputs can be drawn for this model", todo=f"give some under data; it ran on {len(found)}")

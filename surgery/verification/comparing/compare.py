@@ -250,6 +250,11 @@ def tensors(value: Any) -> Iterator[Any]:
     return (tensor for _, tensor in placed_tensors(value))
 
 
+def total_bytes(values: Mapping[str, Any]) -> int:
+    """Return the size of the tensors of several values, such as the outputs of a run, in bytes."""
+    return sum(tensor.nbytes for value in values.values() for tensor in tensors(value))
+
+
 def placed_tensors(value: Any, item: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Any]]:
     """Yield the positions in sequences and the tensors of a value."""
     if isinstance(value, list):

@@ -31,13 +31,13 @@ from surgery.base.promises import Parity
 from surgery.model.runtime.engine import ELSEWHERE, TITLES, RunOutcome
 from surgery.model.runtime.executed import Executed as Executed
 from surgery.model.runtime.fresh_draws import draws
-from surgery.verification.comparing.compare import OutputDistances, compare
+from surgery.verification.comparing.compare import OutputDistances, compare, total_bytes
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.feeding import feeds_for
 from surgery.verification.comparing.output_judge import NOT_RUN, OutputJudge, describe
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.ties import settled
-from surgery.verification.comparing.vacuity import Run, tensors
+from surgery.verification.comparing.vacuity import Run
 
 _SECONDS = 0.25
 """Estimated seconds that all runs may take at most, beyond the first of each number of dims: most of the cost is the
@@ -175,10 +175,10 @@ class DeploymentCheck:
         session = opening(original.nodes) if draws(original.skeleton) else 0.0  # each run has a new one
         sizes: set[tuple[tuple[str, int], ...]] = set()
         for number, run in enumerate(original.runs):
-            size = tuple(run.binding.dims.items())
+            size = run.binding.dim_key
             is_new = size not in sizes and len(sizes) < _MOST_SIZES
             cost = session + original.cost(run.binding)
-            taken = sum(part.nbytes for value in run.outputs.values() for part in tensors(value))
+            taken = total_bytes(run.outputs)
             if is_new or (cost <= left and taken <= room):
                 sizes.add(size)
                 chosen.append(number)

@@ -47,7 +47,7 @@ def drawn_extents(original: Original, runs: Sequence[Run]) -> Mapping[str, Free]
 
 def _few(runs: Sequence[Run]) -> Sequence[Run]:
     """Return runs with different dims, if there are any."""
-    chosen = {tuple(run.binding.dims.items()): run for run in reversed(runs)}
+    chosen = {run.binding.dim_key: run for run in reversed(runs)}
     return list(chosen.values())[-_RUNS:]
 
 

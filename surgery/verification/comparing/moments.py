@@ -31,7 +31,7 @@ import numpy as np
 from surgery.base.operators.dtypes import Array
 from surgery.model.proto.draws import redrawn
 from surgery.model.proto.randomness import origins
-from surgery.verification.comparing.compare import tensors
+from surgery.verification.comparing.compare import tensors, total_bytes
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.inputs.sets import TRIVIAL
 
@@ -79,7 +79,7 @@ class Moments:
         first = original.runs[0]
         if original.cost(first.binding) > TRIVIAL:
             return 0
-        size = sum(tensor.nbytes for value in first.outputs.values() for tensor in tensors(value))
+        size = total_bytes(first.outputs)
         count = min(SEEDS, _BYTES // max(size * REPEATS, 1))
         return count if count >= LEAST_SEEDS else 0
 

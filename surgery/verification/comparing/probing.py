@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from surgery.base.errors import WorkerError
 from surgery.model.runtime.engine import LIMITS, Engine, Outputs
-from surgery.verification.comparing.vacuity import tensors
+from surgery.verification.comparing.compare import tensors, total_bytes
 from surgery.verification.inputs.dims import Dims, Implied
 from surgery.verification.inputs.given import Given
 from surgery.verification.inputs.plan import Binding, FeedPlan
@@ -71,13 +71,14 @@ class Probing:
         self.gap = ""
         self.empty = self.empty_large = self.content = False
         self.crashes: list[WorkerError] = []
+        self._found = Found()
 
     def search(self, plan: FeedPlan, given: Given, draws: bool, *, once: bool = False) -> Found:
         """Try the given inputs; then search, accepting empty outputs only if there are no others.
 
         With `once`, one input is enough.
         """
-        found = Found()
+        found = self._found = Found()
         with suppress(SearchEnded):
             self._try(given)
             if draws and not (once and given.accepted):
@@ -140,6 +141,7 @@ class Probing:
             self.empty, self.empty_large = True, is_dear or self.empty_large
             return "an output is empty"
         self.original.remember(binding, result)
+        self._found.sizes[binding.dim_key] = total_bytes(result)
         return None
 
     def _has_empty(self, outputs: Outputs) -> bool:

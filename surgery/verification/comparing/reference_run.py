@@ -25,11 +25,11 @@ from surgery.verification.comparing.vacuity import Run, declares_empty, only_flo
 from surgery.verification.inputs.dims import UNKNOWN, Implied
 from surgery.verification.inputs.generator import Generator
 from surgery.verification.inputs.given import Given, GivenBinding
-from surgery.verification.inputs.plan import Binding, FeedPlan, read_defaults, with_all_values
+from surgery.verification.inputs.plan import Binding, DimKey, FeedPlan, read_defaults, with_all_values
 from surgery.verification.inputs.search import Found
 from surgery.verification.inputs.sets import CHEAP, RECORDED, TRIVIAL, choose, further
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
-from surgery.verification.running.declaring import Declaring, Dims
+from surgery.verification.running.declaring import Declaring
 from surgery.verification.running.ensembles import KnownOutputs, engine_knowing
 from surgery.verification.running.guards import GuardSearch as GuardSearch
 from surgery.verification.running.guards import Watch
@@ -78,7 +78,7 @@ class ReferenceRun:
         self._found = Found()
         self._dropped: list[tuple[Binding, str]] = []
         self._probed: list[tuple[Binding, Outputs]] = []
-        self._learned: dict[Dims, tuple[dict[str, Domain], float]] = {}
+        self._learned: dict[DimKey, tuple[dict[str, Domain], float]] = {}
         self._given = Given(skeleton, inputs)
         self._generator: Generator | None = None
         self._error: Exception | None = None
@@ -223,11 +223,11 @@ class ReferenceRun:
             if self.problem is None and not self._once:
                 accepted = self._found.accepted
                 cost = max(self.cost(binding) for binding in (*accepted[:2], *self._given.accepted))
-                drawn = choose(accepted, cost) if accepted else []
+                drawn = choose(accepted, cost, self._found.size)
                 self._reference([*self._given.accepted, *self.numbered(drawn, 0)], model, found, cost)
         finally:
             self._probed.clear()
-            self._shaped.keep({tuple(run.binding.dims.items()) for run in self.runs})
+            self._shaped.keep({run.binding.dim_key for run in self.runs})
             self._worker.close()
             if self._generator is not None:
                 self._generator.close()
@@ -347,7 +347,7 @@ class ReferenceRun:
 
     def _learn(self, binding: Binding) -> tuple[dict[str, Domain], float]:
         """Return the legal inputs at the point of a binding, and the seconds of a run there."""
-        key = tuple(binding.dims.items())
+        key = binding.dim_key
         if key not in self._learned:
             plan, shapes = self._plan, self.shapes(binding)
             cost, domains = plan.cost(shapes, self.weights), plan.domains(shapes)

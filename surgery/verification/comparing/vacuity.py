@@ -100,7 +100,7 @@ class Evidence:
         if self._first is None:
             self._first = run.feed
         left = self.unmoved
-        dims = tuple(run.binding.dims.items())
+        dims = run.binding.dim_key
         first = self._firsts.setdefault(dims, replace(run, outputs={name: run.outputs[name] for name in left}))
         for name, shown in self._shown.items():
             shown.see(run.outputs[name])

@@ -45,6 +45,10 @@ UNKNOWN_RANK = (2, 3)
 """The shape of a tensor that declares none."""
 
 
+DimKey = tuple[tuple[str, int], ...]
+"""Dims with their sizes."""
+
+
 @dataclass(frozen=True)
 class Binding:
     """One set of inputs.
@@ -57,6 +61,11 @@ class Binding:
     seed: int = 0
     profile: str = "legal"
     ports: tuple[str, ...] | None = None
+
+    @property
+    def dim_key(self) -> DimKey:
+        """The dims, as a key."""
+        return tuple(self.dims.items())
 
     def decides(self, name: str) -> bool:
         """Return whether the kind of data is made for guards and applies to an input."""

@@ -13,7 +13,7 @@ from surgery.verification.inputs.alike import guesses
 from surgery.verification.inputs.comparisons import compares
 from surgery.verification.inputs.cover import Cover, CoverBudget
 from surgery.verification.inputs.dims import NARROW, UNKNOWN, Dims, Implied
-from surgery.verification.inputs.plan import PROFILES, Binding, FeedPlan
+from surgery.verification.inputs.plan import PROFILES, Binding, DimKey, FeedPlan
 from surgery.verification.inputs.positions import leaves_positions
 from surgery.verification.inputs.sets import CHEAP, SECOND, TRIVIAL
 
@@ -38,7 +38,8 @@ class Found:
     """Bindings that the original accepts, and those that it rejected, with the reason.
 
     `demands` says in words what the graph requires of several dims together. `meets` holds dims that are broadcast to
-    others, with these, and `compared` points on either side of the constants that extents are compared with.
+    others, with these, and `compared` points on either side of the constants that extents are compared with. `sizes`
+    has the bytes that a run output, by its dims.
     """
 
     accepted: list[Binding] = field(default_factory=list)
@@ -46,6 +47,12 @@ class Found:
     demands: list[str] = field(default_factory=list)
     meets: list[tuple[str, list[str]]] = field(default_factory=list)
     compared: list[dict[str, int]] = field(default_factory=list)
+    sizes: dict[DimKey, int] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """The bytes that a run outputs at the first two points, the larger of both."""
+        return max((self.sizes.get(binding.dim_key, 0) for binding in self.accepted[:2]), default=0)
 
 
 _MOST_ELEMENTS = 1 << 27

@@ -22,13 +22,18 @@ RECORDED = 2
 
 _ROUNDS = 4
 
+_ENOUGH = 16 << 20
+"""Number of bytes of outputs, over all sets, above which more sets show little but take memory and time."""
 
-def choose(accepted: Sequence[Binding], cost: float) -> list[Binding]:
+
+def choose(accepted: Sequence[Binding], cost: float, size: int = 0) -> list[Binding]:
     """Assign kinds of data to each accepted point: more if a run is cheap, one for each point after the second.
 
     The first two sets are the most informative, and all that an expensive model gets. Different kinds of data at the
-    same point show whether an output moves.
+    same point show whether an output moves. `size` is the number of bytes that a run outputs.
     """
+    if not accepted:
+        return []
     first, second = accepted[0], accepted[1 if len(accepted) > 1 else 0]
     points = (first, second)
     plan = [(first, "normal"), (second, SECOND)]
@@ -43,7 +48,8 @@ def choose(accepted: Sequence[Binding], cost: float) -> list[Binding]:
             for turn in range(1, _ROUNDS)
             for index, character in enumerate(ORDINARY)
         ]
-        chosen += rounds[: max(len(ORDINARY), len(rounds) - len(accepted[2:]))]
+        rounds = rounds[: max(len(ORDINARY), len(rounds) - len(accepted[2:]))]
+        chosen += rounds[: max(0, _ENOUGH // max(size, 1) - len(chosen))]
     return [binding for index, binding in enumerate(chosen) if binding not in chosen[:index]]
 
 

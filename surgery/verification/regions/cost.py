@@ -50,7 +50,7 @@ def seconds(region: Region, points: Sequence[Point], promise: Parity, *, few: bo
     run = plan.cost(shapes(region, points[0]), 0)
     sizes = {tuple(point.dims.items()): elements(region, point) for point in points}
     chosen = bindings(region, points, promise, run, few=few)
-    given = sum(sizes[tuple(binding.dims.items())] for binding in chosen)
+    given = sum(sizes[binding.dim_key] for binding in chosen)
     runs = _FEW_RUNS if few else _RUNS if promise is Parity.EXACT else _CLOSE_RUNS
     if promise is Parity.CLOSE and any("Conv" in operator for operator in operators(region)):
         runs = _ARBITRATED

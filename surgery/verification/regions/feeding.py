@@ -118,7 +118,7 @@ class Feeding:
 
     def feed(self, binding: Binding, number: int = 0) -> Feed:
         """Return the values of a set; `number` selects the run of the original that integers are taken from."""
-        point = self._places[tuple(binding.dims.items())]
+        point = self._places[binding.dim_key]
         recorded = point.recorded[point.taken_from(binding, number)]
         return {
             name: self._value(name, index, point.forms[name], recorded.get(name), binding)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from surgery.model.runtime.engine import Engine, RunOutcome
-from surgery.verification.comparing.vacuity import tensors
+from surgery.verification.comparing.compare import total_bytes
 from surgery.verification.inputs.plan import Binding
 from surgery.verification.regions.feeding import Chosen, Feed, Feeding
 
@@ -31,11 +31,11 @@ def run_in_groups(
     engine: Engine, skeletons: Sequence[bytes], feeding: Feeding, chosen: Sequence[Chosen]
 ) -> Iterator[RunGroup]:
     """Run pieces on the chosen sets, group by group: a set is best followed by those that it is compared with."""
-    dims = list(dict.fromkeys(tuple(binding.dims.items()) for binding, _ in chosen))
-    left = deque(sorted(chosen, key=lambda one: dims.index(tuple(one[0].dims.items()))))
+    dims = list(dict.fromkeys(binding.dim_key for binding, _ in chosen))
+    left = deque(sorted(chosen, key=lambda one: dims.index(one[0].dim_key)))
     drawn: list[tuple[Binding, Feed]] = []
     while left or drawn:
-        while left and (not drawn or sum(_size(feed) for _, feed in drawn) < _ROOM):
+        while left and (not drawn or sum(total_bytes(feed) for _, feed in drawn) < _ROOM):
             binding, number = left.popleft()
             drawn.append((binding, feeding.feed(binding, number)))
         outcomes = engine.run_each(skeletons, [feed for _, feed in drawn], room=_ROOM)
@@ -45,7 +45,3 @@ def run_in_groups(
         yield group
         # The caller still names the group while the next one runs.
         group.sets = group.outcomes = ()
-
-
-def _size(feed: Feed) -> int:
-    return sum(tensor.nbytes for value in feed.values() for tensor in tensors(value))

@@ -221,7 +221,7 @@ def _few(runs: Sequence[Run]) -> list[Run]:
     """Choose a few runs, most of them with the same dims, so that they show which values move."""
     groups: dict[tuple[tuple[str, int], ...], list[Run]] = defaultdict(list)
     for run in runs:
-        groups[tuple(run.binding.dims.items())].append(run)
+        groups[run.binding.dim_key].append(run)
     largest, *others = sorted(groups.values(), key=len, reverse=True)
     return [*largest[: _RUNS - 1], others[0][0]] if others else largest[:_RUNS]
 

@@ -145,7 +145,7 @@ class _Constants:
     def add(self, run: Run, values: Mapping[str, Any], left: Sequence[str]) -> None:
         """Note one run; only outputs that are `left` still matter."""
         self.moved.update(name for name in self.outputs if name not in left)
-        dims = tuple(run.binding.dims.items())
+        dims = run.binding.dim_key
         self.repeated = self.repeated or dims in self.firsts
         left = [name for name in self.outputs if name not in self.moved]
         own = {name: (_digest(run.outputs[name]), _digest(values[name])) for name in left}

@@ -290,7 +290,7 @@ def _points(runs: Sequence[Run], known: Found) -> list[Point]:
     """
     found: dict[tuple[tuple[str, int], ...], Point] = {}
     for run in runs:
-        key = tuple(run.binding.dims.items())
+        key = run.binding.dim_key
         point = found.setdefault(key, Point(run.binding.dims, []))
         decides = run.binding.character in DECIDING
         if len(point.runs) < (RECORDED + _DECIDING if decides else RECORDED):

@@ -7,9 +7,7 @@ from collections.abc import Collection, Mapping
 from surgery.model.runtime.engine import Engine
 from surgery.model.shapes.declarations import CONTRIB, Declared, General, declare, declare_by_names, declare_contrib
 from surgery.verification.inputs.dims import evaluate
-from surgery.verification.inputs.plan import Binding, FeedPlan
-
-Dims = tuple[tuple[str, int], ...]
+from surgery.verification.inputs.plan import Binding, DimKey, FeedPlan
 
 
 class Declaring:
@@ -19,14 +17,14 @@ class Declaring:
         self.blind = False
         self._plan = plan
         self._inlined = inlined
-        self._known: dict[Dims, Declared] = {}
+        self._known: dict[DimKey, Declared] = {}
         self._general: General | None = None
 
     def known(self, binding: Binding) -> Declared:
         """Return the types and shapes inferred for a binding; empty if inference was not run or failed."""
-        return self._known.get(tuple(binding.dims.items()), {})
+        return self._known.get(binding.dim_key, {})
 
-    def keep(self, used: Collection[Dims]) -> None:
+    def keep(self, used: Collection[DimKey]) -> None:
         """Forget all other choices of dims."""
         self._known = {key: found for key, found in self._known.items() if key in used}
 
@@ -42,7 +40,7 @@ class Declaring:
             inference = declare_contrib if has_contrib else declare
             found = worker.analyse(inference, skeleton=self._inlined, dims=dims)
         self.blind = found is None
-        self._known[tuple(binding.dims.items())] = found or {}
+        self._known[binding.dim_key] = found or {}
         return found or {}
 
     def _by_names(self, point: Mapping[str, int], worker: Engine) -> Declared | None:
