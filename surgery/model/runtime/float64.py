@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -35,7 +35,7 @@ def run(skeleton: bytes, feeds: list[dict[str, Any]], limit: int, libraries: Seq
 
     The result has the form of `sessions.run`, with the operators that ran in float32 in `narrow`.
     """
-    wide = [{name: _widened(value) for name, value in feed.items()} for feed in feeds]
+    wide = _Wide(feeds)
     problem = ""
     try:
         answer = _in_runtime(skeleton, wide, limit, libraries)
@@ -48,14 +48,33 @@ def run(skeleton: bytes, feeds: list[dict[str, Any]], limit: int, libraries: Seq
     return reference_answer if "runs" in reference_answer else {"unsupported": problem}
 
 
-def _in_runtime(skeleton: bytes, feeds: list[dict[str, Any]], limit: int, libraries: Sequence[str]) -> dict[str, Any]:
+class _Wide(Sequence[dict[str, Any]]):
+    """Inputs in float64, each converted when it is needed: all of them take three times the memory."""
+
+    def __init__(self, feeds: Sequence[dict[str, Any]]) -> None:
+        self.feeds = feeds
+
+    def __len__(self) -> int:
+        return len(self.feeds)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[dict[str, Any]]: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | Sequence[dict[str, Any]]:
+        if isinstance(index, slice):
+            return _Wide(self.feeds[index])
+        return {name: _widened(value) for name, value in self.feeds[index].items()}
+
+
+def _in_runtime(skeleton: bytes, feeds: _Wide, limit: int, libraries: Sequence[str]) -> dict[str, Any]:
     import onnx
 
     keep = set(NO_FLOAT64)
     answer: dict[str, Any] = {}
     for _ in range(_ATTEMPTS):
         stage("float64 preparation")
-        found = widen(onnx.load_model_from_string(skeleton), installed(), frozenset(keep), _shapes(feeds))
+        found = widen(onnx.load_model_from_string(skeleton), installed(), frozenset(keep), _shapes(feeds.feeds))
         share_arena(ends=found.largest > _LARGE)
         answer = sessions.run(found.model.SerializeToString(), feeds, limit, libraries=libraries)
         message = answer.get("unsupported") or answer.get("invalid")
@@ -68,7 +87,7 @@ def _in_runtime(skeleton: bytes, feeds: list[dict[str, Any]], limit: int, librar
     return answer
 
 
-def _in_reference(skeleton: bytes, feeds: list[dict[str, Any]]) -> dict[str, Any]:
+def _in_reference(skeleton: bytes, feeds: Sequence[dict[str, Any]]) -> dict[str, Any]:
     import onnx
 
     stage("float64 preparation")

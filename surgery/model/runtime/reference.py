@@ -6,7 +6,7 @@ With `contrib_ops`, it also supports operators of ONNX Runtime.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +29,7 @@ WEIGHTS_LIMIT = 512 << 20
 _TYPES = TYPE_ATTRIBUTES | {"output_dtype"}
 
 
-def run(skeleton: bytes, feeds: list[dict[str, Any]]) -> dict[str, Any]:
+def run(skeleton: bytes, feeds: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Run a model once for each dict of inputs; the result has the form of `sessions.run`."""
     import time
 

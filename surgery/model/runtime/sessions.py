@@ -63,7 +63,7 @@ class LibraryError(Exception):
 
 def run(
     skeleton: bytes,
-    feeds: list[dict[str, Value]],
+    feeds: Sequence[dict[str, Value]],
     limit: int,
     keep: bool = False,
     libraries: Sequence[str] = (),
@@ -176,8 +176,8 @@ def _session(
 
 
 def _drawing(
-    skeleton: bytes, feeds: list[dict[str, Value]], how: tuple[Sequence[str], Sequence[str], bool, str | None]
-) -> tuple[onnxruntime.InferenceSession | None, list[dict[str, Value]], bool]:
+    skeleton: bytes, feeds: Sequence[dict[str, Value]], how: tuple[Sequence[str], Sequence[str], bool, str | None]
+) -> tuple[onnxruntime.InferenceSession | None, Sequence[dict[str, Value]], bool]:
     """Return a session in which a model with seeded random operators draws as in new ones, and the inputs for it.
 
     None with these inputs, and whether each run needs a new session, if there is none.
@@ -190,7 +190,7 @@ def _drawing(
 
 
 def run_each(
-    skeletons: Sequence[bytes], feeds: list[dict[str, Value]], room: int | None = None, **how: Any
+    skeletons: Sequence[bytes], feeds: Sequence[dict[str, Value]], room: int | None = None, **how: Any
 ) -> list[dict[str, Any]]:
     """Run models one after another on the same inputs, see `run`; `room` is for the outputs of the first model.
 
