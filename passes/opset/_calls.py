@@ -35,7 +35,7 @@ class Call:
     def attr(self, name: str, default: Any = None) -> Any:
         """Return an attribute as a Python value, or `default`, or the default of the operator's version."""
         if name not in self.attributes:
-            if self.op not in _schemas.all_schemas():
+            if not _schemas.schemas_of(self.op):
                 return default
             return _forms.form(self.op, self.version).defaults.get(name) if default is None else default
         held = self.attributes[name]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ._schemas import all_schemas
+from ._schemas import schemas_of
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, TypeProto
@@ -68,7 +68,7 @@ class Body:
 @cache
 def form(op: str, version: int) -> Form:
     """Return the form of an operator at one of its versions."""
-    schema = all_schemas()[op][version]
+    schema = schemas_of(op)[version]
     return Form(
         tuple(map(_parameter, schema.inputs)),
         tuple(map(_parameter, schema.outputs)),
@@ -120,7 +120,7 @@ def body(
     `inputs` holds the type and the dims of each input, None for an omitted one. If there are several bodies, the one
     in the newest operators is returned.
     """
-    schema = all_schemas()[op][version]
+    schema = schemas_of(op)[version]
     function = _function(schema, attributes, inputs)
     if function is None or any(one.HasField("g") or one.graphs for node in function.node for one in node.attribute):
         return None
@@ -170,7 +170,7 @@ def _step(node: Any, opset: int, given: Mapping[str, Any]) -> Step:
         value = given.get(attribute.ref_attr_name) if attribute.ref_attr_name else _value(attribute)
         if value is not None:
             attributes[attribute.name] = value
-    version = max(number for number in all_schemas()[node.op_type] if number <= opset)
+    version = max(number for number in schemas_of(node.op_type) if number <= opset)
     return Step(node.op_type, version, tuple(node.input), tuple(node.output), attributes)
 
 

@@ -5,7 +5,6 @@ Source: `onnx.defs`, the schemas of the installed onnx; only the default domain 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -33,20 +32,28 @@ class Change:
 
 
 @cache
-def all_schemas() -> dict[str, dict[int, OpSchema]]:
-    """Return the schemas of the default domain, by operator and version."""
-    import onnx.defs
+def schemas_of(op: str) -> dict[int, OpSchema]:
+    """Return the schemas of an operator of the default domain, by version; empty for an unknown operator.
 
-    found: dict[str, dict[int, OpSchema]] = defaultdict(dict)
-    for schema in onnx.defs.get_all_schemas_with_history():
-        if schema.domain == "":
-            found[schema.name][schema.since_version] = schema
-    return found
+    The schemas of all operators together would take 8 MiB.
+    """
+    from onnx.defs import SchemaError, get_schema, onnx_opset_version
+
+    found: dict[int, OpSchema] = {}
+    opset = onnx_opset_version()
+    while opset > 0:
+        try:
+            schema = get_schema(op, opset, "")
+        except SchemaError:
+            break
+        found[schema.since_version] = schema
+        opset = schema.since_version - 1
+    return dict(sorted(found.items()))
 
 
 def version_at(op: str, opset: int) -> int | None:
     """Return the version of an operator in an opset, or None if the opset lacks it."""
-    return max((version for version in all_schemas().get(op, {}) if version <= opset), default=None)
+    return max((version for version in schemas_of(op) if version <= opset), default=None)
 
 
 def unknown(op: str) -> str:
@@ -56,31 +63,32 @@ def unknown(op: str) -> str:
 
 def next_version(op: str, version: int, opset: int) -> int | None:
     """Return the first version of an operator after `version` and up to `opset`."""
-    return min((other for other in all_schemas().get(op, {}) if version < other <= opset), default=None)
+    return min((other for other in schemas_of(op) if version < other <= opset), default=None)
 
 
 def previous_version(op: str, version: int) -> int | None:
     """Return the version of an operator before `version`, or None for the first one."""
-    return max((other for other in all_schemas().get(op, {}) if other < version), default=None)
+    return max((other for other in schemas_of(op) if other < version), default=None)
 
 
 def transitions() -> Iterator[tuple[str, int, int]]:
     """Yield each operator with each pair of successive versions."""
-    for op, versions in sorted(all_schemas().items()):
-        ordered = sorted(versions)
-        for old, new in pairwise(ordered):
+    import onnx.defs
+
+    for op in sorted({schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == ""}):
+        for old, new in pairwise(schemas_of(op)):
             yield op, old, new
 
 
 def has_attribute(op: str, version: int, name: str) -> bool:
     """Return whether a version of an operator has an attribute."""
-    return name in all_schemas()[op][version].attributes
+    return name in schemas_of(op)[version].attributes
 
 
 @cache
 def change(op: str, old: int, new: int) -> Change:
     """Compare two versions of an operator by their schemas alone."""
-    before, after = all_schemas()[op][old], all_schemas()[op][new]
+    before, after = schemas_of(op)[old], schemas_of(op)[new]
     found = "it is gone" if after.deprecated and not before.deprecated else None
     found = found or _parameters(before.inputs, after.inputs, "inputs")
     found = found or _parameters(before.outputs, after.outputs, "outputs")

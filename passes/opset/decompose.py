@@ -118,7 +118,7 @@ def _named(op: str) -> list[str]:
         return [*(name for name in parts() if name.startswith(CONTRIB)), _OF_RUNTIME]
     if op in parts():
         return [op]
-    if CONTRIB + op in parts() and op not in _schemas.all_schemas():
+    if CONTRIB + op in parts() and not _schemas.schemas_of(op):
         return [CONTRIB + op]
     plain = [name.removeprefix(CONTRIB) for name in parts()]
     near = get_close_matches(op, parts(), n=1) or get_close_matches(op, plain, n=1, cutoff=0.75)
@@ -129,7 +129,7 @@ def _named(op: str) -> list[str]:
 def _call(node: Node) -> Call:
     if node.domain:
         return Call(node.op, 1, node.inputs, node.attributes, len(node.outputs), node)
-    versions = _schemas.all_schemas().get(node.op, {})
+    versions = _schemas.schemas_of(node.op)
     if not versions and node.op != _OF_RUNTIME:
         raise Refusal(_schemas.unknown(node.op))
     version = _schemas.version_at(node.op, node.opset) or min(versions, default=1)
