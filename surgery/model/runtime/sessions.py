@@ -303,7 +303,8 @@ def _open(
 def _deployed_options(skeleton: bytes, profile: str) -> onnxruntime.SessionOptions:
     """Return the default options, but for the place of weights, messages, a profile, and what changes no result.
 
-    Without prepacking, weights are not copied, and threads that do not spin leave the processor to other workers.
+    Without prepacking, weights are not copied, and threads that do not spin leave the processor to other workers. An
+    arena grows by doubling: two images of a convolutional net took 328 MiB with it and 241 MiB without.
     """
     import onnxruntime
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import ml_dtypes
 import numpy as np
 import onnx
@@ -105,6 +107,20 @@ def test_inputs_of_all_narrow_types_are_widened(kind):
     x = RNG.standard_normal((2, 3)).astype(dtype)
     model = _model(f"g ({kind}[N,S] x) => ({kind}[N,S] y) {{ a = Mul(x, x) y = Mul(a, x) }}")
     np.testing.assert_allclose(_wide(model, x=x)[0]["y"], x.astype(np.float64) ** 3, rtol=1e-14)
+
+
+def test_one_set_of_inputs_at_a_time_is_widened():
+    model = _model("g (float[N] x) => (float y) { y = ReduceMax<keepdims = 0>(x) }").SerializeToString()
+    feeds = [{"x": np.full(1 << 20, number, np.float32)} for number in range(8)]
+    run(model, feeds[:1], LIMIT)
+    tracemalloc.start()
+    try:
+        answer = run(model, feeds, LIMIT)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [float(one["y"]) for one in answer["runs"]] == list(range(8))
+    assert 8 << 20 <= peak <= 18 << 20
 
 
 def _stored(weights, path):

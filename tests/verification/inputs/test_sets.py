@@ -55,6 +55,24 @@ def test_a_cheap_model_runs_with_every_kind_of_data():
     assert len(choose([FIRST], CHEAP)) == len(ORDINARY)
 
 
+def test_large_outputs_need_no_further_seeds():
+    few, many = choose([FIRST, SECOND, THIRD], TRIVIAL, size=2 << 20), choose([FIRST, SECOND, THIRD], TRIVIAL)
+    assert few == many[: len(few)]
+    assert {item.character for item in few} == set(ORDINARY)
+    assert {item.dims["N"] for item in few} == {1, 2, 5}
+    assert len(few) == 8 < len(choose([FIRST, SECOND, THIRD], TRIVIAL, size=1 << 20)) == 16 < len(many)
+
+
+def test_the_size_of_outputs_is_what_runs_of_the_original_returned():
+    """Inference ends at the Pad, so that only a run shows the size of the output."""
+    body = """g (float[N,S] x) => (float[R,S] y) { s = Shape(x) z = Sub(s, s) p = Concat<axis = 0>(z, z) b = Pad(x, p)
+        t = Constant<value = int64[2] {32768, 4}>() y = Tile(b, t) }"""
+    found = _prepared(body)._original
+    sizes = [run.outputs["y"].nbytes for run in found.runs]
+    assert found.found.size == max(sizes[:2]) >= 1 << 20
+    assert len(ORDINARY) <= len(sizes) <= 16
+
+
 def test_a_trivial_model_runs_with_every_kind_at_every_point():
     chosen = choose([FIRST, SECOND], TRIVIAL)
     assert len(chosen) >= 16
