@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from surgery.engine.bridges.installed_tools import OptimizerPass as OptimizerPass
     from surgery.engine.bridges.objects import add_pass as add_pass
     from surgery.engine.bridges.run_tool import run_tool as run_tool
+    from surgery.engine.pipeline.edit import EditedGraph as EditedGraph
+    from surgery.engine.pipeline.edit import edit as edit
     from surgery.engine.pipeline.records import Result as Result
     from surgery.engine.pipeline.run_options import RunOptions as RunOptions
     from surgery.engine.pipeline.runner import apply as apply
@@ -87,6 +89,8 @@ late_imports.register()
 views.register("surgery.interface.pages.notebook")
 
 _HOMES = {
+    "EditedGraph": "engine.pipeline.edit",
+    "edit": "engine.pipeline.edit",
     "Result": "engine.pipeline.records",
     "histogram": "features.inspection.inspect",
     "explain": "engine.why.asked",

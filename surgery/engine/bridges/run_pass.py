@@ -79,7 +79,7 @@ def run_pass(
         return _transform_in_fork(declared, graph, options, timeout, memory)
     try:
         with _begun(declared, graph):
-            _work(declared, options)(graph)
+            work(declared, options)(graph)
         # Standard passes edit only in sites. Any other pass may have changed the underlying model.
         untouched = declared.is_standard and all(site.skipped for site in graph.sites)
         proto = None if untouched else _export(graph)
@@ -114,7 +114,7 @@ def _begun(declared: Pass, graph: Graph) -> Iterator[None]:
     graph.finish(whole=not declared.is_standard)
 
 
-def _work(declared: Pass, options: Mapping[str, Any]) -> Callable[[Graph], object]:
+def work(declared: Pass, options: Mapping[str, Any]) -> Callable[[Graph], object]:
     """Return the function that applies a pass, in any API, to a graph."""
     if declared.match:
         from surgery.model.patterns import rewrite_any
@@ -130,7 +130,7 @@ def _work(declared: Pass, options: Mapping[str, Any]) -> Callable[[Graph], objec
 def apply(declared: Pass, graph: Graph, options: Mapping[str, Any]) -> None:
     """Run a pass over a graph with bound options, in this process."""
     with _begun(declared, graph):
-        _work(declared, options)(graph)
+        work(declared, options)(graph)
 
 
 def _export(graph: Graph) -> onnx.ModelProto:

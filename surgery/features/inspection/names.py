@@ -10,10 +10,9 @@ import onnx
 
 from surgery.base.errors import UsageError
 from surgery.model import storage
-from surgery.model.wire.globs import Globs, did_you_mean
+from surgery.model.wire import globs
 
 KINDS = ("inputs", "outputs", "tensors", "nodes", "dims")
-_REGEX = "re:"
 _DIM = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -29,28 +28,7 @@ def by_kind(model: str, names: Mapping[str, str], kind: str | None) -> dict[str,
         if kind not in KINDS:
             raise UsageError(f"--kind {kind}: there is no such kind", todo=f"choose from {', '.join(KINDS)}")
         return {kind: dict(names)}
-    known = _known(storage.load(model).proto)
-    found: dict[str, dict[str, str]] = {}
-    for old, new in names.items():
-        kinds = [kind for kind, all_names in known.items() if _has(old, all_names)]
-        if not kinds:
-            near = did_you_mean(old, [name for all_names in known.values() for name in all_names])
-            raise UsageError(f"the model has no tensor, node or dim '{old}'", todo=near or None)
-        for kind in kinds:
-            found.setdefault(kind, {})[old] = new
-    return found
-
-
-def _has(old: str, known: Mapping[str, None]) -> bool:
-    """Return whether a name, a glob, or a regular expression after `re:` fits any of the names."""
-    if not old.startswith(_REGEX) or old in known:
-        fitting = Globs((old,))
-        return any(map(fitting.fit, known))
-    try:
-        pattern = re.compile(old.removeprefix(_REGEX))
-    except re.error as error:
-        raise UsageError(f"'{old}' is not a regular expression: {error}") from None
-    return any(map(pattern.fullmatch, known))
+    return globs.by_kind(_known(storage.load(model).proto), names)
 
 
 def _known(proto: onnx.ModelProto) -> dict[str, dict[str, None]]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import onnx_ir as ir
 
+from surgery.base.promises import Change
 from surgery.model.graph.signature_mappings import Joined, Pieces, Relation
 from surgery.model.graph.values import Node, Value
 from surgery.model.shapes.facts import Dim
@@ -98,6 +99,20 @@ class Edits:
                 self.claims,
             )
         )
+
+    def signature_changes(self) -> set[Change]:
+        """Return the parts of the signature that may change by them."""
+        ends = {change for change, _ in self.ports}
+        found: dict[Change, bool] = {
+            "inputs": bool(ends & {"add input", "drop input", "cut"} or self.bindings),
+            "outputs": bool(ends & {"add output", "drop output"}),
+            "names": bool(self.names),
+            "order": bool(self.port_orders),
+            "types": bool(self.port_types or self.outdated or self.element_types),
+            "dims": bool(self.port_types or self.outdated or self.dim_names),
+            "metadata": bool(self.metadata or self.model_fields or self.docs),
+        }
+        return {change for change, may in found.items() if may}
 
     def __bool__(self) -> bool:
         if self.replacements:  # the case at most sites

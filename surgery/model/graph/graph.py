@@ -72,7 +72,7 @@ class Graph(GraphState):
         """List the nodes of the main graph in order."""
         return _Nodes(self, (Node(self, node) for node in self.main))
 
-    def select(self, selector: Selector) -> list[Node]:
+    def select(self, selector: Selector, /) -> list[Node]:
         """List the nodes that an option of the type `NodeSelector` selects; raise UsageError if there are none.
 
         As with `nodes`, iteration skips nodes that were removed since.
@@ -280,12 +280,12 @@ class Graph(GraphState):
         except Refusal:
             discard(builder.edits)
 
-    def replace(self, old: Value, new: Value) -> None:
+    def replace(self, old: Value, new: Value, /) -> None:
         """Redirect all consumers of `old` to `new`, as a separate site; refused at a boundary, with the reason."""
         with self.site(old.producer) as edit:
             edit.replace(old, new)
 
-    def remove(self, node: Node) -> None:
+    def remove(self, node: Node, /) -> None:
         """Remove a node without consumers, as a separate site."""
         with self.site(node) as edit:
             edit.remove(node)

@@ -14,12 +14,16 @@ from surgery.model.wire.globs import did_you_mean
 def literal_tensor(value: Any, dtype: ir.DataType, fill: tuple[int, ...] | None = None) -> ir.TensorProtocol:
     """Return a tensor of a type with the written elements; a single item fills the shape `fill`, if given.
 
+    An array of that type is taken as it is.
+
     Raises UsageError for lists of uneven lengths, and for items that the type cannot hold, such as a fraction for an
     integer, or a number that is too large. Rounding of floats is allowed.
     """
-    array = _array(value)
+    array = array_of(value)
     if fill is not None and array.ndim == 0:
         array = np.broadcast_to(array, fill)
+    if array.dtype == dtype.numpy():
+        return ir.Tensor(np.ascontiguousarray(array).reshape(array.shape), dtype=dtype)
     if dtype == ir.DataType.STRING:
         if array.dtype.kind != "U":
             raise UsageError("the items of a string tensor must be strings", todo="put quotes around them")
@@ -62,10 +66,17 @@ def unpacked_codes(packed: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, A
 
 
 _TYPES = {each.name.lower(): each for each in ir.DataType if each != ir.DataType.UNDEFINED}
+_NUMPY_NAMES = {"float32": ir.DataType.FLOAT, "float64": ir.DataType.DOUBLE}
+"""The types that ONNX and NumPy call differently."""
 
 
 def data_type(name: str) -> ir.DataType:
-    """Return the element type with a name such as float16 or int4; raise UsageError, with a suggestion, if unknown."""
+    """Return the element type with a name such as float16 or int4, in ONNX or in NumPy.
+
+    Raises UsageError, with a suggestion, for an unknown one.
+    """
+    if name in _NUMPY_NAMES:
+        return _NUMPY_NAMES[name]
     if name.lower() not in _TYPES:
         sizes = [other for other in _TYPES if other.rstrip("0123456789") == name.lower()]
         hint = f"give its size: {', '.join(sizes)}" if sizes else did_you_mean(name, _TYPES) or None
@@ -73,7 +84,8 @@ def data_type(name: str) -> ir.DataType:
     return _TYPES[name.lower()]
 
 
-def _array(value: Any) -> np.ndarray[Any, Any]:
+def array_of(value: Any) -> np.ndarray[Any, Any]:
+    """Return the array of written elements; raise UsageError for lists of uneven lengths."""
     try:
         return np.array(value)
     except ValueError as error:

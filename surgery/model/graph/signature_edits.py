@@ -112,7 +112,7 @@ class SignatureEdits:
         self._add()
         self._order(before)
         if edits.names:
-            graph.rename(edits.names)
+            graph.rename_values(edits.names)
         for node, name in edits.node_names.items():
             rename_node(node, name, graph.pass_name)
         if edits.dim_names:
@@ -191,7 +191,7 @@ class SignatureEdits:
             value.name = name
         else:
             self.graph.accounts.append(copied(value.name or "", name))
-            self.graph.rename({value: name})
+            self.graph.rename_values({value: name})
 
     def _order(self, before: Mapping[str, list[str | None]]) -> None:
         """Sort inputs and outputs: as requested, or else a new one at the position of its namesake, or last."""

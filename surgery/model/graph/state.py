@@ -252,7 +252,7 @@ class GraphState:
         """Discard the cache of names that are in use."""
         self._names = None
 
-    def rename(self, names: Mapping[ir.Value, str]) -> None:
+    def rename_values(self, names: Mapping[ir.Value, str]) -> None:
         """Rename values, and record the names of inputs and outputs of the model before the pass."""
         main = self.ir.graph
         first = {now: before for before, now in self.renamed.items()}

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from surgery.base.errors import UsageError
-from surgery.model.wire.globs import did_you_mean
+from surgery.model.wire.globs import REGEX, did_you_mean
 
-_REGEX = "re:"
 _WILD = re.compile(r"[*?]")
 
 
@@ -76,7 +75,7 @@ class Renames(dict[str, str]):
 
 def _check(old: str, new: str) -> None:
     """Raise ValueError for a pattern that cannot be used."""
-    if not old.startswith(_REGEX):
+    if not old.startswith(REGEX):
         # Without wildcards, the old name is literal, and so are wildcards in the new name.
         if _WILD.search(old) and len(_WILD.findall(new)) > len(_WILD.findall(old)):
             raise ValueError(f"'{new}' has more wildcards than '{old}', which must fill them")
@@ -91,22 +90,22 @@ def _check(old: str, new: str) -> None:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    if text.startswith(_REGEX):
-        return re.compile(text.removeprefix(_REGEX), re.DOTALL)
+    if text.startswith(REGEX):
+        return re.compile(text.removeprefix(REGEX), re.DOTALL)
     parts = re.split(r"([*?])", text)
     return re.compile("".join({"*": "(.*)", "?": "(.)"}.get(part, re.escape(part)) for part in parts), re.DOTALL)
 
 
 def _fitting(text: str, new: str, names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield the names that match a pattern, with their new names."""
-    if not text.startswith(_REGEX) and not _WILD.search(text):
+    if not text.startswith(REGEX) and not _WILD.search(text):
         return
     pattern = _pattern(text)
     for name in names:
         match = pattern.fullmatch(name)
         if match is None:
             continue
-        yield name, match.expand(new) if text.startswith(_REGEX) else _filled(new, match.groups())
+        yield name, match.expand(new) if text.startswith(REGEX) else _filled(new, match.groups())
 
 
 def _filled(glob: str, letters: Iterable[str]) -> str:

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from surgery.base.errors import UsageError
+
 _MOST_TOLD = 3
+REGEX = "re:"
+"""The beginning of an old name that is a regular expression."""
+
 _WILD = re.compile(r"[*?]")
 
 
@@ -56,3 +61,30 @@ def did_you_mean(text: str, known: Iterable[str]) -> str:
     """Return a suggestion of the nearest names, "did you mean 'x' or 'y'?"; empty if none is near."""
     near = [f"'{name}'" for name in nearest(text, known)]
     return f"did you mean {' or '.join([', '.join(near[:-1]), near[-1]] if near[1:] else near)}?" if near else ""
+
+
+def by_kind(known: Mapping[str, Iterable[str]], names: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return new names in the groups that have the old ones, of all names `known` by kind, such as tensors and dims.
+
+    Raises UsageError if nothing has an old name, or for an invalid regular expression.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for old, new in names.items():
+        kinds = [kind for kind, all_names in known.items() if _has(old, list(all_names))]
+        if not kinds:
+            near = did_you_mean(old, [name for all_names in known.values() for name in all_names])
+            raise UsageError(f"the model has no tensor, node or dim '{old}'", todo=near or None)
+        for kind in kinds:
+            found.setdefault(kind, {})[old] = new
+    return found
+
+
+def _has(old: str, known: Sequence[str]) -> bool:
+    """Return whether a name, a glob, or a regular expression after `re:` fits any of the names."""
+    if not old.startswith(REGEX) or old in known:
+        return any(map(Globs((old,)).fit, known))
+    try:
+        pattern = re.compile(old.removeprefix(REGEX))
+    except re.error as error:
+        raise UsageError(f"'{old}' is not a regular expression: {error}") from None
+    return any(map(pattern.fullmatch, known))

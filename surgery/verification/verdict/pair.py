@@ -27,6 +27,9 @@ Data = str | Path | Mapping[str, Any]
 """A set of inputs: a `.npz`, a folder of test sets, or arrays by input name."""
 
 
+Given = InputsSpec | Data | Sequence[Data] | None
+"""Settings for the inputs, or sets of them."""
+
 Interface = Literal["keep", "may-narrow"]
 """Whether the second model must accept everything that the first one accepts."""
 
@@ -100,7 +103,7 @@ def verify(
     changed: str | Path | onnx.ModelProto,
     *,
     by: By = "name",
-    inputs: InputsSpec | Data | Sequence[Data] | None = None,
+    inputs: Given = None,
     spec: VerifySpec | None = None,
     promise: Parity = Parity.CLOSE,
     interface: Interface = "keep",
@@ -118,7 +121,7 @@ def verify(
     # Both stay loaded, because their weights may be in files that are removed along with them.
     sides = [storage.opened(model) for model in (original, changed)]
     first, second = (storage.without_alias(side.proto) for side in sides)
-    given = with_found_sets(_spec(inputs), Path(original) if isinstance(original, str | Path) else None)
+    given = with_found_sets(spec_of(inputs), Path(original) if isinstance(original, str | Path) else None)
     spec = spec or VerifySpec()
     match = by_position(first, second) if by == "position" else by_name(first, second)
     differences = signature(first).differences(signature(second))
@@ -168,7 +171,8 @@ def _bytes(model: onnx.ModelProto) -> bytes:
     return data
 
 
-def _spec(inputs: InputsSpec | Data | Sequence[Data] | None) -> InputsSpec:
+def spec_of(inputs: Given) -> InputsSpec:
+    """Return the settings for inputs that are given as such, or as sets."""
     if inputs is None:
         return InputsSpec()
     if isinstance(inputs, InputsSpec):
