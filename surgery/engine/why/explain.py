@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from surgery.base.errors import BlockedError, SurgeryError, UsageError
+from surgery.base.views import view
 from surgery.base.workers import default_memory
 from surgery.base.workers.fork import call_in_fork
 from surgery.engine.bridges.excepted import excepted_nodes
@@ -176,6 +177,11 @@ class Why:
         """Return a line for a prompt."""
         misses = f"{self.near_misses_total} near miss{'' if self.near_misses_total == 1 else 'es'}"
         return f"<Why of {self.name!r}: {len(self.sites)} site{'' if len(self.sites) == 1 else 's'}, {misses}>"
+
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows."""
+        rows = [(line,) for line in self.lines(40)] if not self.sites else []
+        return view("listed")(repr(self)[1:-1], "info", (), ("Reason",), rows, "reasons")
 
     def lines(self, most: int) -> list[str]:
         """Return a few lines that explain why the pass has no more sites, nearest misses first."""

@@ -11,6 +11,7 @@ from surgery.base.errors import SurgeryError, UsageError
 from surgery.base.operators import releases
 from surgery.base.operators.releases import Release, release
 from surgery.base.operators.schemas import newest_opset
+from surgery.base.views import view
 from surgery.base.workers import default_memory
 from surgery.base.workers.fork import call_in_fork
 from surgery.engine.bridges.run_pass import run_pass
@@ -120,6 +121,11 @@ class Study:
         """Return a line for a prompt."""
         reached = ", ".join(str(one.opset) for one in self.candidates if one.is_reached)
         return f"<Study of opset {self.opset}: can have {reached or 'no other'}>"
+
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows."""
+        rows = [(str(one.opset), "yes" if one.is_reached else "no") for one in self.candidates]
+        return view("listed")(repr(self)[1:-1], "info", (), ("Opset", "Possible"), rows, "opsets")
 
     @property
     def lowest_converted(self) -> int | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from surgery.base.views import view
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.pipeline import Abort, Pipeline
 from surgery.engine.pipeline.records import END
@@ -40,6 +41,13 @@ class Planning:
         """Return a line for a prompt."""
         sites = sum(len(step.sites) for step in self.plan.steps)
         return f"<Planning: {'ok' if self.ok else 'not ok'}, {len(self.plan.steps)} steps, {sites} sites>"
+
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows."""
+        rows = [(step.name, str(len(step.sites))) for step in self.plan.steps if step.sites]
+        remarks = (self.failure.message,) if self.failure is not None else ()
+        tone = "ok" if self.ok else "bad"
+        return view("listed")(repr(self)[1:-1], tone, remarks, ("Pass", "Sites"), rows, "steps")
 
     @property
     def ok(self) -> bool:

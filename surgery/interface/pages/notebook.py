@@ -90,6 +90,13 @@ def _value(value: object) -> str:
     return text.integer(value) if isinstance(value, int) else text.clip(value, 60)
 
 
+def listed(
+    headline: str, tone: str, remarks: Sequence[str], head: Sequence[str], rows: Sequence[Sequence[str]], what: str
+) -> str:
+    """Return the HTML of a line, with remarks and a table of `what` it is about; the tone is ok, warn, bad or info."""
+    return _shown(headline, tone, remarks, (), head, rows, what)
+
+
 def model(
     name: str,
     *,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from surgery.base.errors import UsageError
 from surgery.base.promises import Parity
+from surgery.base.views import view
 from surgery.model import storage
 from surgery.model.proto.ports import By, PortMatch, by_name, by_position, mismatch, narrowed, rename
 from surgery.model.proto.signature import signature
@@ -72,6 +73,14 @@ class Pair:
         """Return a line for a prompt; `to_json` tells more."""
         sets = f"{len(self.bindings)} input {'set' if len(self.bindings) == 1 else 'sets'}"
         return f"<Pair: {'ok' if self.ok else 'not ok'}, {self.verdict.status.value} on {sets}>"
+
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows."""
+        rows = [(kind, *pair) for kind in ("inputs", "outputs") for pair in getattr(self, kind)]
+        remarks = [text for text in (self.verdict.message, *self.complaints) if text]
+        return view("listed")(
+            repr(self)[1:-1], "ok" if self.ok else "bad", remarks, ("", "First", "Second"), rows, "inputs and outputs"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values.

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from surgery.base.views import view
 from surgery.model import storage
 from surgery.model.proto.repair import faults
 from surgery.model.runtime.engine import Engine
@@ -70,6 +71,17 @@ class Validity:
         """Return the same with the reason why the model fails on every input, see `ReferenceRun`."""
         failure, has_choice = rejection or ("", False)
         return replace(self, failure=failure, has_choice=has_choice)
+
+    def __repr__(self) -> str:
+        """Return a line for a prompt; `str` has the problems."""
+        count = len(self.findings) + bool(self.refusal) + bool(self.failure)
+        return f"<Validity: {'ok' if self.ok else f'{count} problem' + ('' if count == 1 else 's')}>"
+
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows."""
+        rows = [(text,) for text in (*self.findings, self.refusal, self.failure) if text]
+        remarks = [text for text in (self.remark, self.repairable, self.stale) if text]
+        return view("listed")(repr(self)[1:-1], "ok" if self.ok else "bad", remarks, ("Problem",), rows, "problems")
 
     def __str__(self) -> str:
         """Return all problems, in one line."""

@@ -59,3 +59,16 @@ def test_a_model(look, model: Path) -> None:
 
 def test_a_model_in_memory() -> None:
     assert "a model in memory" in surgery.inspect(onnx.parser.parse_model(TEXT))._repr_html_()
+
+
+def test_every_answer_is_shown(model: Path) -> None:
+    answers = {
+        "Pair: ok": surgery.verify(model, model),
+        "Planning: ok": surgery.plan(model, "tidy"),
+        "Study of opset": surgery.opset(model),
+        "Why of": surgery.explain("fuse-gelu", model),
+        "Validity: ok": surgery.check(model),
+    }
+    for headline, answer in answers.items():
+        assert headline in repr(answer) and len(repr(answer)) < 120
+        assert headline in answer._repr_html_()
