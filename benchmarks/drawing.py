@@ -32,7 +32,7 @@ from rich.table import Table
 from suite.graphs import SHAPES, Graph, Ints
 
 from surgery.interface.layout import layered as steps
-from surgery.interface.layout.blocks import Blocks, blocks, repeats
+from surgery.interface.layout.structure_groups import Blocks, blocks, repeats
 
 _MODELS = {"transformer", "resnet", "chain"}
 _MOST_GROWTH = 3.0

@@ -52,14 +52,14 @@ if TYPE_CHECKING:
     from surgery.model.analysis.misfits import misfit as misfit
     from surgery.model.analysis.narrowing import narrowing as narrowing
     from surgery.model.checkpoints.checkpoints import Checkpoint as Checkpoint
-    from surgery.model.checkpoints.export_weights import export_weights as export_weights
+    from surgery.model.checkpoints.weight_files import export_weights as export_weights
     from surgery.model.graph.builder import Builder as Builder
     from surgery.model.graph.graph import Graph as Graph
     from surgery.model.graph.literals import data_type as data_type
     from surgery.model.graph.literals import literal_tensor as literal_tensor
     from surgery.model.graph.literals import packed_tensor as packed_tensor
     from surgery.model.graph.literals import unpacked_codes as unpacked_codes
-    from surgery.model.graph.merge import Other as Other
+    from surgery.model.graph.merging import Other as Other
     from surgery.model.graph.stripping import strip_descriptions as strip_descriptions
     from surgery.model.graph.values import Node as Node
     from surgery.model.graph.values import Refusal as Refusal
@@ -103,7 +103,7 @@ _HOMES = {
     "bisect": "features.bisection.bisect",
     "diff": "features.differences.diff",
     "export": "features.frameworks.export",
-    "export_weights": "model.checkpoints.export_weights",
+    "export_weights": "model.checkpoints.weight_files",
     "import_weights": "features.frameworks.importing",
     "inspect": "features.inspection.inspect",
     "load": "model.storage",
@@ -115,7 +115,7 @@ _HOMES = {
     "Checkpoint": "model.checkpoints.checkpoints",
     "External": "model.storage",
     "FilePath": "engine.registry.options",
-    "Other": "model.graph.merge",
+    "Other": "model.graph.merging",
     "OptimizerPass": "engine.bridges.installed_tools",
     "run_tool": "engine.bridges.run_tool",
     "Graph": "model.graph.graph",

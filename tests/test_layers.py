@@ -100,7 +100,7 @@ def test_folders_and_names_stay_few() -> None:
     files = list(modules().values())
     assert {folder: count for folder, count in full_folders(files, ROOT).items() if count > FULL.get(folder, 0)} == {}
     assert len(shared_classes(files)) <= 7
-    assert len(shared_bases(files)) <= 86
+    assert len(shared_bases(files)) <= 32
 
 
 def test_folders_of_tests_mirror_the_source() -> None:

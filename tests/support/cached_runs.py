@@ -11,8 +11,8 @@ import onnx
 from onnx import numpy_helper
 
 from surgery.engine import recipe as recipes
-from surgery.engine.caching.folder import CacheFolder
-from surgery.engine.caching.steps import Steps
+from surgery.engine.caching.cache_folder import CacheFolder
+from surgery.engine.caching.step_cache import Steps
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.records import Result, StepRecord
 from surgery.engine.pipeline.run_options import RunOptions

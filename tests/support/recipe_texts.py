@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from surgery.base.errors import RecipeError
-from surgery.engine.recipe import Recipe, parse, shipped
+from surgery.engine.recipe import Recipe, parse, recipe_lookup
 
-REAL_FOLDER = shipped.folder
+REAL_FOLDER = recipe_lookup.folder
 
 
 def mistakes(text: str | bytes, path: str | Path | None = "r.yaml", *, trust: bool = False) -> list[str]:

@@ -10,8 +10,8 @@ import onnx
 from surgery.engine.pipeline.records import StepRecord
 from surgery.features.differences.side import Side
 from surgery.interface.drawing import History
-from surgery.interface.drawing.nodes import NodeData
-from surgery.interface.drawing.rows import INPUT, TrackedNodes
+from surgery.interface.drawing.node_data import NodeData
+from surgery.interface.drawing.tracked_nodes import INPUT, TrackedNodes
 from surgery.model import storage
 from surgery.model.lineage.entries import GRAPHS, LineageEntry
 

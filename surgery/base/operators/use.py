@@ -12,9 +12,9 @@ import numpy as np
 
 from surgery.base.operators import traits
 from surgery.base.operators.dtypes import Array
+from surgery.base.operators.message_tensors import to_array
 from surgery.base.operators.moving import CARRIES, RESHAPING, VARIADIC
 from surgery.base.operators.subgraphs import BODIES, bodies
-from surgery.base.operators.tensors import to_array
 
 if TYPE_CHECKING:
     import onnx

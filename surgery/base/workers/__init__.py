@@ -23,7 +23,7 @@ from contextlib import suppress
 from typing import IO, Any, Self
 
 from surgery.base.errors import WorkerError
-from surgery.base.workers import wire
+from surgery.base.workers import messages
 from surgery.base.workers.client import forkserver, shutdown
 from surgery.base.workers.ending import OUT_OF_MEMORY, TIMEOUT, died, last_line, shorten, tells_of_memory
 from surgery.base.workers.server import after_call, note, stage
@@ -148,17 +148,17 @@ class Worker:
             channel = self._channel or self._start()
             deadline = self._deadline()
             current = function.rpartition(":")[2]
-            message = wire.pack({"function": function, "arguments": arguments, "timeout": self.timeout})
+            message = messages.pack({"function": function, "arguments": arguments, "timeout": self.timeout})
             try:
-                wire.send(channel, message)
+                messages.send(channel, message)
                 while "stage" in (answer := self._received(channel, deadline)):
                     current = answer["stage"]
                     deadline = deadline if self.whole else self._deadline()
                     if self.on_stage is not None:
                         self.on_stage(current)
-            except wire.ExpiredError:
+            except messages.ExpiredError:
                 raise self._died(current, expired=True) from None
-            except wire.ClosedError:
+            except messages.ClosedError:
                 raise self._died(current) from None
             except BaseException:
                 self._stop(kill=True)
@@ -182,7 +182,7 @@ class Worker:
 
     def _received(self, channel: socket.socket, deadline: float | None) -> Any:
         """Return the next message that is not a note."""
-        while "note" in (message := wire.receive(channel, deadline)):
+        while "note" in (message := messages.receive(channel, deadline)):
             if self.on_note is not None:
                 self.on_note(message["note"])
         return message

@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import IO, Any, NamedTuple, NoReturn
 
 from surgery.base.errors import PassError, SurgeryError, pack_error, place_of, raised, unpack_error
-from surgery.base.workers import wire
+from surgery.base.workers import messages
 from surgery.base.workers.ending import LAST_WORDS, died, end_for_lack_of_memory, last_line, reap
 from surgery.base.workers.limits import end_with_parent, limit_memory
 
@@ -69,10 +69,10 @@ def _answer(channel: socket.socket, child: int, log: IO[bytes], stage: str, time
     """Return what the child sends, and wait for its end; raise WorkerError if it dies."""
     deadline = None if timeout is None else time.monotonic() + timeout
     try:
-        answer: dict[str, Any] = wire.receive(channel, deadline)
-    except wire.ExpiredError:
+        answer: dict[str, Any] = messages.receive(channel, deadline)
+    except messages.ExpiredError:
         raise died(stage, reap(child, kill=True), last_line(log), timeout, expired=True) from None
-    except wire.ClosedError:
+    except messages.ClosedError:
         raise died(stage, reap(child, kill=False), last_line(log), timeout) from None
     except BaseException:
         reap(child, kill=True)
@@ -103,9 +103,9 @@ def _serve(function: Callable[[], Any], channel: socket.socket, log: IO[bytes], 
     status = _NO_RESULT
     try:
         _confine(log, limits)
-        pieces = wire.pack(_outcome(function, home))
+        pieces = messages.pack(_outcome(function, home))
         sys.stdout.flush()
-        wire.send(channel, pieces)
+        messages.send(channel, pieces)
         status = 0
     except MemoryError:
         end_for_lack_of_memory(log.fileno())

@@ -21,10 +21,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from surgery.base.workers import wire
+from surgery.base.workers import messages
 from surgery.base.workers.ending import end_for_lack_of_memory, reap
 from surgery.base.workers.limits import end_with_parent, limit_memory
-from surgery.base.workers.memory import private_bytes, return_free, return_large
+from surgery.base.workers.process_memory import private_bytes, return_free, return_large
 
 PRELOAD = ("numpy", "ml_dtypes", "onnx", "onnx.shape_inference", "onnx.checker", "onnxruntime")
 ALLOWED = "surgery."
@@ -42,14 +42,14 @@ _timeout: float | None = None
 def stage(name: str) -> None:
     """Report the next native call: a crash is attributed to it, and its time starts. Does nothing outside a worker."""
     if _channel is not None:
-        wire.send(_channel, wire.pack({"stage": name}))
+        messages.send(_channel, messages.pack({"stage": name}))
         _limit_cpu()
 
 
 def note(value: object) -> None:
     """Send plain data to the caller, which keeps it even if this process dies. Does nothing outside a worker."""
     if _channel is not None:
-        wire.send(_channel, wire.pack({"note": value}))
+        messages.send(_channel, messages.pack({"note": value}))
 
 
 def after_call(release: Callable[[], object]) -> None:
@@ -172,13 +172,13 @@ def _become_worker(server: int, descriptors: list[int], memory: int | None) -> N
     held = _private()
     while True:
         try:
-            request = wire.receive(_channel)
-        except wire.ClosedError:
+            request = messages.receive(_channel)
+        except messages.ClosedError:
             os._exit(0)
         answer = _answer(request)
         del request
         _release(held)  # the caller has a copy of the answer before it is freed here
-        wire.send(_channel, answer)
+        messages.send(_channel, answer)
         del answer
         if _release(held):
             held = _private()
@@ -208,9 +208,9 @@ def _answer(request: dict[str, Any]) -> list[bytes | memoryview]:
     _timeout = request["timeout"]
     _limit_cpu()
     try:
-        return wire.pack({"result": _resolve(request["function"])(**request["arguments"])})
+        return messages.pack({"result": _resolve(request["function"])(**request["arguments"])})
     except BaseException as error:
-        return wire.pack({"raised": type(error).__name__, "message": str(error)})
+        return messages.pack({"raised": type(error).__name__, "message": str(error)})
 
 
 def _resolve(name: str) -> Any:

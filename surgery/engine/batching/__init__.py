@@ -2,6 +2,6 @@
 
     surgery batch RECIPE SOURCE... --out DIR
 
-`sources` turns arguments into `Entry`s, `ledger` stores them in SQLite, `schedule` passes them to an executor and
-records the results, and `job` runs one model in a separate process.
+`model_selection` turns arguments into `Entry`s, `ledger` stores them in SQLite, `schedule` passes them to an executor
+and records the results, and `job` runs one model in a separate process.
 """

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from surgery.base.errors import OutputError, UsageError
-from surgery.engine.batching import causes, resume, sources
+from surgery.engine.batching import failure_groups, model_selection, resume
 from surgery.engine.batching.entry import BatchLimits, Entry, Settings
 from surgery.engine.batching.executors import maker
-from surgery.engine.batching.fingerprints import environment, recipe_digest, settings_digest
+from surgery.engine.batching.input_digests import environment, recipe_digest, settings_digest
 from surgery.engine.batching.ledger import STATES, Ledger, LedgerRow
-from surgery.engine.batching.places import OutputFolder, absolute, local_recipe
+from surgery.engine.batching.output_folder import OutputFolder, absolute, local_recipe
 from surgery.engine.batching.schedule import Rules, Schedule, Watcher
-from surgery.engine.provenance.files import file_or_folder
+from surgery.engine.provenance.file_digests import file_or_folder
 from surgery.model.remote import urls
 
 FORMAT_VERSION = 1
@@ -64,9 +64,9 @@ class BatchResult:
         return {state: found[state] for state in STATES if found[state]}
 
     @property
-    def failures(self) -> tuple[causes.FailureGroup, ...]:
+    def failures(self) -> tuple[failure_groups.FailureGroup, ...]:
         """The models that failed or do not meet their purpose, grouped by cause."""
-        return causes.groups(self.rows)
+        return failure_groups.groups(self.rows)
 
     @property
     def ok(self) -> bool:
@@ -108,10 +108,10 @@ def batch(given: Batch, watcher: Watcher) -> BatchResult:
     make = maker(given.executor)
     output = OutputFolder(given.output)
     folder = _ledger_folder(given, output)
-    choice = sources.ModelSelection(
+    choice = model_selection.ModelSelection(
         given.recipe, None if output.is_remote else Path(output.text), given.include, given.exclude
     )
-    entries = sources.entries(given.sources, choice)
+    entries = model_selection.entries(given.sources, choice)
     recipes = _recipes(entries, given.settings)
     wanted = resume.Wanted(
         settings_digest(given.settings),

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.base import workers
 from surgery.base.errors import PassError, SurgeryError, WorkerError, internal
-from surgery.engine.batching import places
-from surgery.engine.batching.fingerprints import digest_of_files
+from surgery.engine.batching import output_folder
+from surgery.engine.batching.input_digests import digest_of_files
 from surgery.engine.batching.ledger import BROKE
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.run_options import RunOptions
@@ -51,8 +51,8 @@ def run(job: Mapping[str, Any]) -> dict[str, Any]:
 def _run(job: Mapping[str, Any], stages: _Stages) -> dict[str, Any]:
     stages.stage("reading", "")
     with (
-        places.local_copies(job["model"], job["output"]) as (model, output),
-        places.local_recipe(job["recipe"], job["recipe_content"]) as recipe,
+        output_folder.local_copies(job["model"], job["output"]) as (model, output),
+        output_folder.local_recipe(job["recipe"], job["recipe_content"]) as recipe,
     ):
         return _run_on(model, output, recipe, job, stages)
 
@@ -60,7 +60,7 @@ def _run(job: Mapping[str, Any], stages: _Stages) -> dict[str, Any]:
 def _run_on(model: Path, output: Path, recipe: str, job: Mapping[str, Any], stages: _Stages) -> dict[str, Any]:
     """Run the recipe on local files, and deliver the result."""
     if not urls.is_url(job["model"]):
-        workers.note({"input_files": places.sizes([model])})
+        workers.note({"input_files": output_folder.sizes([model])})
     stored = storage.load(model)
     source = _source(job, model, data_files(stored))
     try:
@@ -79,7 +79,7 @@ def _run_on(model: Path, output: Path, recipe: str, job: Mapping[str, Any], stag
         return {**found, "state": "failed", **_negative(result)}
     stages.stage("output", "")
     written = data_files(storage.load(output))
-    places.delivered(written, job["output"])
+    output_folder.delivered(written, job["output"])
     return {
         **found,
         "state": "done",
@@ -96,9 +96,9 @@ def _source(job: Mapping[str, Any], model: Path, files: Sequence[Path]) -> dict[
     They are sent to the parent first: if this process dies, the model need not run again while its files are the same.
     """
     if urls.is_url(job["model"]):
-        noted = places.versions(job["model"], places.data_locations(model, files), job["version"])
+        noted = output_folder.versions(job["model"], output_folder.data_locations(model, files), job["version"])
     else:
-        noted = places.sizes(files)
+        noted = output_folder.sizes(files)
     workers.note({"input_files": noted})
     source = {"input_sha256": digest_of_files(files), "input_files": noted}
     workers.note(source)

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from surgery.engine.batching.entry import Entry, Settings
 from surgery.engine.batching.events import Event, Executor
 from surgery.engine.batching.ledger import Ledger, LedgerRow, outcome_of
-from surgery.engine.batching.places import OutputFolder
+from surgery.engine.batching.output_folder import OutputFolder
 
 _WAIT: Final = 0.25
 """Time to wait for an event, in seconds."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from surgery.base.errors import WorkerError
 from surgery.base.workers import OUT_OF_MEMORY, TIMEOUT, Worker, WorkerRaised, shorten
-from surgery.base.workers.memory import private_bytes, private_bytes_below
+from surgery.base.workers.process_memory import private_bytes, private_bytes_below
 from surgery.engine.batching.entry import BatchLimits
 from surgery.engine.batching.job import FUNCTION
 

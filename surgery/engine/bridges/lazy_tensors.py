@@ -13,7 +13,7 @@ from onnx_graphsurgeon.ir.tensor import Constant, LazyValues, SparseValues
 
 from surgery.engine.bridges.weight_reuse import KnownWeights
 from surgery.model import storage
-from surgery.model.wire.elements import same_bytes
+from surgery.model.wire.same_elements import same_bytes
 from surgery.model.wire.weights import array_of
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ def _function(thing: Any) -> Callable[..., Any]:
     rules = _rules(thing)
 
     def rewrite(graph: Graph) -> None:
-        from surgery.engine.bridges.rules import rewrite_all
+        from surgery.engine.bridges.onnxscript_rules import rewrite_all
 
         rewrite_all(graph, rules)
 
@@ -59,7 +59,7 @@ def _rules(thing: Any) -> list[Any]:
     if _is(type(thing), "RewriteRuleSet"):
         return list(thing.rules)
     if _is(thing if isinstance(thing, type) else type(thing), "RewriteRuleClassBase"):
-        from surgery.engine.bridges.rules import rule_of
+        from surgery.engine.bridges.onnxscript_rules import rule_of
 
         return [rule_of(thing)]
     if isinstance(thing, list | tuple) and thing:

@@ -9,9 +9,9 @@ import onnx
 
 from surgery.base.errors import PassError, WorkerError
 from surgery.base.workers import OUT_OF_MEMORY, Worker
-from surgery.engine.bridges.excepted import Kept
+from surgery.engine.bridges.except_selectors import Kept
 from surgery.engine.bridges.installed_tools import converter_keeps_references
-from surgery.engine.bridges.provenance import NodesBefore
+from surgery.engine.bridges.nodes_before import NodesBefore
 from surgery.engine.bridges.tool_packing import FOLDING, Packed, Packing
 from surgery.engine.bridges.tool_restore import restore
 from surgery.model import storage

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from surgery.model import storage
-from surgery.model.wire.elements import same_bytes
+from surgery.model.wire.same_elements import same_bytes
 from surgery.model.wire.stored_lists import put_outside
 
 if TYPE_CHECKING:

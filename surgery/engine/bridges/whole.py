@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import PassError
-from surgery.engine.bridges.excepted import Kept
-from surgery.engine.bridges.provenance import NodesBefore
+from surgery.engine.bridges.except_selectors import Kept
+from surgery.engine.bridges.nodes_before import NodesBefore
 from surgery.model import storage
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.state import Refused, Site

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from surgery.base.errors import UsageError
-from surgery.engine.caching.folder import PASSING, CacheFolder
+from surgery.engine.caching.cache_folder import PASSING, CacheFolder
 from surgery.engine.registry.options import parse_size
 
 MOST_BYTES: Final = 10_000_000_000

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from surgery.base.errors import SurgeryError
-from surgery.engine.caching.folder import VERSION, CacheFolder, key_of
-from surgery.engine.provenance import packages, sources
-from surgery.engine.provenance.files import digest_of, file_or_folder
-from surgery.engine.provenance.recipe import paths_in
+from surgery.engine.caching.cache_folder import VERSION, CacheFolder, key_of
+from surgery.engine.provenance import code_digests, packages
+from surgery.engine.provenance.file_digests import digest_of, file_or_folder
+from surgery.engine.provenance.recipe_closure import paths_in
 from surgery.engine.recipe.rules import RulePass
 from surgery.model.proto.randomness import counts_runs
 
@@ -98,7 +98,7 @@ def _found_sets(run: RunStart) -> list[list[str]]:
 
 def _engine(folder: CacheFolder) -> str:
     """Return the digest of the source of surgery, recomputed only if one of its files has changed."""
-    root = Path(sources.__file__).parents[2]
+    root = Path(code_digests.__file__).parents[2]
     stamps = []
     for place in sorted(root.rglob("*")):
         if place.suffix != ".pyc":
@@ -107,7 +107,7 @@ def _engine(folder: CacheFolder) -> str:
     key = key_of(repr(stamps))
     known = folder.remembered(key)
     if known is None:
-        known = sources.engine()
+        known = code_digests.engine()
         folder.remember(key, known)
     return known
 
@@ -140,7 +140,7 @@ def _source(declared: Pass) -> Any:
     if not declared.is_standard:
         return None
     tool = packages.version_of(declared.requires) if declared.requires else ""
-    return [sources.source_of(declared).digest, tool]
+    return [code_digests.source_of(declared).digest, tool]
 
 
 def _content(path: Path) -> str | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import SurgeryError, first_few, require_machine
 from surgery.base.operators.empties import refusing_more
-from surgery.engine.recipe.comparison import CountCondition
+from surgery.engine.recipe.count_condition import CountCondition
 from surgery.engine.recipe.schema import Expect, Share
 from surgery.engine.registry.catalog import catalog
 
@@ -99,7 +99,7 @@ def answers(
 
     `said` receives the name of a predicate, and what it printed.
     """
-    from surgery.engine.bridges.predicates import holds
+    from surgery.engine.bridges.predicate_runs import holds
 
     for name, wanted in predicates.items():
         answer = holds(catalog.predicates()[name], stored, model, verify.timeout, verify.memory, said)

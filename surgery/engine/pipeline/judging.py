@@ -22,7 +22,7 @@ from surgery.model.graph.state import Feed
 from surgery.model.runtime.engine import most_weights
 from surgery.model.shapes.facts import NO_DOUBTS, Doubts
 from surgery.model.storage import weight_bytes
-from surgery.verification.accuracy.evaluation import Loss
+from surgery.verification.accuracy.loss_evaluation import Loss
 from surgery.verification.comparing.deployment import Deployed
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN

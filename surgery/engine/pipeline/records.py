@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import onnx
 
     from surgery.engine.pipeline.sensitivity import Sensitivity
-    from surgery.engine.provenance.writing import Made, Sidecar
+    from surgery.engine.provenance.statement_writing import Made, Sidecar
     from surgery.engine.recipe.schema import Recipe
     from surgery.engine.why.explain import Why
     from surgery.verification.comparing.deployment import Deployed
@@ -396,7 +396,7 @@ class Result:
         The file contains a statement of provenance in its metadata, unless `provenance` is False. A `Sidecar` says
         where to write a longer statement, and with which key to sign it.
         """
-        from surgery.engine.provenance.writing import save
+        from surgery.engine.provenance.statement_writing import save
 
         if isinstance(path, str) and urls.is_url(path):
             copies = storage.Staging()
@@ -413,7 +413,7 @@ class Result:
 
     def origin(self) -> Made:
         """Return the content of a statement of provenance on this run, without digests of models."""
-        from surgery.engine.provenance.writing import Made
+        from surgery.engine.provenance.statement_writing import Made
 
         if self.made_by is None:
             raise ValueError("this result was made without a recipe")

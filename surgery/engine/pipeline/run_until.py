@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from surgery.base.errors import PassError, UsageError
 from surgery.engine.pipeline.pipeline import Abort, Arrived, Pipeline
-from surgery.engine.recipe.failing import decided
+from surgery.engine.recipe.on_failure import decided
 from surgery.engine.recipe.schema import PassStep, Recipe, pass_steps
 from surgery.engine.registry.passes import suggestion
 

@@ -21,7 +21,7 @@ from surgery.engine.pipeline.run_options import RunOptions as RunOptions
 from surgery.engine.pipeline.shortfall import Shortfall
 from surgery.engine.pipeline.step_cache import EndFacts, NoCache, StepCache
 from surgery.engine.pipeline.transaction import RefusedEndError
-from surgery.engine.recipe.failing import decided
+from surgery.engine.recipe.on_failure import decided
 from surgery.engine.recipe.schema import Recipe
 from surgery.model import storage
 from surgery.model.proto.repair import faults
@@ -32,7 +32,7 @@ from surgery.verification.verdict.validity import Validity
 if TYPE_CHECKING:
     import onnx
 
-    from surgery.engine.provenance.writing import Sidecar
+    from surgery.engine.provenance.statement_writing import Sidecar
     from surgery.engine.recipe.from_python import Given
     from surgery.model.storage.loading import Model
     from surgery.verification.comparing.details import Verdict
@@ -257,7 +257,7 @@ def apply(
     provenance = _stated(loaded, provenance)
     meanwhile = None
     if output is not None and provenance:
-        from surgery.engine.provenance.writing import digest_weights
+        from surgery.engine.provenance.statement_writing import digest_weights
 
         meanwhile = partial(digest_weights, stored)
     result = run(stored, loaded, options, meanwhile=meanwhile)

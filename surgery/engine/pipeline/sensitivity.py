@@ -20,7 +20,7 @@ from surgery.model.graph.state import Site
 from surgery.model.graph.values import Node, Refusal
 from surgery.model.shapes.facts import Dim
 from surgery.model.shapes.symbols import where_each_is
-from surgery.verification.accuracy.evaluation import Loss
+from surgery.verification.accuracy.loss_evaluation import Loss
 from surgery.verification.accuracy.metrics import Metrics
 from surgery.verification.inputs.spec import MetricLimit
 

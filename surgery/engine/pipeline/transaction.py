@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from surgery.base.errors import ExpectationError, RaisedError, SurgeryError, first_few, internal, require_machine
 from surgery.base.promises import COMPARING, Parity
-from surgery.engine.bridges.excepted import NothingExceptedError, excepted_nodes, left_alone
+from surgery.engine.bridges.except_selectors import NothingExceptedError, excepted_nodes, left_alone
 from surgery.engine.bridges.run_pass import PassResult, run_pass
 from surgery.engine.pipeline.candidate import Candidate, State
 from surgery.engine.pipeline.committed import CommittedModel

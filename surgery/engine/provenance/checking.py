@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from surgery.base.errors import UsageError
 from surgery.engine.provenance import signing
-from surgery.engine.provenance.model import ALGORITHM, ModelIdentity, ModelPart, identity_of
-from surgery.engine.provenance.recipe import closure_of
+from surgery.engine.provenance.model_digests import ALGORITHM, ModelIdentity, ModelPart, identity_of
+from surgery.engine.provenance.recipe_closure import closure_of
 from surgery.engine.provenance.statement import (
     BUILD_TYPE,
     INDEX,

@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from surgery.base.errors import UsageError
-from surgery.engine.provenance import packages, sources
-from surgery.engine.provenance.recipe import closure_of, passes_of, settings_of
-from surgery.engine.recipe import shipped
+from surgery.engine.provenance import code_digests, packages
+from surgery.engine.provenance.recipe_closure import closure_of, passes_of, settings_of
+from surgery.engine.recipe import recipe_lookup
 from surgery.engine.recipe.schema import Recipe
 
 FORMAT_VERSION: Final = 1
@@ -60,7 +60,7 @@ class PinChange:
 def pins(recipe: Recipe) -> dict[str, Any]:
     """Return the dependencies of the result of a recipe, apart from the model, as plain values. Raises UsageError."""
     named = passes_of(recipe)
-    found = sources.sources(named)
+    found = code_digests.sources(named)
     settings = settings_of(recipe)
     target = settings.pop("target", recipe.target)
     settings.get("verify", {}).pop("seed", None)
@@ -73,7 +73,7 @@ def pins(recipe: Recipe) -> dict[str, Any]:
         "settings": {name: value for name, value in settings.items() if value != {}},
         "passes": {name: _source(one) for name, one in found.items()},
         "packages": dict(packages.packages(one.requires for one in named if one.requires)),
-        "engine": sources.engine(),
+        "engine": code_digests.engine(),
         "python": packages.python(),
         "processor": packages.processor(),
     }
@@ -99,7 +99,7 @@ def default_path(recipe: Recipe) -> Path:
 
 
 def _is_shipped(path: Path) -> bool:
-    return path.resolve().parent == shipped.folder().resolve()
+    return path.resolve().parent == recipe_lookup.folder().resolve()
 
 
 def _shown(recipe: Recipe) -> str:
@@ -169,7 +169,7 @@ def _damaged(path: Path, why: str) -> UsageError:
     )
 
 
-def _source(one: sources.PassSource) -> Any:
+def _source(one: code_digests.PassSource) -> Any:
     """Return the digest of a pass, with its origin if that is not surgery; a file is given by name only."""
     if one.origin == "surgery":
         return one.digest

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from surgery.engine.provenance import packages, sources
-from surgery.engine.provenance.model import ALGORITHM, ModelIdentity
-from surgery.engine.provenance.recipe import closure_of, passes_of, settings_of
+from surgery.engine.provenance import code_digests, packages
+from surgery.engine.provenance.model_digests import ALGORITHM, ModelIdentity
+from surgery.engine.provenance.recipe_closure import closure_of, passes_of, settings_of
 from surgery.model.wire.digests import STATEMENT_KEY, file_digest
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ def brief(origin: Origin, output: ModelIdentity) -> dict[str, Any]:
     dependencies = [
         given,
         *({"name": f"{RECIPE}{label}", "digest": {"sha256": digest}} for label, digest in closure.files.items()),
-        {"name": "surgery", "digest": {"sha256": sources.engine()}},
-        {"name": "passes", "digest": {"sha256": sources.combined(passes_of(origin.recipe))}},
+        {"name": "surgery", "digest": {"sha256": code_digests.engine()}},
+        {"name": "passes", "digest": {"sha256": code_digests.combined(passes_of(origin.recipe))}},
         *(
             {"uri": f"pkg:pypi/{name}@{version}"}
             for name, version in packages.packages().items()
@@ -109,7 +109,7 @@ def full(origin: Origin, output: ModelIdentity, files: Sequence[Path]) -> dict[s
         *_tensors(f"{INPUT}#", origin.input),
         *(
             {"name": f"pass:{name}", "digest": {"sha256": one.digest}, "annotations": {"origin": Path(one.origin).name}}
-            for name, one in sources.sources(passes_of(origin.recipe)).items()
+            for name, one in code_digests.sources(passes_of(origin.recipe)).items()
         ),
     ]
     subjects = [

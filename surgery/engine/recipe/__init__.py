@@ -9,10 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from surgery.engine.recipe.comparison import CountCondition as CountCondition
+    from surgery.engine.recipe.count_condition import CountCondition as CountCondition
     from surgery.engine.recipe.loader import load as load
     from surgery.engine.recipe.loader import parse as parse
     from surgery.engine.recipe.loader import single_step as single_step
+    from surgery.engine.recipe.recipe_lookup import names as names
     from surgery.engine.recipe.schema import Expect as Expect
     from surgery.engine.recipe.schema import PassStep as PassStep
     from surgery.engine.recipe.schema import Recipe as Recipe
@@ -20,10 +21,9 @@ if TYPE_CHECKING:
     from surgery.engine.recipe.schema import Step as Step
     from surgery.engine.recipe.schema import UseStep as UseStep
     from surgery.engine.recipe.schema import When as When
-    from surgery.engine.recipe.shipped import names as names
 
 _HOMES = {
-    "Comparison": "comparison",
+    "CountCondition": "count_condition",
     "Expect": "schema",
     "PassStep": "schema",
     "Recipe": "schema",
@@ -32,7 +32,7 @@ _HOMES = {
     "UseStep": "schema",
     "When": "schema",
     "load": "loader",
-    "names": "shipped",
+    "names": "recipe_lookup",
     "parse": "loader",
     "single_step": "loader",
 }

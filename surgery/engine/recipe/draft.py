@@ -13,7 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from surgery.base.errors import Problem
 from surgery.engine.recipe.schema import Recipe
-from surgery.engine.yaml.nodes import (
+from surgery.engine.yaml.spelling import meant
+from surgery.engine.yaml.yaml_nodes import (
     Listing,
     Scalar,
     Table,
@@ -25,7 +26,6 @@ from surgery.engine.yaml.nodes import (
     quoted,
     resolve,
 )
-from surgery.engine.yaml.spelling import meant
 
 if TYPE_CHECKING:
     from surgery.engine.registry.passes import Pass

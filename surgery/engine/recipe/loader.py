@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from surgery.base.errors import Problem, RecipeError, UsageError
-from surgery.engine.recipe import model, plugins, shipped
+from surgery.engine.recipe import model, plugins, recipe_lookup
 from surgery.engine.recipe.draft import Draft, PassUse, PredicateUse, RuleUse
 from surgery.engine.recipe.fields import read_text
-from surgery.engine.recipe.paths import is_file
+from surgery.engine.recipe.recipe_paths import is_file
 from surgery.engine.recipe.rules import clashes, unused
 from surgery.engine.recipe.schema import OnFailure, PassStep, Recipe
 from surgery.engine.registry.catalog import catalog
-from surgery.engine.yaml.compose import ParsedText
-from surgery.engine.yaml.nodes import Listing, Table, YamlNode, describe, is_null, key_text, one_line, quoted
 from surgery.engine.yaml.source import decode, documents
 from surgery.engine.yaml.spelling import nearest
+from surgery.engine.yaml.yaml_nodes import Listing, Table, YamlNode, describe, is_null, key_text, one_line, quoted
+from surgery.engine.yaml.yaml_tree import ParsedText
 from surgery.verification.inputs.spec import FrozenDict, InputsSpec, VerifySpec
 
 MAX_NESTING = 8
@@ -50,9 +50,9 @@ def load(path_or_name: str | Path, *, trust: bool = False, on_read: Callable[[Re
 def _draft(path_or_name: str | Path) -> Draft:
     """Read a recipe by its path or name, or from standard input, where its paths are relative to the current folder."""
     if path_or_name == STREAM:
-        return _Session().text(shipped.read_stream(sys.stdin.buffer, "standard input"), None, "stdin")
+        return _Session().text(recipe_lookup.read_stream(sys.stdin.buffer, "standard input"), None, "stdin")
     exists = isinstance(path_or_name, Path) and is_file(path_or_name)
-    path = Path(path_or_name) if exists else shipped.locate(str(path_or_name), Path())
+    path = Path(path_or_name) if exists else recipe_lookup.locate(str(path_or_name), Path())
     return _Session().file(path, str(path))
 
 
@@ -91,7 +91,7 @@ class _Session:
         """Read a file, or return its draft if it was read before; raise UsageError if it cannot be read."""
         key = path.resolve()
         if key not in self._done:
-            self._done[key] = self.text(shipped.read(path), path, shown)
+            self._done[key] = self.text(recipe_lookup.read(path), path, shown)
         return self._done[key]
 
     def text(self, text: str | bytes, path: Path | None, shown: str) -> Draft:
@@ -133,7 +133,7 @@ class _Session:
     def _other(self, draft: Draft, node: YamlNode, name: str) -> Recipe | None:
         """Load a nested recipe from its own file."""
         try:
-            path = shipped.locate(name, draft.folder)
+            path = recipe_lookup.locate(name, draft.folder)
             problem = self._circle(path) or self._too_deep()
             nested = None if problem else self.file(path, str(path))
         except UsageError as error:
@@ -240,7 +240,7 @@ def _unknown_predicate(use: PredicateUse) -> Problem:
 def _unknown(use: PassUse, known: Mapping[str, object]) -> Problem:
 
     near = nearest(use.name, known)
-    if use.name in shipped.names():
+    if use.name in recipe_lookup.names():
         hint = f"it is a recipe: write 'use: {use.name}'"
     elif " " in use.name:
         hint = "a name cannot contain blanks; check the indentation"

@@ -23,7 +23,7 @@ from pydantic import (
 
 from surgery.base.errors import UsageError
 from surgery.engine.recipe import schema, steps
-from surgery.engine.recipe.comparison import CountCondition
+from surgery.engine.recipe.count_condition import CountCondition
 from surgery.engine.recipe.draft import Draft, NotedError, PassUse, PredicateUse, TakesError
 from surgery.engine.recipe.fields import (
     Count,
@@ -41,12 +41,12 @@ from surgery.engine.recipe.fields import (
     value_of,
 )
 from surgery.engine.recipe.output_names import FIELD, field_problem
-from surgery.engine.recipe.paths import below
 from surgery.engine.recipe.plugins import PATTERN, read_plugin
+from surgery.engine.recipe.recipe_paths import below
 from surgery.engine.recipe.rules import Rule, read_rules
 from surgery.engine.recipe.verification import Accuracy, Calibration, Inputs, Verify, pattern
-from surgery.engine.yaml.nodes import Table, YamlNode, describe, key_text, quoted
 from surgery.engine.yaml.spelling import meant
+from surgery.engine.yaml.yaml_nodes import Table, YamlNode, describe, key_text, quoted
 from surgery.model.patterns.selector import SCHEMA as SELECTOR_SCHEMA
 from surgery.model.targets import shipped as targets
 from surgery.verification.inputs.spec import FrozenDict, InputsSpec, VerifySpec

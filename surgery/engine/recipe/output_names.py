@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-from surgery.engine.yaml.nodes import quoted
 from surgery.engine.yaml.spelling import nearest
+from surgery.engine.yaml.yaml_nodes import quoted
 
 FIELD: Final = r"stem|sha256(:(8|9|[1-5][0-9]|6[0-4]))?"
 """A regular expression for the text in the braces of a field."""

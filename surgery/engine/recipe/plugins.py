@@ -16,9 +16,9 @@ from surgery.base.errors import Problem, SurgeryError
 from surgery.engine.recipe import trust
 from surgery.engine.recipe.draft import Draft, PluginUse
 from surgery.engine.recipe.fields import read_text
-from surgery.engine.recipe.paths import below, is_file
+from surgery.engine.recipe.recipe_paths import below, is_file
 from surgery.engine.registry.catalog import catalog
-from surgery.engine.yaml.nodes import YamlNode, one_line, quoted
+from surgery.engine.yaml.yaml_nodes import YamlNode, one_line, quoted
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 PATTERN = rf"^{_MODULE.pattern}$|\.py$"

@@ -12,7 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from surgery.engine.recipe import shipped
+from surgery.engine.recipe import recipe_lookup
 from surgery.engine.recipe.rules import RulePass
 from surgery.engine.recipe.schema import UNTIL_STABLE, Baseline, PassStep, Recipe, RepeatStep, Step, UseStep
 from surgery.engine.recipe.writer import STEPS, Remarked, bare, given, written
@@ -121,7 +121,7 @@ def _step(step: Step, is_brief: bool = False) -> Any:
         return given({"repeat": times, "when": when, STEPS: [_step(one, is_brief) for one in step.steps]})
     nested = step.recipe
     if is_brief and nested.path is not None:
-        is_shipped = nested.path == shipped.folder() / f"{nested.path.stem}.yaml"
+        is_shipped = nested.path == recipe_lookup.folder() / f"{nested.path.stem}.yaml"
         changed = {"without": [*step.without], "with": {name: dict(one) for name, one in step.options.items()}}
         changed["except"] = [*step.excepted]
         return given({"use": nested.path.stem if is_shipped else nested.path, **changed, "when": when})

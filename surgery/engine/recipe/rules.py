@@ -11,7 +11,7 @@ from pydantic import Field, WithJsonSchema
 
 from surgery.base.errors import Problem, UsageError
 from surgery.base.promises import Parity
-from surgery.engine.recipe import blocks
+from surgery.engine.recipe import block_text
 from surgery.engine.recipe.draft import Draft, NamedError, RuleUse, TakesError
 from surgery.engine.recipe.fields import (
     Count,
@@ -29,7 +29,7 @@ from surgery.engine.recipe.fields import (
 from surgery.engine.recipe.schema import WORDS
 from surgery.engine.registry.options import Option
 from surgery.engine.registry.passes import Pass, require_name
-from surgery.engine.yaml.nodes import Scalar, Table, YamlNode, describe, quoted
+from surgery.engine.yaml.yaml_nodes import Scalar, Table, YamlNode, describe, quoted
 from surgery.verification.inputs.spec import FrozenDict
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _functions(node: YamlNode, _: Draft) -> Scalar:
 def _nodes(node: YamlNode, draft: Draft) -> Scalar:
     """Read nodes as ONNX text; report lines that YAML has joined into one."""
     found = _functions(node, draft)
-    if blocks.runs_together(found):
+    if block_text.runs_together(found):
         raise NamedError(f"the lines of {{}} run together here; {_BLOCK}")
     return found
 
@@ -225,8 +225,8 @@ def _checked(
     domains: Mapping[str, tuple[int, Scalar]] | None = None,
     functions: Scalar | None = None,
 ) -> RulePass:
-    from surgery.model.patterns.check import mistakes
     from surgery.model.patterns.rule import Rule as Rewriting
+    from surgery.model.patterns.rule_checks import mistakes
 
     versions = sorted((domains or {}).items())
     rule = Rewriting(
@@ -247,7 +247,7 @@ def _checked(
     }
     for mistake in mistakes(rule):
         at = texts[mistake.part][mistake.index]
-        draft.note(blocks.problem(draft.path, at, mistake.error))
+        draft.note(block_text.problem(draft.path, at, mistake.error))
     return RulePass(draft.reading, parity, "pattern", rule, rule.match, declared_at=f"{draft.path}:{node.line}")
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from surgery.engine.recipe.comparison import CountCondition
+from surgery.engine.recipe.count_condition import CountCondition
 from surgery.verification.inputs.spec import FrozenDict, InputsSpec, VerifySpec
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class PassStep(_Placed):
     """Run one pass. `options` are as given; `Pass.bind` converts them.
 
     `declared` is the pass itself if it is made from a rule of the recipe; other passes are looked up by name in the
-    registry. If `on_failure` is None, the recipe decides, see `surgery.engine.recipe.failing`. `excepted` are selectors
+    registry. If `on_failure` is None, the recipe decides, see `engine.recipe.on_failure`. `excepted` are selectors
     of the nodes that it leaves alone, as given; `surgery.model.patterns.NodeSelector` reads them. With `keeps_empty`,
     an enclosing recipe expects an empty batch to be allowed.
     """

@@ -8,8 +8,8 @@ from typing import Any
 from surgery.base.errors import Problem, RecipeError, UsageError
 from surgery.engine.recipe.draft import Draft
 from surgery.engine.recipe.fields import Section
-from surgery.engine.yaml.nodes import is_null
 from surgery.engine.yaml.source import decode, documents
+from surgery.engine.yaml.yaml_nodes import is_null
 
 
 def read_section(path: Path, section: type[Section], what: str, needs: str) -> Any:

@@ -7,8 +7,8 @@ from typing import Any
 
 from surgery.engine.recipe.draft import Draft, NotedError
 from surgery.engine.recipe.schema import KINDS, STEP_KEYS, Recipe
-from surgery.engine.yaml.nodes import Listing, Scalar, Table, YamlNode, describe, is_null, key_text, plain, quoted
 from surgery.engine.yaml.spelling import nearest
+from surgery.engine.yaml.yaml_nodes import Listing, Scalar, Table, YamlNode, describe, is_null, key_text, plain, quoted
 from surgery.model.patterns.selector import NodeSelector
 
 

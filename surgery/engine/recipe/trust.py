@@ -30,9 +30,9 @@ from surgery.engine.recipe.fields import (
     reads,
     text,
 )
-from surgery.engine.recipe.paths import configuration_folder, is_file, mode
-from surgery.engine.yaml.nodes import Scalar, Table, YamlNode, is_null, quoted
+from surgery.engine.recipe.recipe_paths import configuration_folder, is_file, mode
 from surgery.engine.yaml.source import decode, documents
+from surgery.engine.yaml.yaml_nodes import Scalar, Table, YamlNode, is_null, quoted
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 

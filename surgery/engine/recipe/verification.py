@@ -27,10 +27,10 @@ from surgery.engine.recipe.fields import (
     text,
     value_of,
 )
-from surgery.engine.recipe.paths import below, is_file, mode
 from surgery.engine.recipe.plugins import read_local
+from surgery.engine.recipe.recipe_paths import below, is_file, mode
 from surgery.engine.registry.options import SizeUnit, parse_size
-from surgery.engine.yaml.nodes import Listing, Table, YamlNode, describe, key_text, plain, quoted
+from surgery.engine.yaml.yaml_nodes import Listing, Table, YamlNode, describe, key_text, plain, quoted
 from surgery.verification.accuracy import budget, user_metric
 from surgery.verification.accuracy.metrics import METRICS
 from surgery.verification.inputs.spec import (

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from surgery.engine.recipe.comparison import CountCondition
-from surgery.engine.yaml.nodes import resolve
+from surgery.engine.recipe.count_condition import CountCondition
+from surgery.engine.yaml.yaml_nodes import resolve
 
 STEPS = "steps"
 _PLAIN = re.compile(r"[A-Za-z0-9_/][\w./+-]*( [\w./+,;()=-]+)*", re.ASCII)

@@ -16,7 +16,7 @@ from surgery.base.errors import BlockedError, SurgeryError, UsageError
 from surgery.base.views import view
 from surgery.base.workers import default_memory
 from surgery.base.workers.fork import call_in_fork
-from surgery.engine.bridges.excepted import excepted_nodes
+from surgery.engine.bridges.except_selectors import excepted_nodes
 from surgery.engine.bridges.run_pass import PassResult, run_pass
 from surgery.engine.registry.passes import suggestion
 from surgery.engine.why.decision_trace import SkippingLine

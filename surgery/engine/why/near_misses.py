@@ -16,9 +16,9 @@ from typing import Literal
 
 from surgery.model.graph.describe import contents, listed, named, source
 from surgery.model.graph.values import Node, Refusal, Value
+from surgery.model.patterns.compiled_pattern import CompiledPattern
 from surgery.model.patterns.match import Bindings, fits_literal, orders, same_attribute
-from surgery.model.patterns.plan import CompiledPattern
-from surgery.model.patterns.syntax import Attribute, NodePattern, PatternInput
+from surgery.model.patterns.pattern_text import Attribute, NodePattern, PatternInput
 
 FaultKind = Literal[
     "operator", "between", "source", "reader", "constant", "attribute", "input", "output", "value", "order"

@@ -10,8 +10,8 @@ from surgery.engine.why.near_misses import Fault, Grower, Partial, seeds
 from surgery.engine.why.tracing_graph import Declined, TracingGraph
 from surgery.model.graph.describe import listed, named
 from surgery.model.graph.values import Node, Value
+from surgery.model.patterns.compiled_pattern import CompiledPattern, compile_pattern
 from surgery.model.patterns.match import Bindings, Match, matches
-from surgery.model.patterns.plan import CompiledPattern, compile_pattern
 from surgery.model.patterns.rewrite import apply_match
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from surgery.engine.yaml.compose import ParsedText, compose
+from surgery.engine.yaml.yaml_tree import ParsedText, compose
 
 # Characters that are not printable in YAML 1.2 (section 5.1), and marks that are not line breaks there.
 _UNPRINTABLE = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")

@@ -15,7 +15,7 @@ from surgery.engine.pipeline.pipeline import Abort, Pipeline
 from surgery.engine.pipeline.records import Observer, StepRecord
 from surgery.engine.recipe.schema import Recipe, with_pass_steps
 from surgery.features.bisection import reproduction
-from surgery.features.bisection.folder import check_folder, clear, write
+from surgery.features.bisection.repro_folder import check_folder, clear, write
 from surgery.features.bisection.reproduction import NoRepro, Repro
 from surgery.model import storage
 from surgery.model.graph.state import Site

@@ -13,11 +13,11 @@ from surgery.features.bisection.cuts import MOST_NODES, Cut, Cutter, count_nodes
 from surgery.features.bisection.probe import ProbedDifference, Prober
 from surgery.features.bisection.shrink import shrink
 from surgery.model import storage
-from surgery.model.runtime.reference import external_bytes
+from surgery.model.runtime.reference_runs import external_bytes
 from surgery.model.runtime.setup import SessionSetup
 from surgery.verification.comparing.compare import ComparisonRules
 from surgery.verification.inputs.spec import VerifySpec
-from surgery.verification.regions.recording import record
+from surgery.verification.regions.recorded_values import record
 
 if TYPE_CHECKING:
     import onnx

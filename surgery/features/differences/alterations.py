@@ -9,11 +9,11 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from surgery.base.operators.tensors import to_array
+from surgery.base.operators.message_tensors import to_array
 from surgery.base.operators.traits import attribute_default
 from surgery.features.differences.changes import Change, of_one
 from surgery.features.differences.matching import Matching
-from surgery.features.differences.nodes import NodePair
+from surgery.features.differences.node_differences import NodePair
 from surgery.features.differences.side import Side, Value
 from surgery.model.lineage.entries import GRAPHS, LineageEntry
 from surgery.model.wire.stored_lists import with_list

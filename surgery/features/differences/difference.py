@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.base.views import view
 from surgery.features.differences.changes import Change, of_maps, of_one
-from surgery.features.differences.constants import Constants
-from surgery.features.differences.nodes import Correspondence
+from surgery.features.differences.constant_differences import Constants
+from surgery.features.differences.node_differences import Correspondence
 from surgery.features.inspection.inspect import Inspection, Port, inspect_stored
 from surgery.model.lineage.entries import function_name
 from surgery.model.storage.summary import OperatorCount, histogram

@@ -22,7 +22,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 from surgery.features.differences import signs
-from surgery.features.differences.nodes import How, NodePair, ReplacedNodes
+from surgery.features.differences.node_differences import How, NodePair, ReplacedNodes
 from surgery.features.differences.side import Side, Value
 from surgery.features.differences.signs import Numbers
 from surgery.model.lineage.entries import LineageEntry

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from surgery.base.operators.forms import plain_domain
 from surgery.base.operators.subgraphs import bodies
-from surgery.features.differences.contents import sign_of
+from surgery.features.differences.constant_distances import sign_of
 from surgery.model.lineage.entries import CONSTANT, GRAPHS, LineageEntry, entries, function_name
 from surgery.model.wire.stored_lists import digest, is_stored
 

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 import onnx
 
-from surgery.base.operators.scopes import module_of
 from surgery.base.operators.subgraphs import BODIES
+from surgery.base.operators.torch_modules import module_of
 from surgery.features.frameworks import recurrent
 from surgery.features.frameworks.recurrent import Recurrent
 

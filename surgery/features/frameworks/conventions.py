@@ -11,8 +11,8 @@ from surgery.features.frameworks.consumers import COLUMNS, ROWS
 from surgery.features.frameworks.mapping import TensorSource
 from surgery.features.frameworks.recurrent import Recurrent
 from surgery.features.frameworks.rotary import UnclearError
-from surgery.features.frameworks.rows import OF_TORCH, Gates, Rotary, Rotation
-from surgery.features.frameworks.targets import TargetTensor
+from surgery.features.frameworks.row_orders import OF_TORCH, Gates, Rotary, Rotation
+from surgery.features.frameworks.target_tensors import TargetTensor
 from surgery.model.checkpoints.checkpoints import Checkpoint
 from surgery.model.checkpoints.named_tensors import TensorEntry
 

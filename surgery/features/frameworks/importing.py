@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import UsageError
-from surgery.features.frameworks import elements, plan, rotary
+from surgery.features.frameworks import import_plan, rotary, source_elements
+from surgery.features.frameworks.import_plan import ImportPlan, Layout, WeightMisfit
 from surgery.features.frameworks.mapping import NameMapping, TensorSource
-from surgery.features.frameworks.plan import ImportPlan, Layout, WeightMisfit
 from surgery.features.frameworks.suggesting import Suggestions, suggest
-from surgery.features.frameworks.targets import targets
+from surgery.features.frameworks.target_tensors import targets
 from surgery.model import storage
 from surgery.model.checkpoints.checkpoints import read_checkpoint
 
@@ -101,9 +101,9 @@ def import_weights(
     if output is not None:
         storage.check_target(Path(output), force=force)
     wanted = targets(stored.proto)
-    made = plan.make(wanted, found, said, layout, rotary.in_model(stored.proto))
+    made = import_plan.make(wanted, found, said, layout, rotary.in_model(stored.proto))
     unchanged = _fill(made, weights)
-    entries, _, _ = plan.merged(found)
+    entries, _, _ = import_plan.merged(found)
     result = Imported(made, stored, unchanged, partial, suggest(made, wanted, entries))
     if output is None or not result.ok or (confirm is not None and not confirm(stored.proto)):
         return result
@@ -116,14 +116,14 @@ def _fill(made: ImportPlan, weights: storage.Weights) -> int:
     unchanged = 0
     for one in list(made.assignments):
         try:
-            reference = elements.place(one, weights)
-        except elements.RangeError as error:
+            reference = source_elements.place(one, weights)
+        except source_elements.RangeError as error:
             made.assignments.remove(one)
             made.misfits.append(WeightMisfit("range", one.target.name, str(error)))
             continue
         before = type(one.target.tensor)()
         before.CopyFrom(one.target.tensor)
-        elements.fill(one.target.tensor, reference, weights)
+        source_elements.fill(one.target.tensor, reference, weights)
         unchanged += storage.same_elements(before, weights, one.target.tensor, weights)
     return unchanged
 

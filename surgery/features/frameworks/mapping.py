@@ -27,10 +27,10 @@ from surgery.engine.recipe.draft import Draft, TakesError
 from surgery.engine.recipe.fields import Flag, OneOrMore, Section, Whole, Word, needed, reads, text
 from surgery.engine.recipe.fields import key as may
 from surgery.engine.recipe.section_file import read_section
-from surgery.engine.yaml.nodes import Scalar, Table, YamlNode, key_text, plain
-from surgery.features.frameworks import names
+from surgery.engine.yaml.yaml_nodes import Scalar, Table, YamlNode, key_text, plain
+from surgery.features.frameworks import name_patterns
 from surgery.features.frameworks.rotary import RotarySpec
-from surgery.features.frameworks.rows import Rotation
+from surgery.features.frameworks.row_orders import Rotation
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class TensorSource:
         """Return this source with the matched parts of a pattern filled into its names."""
         if match is None:
             return self
-        tensors = tuple(names.filled(template, match, pattern) for template in self.tensors)
+        tensors = tuple(name_patterns.filled(template, match, pattern) for template in self.tensors)
         return replace(self, tensors=tensors)
 
 
@@ -81,7 +81,7 @@ class NameMapping:
         if whole is not None:
             return whole
         for pattern, source in self.tensors.items():
-            if names.is_pattern(pattern) and (match := names.fit(pattern, initializer)) is not None:
+            if name_patterns.is_pattern(pattern) and (match := name_patterns.fit(pattern, initializer)) is not None:
                 return source.named(pattern, match)
         return None
 
@@ -158,8 +158,8 @@ def _tensors(node: YamlNode, draft: Draft) -> dict[str, TensorSource]:
             continue
         try:
             for tensor in source.tensors:
-                if names.is_pattern(name):
-                    names.check(name, tensor)
+                if name_patterns.is_pattern(name):
+                    name_patterns.check(name, tensor)
             found[name] = source
         except ValueError as error:
             draft.problem(at, str(error))
@@ -210,8 +210,8 @@ def of_flags(pairs: Sequence[str]) -> dict[str, TensorSource]:
         if not equals or not name or not tensor:
             raise UsageError(f"'{pair}' is not of the form INITIALIZER=TENSOR", todo="for example 'model.*=*'")
         try:
-            if names.is_pattern(name):
-                names.check(name, tensor)
+            if name_patterns.is_pattern(name):
+                name_patterns.check(name, tensor)
         except ValueError as error:
             raise UsageError(str(error)) from error
         found[name] = TensorSource((tensor,))

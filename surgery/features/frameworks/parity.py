@@ -26,7 +26,7 @@ from surgery.verification.comparing.compare import same_bits
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, OutputJudge, describe
 from surgery.verification.comparing.reference_run import ReferenceRun
-from surgery.verification.inputs.plan import Binding
+from surgery.verification.inputs.feed_plan import Binding
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
 
 _MOST_REFUSED = 6

@@ -20,7 +20,7 @@ from surgery.engine.recipe.draft import Draft, TakesError
 from surgery.engine.recipe.fields import OneOrMore, Section, entries, needed, reads, text
 from surgery.engine.recipe.fields import key as may
 from surgery.engine.recipe.section_file import read_section
-from surgery.engine.yaml.nodes import YamlNode, plain
+from surgery.engine.yaml.yaml_nodes import YamlNode, plain
 from surgery.model.checkpoints.checkpoints import read_checkpoint
 
 Exporter = Literal["auto", "dynamo", "torchscript"]

@@ -14,7 +14,7 @@ from typing import Any, Final
 import onnx
 
 from surgery.base.operators.subgraphs import graphs
-from surgery.features.frameworks.rows import Rotary, Rotation
+from surgery.features.frameworks.row_orders import Rotary, Rotation
 from surgery.model.checkpoints.checkpoints import Checkpoint
 
 _IN_GGUF: Final = re.compile(r"blk\.(?P<layer>\d+)\.attn_(?P<role>[qk])\.(?:weight|bias)")

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from surgery.features.frameworks import recurrent, renaming
 from surgery.features.frameworks.conventions import is_stacked
-from surgery.features.frameworks.plan import ImportPlan
+from surgery.features.frameworks.import_plan import ImportPlan
 from surgery.features.frameworks.renaming import SplitName
-from surgery.features.frameworks.targets import TargetTensor
+from surgery.features.frameworks.target_tensors import TargetTensor
 from surgery.model.checkpoints.named_tensors import TensorEntry
 
 

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from surgery.base.errors import first_few
 from surgery.base.operators.releases import reader, release
-from surgery.features.inspection.kernels import Gap
+from surgery.features.inspection.kernel_gaps import Gap
 from surgery.features.inspection.weights import WeightSummary
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.values import Node, Value

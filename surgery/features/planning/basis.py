@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from surgery.base.errors import first_few
 from surgery.engine.provenance import lock
-from surgery.engine.provenance.model import identity_of
-from surgery.features.planning.document import Basis, ModelBasis
+from surgery.engine.provenance.model_digests import identity_of
+from surgery.features.planning.plan_document import Basis, ModelBasis
 from surgery.model import storage
 from surgery.model.storage import staging
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from surgery.base.errors import PlanError, UsageError
 from surgery.engine.pipeline.records import END, Silent
 from surgery.features.planning.basis import basis, changes
-from surgery.features.planning.document import Plan, PlannedSite, PlannedStep
-from surgery.features.planning.places import place
+from surgery.features.planning.plan_document import Plan, PlannedSite, PlannedStep
+from surgery.features.planning.step_places import place
 from surgery.model import storage
 from surgery.model.graph.state import Site
 

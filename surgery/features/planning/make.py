@@ -12,11 +12,11 @@ from surgery.base.views import view
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.pipeline import Abort, Pipeline
 from surgery.engine.pipeline.records import END
-from surgery.engine.recipe.failing import decided
+from surgery.engine.recipe.on_failure import decided
 from surgery.features.planning.basis import basis
-from surgery.features.planning.document import Checks, Plan, PlannedExpectation, PlannedStep, Totals
-from surgery.features.planning.places import place
+from surgery.features.planning.plan_document import Checks, Plan, PlannedExpectation, PlannedStep, Totals
 from surgery.features.planning.savings import ModelParts, between, operations, planned, total
+from surgery.features.planning.step_places import place
 from surgery.model import storage
 from surgery.model.graph.graph import Graph
 

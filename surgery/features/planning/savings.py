@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from surgery.features.inspection.amounts import Amount
 from surgery.features.inspection.costs import work
-from surgery.features.planning.document import Operations, PlannedNode, PlannedSite, Savings
+from surgery.features.planning.plan_document import Operations, PlannedNode, PlannedSite, Savings
 from surgery.model import storage
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.state import Site

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import UsageError
+from surgery.features.splitting.cut_choice import Balance, balanced_cuts, named_cuts
 from surgery.features.splitting.cutting import Piece, SourceModel, pieces
-from surgery.features.splitting.places import Balance, balanced_cuts, named_cuts
+from surgery.features.splitting.piece_writing import check_folder, write
 from surgery.features.splitting.sequence import verify
 from surgery.features.splitting.types import Types
-from surgery.features.splitting.writing import check_folder, write
 from surgery.model import storage
 from surgery.model.storage.summary import summarize
 from surgery.verification.inputs.given import with_found_sets

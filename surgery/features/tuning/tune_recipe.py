@@ -11,13 +11,13 @@ from surgery.base.errors import ExpectationError, UsageError
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.optional_steps import optional_steps, split_before, with_chosen, without_speed
 from surgery.engine.pipeline.records import Observer, Result, Silent, StepRecord
-from surgery.engine.recipe.failing import decided
+from surgery.engine.recipe.on_failure import decided
 from surgery.engine.recipe.schema import OnFailure, PassStep, Recipe
 from surgery.features.tuning.site_groups import groups_of
 from surgery.features.tuning.tuning import StepOutcome, Surroundings, Trial, Tuner, TuneSpec
 from surgery.model import storage
 from surgery.verification.benchmarking.bench import legal_feeds, typical_inputs
-from surgery.verification.benchmarking.compare import compare
+from surgery.verification.benchmarking.paired_runs import compare
 from surgery.verification.benchmarking.statistics import Interval
 from surgery.verification.benchmarking.subjects import subject
 

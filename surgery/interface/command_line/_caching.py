@@ -10,8 +10,8 @@ from surgery.base.errors import UsageError
 from surgery.interface.command_line import _output
 
 if TYPE_CHECKING:
-    from surgery.engine.caching.folder import CacheFolder
-    from surgery.engine.caching.steps import Steps
+    from surgery.engine.caching.cache_folder import CacheFolder
+    from surgery.engine.caching.step_cache import Steps
     from surgery.engine.pipeline.agenda import Agenda
     from surgery.engine.pipeline.records import Observer, StepRecord
 
@@ -45,7 +45,7 @@ def folder(arguments: argparse.Namespace, *, create: bool = True) -> CacheFolder
     Without `create`, nothing is created, and UsageError if --cache-dir names a missing folder.
     """
     from surgery.engine.caching import housekeeping
-    from surgery.engine.caching.folder import CacheFolder, default_folder
+    from surgery.engine.caching.cache_folder import CacheFolder, default_folder
 
     housekeeping.limit()  # report problems with the limit before the run
     path = Path(arguments.cache_dir) if arguments.cache_dir else default_folder()
@@ -67,7 +67,7 @@ def steps(found: CacheFolder | None) -> Steps | None:
     """Return the step cache in a folder. It is imported only if needed, because that is slow."""
     if found is None:
         return None
-    from surgery.engine.caching.steps import Steps
+    from surgery.engine.caching.step_cache import Steps
 
     return Steps(found)
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from surgery.base.errors import Problem, RecipeError, UsageError, closest
-from surgery.engine.recipe.paths import configuration_folder
+from surgery.engine.recipe.recipe_paths import configuration_folder
 
 FILE = "surgery.toml"
 _PYPROJECT = "pyproject.toml"

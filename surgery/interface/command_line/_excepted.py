@@ -39,8 +39,8 @@ def excepting(recipe: Recipe, arguments: argparse.Namespace) -> Recipe:
 
 def _selector(text: str) -> Any:
     from surgery.engine.recipe.steps import selectors
-    from surgery.engine.yaml.compose import compose
-    from surgery.engine.yaml.nodes import Scalar, YamlNode
+    from surgery.engine.yaml.yaml_nodes import Scalar, YamlNode
+    from surgery.engine.yaml.yaml_tree import compose
 
     node: YamlNode = Scalar(1, 1, text, text)
     if text.startswith("{"):

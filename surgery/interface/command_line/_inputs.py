@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from surgery.base.errors import SurgeryError, UsageError
-from surgery.engine.recipe.paths import is_file
+from surgery.engine.recipe.recipe_paths import is_file
 from surgery.interface.command_line import _places, _plan_file
 
 if TYPE_CHECKING:

@@ -379,12 +379,12 @@ def _passes() -> _Found:
 
 def _recipes() -> _Found:
     """Look for recipes and targets of packages that cannot be found by name."""
-    from surgery.engine.recipe import shipped
+    from surgery.engine.recipe import recipe_lookup
     from surgery.model.targets import shipped as targets
 
-    for warning in [*shipped.problems(), *targets.problems()]:
+    for warning in [*recipe_lookup.problems(), *targets.problems()]:
         yield "broken", warning, "update, rename or uninstall it"
-    yield "ok", f"{len(shipped.names())} recipes and {len(targets.names())} targets", ""
+    yield "ok", f"{len(recipe_lookup.names())} recipes and {len(targets.names())} targets", ""
 
 
 def _trust() -> _Found:

@@ -190,10 +190,10 @@ class Parser(argparse.ArgumentParser):
             return ""
         if value.endswith(".onnx") or Path(value).is_file():
             return f"{self.prog} inspect {value}" if value.endswith(".onnx") else ""
-        from surgery.engine.recipe import shipped
+        from surgery.engine.recipe import recipe_lookup
         from surgery.engine.registry.catalog import catalog
 
-        if value in shipped.names():
+        if value in recipe_lookup.names():
             return f"{self.prog} apply {value}"
         return f"{self.prog} run {value}" if catalog.get(value) is not None else ""
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from surgery.base.errors import UsageError
-from surgery.engine.recipe.paths import is_file
+from surgery.engine.recipe.recipe_paths import is_file
 from surgery.interface.command_line import _places
 
 if TYPE_CHECKING:
-    from surgery.features.planning.document import Plan
+    from surgery.features.planning.plan_document import Plan
     from surgery.model.storage import Staging
 
 Kind = Literal["recipe", "model", "plan"]
@@ -40,7 +40,7 @@ def kind(text: str) -> Kind:
     The content of a file decides, or its suffix for a model that may be damaged or missing. Raises UsageError
     for any other file.
     """
-    from surgery.engine.recipe import shipped
+    from surgery.engine.recipe import recipe_lookup
 
     if text == _places.STREAM:
         # Peeking leaves the bytes to the loader of recipes or plans.
@@ -48,7 +48,7 @@ def kind(text: str) -> Kind:
     path = Path(text)
     if path.suffix in _MODELS:
         return "model"
-    if text in shipped.names() or not path.is_file():
+    if text in recipe_lookup.names() or not path.is_file():
         return "recipe"  # the loader reports the problem
     try:
         with path.open("rb") as file:
@@ -71,18 +71,18 @@ def kind(text: str) -> Kind:
 
 
 def _is_plan(head: bytes) -> bool:
-    from surgery.features.planning.document import is_plan
+    from surgery.features.planning.plan_document import is_plan
 
     return is_plan(head)
 
 
 def read(where: Path) -> Plan:
     """Read a plan from a file, or from standard input, where its paths are relative to the current folder."""
-    from surgery.features.planning import document
+    from surgery.features.planning import plan_document
 
     if where != Path(_places.STREAM):
-        return document.read(where)
-    return document.parse(sys.stdin.buffer.read(document.MAX_BYTES), "stdin")
+        return plan_document.read(where)
+    return plan_document.parse(sys.stdin.buffer.read(plan_document.MAX_BYTES), "stdin")
 
 
 def _is_text(head: bytes) -> bool:
@@ -106,9 +106,9 @@ def use_default_recipe(arguments: argparse.Namespace) -> None:
 
 def given(recipe: str, folder: Path) -> str:
     """Return the reference of a plan to a recipe: the name of a shipped one, else as `_reference` returns it."""
-    from surgery.engine.recipe import shipped
+    from surgery.engine.recipe import recipe_lookup
 
-    return recipe if recipe in shipped.names() else _reference(recipe, folder)
+    return recipe if recipe in recipe_lookup.names() else _reference(recipe, folder)
 
 
 def _reference(path: str, folder: Path) -> str:
@@ -142,9 +142,9 @@ class Finder:
 
     def recipe(self, given: str) -> str:
         """Return the name or the path of the recipe. Raises UsageError if there is no file."""
-        from surgery.engine.recipe import shipped
+        from surgery.engine.recipe import recipe_lookup
 
-        if given in shipped.names():
+        if given in recipe_lookup.names():
             return given
         path = self.path(given)
         if not is_file(Path(path)):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from surgery.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from surgery.engine.provenance.writing import Sidecar
+    from surgery.engine.provenance.statement_writing import Sidecar
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +48,7 @@ def sidecar(arguments: argparse.Namespace) -> bool | Sidecar:
         return False
     if not asked and not arguments.timestamp:
         return True
-    from surgery.engine.provenance.writing import Sidecar
+    from surgery.engine.provenance.statement_writing import Sidecar
 
     return Sidecar(
         Path(arguments.provenance) if arguments.provenance is not None else None,

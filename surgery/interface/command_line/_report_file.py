@@ -15,7 +15,7 @@ from surgery.base.errors import internal
 from surgery.interface.command_line import _output, _places
 
 if TYPE_CHECKING:
-    from surgery.base.workers.memory import MemoryTimeline
+    from surgery.base.workers.process_memory import MemoryTimeline
     from surgery.engine.pipeline.records import Observer, Result, StepRecord
     from surgery.interface.drawing import History
     from surgery.model.storage import StoredModel
@@ -78,7 +78,7 @@ class RunReport:
             storage.check_target(self._file, force=self._arguments.force)
             self.history = History()
         if self._file is not None or self._arguments.format == "json":
-            from surgery.base.workers.memory import MemoryTimeline
+            from surgery.base.workers.process_memory import MemoryTimeline
 
             self._memory = MemoryTimeline()
             self._memory.__enter__()

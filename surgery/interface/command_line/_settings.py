@@ -12,7 +12,7 @@ from surgery.base.errors import UsageError
 if TYPE_CHECKING:
     from surgery.engine.registry.options import Option
     from surgery.engine.registry.passes import Pass
-    from surgery.engine.yaml.nodes import YamlNode
+    from surgery.engine.yaml.yaml_nodes import YamlNode
 
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
@@ -49,8 +49,8 @@ def value(text: str) -> Any:
 
 def _value(option: Option | None, setting: str, text: str) -> Any:
     """Read a value as YAML, or as plain text if the option accepts only that."""
-    from surgery.engine.yaml.compose import compose
-    from surgery.engine.yaml.nodes import plain
+    from surgery.engine.yaml.yaml_nodes import plain
+    from surgery.engine.yaml.yaml_tree import compose
 
     document = compose(text)
     value = plain(document.root) if document.root is not None else None
@@ -74,7 +74,7 @@ def _meant(node: YamlNode | None) -> Any:
 
     In YAML, the first is a text and the second the key `batch:1` without a value.
     """
-    from surgery.engine.yaml.nodes import Listing, Scalar, Table, plain, resolve
+    from surgery.engine.yaml.yaml_nodes import Listing, Scalar, Table, plain, resolve
 
     if isinstance(node, Listing):
         return [_meant(item) for item in node.items]

@@ -254,7 +254,7 @@ def _require_dims(model: Path, dims: dict[str, tuple[int, ...]]) -> None:
     """Refuse sizes for a dim that the model does not have."""
     from surgery.model import storage
     from surgery.verification.inputs.dims import free_names
-    from surgery.verification.inputs.plan import read_ports
+    from surgery.verification.inputs.feed_plan import read_ports
 
     known = free_names(extent for port in read_ports(storage.load(model).proto) for extent in port.dims)
     for name in dims:
@@ -272,7 +272,7 @@ def _require_room(model: Path, dims: dict[str, tuple[int, ...]]) -> None:
 
     from surgery.base import workers
     from surgery.model import storage
-    from surgery.verification.inputs.plan import read_ports
+    from surgery.verification.inputs.feed_plan import read_ports
 
     most = workers.default_memory()
     for port in read_ports(storage.load(model).proto):

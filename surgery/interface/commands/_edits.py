@@ -121,14 +121,14 @@ def _attributes(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _rename(arguments: argparse.Namespace) -> Chosen:
-    from surgery.features.inspection import names
+    from surgery.features.inspection import name_kinds
 
     given = dict(_pair(text, "OLD=NEW", "pixel_values=image") for text in arguments.names)
-    return "rename", names.by_kind(arguments.model, given, arguments.kind)
+    return "rename", name_kinds.by_kind(arguments.model, given, arguments.kind)
 
 
 def _set_dims(arguments: argparse.Namespace) -> Chosen:
-    from surgery.engine.yaml.nodes import resolve
+    from surgery.engine.yaml.yaml_nodes import resolve
 
     dims: dict[str, Any] = {}
     ports: dict[str, Any] = {}

@@ -30,7 +30,7 @@ from surgery.interface.command_line import (
 )
 
 if TYPE_CHECKING:
-    from surgery.engine.caching.folder import CacheFolder
+    from surgery.engine.caching.cache_folder import CacheFolder
     from surgery.engine.pipeline.records import Observer, Result
     from surgery.engine.pipeline.reference_start import ReferenceStart
     from surgery.engine.recipe import Recipe

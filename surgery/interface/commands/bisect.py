@@ -33,7 +33,7 @@ def main(arguments: argparse.Namespace) -> int:
     """Bisect a recipe."""
     _verification.start()
     from surgery.features.bisection.bisect import bisect
-    from surgery.features.bisection.folder import written
+    from surgery.features.bisection.repro_folder import written
     from surgery.interface.report.progress import Progress
 
     recipe, model = apply.recipe_and_model(arguments, "bisect")

@@ -68,7 +68,7 @@ def _prune(arguments: argparse.Namespace) -> int:
         found = housekeeping.remove_all(folder)
     else:
         found = housekeeping.prune(folder, older_than=seconds, max_bytes=most)
-    from surgery.interface.report.amounts import size
+    from surgery.interface.report.formatting import size
 
     files = f"{found.files} file{'' if found.files == 1 else 's'}"
     _write(arguments, found, f"removed {files} ({size(found.bytes)}); {size(found.left)} left\n")
@@ -83,7 +83,7 @@ def _write(arguments: argparse.Namespace, found: Contents | Pruned, text: str) -
 
 
 def _described(found: Contents) -> str:
-    from surgery.interface.report.amounts import size
+    from surgery.interface.report.formatting import size
 
     asked = found.found + found.missed
     share = f" ({found.found / asked:.0%})" if asked else ""

@@ -98,7 +98,7 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
 
 def _kinds(parser: argparse.ArgumentParser) -> dict[str, _Kind]:
     """Return the completions of arguments, by their names in the help."""
-    from surgery.engine.recipe import shipped
+    from surgery.engine.recipe import recipe_lookup
     from surgery.engine.registry.catalog import catalog
     from surgery.model.targets import shipped as targets
 
@@ -107,7 +107,7 @@ def _kinds(parser: argparse.ArgumentParser) -> dict[str, _Kind]:
     themes = dict.fromkeys(one.theme for one in passes.values())
     return {
         **dict.fromkeys(("MODEL", "A", "B", "BEFORE", "AFTER"), model),
-        "RECIPE": _Kind("recipe", _plain(shipped.names()), ("*.yaml", "*.yml")),
+        "RECIPE": _Kind("recipe", _plain(recipe_lookup.names()), ("*.yaml", "*.yml")),
         "TARGET": _Kind("target", _plain(targets.names()), ("*.yaml", "*.yml")),
         "PASS": _Kind("pass", _plain(passes)),
         "MODULE": _Kind("plugin", patterns=("*.py",)),

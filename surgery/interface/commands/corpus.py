@@ -33,12 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Compare two runs; return 1 with --exit-code if any model got worse."""
-    from surgery.engine.batching import comparison, results
+    from surgery.engine.batching import corpus_comparison, results
 
-    allowed = comparison.Thresholds(
+    allowed = corpus_comparison.Thresholds(
         **{name: _share(name, getattr(arguments, name)) for name in ("nodes", "bytes", "seconds", "tolerance")}
     )
-    found = comparison.compare(results.read(Path(arguments.before)), results.read(Path(arguments.after)), allowed)
+    found = corpus_comparison.compare(
+        results.read(Path(arguments.before)), results.read(Path(arguments.after)), allowed
+    )
     code = 1 if arguments.exit_code and found.worse else 0
     if arguments.format == "json":
         _output.write_json(found.to_json())

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Export weights."""
-    from surgery.model.checkpoints.export_weights import export_weights
+    from surgery.model.checkpoints.weight_files import export_weights
 
     found = export_weights(
         arguments.model,
@@ -48,7 +48,7 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         _output.write_json(found.to_json())
     else:
-        from surgery.interface.report.amounts import size
+        from surgery.interface.report.formatting import size
 
         for path in found.files:
             _output.write(str(path), wrap=False)

@@ -68,7 +68,7 @@ def write(arguments: argparse.Namespace, layout: Layout | External) -> int:
     if arguments.format == "json":
         _output.write_json({"files": [{"path": path, "bytes": size} for path, size in sizes.items()]})
         return 0
-    from surgery.interface.report.amounts import size
+    from surgery.interface.report.formatting import size
 
     for path, count in sizes.items():
         _output.write(f"{path}  {size(count)}", wrap=False)

@@ -90,7 +90,7 @@ def main(arguments: argparse.Namespace) -> int:
     for line in terminal.invalid(found):
         _output.write(line)
     if arguments.quiet:
-        from surgery.interface.report.amounts import size
+        from surgery.interface.report.formatting import size
 
         name = facts.path or "in memory"
         _output.write(f"{name}: {facts.nodes} nodes, {facts.parameters:,} parameters, {size(facts.bytes or 0)}")
@@ -141,7 +141,7 @@ def _executed(arguments: argparse.Namespace) -> int:
 
 
 def _lineage(arguments: argparse.Namespace) -> int:
-    from surgery.model.lineage.descent import descent
+    from surgery.model.lineage.pass_counts import descent
 
     found = descent(arguments.model)
     if arguments.node is not None:

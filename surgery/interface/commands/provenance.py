@@ -42,7 +42,7 @@ def main(arguments: argparse.Namespace) -> int:
     """Check a model; return 1 if there is a mismatch."""
     from surgery.engine import recipe as recipes
     from surgery.engine.provenance import checking
-    from surgery.engine.provenance.writing import SUFFIX
+    from surgery.engine.provenance.statement_writing import SUFFIX
     from surgery.model import storage
 
     model = Path(arguments.model)

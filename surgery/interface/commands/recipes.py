@@ -17,10 +17,11 @@ def add_arguments(_: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """List recipes."""
     from surgery.engine import recipe as recipes
-    from surgery.engine.recipe import shipped
+    from surgery.engine.recipe import recipe_lookup
 
     found = [
-        {"name": one.name, "target": one.target, "summary": one.about} for one in map(recipes.load, shipped.names())
+        {"name": one.name, "target": one.target, "summary": one.about}
+        for one in map(recipes.load, recipe_lookup.names())
     ]
     if arguments.format == "json":
         _output.write_json({"recipes": found})

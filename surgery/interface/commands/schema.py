@@ -12,7 +12,7 @@ from pathlib import Path
 
 from surgery.base.errors import OutputError
 from surgery.interface.command_line import _output, _places, _plugins
-from surgery.interface.report.formats import schemas
+from surgery.interface.report.formats import report_schemas
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "report",
         metavar="COMMAND",
         nargs="?",
-        choices=schemas.names(),
+        choices=report_schemas.names(),
         help="a command, such as apply or recipe-check: write the schema of its JSON report (default: that of recipes)",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write the schema to FILE (default: stdout)")
@@ -38,7 +38,7 @@ def main(arguments: argparse.Namespace) -> int:
 
     _plugins.load(arguments)
     if arguments.report is not None:
-        schema = schemas.schema(arguments.report)
+        schema = report_schemas.schema(arguments.report)
     else:
         schema = jsonschema.of_profiles() if arguments.targets else jsonschema.schema()
     if arguments.output in (None, _places.STREAM):

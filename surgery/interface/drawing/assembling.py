@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from surgery.interface.drawing.details import NodeDetails
 from surgery.interface.drawing.geometry import BoxPositions, box, places
-from surgery.interface.drawing.groups import Group, Tree, tree
+from surgery.interface.drawing.group_tree import Group, Tree, tree
 from surgery.interface.drawing.hierarchy import with_repeats
 from surgery.interface.drawing.history import History
-from surgery.interface.drawing.rows import INPUT, ModelState, TrackedNodes
+from surgery.interface.drawing.node_details import NodeDetails
+from surgery.interface.drawing.tracked_nodes import INPUT, ModelState, TrackedNodes
 from surgery.model.wire.collection import collection_paused
 
 FORMAT_VERSION = 1

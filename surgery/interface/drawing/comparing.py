@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from surgery.features.differences.nodes import REMOVED, Correspondence, ReplacedNodes
-from surgery.interface.drawing.descent import link
-from surgery.interface.drawing.rows import Alteration, ChangedNodes, TrackedNodes
+from surgery.features.differences.node_differences import REMOVED, Correspondence, ReplacedNodes
+from surgery.interface.drawing.row_descent import link
+from surgery.interface.drawing.tracked_nodes import Alteration, ChangedNodes, TrackedNodes
 from surgery.interface.drawing.tracking import NodeKey
 from surgery.model.lineage.entries import LineageEntry
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from surgery.interface.drawing.groups import Tree
+from surgery.interface.drawing.group_tree import Tree
 from surgery.interface.drawing.hierarchy import Copies
-from surgery.interface.drawing.rows import TrackedNodes
+from surgery.interface.drawing.tracked_nodes import TrackedNodes
 from surgery.interface.layout.layered import layered
 
 NODE_HEIGHT, GROUP_HEIGHT = 24, 40

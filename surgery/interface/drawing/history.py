@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.base.operators.forms import plain_domain
 from surgery.interface.drawing.comparing import compared, key_of
-from surgery.interface.drawing.descent import explain
-from surgery.interface.drawing.rows import ModelState, TrackedNodes
+from surgery.interface.drawing.row_descent import explain
+from surgery.interface.drawing.tracked_nodes import ModelState, TrackedNodes
 from surgery.interface.drawing.tracking import Tracker
 from surgery.model import storage
 from surgery.model.storage.summary import operators

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from surgery.base.operators.operations import MOVING, has_products
-from surgery.interface.drawing.groups import Tree
-from surgery.interface.drawing.rows import TrackedNodes
+from surgery.interface.drawing.group_tree import Tree
+from surgery.interface.drawing.tracked_nodes import TrackedNodes
 
 _NAMED = 3
 """Maximum number of operators in the name of a block."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from surgery.base.operators.subgraphs import bodies
-from surgery.interface.drawing.nodes import NodeData, constant_of, digest, digest_of, plain
-from surgery.interface.drawing.rows import (
+from surgery.interface.drawing.node_data import NodeData, constant_of, digest, digest_of, plain
+from surgery.interface.drawing.tracked_nodes import (
     INPUT,
     OUTPUT,
     PORT,

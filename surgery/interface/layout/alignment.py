@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from surgery.interface.layout.arrays import Ints, inverse, offsets
-from surgery.interface.layout.lanes import LanedRows
+from surgery.interface.layout.long_edges import LanedRows
 
 PIECE = 4
 """Number of rows of a lane that are kept in one column from the start."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from surgery.interface.layout.alignment import Alignment
 from surgery.interface.layout.arrays import Floats, Ints, offsets
-from surgery.interface.layout.lanes import LanedRows
+from surgery.interface.layout.long_edges import LanedRows
 
 GAP = 16
 """Gap between two boxes of a row, in px."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from surgery.interface.layout.arrays import Ints, distinct, inverse, offsets, ranges
-from surgery.interface.layout.lanes import LanedRows
+from surgery.interface.layout.long_edges import LanedRows
 
 STRIDE = 48
 """A sweep handles every 48th row at once, so it takes 48 steps regardless of the depth of the drawing."""

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from surgery.interface.layout.arrays import Ints
-from surgery.interface.layout.fingerprints import Hashes, digests
+from surgery.interface.layout.group_hashes import Hashes, digests
 
 LEAST = 6
 """Minimum number of nodes in a repetition of a pattern; smaller groups would not improve readability."""

@@ -1,9 +1,9 @@
 """Layered drawings of directed graphs: rows from top to bottom, edges downwards, few crossings, straight chains.
 
-The steps are those of Sugiyama, for all rows at once: rows (`layers.py`), lanes for edges that cross rows (`lanes.py`),
-the order of rows (`crossings.py`), columns (`alignment.py`) and coordinates (`coordinates.py`). Rows that are too wide
-are split into several. Chains are not folded, however long they are: edges must point down, and `blocks.py` folds long
-rooms into groups.
+The steps are those of Sugiyama, for all rows at once: rows (`layers.py`), lanes for edges that cross rows
+(`long_edges.py`), the order of rows (`crossings.py`), columns (`alignment.py`) and coordinates (`coordinates.py`). Rows
+that are too wide are split into several. Chains are not folded, however long they are: edges must point down, and
+`structure_groups.py` folds long rooms into groups.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from surgery.interface.layout.alignment import Alignment
 from surgery.interface.layout.arrays import Ints, inverse, offsets, ranges
 from surgery.interface.layout.coordinates import GAP, coordinates
 from surgery.interface.layout.crossings import ordered
-from surgery.interface.layout.lanes import LanedRows, rows
 from surgery.interface.layout.layers import Layers, layers
+from surgery.interface.layout.long_edges import LanedRows, rows
 
 ROW_GAP = 28
 """Gap between the boxes of two rows, in px."""

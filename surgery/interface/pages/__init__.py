@@ -7,6 +7,6 @@ self-contained file.
 from __future__ import annotations
 
 from surgery.interface.pages.page import PageSection, page
-from surgery.interface.pages.text import visible
+from surgery.interface.pages.page_text import visible
 
 __all__ = ["PageSection", "page", "visible"]

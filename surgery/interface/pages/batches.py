@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from surgery.interface.pages import charts, marks, text
+from surgery.interface.pages import charts, marks, page_text
 from surgery.interface.pages.page import PageSection, page, render
 from surgery.interface.pages.run_verdict import KeyFigure, RunVerdict
 
@@ -64,12 +64,16 @@ def _outcome(found: Mapping[str, Any]) -> RunVerdict:
     counts = found["counts"]
     failed, left = counts.get("failed", 0), counts.get("queued", 0) + counts.get("running", 0)
     if failed:
-        return RunVerdict("bad", f"{text.plural(failed, 'model')} of {text.integer(len(found['models']))} failed.")
+        return RunVerdict(
+            "bad", f"{page_text.plural(failed, 'model')} of {page_text.integer(len(found['models']))} failed."
+        )
     unmet = sum(one["state"] == "done" and bool(one["kind"]) for one in found["models"])
     if unmet:
-        return RunVerdict("bad", f"{text.plural(unmet, 'model does', 'models do')} not meet the purpose.")
+        return RunVerdict("bad", f"{page_text.plural(unmet, 'model does', 'models do')} not meet the purpose.")
     if left:
-        return RunVerdict("warn", f"{text.plural(left, 'model')} of {text.integer(len(found['models']))} did not run.")
+        return RunVerdict(
+            "warn", f"{page_text.plural(left, 'model')} of {page_text.integer(len(found['models']))} did not run."
+        )
     return RunVerdict("ok", "All models are done.")
 
 
@@ -80,14 +84,18 @@ def _facts(found: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> list[
     for one in done:
         name = one["verdict"] or "unchanged"
         verdicts[name] = verdicts.get(name, 0) + 1
-    listed = ", ".join(f"{text.integer(count)} {name}" for name, count in sorted(verdicts.items()))
-    states = ", ".join(f"{text.integer(count)} {state}" for state, count in found["counts"].items())
+    listed = ", ".join(f"{page_text.integer(count)} {name}" for name, count in sorted(verdicts.items()))
+    states = ", ".join(f"{page_text.integer(count)} {state}" for state, count in found["counts"].items())
     return [
-        KeyFigure("Models", text.integer(len(found["models"])), states),
-        KeyFigure("Nodes", text.integer(totals["nodes_after"]), f"from {text.integer(totals['nodes_before'])}"),
-        KeyFigure("File sizes", text.size(totals["bytes_after"]), f"from {text.size(totals['bytes_before'])}"),
-        KeyFigure("Verdicts", text.integer(len(done)), listed),
-        KeyFigure("Time", text.seconds(found["seconds"]), "of the last call"),
+        KeyFigure("Models", page_text.integer(len(found["models"])), states),
+        KeyFigure(
+            "Nodes", page_text.integer(totals["nodes_after"]), f"from {page_text.integer(totals['nodes_before'])}"
+        ),
+        KeyFigure(
+            "File sizes", page_text.size(totals["bytes_after"]), f"from {page_text.size(totals['bytes_before'])}"
+        ),
+        KeyFigure("Verdicts", page_text.integer(len(done)), listed),
+        KeyFigure("Time", page_text.seconds(found["seconds"]), "of the last call"),
     ]
 
 
@@ -100,9 +108,11 @@ def _picture(done: Sequence[Mapping[str, Any]]) -> Markup:
         charts.ChartPoint(one["name"], float(one["nodes_before"]), float(one["nodes_after"]), 3.0) for one in known
     ]
     ends = [min(min(one.x, one.y) for one in points), max(max(one.x, one.y) for one in points)]
-    x, y = (charts.around(ends, f"nodes {side}, logarithmic", text.amount) for side in ("before", "after"))
+    x, y = (charts.around(ends, f"nodes {side}, logarithmic", page_text.amount) for side in ("before", "after"))
     same = charts.Series("as many", [(ends[0], ends[0]), (ends[1], ends[1])])
-    rows = [(one["name"], text.integer(one["nodes_before"]), text.integer(one["nodes_after"])) for one in known]
+    rows = [
+        (one["name"], page_text.integer(one["nodes_before"]), page_text.integer(one["nodes_after"])) for one in known
+    ]
     table = charts.ChartTable("Nodes of each model", ("model", "before", "after"), rows)
     return charts.scatter("batch-nodes", "Nodes of each model, before and after", points, x, y, table, [same])
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from surgery.interface.pages.text import clip, integer, scientific
+from surgery.interface.pages.page_text import clip, integer, scientific
 
 WIDTH, HEIGHT = 640, 250
 _CROWD = 400

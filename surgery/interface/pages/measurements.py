@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from surgery.interface.pages import charts, text
+from surgery.interface.pages import charts, page_text
 from surgery.interface.pages.page import PageSection, page, render
 from surgery.interface.pages.run_verdict import share
 
@@ -30,8 +30,8 @@ def sensitivity(found: Mapping[str, Any]) -> str:
         share=share,
         metric=_metric,
     )
-    name = text.clip(str(found.get("model", "")).rpartition("/")[2], 120)
-    title = f"{name}, {text.clip(found['pass'], 60)}" if name else text.clip(found["pass"], 60)
+    name = page_text.clip(str(found.get("model", "")).rpartition("/")[2], 120)
+    title = f"{name}, {page_text.clip(found['pass'], 60)}" if name else page_text.clip(found["pass"], 60)
     return page(
         title, [PageSection("sensitivity", "Sensitivity of each site", body)], kind="Sensitivity of a lossy step"
     )
@@ -53,7 +53,7 @@ def _bar(use: float | None, largest: float) -> Markup:
 
 def _metric(value: object) -> str:
     number = _number(value)
-    return text.clip(value, 20) if number is None else f"{number:.4g}"
+    return page_text.clip(value, 20) if number is None else f"{number:.4g}"
 
 
 def _trade(sites: Sequence[Mapping[str, Any]]) -> Markup:
@@ -63,10 +63,10 @@ def _trade(sites: Sequence[Mapping[str, Any]]) -> Markup:
         return Markup("")
     # The ends of paths are alike, and there is no room for the whole: the table has the site of each number.
     points = [charts.ChartPoint(f"site {one['site']}", float(one["macs"]), use) for one, use in known]
-    x = charts.around([point.x for point in points], "multiply-accumulates, logarithmic", text.amount)
+    x = charts.around([point.x for point in points], "multiply-accumulates, logarithmic", page_text.amount)
     y = charts.around([point.y for point in points], "share of the budget alone, logarithmic", charts.power)
     head = "site", "at", "multiply-accumulates", "share of the budget"
-    rows = [(str(one["site"]), one["anchor"], text.amount(one["macs"]), f"{use:.3g}") for one, use in known]
+    rows = [(str(one["site"]), one["anchor"], page_text.amount(one["macs"]), f"{use:.3g}") for one, use in known]
     title = "What each site uses of the budget, and what it computes"
     if len(known) < len(sites):
         title += f"; {len(sites) - len(known)} without multiply-accumulates or error are in the table below"
@@ -83,7 +83,7 @@ def bench(found: Mapping[str, Any]) -> str:
         picture=_speeds(models, found["level"]),
         operators=_profiles(models),
     )
-    names = [text.clip(one["name"].rpartition("/")[2], 60) for one in models]
+    names = [page_text.clip(one["name"].rpartition("/")[2], 60) for one in models]
     title = names[0] if len(names) == 1 else f"{', '.join(names[1:])} against {names[0]}"
     return page(title, [PageSection("speed", "Speed", body)], kind="Measurement of speed")
 
@@ -99,7 +99,7 @@ def _speeds(models: Sequence[Mapping[str, Any]], level: float) -> Markup:
     axis = charts.Axis(low - margin, high + margin, "speed, the baseline is 1", lambda value: f"{value:.3g}")
     head = "model", "speed", "low", "high"
     rows = [(one.name, f"{one.value:.3f}", f"{one.low:.3f}", f"{one.high:.3f}") for one in found]
-    title = f"Speed next to {text.clip(models[0]['name'], 80)}, with intervals of {level:.0%} confidence"
+    title = f"Speed next to {page_text.clip(models[0]['name'], 80)}, with intervals of {level:.0%} confidence"
     return charts.intervals("speed-intervals", title, found, axis, charts.ChartTable(title, head, rows))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from surgery.interface.pages import marks, text
+from surgery.interface.pages import marks, page_text
 from surgery.interface.pages.page import render
 from surgery.interface.pages.run_verdict import facts, outcome
 
@@ -29,8 +29,8 @@ def result(run: Mapping[str, Any]) -> str:
             str(number),
             step["pass"],
             _mark(step),
-            text.integer(step["sites"]) if step["sites"] else "",
-            text.integer(step["nodes_after"]),
+            page_text.integer(step["sites"]) if step["sites"] else "",
+            page_text.integer(step["nodes_after"]),
             step["message"] if step["status"] != "committed" else "",
         )
         for number, step in enumerate(run["steps"], 1)
@@ -67,12 +67,17 @@ def difference(found: Mapping[str, Any]) -> str:
     before, after = found["before"], found["after"]
     moved = [one for one in found["operators"] if one["difference"]]
     rows = [
-        (one["op"], text.integer(one["before"]), text.integer(one["after"]), text.signed(one["difference"]))
+        (
+            one["op"],
+            page_text.integer(one["before"]),
+            page_text.integer(one["after"]),
+            page_text.signed(one["difference"]),
+        )
         for one in moved
     ]
     parity = found.get("parity")
     numbers = [
-        ("Nodes", f"{text.integer(before['nodes'])} \u2192 {text.integer(after['nodes'])}"),
+        ("Nodes", f"{page_text.integer(before['nodes'])} \u2192 {page_text.integer(after['nodes'])}"),
         *((one["what"], f"{_value(one['before'])} \u2192 {_value(one['after'])}") for one in found["sizes"]),
         *([("Outputs", marks.verdict(parity["verdict"]).word)] if parity else []),
     ]
@@ -87,7 +92,7 @@ def _file(side: Mapping[str, Any]) -> str:
 
 
 def _value(value: object) -> str:
-    return text.integer(value) if isinstance(value, int) else text.clip(value, 60)
+    return page_text.integer(value) if isinstance(value, int) else page_text.clip(value, 60)
 
 
 def listed(
@@ -108,7 +113,7 @@ def model(
 ) -> str:
     """Return the HTML of the main graph of a model: its nodes, inputs, outputs, opsets and operators."""
     facts = [
-        ("Nodes", text.integer(nodes)),
+        ("Nodes", page_text.integer(nodes)),
         ("Inputs", ", ".join(inputs)),
         ("Outputs", ", ".join(outputs)),
         ("Opsets", _opsets(opsets)),
@@ -129,9 +134,9 @@ def inspection(
 ) -> str:
     """Return the HTML of an inspected model; `inputs` and `outputs` have the types by name."""
     facts = [
-        ("Nodes", text.integer(nodes)),
-        ("Parameters", text.amount(parameters)),
-        ("Weights", text.size(weight_bytes)),
+        ("Nodes", page_text.integer(nodes)),
+        ("Parameters", page_text.amount(parameters)),
+        ("Weights", page_text.size(weight_bytes)),
         ("Opsets", _opsets(opsets.items())),
         *((f"Input {port}", kind) for port, kind in list(inputs.items())[:_MOST_PORTS]),
         *((f"Output {port}", kind) for port, kind in list(outputs.items())[:_MOST_PORTS]),
@@ -144,7 +149,7 @@ def _opsets(opsets: Iterable[tuple[str, int]]) -> str:
 
 
 def _model(name: str, facts: Sequence[Fact], ops: Mapping[str, int]) -> str:
-    rows = [(op, text.integer(count)) for op, count in ops.items()]
+    rows = [(op, page_text.integer(count)) for op, count in ops.items()]
     return _shown(name, "info", (), facts, ("Operator", "Nodes"), rows, "operators")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
-from surgery.interface.pages import assets, text
+from surgery.interface.pages import assets, page_text
 
 
 @dataclass(frozen=True)
@@ -92,16 +92,16 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     shown = (
-        text.clip,
-        text.integer,
-        text.amount,
-        text.size,
-        text.seconds,
-        text.scientific,
-        text.plain_number,
-        text.change,
-        text.dims,
-        text.plural,
+        page_text.clip,
+        page_text.integer,
+        page_text.amount,
+        page_text.size,
+        page_text.seconds,
+        page_text.scientific,
+        page_text.plain_number,
+        page_text.change,
+        page_text.dims,
+        page_text.plural,
     )
     made.filters.update({function.__name__: function for function in shown})
     return made
@@ -111,4 +111,4 @@ def _shown(value: Any) -> Any:
     """Prepare a value for a page: text is made visible, None becomes empty."""
     if value is None:
         return ""
-    return text.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return page_text.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from surgery.interface.pages import charts, marks, text
+from surgery.interface.pages import charts, marks, page_text
 from surgery.interface.pages.page import PageSection, render
 from surgery.interface.pages.run_verdict import final, share
 
@@ -65,7 +65,7 @@ def _spread(number: int, output: Mapping[str, Any]) -> Markup:
     in_tolerances = _in_tolerances(output)
     unit = "tolerances" if in_tolerances else "root mean squares of the output"
     axis = charts.Axis(low, high, f"error in {unit}, logarithmic", charts.power, log=True)
-    title = f"{text.clip(output['output'], 80)}: {_moved(output)}"
+    title = f"{page_text.clip(output['output'], 80)}: {_moved(output)}"
     return charts.histogram(f"spread-{number}", title, bins, axis, limit=1.0 if in_tolerances else None)
 
 
@@ -75,8 +75,8 @@ def _in_tolerances(output: Mapping[str, Any]) -> bool:
 
 
 def _moved(output: Mapping[str, Any]) -> str:
-    same = f"{text.integer(output['equal'])} of {text.integer(output['elements'])} elements are equal"
-    return same + (f", {text.integer(output['endless'])} differ beyond any tolerance" if output["endless"] else "")
+    same = f"{page_text.integer(output['equal'])} of {page_text.integer(output['elements'])} elements are equal"
+    return same + (f", {page_text.integer(output['endless'])} differ beyond any tolerance" if output["endless"] else "")
 
 
 def operators(run: Mapping[str, Any]) -> Markup:
@@ -119,8 +119,8 @@ def _cost_axes(drawn: Sequence[Mapping[str, Any]]) -> tuple[charts.Axis, charts.
     """Return the axes for bytes and operations, shared by both models; None if there is nothing to draw."""
     if not drawn:
         return None
-    x = charts.around([float(one["bytes"]) for one in drawn], "bytes moved, logarithmic", text.size)
-    return x, charts.around([float(one["flops"]) for one in drawn], "operations, logarithmic", text.amount)
+    x = charts.around([float(one["bytes"]) for one in drawn], "bytes moved, logarithmic", page_text.size)
+    return x, charts.around([float(one["flops"]) for one in drawn], "operations, logarithmic", page_text.amount)
 
 
 def cost_chart(
@@ -136,7 +136,13 @@ def cost_chart(
     ]
     head = "operator", "nodes", "operations", "bytes moved", "operations a byte"
     rows = [
-        (one["op"], text.integer(one["nodes"]), text.amount(one["flops"]), text.size(one["bytes"]), _intensity(one))
+        (
+            one["op"],
+            page_text.integer(one["nodes"]),
+            page_text.amount(one["flops"]),
+            page_text.size(one["bytes"]),
+            _intensity(one),
+        )
         for one in side["by_op"]
     ]
     table = charts.ChartTable(f"{title}: cost by operator", head, rows)
@@ -155,7 +161,7 @@ def cost_chart(
 
 def _intensity(one: Mapping[str, Any]) -> str:
     if not _is_number(one["flops"]) or not _is_number(one["bytes"]) or not one["bytes"]:
-        return text.MISSING
+        return page_text.MISSING
     return f"{one['flops'] / one['bytes']:.2g}"
 
 
@@ -192,7 +198,7 @@ def small(values: Mapping[str, Any] | None) -> Markup:
         for place, count in enumerate(counts)
         if count
     )
-    spoken = f"Values from {text.scientific(values['low'])} to {text.scientific(values['high'])}"
+    spoken = f"Values from {page_text.scientific(values['low'])} to {page_text.scientific(values['high'])}"
     return Markup(
         '<svg class="plot chart-inline" viewBox="0 0 120 22" width="120" height="22" role="img" aria-label="{}"'
         ' focusable="false">{}</svg>'
@@ -218,7 +224,7 @@ def memory(run: Mapping[str, Any]) -> Markup:
     samples = found["samples"]
     top = max(own + workers for _, own, workers in samples)
     x = charts.Axis(0.0, max(samples[-1][0], 1e-3), "seconds", lambda value: f"{value:g}")
-    y = charts.Axis(0.0, top * 1.08 or 1.0, "", text.size)
+    y = charts.Axis(0.0, top * 1.08 or 1.0, "", page_text.size)
     lines = [
         charts.Series("all", [(at, own + workers) for at, own, workers in samples]),
         charts.Series("this process", [(at, own) for at, own, _ in samples]),

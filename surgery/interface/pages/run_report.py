@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from surgery.base.errors import UsageError
-from surgery.interface.pages import marks, text
+from surgery.interface.pages import marks, page_text
 from surgery.interface.pages.page import PageSection, page, render
 from surgery.interface.pages.run_evidence import evidence
 from surgery.interface.pages.run_steps import steps
@@ -59,8 +59,8 @@ def report(run: Mapping[str, Any], drawing: Mapping[str, Any] | None = None, not
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         what = f"the report of the run is incomplete or has another format: {type(error).__name__}: {error}"
         raise UsageError(what, todo="write it again with surgery apply RECIPE MODEL --format json") from error
-    name = text.clip(str(run["input"].get("path") or "a model").rpartition("/")[2], 120)
-    return page(f"{name}, {text.clip(run['recipe'], 60)}", sections, drawing, kind="Report of a surgery run")
+    name = page_text.clip(str(run["input"].get("path") or "a model").rpartition("/")[2], 120)
+    return page(f"{name}, {page_text.clip(run['recipe'], 60)}", sections, drawing, kind="Report of a surgery run")
 
 
 def _states(drawing: Mapping[str, Any] | None) -> dict[int, int]:
@@ -89,5 +89,5 @@ def _sources(run: Mapping[str, Any], anchors: Mapping[str, str]) -> list[RecipeF
     for source in run.get("recipes") or ():
         places = [(f"{source['path']}:{number}", line) for number, line in enumerate(source["text"].splitlines(), 1)]
         lines = [RecipeLine(anchors[place], line, tuple(at[place])) for place, line in places]
-        found.append(RecipeFile(text.clip(source["path"], 160), lines))
+        found.append(RecipeFile(page_text.clip(source["path"], 160), lines))
     return found

@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from surgery.interface.pages import charts, marks, text
+from surgery.interface.pages import charts, marks, page_text
 from surgery.interface.pages.page import render
 from surgery.interface.pages.run_verdict import share
 
@@ -99,4 +99,4 @@ def _row(number: int, step: Mapping[str, Any], lines: Mapping[str, str], states:
     where = step.get("where") or ""
     file, _, line = where.rpartition(":")
     place = f"{file.rpartition('/')[2]}:{line}" if file else ""
-    return StepRow(number + 1, step, mark, states.get(number), lines.get(where, ""), text.clip(place, 60))
+    return StepRow(number + 1, step, mark, states.get(number), lines.get(where, ""), page_text.clip(place, 60))

@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from surgery.interface.pages import marks, text
+from surgery.interface.pages import marks, page_text
 from surgery.interface.pages.page import render
 
 _SIGNS = {"ok": "\u2713", "warn": "!", "bad": "\u2715", "info": "i"}
@@ -99,7 +99,7 @@ def _negative(run: Mapping[str, Any]) -> RunVerdict | None:
 
 def _ended(end: Mapping[str, Any], steps: int) -> RunVerdict:
     """Return the outcome of a run that did not finish; the model was not written, or not completely."""
-    after = f"after {text.plural(steps, 'step', 'steps')}" if steps else "in its first step"
+    after = f"after {page_text.plural(steps, 'step', 'steps')}" if steps else "in its first step"
     if end.get("interrupted"):
         return RunVerdict("bad", f"The run was interrupted {after}. The model was not written.")
     return RunVerdict("bad", f"The run ended with an error {after}. The model was not written.", (end["why"],))
@@ -117,7 +117,7 @@ def _positive(run: Mapping[str, Any]) -> RunVerdict:
         found = _agreement(final(run))
     unverified = [step["pass"] for step in changed if step.get("verdict") == "unverified"]
     if unverified and found.tone != "warn":
-        what = text.plural(len(unverified), "step was", "steps were")
+        what = page_text.plural(len(unverified), "step was", "steps were")
         found = RunVerdict(
             "warn", f"{found.headline} {what} accepted without being verified.", (*found.remarks, *unverified)
         )
@@ -127,7 +127,7 @@ def _positive(run: Mapping[str, Any]) -> RunVerdict:
         is_met = not run.get("shortfall") and not any(one["exit_code"] for one in run["shortfalls"])
         return replace(found, tone=found.tone if is_met else "warn", remarks=(*unmet, *found.remarks))
     if refused:
-        what = text.plural(len(refused), "step", "steps")
+        what = page_text.plural(len(refused), "step", "steps")
         return RunVerdict("warn", f"{found.headline} Parts of {what} were wrong and undone.", found.remarks)
     return found
 
@@ -159,16 +159,17 @@ def _agreement(found: Mapping[str, Any] | None) -> RunVerdict:
 def facts(run: Mapping[str, Any]) -> Iterator[KeyFigure]:
     """Yield the numbers of a run: nodes, bytes, cost, speed if measured, steps, tolerance used, time."""
     before, after = run["input"], run["output"]
-    yield KeyFigure("Nodes", *_moved(before["nodes"], after["nodes"], text.integer))
+    yield KeyFigure("Nodes", *_moved(before["nodes"], after["nodes"], page_text.integer))
     if before.get("bytes") is not None:
-        size = _moved(before["bytes"], after.get("bytes"), text.size)
+        size = _moved(before["bytes"], after.get("bytes"), page_text.size)
         yield KeyFigure(
-            "File size", *(size if after.get("bytes") is not None else (text.size(before["bytes"]), "no file written"))
+            "File size",
+            *(size if after.get("bytes") is not None else (page_text.size(before["bytes"]), "no file written")),
         )
     costs = run.get("costs") or {}
     if costs.get("before") and costs.get("after"):
-        yield KeyFigure("MACs", *_moved(costs["before"]["macs"], costs["after"]["macs"], text.amount))
-        yield KeyFigure("Bytes moved", *_moved(costs["before"]["bytes"], costs["after"]["bytes"], text.size))
+        yield KeyFigure("MACs", *_moved(costs["before"]["macs"], costs["after"]["macs"], page_text.amount))
+        yield KeyFigure("Bytes moved", *_moved(costs["before"]["bytes"], costs["after"]["bytes"], page_text.size))
     yield from _executed(run.get("deployed") or {})
     for item in run.get("expectations", ()):
         if measured := _MEASURED.match(item["what"]):
@@ -181,19 +182,19 @@ def facts(run: Mapping[str, Any]) -> Iterator[KeyFigure]:
     factor = ((worst or {}).get("needed") or {}).get("factor")
     if isinstance(factor, int | float):
         yield KeyFigure("Tolerance used", share(factor), "at the worst element")
-    yield KeyFigure("Time", text.seconds(run["seconds"]), "with verification")
+    yield KeyFigure("Time", page_text.seconds(run["seconds"]), "with verification")
     cached = run.get("cached") or {}
     if cached.get("steps") or cached.get("end"):
         end = "with the verdict on the whole model" if cached.get("end") else "cached from an earlier run"
-        yield KeyFigure("From the cache", text.plural(cached["steps"], "step"), end)
+        yield KeyFigure("From the cache", page_text.plural(cached["steps"], "step"), end)
 
 
 def _executed(deployed: Mapping[str, Any]) -> Iterator[KeyFigure]:
     """Yield the number of nodes that the runtime executes after its own optimizations, and why it did not elsewhere."""
     found, before = deployed.get("executed"), deployed.get("original")
     if found is not None:
-        value, moved = _moved((before or found)["nodes"], found["nodes"], text.integer)
-        copies = f", {text.plural(found['copies'], 'copy', 'copies')} between devices" if found["copies"] else ""
+        value, moved = _moved((before or found)["nodes"], found["nodes"], page_text.integer)
+        copies = f", {page_text.plural(found['copies'], 'copy', 'copies')} between devices" if found["copies"] else ""
         yield KeyFigure(
             "Executed nodes", value, f"{moved if before else 'as ' + deployed['runtime'] + ' optimizes'}{copies}"
         )
@@ -207,12 +208,12 @@ def share(factor: float) -> str:
         return "none"
     if factor > 1:
         return f"{factor:.3g} times"
-    return f"{factor * 100:.2g}\u00a0%" if factor >= 0.001 else f"{text.scientific(factor * 100)}\u00a0%"
+    return f"{factor * 100:.2g}\u00a0%" if factor >= 0.001 else f"{page_text.scientific(factor * 100)}\u00a0%"
 
 
 def _moved(before: Any, after: Any, write: Any) -> tuple[str, str]:
     """Return the number after, and its change from the number before."""
     if before == after:
         return write(after), "as before"
-    by = text.change(before, after) if not isinstance(before, str) and not isinstance(after, str) else ""
+    by = page_text.change(before, after) if not isinstance(before, str) and not isinstance(after, str) else ""
     return write(after), f"from {write(before)}{', ' + by if by else ''}"

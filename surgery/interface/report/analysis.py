@@ -11,7 +11,7 @@ from rich.text import Text
 from surgery.base.errors import first_few
 from surgery.features.inspection.amounts import Amount
 from surgery.features.inspection.analysis import Analysis, Dynamic
-from surgery.interface.report.amounts import size
+from surgery.interface.report.formatting import size
 
 _SHORT = 90
 """Maximum number of characters of an expression that is shown."""

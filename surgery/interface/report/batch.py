@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from surgery.base.errors import first_few
-from surgery.interface.report.amounts import size
+from surgery.interface.report.formatting import size
 from surgery.interface.report.progress import Remaining
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from surgery.features.bisection.bisect import Blame, GuiltySite
-from surgery.interface.report.amounts import quoted_names
+from surgery.interface.report.formatting import quoted_names
 
 _MOST_NAMES = 12
 _MOST_SITES = 4

@@ -8,12 +8,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from surgery.interface.report.amounts import size
 from surgery.interface.report.batch import models
 from surgery.interface.report.formats import outcome as outcomes
+from surgery.interface.report.formatting import size
 
 if TYPE_CHECKING:
-    from surgery.engine.batching.comparison import CorpusComparison, ModelChange, What
+    from surgery.engine.batching.corpus_comparison import CorpusComparison, ModelChange, What
 
 _MOST = 40
 _MOST_DIGITS = 18

@@ -9,11 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from surgery.base.errors import first_few
-from surgery.features.differences.constants import Constant, ConstantPair, Constants
-from surgery.features.differences.contents import Distance
+from surgery.features.differences.constant_differences import Constant, ConstantPair, Constants
+from surgery.features.differences.constant_distances import Distance
 from surgery.features.differences.diff import Change, Correspondence, Difference
-from surgery.features.differences.nodes import ChangeKind
-from surgery.interface.report import amounts, terminal
+from surgery.features.differences.node_differences import ChangeKind
+from surgery.interface.report import formatting, terminal
 
 _FEW = 20
 """Maximum number of kinds of changes shown, unless every change is requested."""
@@ -123,8 +123,8 @@ def _constants(found: Constants, *, every: bool) -> Iterator[RenderableType]:
     table = Table.grid(padding=(0, 2))
     for title, rows in (
         ("changed", [(_names(pair), _apart(pair)) for pair in found.changed]),
-        ("removed", [(str(one), amounts.size(one.bytes)) for one in _largest(found.removed)]),
-        ("added", [(str(one), amounts.size(one.bytes)) for one in _largest(found.added)]),
+        ("removed", [(str(one), formatting.size(one.bytes)) for one in _largest(found.removed)]),
+        ("added", [(str(one), formatting.size(one.bytes)) for one in _largest(found.added)]),
         ("", [(tie.what, f"{_some(tie.before)} -> {_some(tie.after)}") for tie in found.ties]),
     ):
         shown = rows if every else rows[:_FEW_CONSTANTS]
@@ -137,7 +137,7 @@ def _constants(found: Constants, *, every: bool) -> Iterator[RenderableType]:
 
 
 def _sum(constants: Sequence[Constant], what: str) -> str:
-    size = f" ({amounts.size(sum(one.bytes for one in constants))})" if constants else ""
+    size = f" ({formatting.size(sum(one.bytes for one in constants))})" if constants else ""
     return f"{len(constants)} {what}{size}"
 
 

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from surgery.base.errors import first_few
 from surgery.features.splitting.split import Split
-from surgery.interface.report.amounts import size
+from surgery.interface.report.formatting import size
 
 _MOST_NAMES = 4
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from surgery.features.opsets.opsets import Blocker, ImportedDomain, OpsetCandidate, Study
-from surgery.interface.report.amounts import quoted_names
+from surgery.interface.report.formatting import quoted_names
 
 _MOST_NAMES = 3
 _MOST_CHANGES = 4

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import Problem, RecipeError, SurgeryError, internal
 from surgery.interface.report import difference, fit, loss, missed, terminal
-from surgery.interface.report.amounts import needed, size
 from surgery.interface.report.formats.outcome import Check, Level, Outcome, SummaryTable, placed
+from surgery.interface.report.formatting import needed, size
 from surgery.model.storage.summary import histogram
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from surgery.base.errors import first_few
-from surgery.interface.report.amounts import change, size
 from surgery.interface.report.formats.markdown import code
+from surgery.interface.report.formatting import change, size
 
 if TYPE_CHECKING:
-    from surgery.features.planning.document import Operations, PlannedNode, PlannedSite, PlannedStep, Savings
     from surgery.features.planning.make import Planning
+    from surgery.features.planning.plan_document import Operations, PlannedNode, PlannedSite, PlannedStep, Savings
 
 _MOST_SITES = 5
 _MOST_NODES = 4

@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.status import Status
 from rich.text import Text
 
-from surgery.interface.report.amounts import needed
+from surgery.interface.report.formatting import needed
 
 if TYPE_CHECKING:
     from surgery.engine.pipeline.agenda import Agenda

@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from surgery.interface.report.amounts import size
-from surgery.verification.benchmarking.comparison import Comparison, Measured
+from surgery.interface.report.formatting import size
+from surgery.verification.benchmarking.measurements import Comparison, Measured
 from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.statistics import Interval
 

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from surgery.interface.report.amounts import change, needed
+from surgery.interface.report.formatting import change, needed
 from surgery.verification.comparing.details import Status
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from surgery.base.errors import first_few
 from surgery.interface.report import loss, missed, proof, steps
-from surgery.interface.report.amounts import change, duration, needed, shrunk, size
+from surgery.interface.report.formatting import change, duration, needed, shrunk, size
 from surgery.model.storage.summary import OperatorCount, histogram
 from surgery.model.wire.digests import STATEMENT_KEY
 from surgery.verification.comparing.details import REPRODUCED, Status

@@ -11,7 +11,7 @@ from rich.text import Text
 from surgery.features.tuning.tune_recipe import Tuned
 from surgery.features.tuning.tuning import Trial
 from surgery.interface.report import loss
-from surgery.interface.report.amounts import size
+from surgery.interface.report.formatting import size
 from surgery.interface.report.speed import how_measured, interval
 
 _LONGEST = 100

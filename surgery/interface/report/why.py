@@ -11,7 +11,7 @@ from rich.text import Text
 
 from surgery.engine.why.explain import NearMiss, Refusals, RefusedNode, Silence, Why
 from surgery.features.bisection.remedies import Remedies
-from surgery.interface.report.amounts import quoted_names
+from surgery.interface.report.formatting import quoted_names
 from surgery.model.graph.state import Site
 
 _MOST_NAMES = 6

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from surgery.base.errors import SurgeryError, WorkerError, require_machine
 from surgery.base.workers import Worker, WorkerRaised
 from surgery.model.graph.traversal import post_order
-from surgery.model.ir.constants import constant_of
+from surgery.model.ir.node_constants import constant_of
 from surgery.model.storage import Weights, proto_from_ir
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Verification runs models the same way, so a folded value has exactly the bits that the model would compute.
 RUNTIME = "surgery.model.runtime.sessions:run"
-REFERENCE = "surgery.model.runtime.reference:run"
+REFERENCE = "surgery.model.runtime.reference_runs:run"
 
 TIMEOUT = 60.0
 MEMORY = 2 << 30

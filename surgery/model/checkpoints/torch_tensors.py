@@ -26,9 +26,9 @@ from surgery.model.checkpoints.pickle_reader import (
     UnsafePickleError,
     nested,
 )
+from surgery.model.wire.reordering import rows_of
 from surgery.model.wire.weights import Weights
 from surgery.model.wire.wire import Reference
-from surgery.model.wire.writing import rows_of
 
 _Type = ir.DataType
 STORAGES: Final = {

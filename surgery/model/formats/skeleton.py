@@ -16,7 +16,7 @@ from surgery.base.errors import ModelFileError, neighbour
 from surgery.base.views import view
 from surgery.model.formats import foreign
 from surgery.model.wire.bounds import fault
-from surgery.model.wire.split import Splitter
+from surgery.model.wire.splitter import Splitter
 from surgery.model.wire.stored_lists import MARK
 from surgery.model.wire.tensors import all_tensors, external_reference, is_external, refer
 from surgery.model.wire.weights import MappedFile, Weights

@@ -13,7 +13,7 @@ from typing import Any, Final
 import onnx
 
 from surgery.base.errors import ModelFileError, OutputError, WorkerError
-from surgery.base.operators.tensors import from_array, to_array
+from surgery.base.operators.message_tensors import from_array, to_array
 from surgery.base.workers import Worker, WorkerRaised
 from surgery.model.wire.tensors import all_tensors, is_external
 

@@ -18,12 +18,12 @@ from surgery.base.errors import PassError, SurgeryError, UsageError, internal, m
 from surgery.model.checkpoints.checkpoints import Checkpoint, read_checkpoint
 from surgery.model.graph import traversal
 from surgery.model.graph.builder import Builder
+from surgery.model.graph.calibration_recording import Recording, record, record_bodies
 from surgery.model.graph.commit import Commit, discard
 from surgery.model.graph.equal_tensors import equal_tensors
-from surgery.model.graph.excepted import touched
+from surgery.model.graph.excepted_edits import touched
 from surgery.model.graph.function_bodies import body_model
 from surgery.model.graph.inner_tensors import find_inner, way_to
-from surgery.model.graph.recording import Recording, record, record_bodies
 from surgery.model.graph.rename import dim_names
 from surgery.model.graph.state import Defect, GraphState, Refused, Site
 from surgery.model.graph.traversal import reads

@@ -16,7 +16,7 @@ from surgery.base.operator_inputs import ranges
 from surgery.base.operators import traits
 from surgery.base.operators.forms import key_of
 from surgery.base.operators.moving import REARRANGING
-from surgery.model.ir.constants import constant_of
+from surgery.model.ir.node_constants import constant_of
 from surgery.model.ir.scopes import subgraphs
 from surgery.model.lineage import lineage
 from surgery.model.lineage.lineage import Lineage

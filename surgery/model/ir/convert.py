@@ -16,8 +16,8 @@ from surgery.base.errors import ModelFileError
 from surgery.model.formats.skeleton import INLINE_LIMIT
 from surgery.model.ir.adapt import Adapter
 from surgery.model.ir.attach import Attacher
-from surgery.model.ir.export import Exporter
 from surgery.model.ir.spill import rewrite_tensors, spill_large_tensors
+from surgery.model.ir.to_proto import Exporter
 from surgery.model.wire.collection import collection_paused
 from surgery.model.wire.weights import Weights
 

@@ -18,10 +18,10 @@ from surgery.base.operators.schemas import (
     unknown_operator,
     wrong_count,
 )
+from surgery.model.patterns.compiled_pattern import CompiledPattern
 from surgery.model.patterns.emission import EmittedAttributes, EmittedOperator, Statement
 from surgery.model.patterns.expression import CallExpression, Expression, NameExpression
-from surgery.model.patterns.names import NameBinding, NameChecker
-from surgery.model.patterns.plan import CompiledPattern
+from surgery.model.patterns.match_names import NameBinding, NameChecker
 
 if TYPE_CHECKING:
     from onnx import FunctionProto

@@ -13,8 +13,8 @@ from surgery.model.graph import traversal
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.values import Node, Refusal
 from surgery.model.ir.scopes import nested, subgraphs
+from surgery.model.patterns.compiled_pattern import compile_pattern
 from surgery.model.patterns.match import matches
-from surgery.model.patterns.plan import compile_pattern
 from surgery.model.wire.globs import Globs, did_you_mean
 
 Predicate = Callable[[Node], bool]

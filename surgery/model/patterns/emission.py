@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from surgery.base.errors import PatternError
 from surgery.model.patterns.expression import Expression, ExpressionLine, NameExpression
-from surgery.model.patterns.syntax import PatternOutput, lines
+from surgery.model.patterns.pattern_text import PatternOutput, lines
 from surgery.model.patterns.vocabulary import FUNCTIONS, TYPES
 
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from surgery.model.patterns.syntax import LONGEST_NUMBER, LineTokens
+from surgery.model.patterns.pattern_text import LONGEST_NUMBER, LineTokens
 from surgery.model.patterns.vocabulary import TYPES, Word, is_number
 
 _TOKEN = re.compile(

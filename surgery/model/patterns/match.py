@@ -10,8 +10,8 @@ import numpy as np
 
 from surgery.base.operators import traits
 from surgery.model.graph.values import Node, Refusal, Value
-from surgery.model.patterns.plan import CompiledPattern
-from surgery.model.patterns.syntax import Attribute, NodePattern, PatternInput
+from surgery.model.patterns.compiled_pattern import CompiledPattern
+from surgery.model.patterns.pattern_text import Attribute, NodePattern, PatternInput
 
 if TYPE_CHECKING:
     from surgery.model.graph.graph import Graph

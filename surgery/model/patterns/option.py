@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from surgery.base.errors import PatternError
-from surgery.model.patterns.check import mistakes
 from surgery.model.patterns.match import Match
 from surgery.model.patterns.rewrite import rewrite_any
 from surgery.model.patterns.rule import Rule
+from surgery.model.patterns.rule_checks import mistakes
 
 if TYPE_CHECKING:
     from surgery.model.graph.builder import Builder

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from surgery.base.errors import PassError
 from surgery.model.graph.state import Refused
 from surgery.model.graph.values import Node, Refusal, Value
+from surgery.model.patterns.compiled_pattern import CompiledPattern, compile_pattern
 from surgery.model.patterns.match import Match, matches
-from surgery.model.patterns.plan import CompiledPattern, compile_pattern
 
 if TYPE_CHECKING:
     from surgery.model.graph.graph import Graph

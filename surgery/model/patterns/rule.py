@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from surgery.base.operators.schemas import newest_opset
 from surgery.model.graph.builder import Builder
 from surgery.model.graph.values import Value
+from surgery.model.patterns.compiled_pattern import CompiledPattern, compile_pattern
 from surgery.model.patterns.emission import Statement, parse_emission
-from surgery.model.patterns.evaluation import check_condition
 from surgery.model.patterns.expression import Expression, parse_condition
+from surgery.model.patterns.expression_values import check_condition
 from surgery.model.patterns.match import Match
-from surgery.model.patterns.plan import CompiledPattern, compile_pattern
 
 if TYPE_CHECKING:
     from onnx import FunctionProto
@@ -32,7 +32,7 @@ _HOLDS = {
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule, as text. `surgery.model.patterns.check.mistakes` lists its mistakes; a valid rule can be called.
+    """One rule, as text. `surgery.model.patterns.rule_checks.mistakes` lists its mistakes; a valid rule can be called.
 
     `where` has pairs of a condition and the reason of the refusal if it fails, which may be empty. `opset` is a
     comparison such as ">= 13", or empty. `domains` has the versions of the domains that the rule uses. `functions` is

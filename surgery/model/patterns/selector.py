@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from surgery.base.errors import PatternError, UsageError
+from surgery.model.patterns.compiled_pattern import compile_pattern
 from surgery.model.patterns.criteria import WORDS, Criterion, FitsPattern, HasAttribute, HasWord, LiesBetween
-from surgery.model.patterns.plan import compile_pattern
 from surgery.model.wire.globs import Globs, did_you_mean
 
 if TYPE_CHECKING:

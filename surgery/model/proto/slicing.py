@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surgery.base.operators.tensors import from_array, to_array
+from surgery.base.operators.message_tensors import from_array, to_array
 from surgery.model.proto.extract import describe
 
 if TYPE_CHECKING:

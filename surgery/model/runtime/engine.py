@@ -22,7 +22,7 @@ from surgery.base.workers import (
     tells_of_memory,
 )
 from surgery.base.workers.installed import require_runtime
-from surgery.base.workers.memory import return_free
+from surgery.base.workers.process_memory import return_free
 from surgery.model.runtime.executed import Executed
 from surgery.model.runtime.metadata import without_metadata
 from surgery.model.runtime.setup import SessionSetup
@@ -55,7 +55,7 @@ FEW_WEIGHTS = 64 << 20
 _PRELOAD: dict[str, tuple[str, ...]] = {
     "onnxruntime": ("surgery.model.runtime.sessions", "surgery.model.shapes.declarations"),
     "reference": (
-        "surgery.model.runtime.reference",
+        "surgery.model.runtime.reference_runs",
         "onnx.reference",
         "onnx.reference.ops._op_list",
         "onnx.reference.ops.aionnxml._op_list",
@@ -73,7 +73,7 @@ _NODE = re.compile(r"while running (\w+) node\. Name:'([^']+)'")
 
 _FUNCTIONS = {
     "onnxruntime": "surgery.model.runtime.sessions:run",
-    "reference": "surgery.model.runtime.reference:run",
+    "reference": "surgery.model.runtime.reference_runs:run",
     "float64": "surgery.model.runtime.float64:run",
     "openvino": "surgery.model.runtime.openvino_runs:run",
     "ort-web": "surgery.model.runtime.web_runs:run",

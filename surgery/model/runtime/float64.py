@@ -11,7 +11,7 @@ import numpy as np
 from surgery.base.operators.dtypes import ONNX_TYPES
 from surgery.base.operators.kernels import NO_FLOAT64, installed
 from surgery.base.workers import stage
-from surgery.model.runtime import reference, sessions
+from surgery.model.runtime import reference_runs, sessions
 from surgery.model.runtime.arena import share_arena
 from surgery.model.runtime.float64_model import UnavailableError, widen
 
@@ -92,7 +92,7 @@ def _in_reference(skeleton: bytes, feeds: Sequence[dict[str, Any]]) -> dict[str,
 
     stage("float64 preparation")
     found = widen(onnx.load_model_from_string(skeleton), None)
-    return {**reference.run(found.model.SerializeToString(), feeds), "narrow": sorted(found.narrow)}
+    return {**reference_runs.run(found.model.SerializeToString(), feeds), "narrow": sorted(found.narrow)}
 
 
 def _shapes(feeds: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, ...]]:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.base.operators.dtypes import ONNX_TYPES, Array, is_float, pack_nibbles, spread, type_of_name
-from surgery.base.operators.tensors import in_memory
+from surgery.base.operators.message_tensors import in_memory
 from surgery.base.workers import stage
-from surgery.base.workers.memory import return_free
+from surgery.base.workers.process_memory import return_free
 from surgery.model.runtime.arena import share_arena, shrinking
 from surgery.model.runtime.executed import begin_profile, executed
 from surgery.model.runtime.fresh_draws import draws, with_draws_for_each

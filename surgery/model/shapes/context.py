@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_shape_inference import ShapeInferenceContext
 
-from surgery.model.ir.constants import constant_tensor
+from surgery.model.ir.node_constants import constant_tensor
 from surgery.model.shapes.linear import names
 from surgery.model.shapes.symbols import Element, element, normal
 
@@ -60,7 +60,7 @@ _LIMITS = {
 
 
 class Context(ShapeInferenceContext):  # type: ignore[misc]
-    """The context that operator rules write to. Contents of tensors come from `surgery.model.shapes.contents` only."""
+    """The context that operator rules write to. Contents of tensors come only from `model.shapes.shape_contents`."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)

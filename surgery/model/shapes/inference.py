@@ -2,8 +2,8 @@
 
 The rules come from that package, the traversal is our own. The package's traversal stops entirely at the first node
 that it rejects, trusts the model's declarations of intermediate values, lets a value carried by a Loop keep its first
-shape, and spends most of its time on renaming dims. Some of its rules guess; `surgery.model.shapes.rules` takes those
-guesses back, so that all results hold in every run of the model.
+shape, and spends most of its time on renaming dims. Some of its rules guess; `surgery.model.shapes.corrections` takes
+those guesses back, so that all results hold in every run of the model.
 
 One assumption remains: a symbolic dim is at least 1.
 """
@@ -21,12 +21,12 @@ from onnx_shape_inference import registry
 
 from surgery.model.ir.scopes import scopes, subgraphs, values
 from surgery.model.shapes import contrib, ml, older
-from surgery.model.shapes.contents import follow
 from surgery.model.shapes.context import Context, as_content
+from surgery.model.shapes.corrections import correct
 from surgery.model.shapes.facts import NO_DOUBTS, Dim, Doubts, Fact, declarable, dims, symbolic
 from surgery.model.shapes.linear import names
-from surgery.model.shapes.rules import correct
-from surgery.model.shapes.shapes import tell
+from surgery.model.shapes.own_rules import tell
+from surgery.model.shapes.shape_contents import follow
 from surgery.model.shapes.symbols import element, normal, number
 from surgery.model.wire.long_attributes import named
 

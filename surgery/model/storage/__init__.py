@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from surgery.model.ir.convert import ir_from_proto as ir_from_proto
     from surgery.model.ir.convert import proto_from_ir as proto_from_ir
     from surgery.model.ir.domains import without_alias as without_alias
-    from surgery.model.ir.export import QUANTIZATION as QUANTIZATION
     from surgery.model.ir.residue import residue_of as residue_of
     from surgery.model.ir.spill import spill_tensor as spill_tensor
+    from surgery.model.ir.to_proto import QUANTIZATION as QUANTIZATION
     from surgery.model.storage.files import output_errors as output_errors
     from surgery.model.storage.files import write_texts as write_texts
     from surgery.model.storage.loading import load as load
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from surgery.model.storage.staging import put_model as put_model
     from surgery.model.storage.staging import shown as shown
     from surgery.model.wire.content_names import is_by_content as is_by_content
-    from surgery.model.wire.elements import bytes_of as bytes_of
-    from surgery.model.wire.elements import same_elements as same_elements
+    from surgery.model.wire.same_elements import bytes_of as bytes_of
+    from surgery.model.wire.same_elements import same_elements as same_elements
     from surgery.model.wire.tensors import all_tensors as all_tensors
     from surgery.model.wire.tensors import external_reference as external_reference
     from surgery.model.wire.tensors import is_external as is_external
@@ -51,9 +51,9 @@ _HOMES = {
     "is_by_content": "wire.content_names",
     "ir_from_proto": "ir.convert",
     "proto_from_ir": "ir.convert",
-    "bytes_of": "wire.elements",
-    "same_elements": "wire.elements",
-    "QUANTIZATION": "ir.export",
+    "bytes_of": "wire.same_elements",
+    "same_elements": "wire.same_elements",
+    "QUANTIZATION": "ir.to_proto",
     "without_alias": "ir.domains",
     "output_errors": "storage.files",
     "write_texts": "storage.files",

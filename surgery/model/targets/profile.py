@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from surgery.base.errors import Problem
-from surgery.model.targets.document import Document, DocumentPath, Wrong, load
 from surgery.model.targets.identifiers import attribute, element_type, operator, parameters
+from surgery.model.targets.positioned_yaml import Document, DocumentPath, Wrong, load
 from surgery.model.targets.support import ANY_RANK, ANY_VERSION, FIRST, MANY, ONNX, Support
 from surgery.model.targets.target import Key, Limits, Target
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from surgery.model.wire.elements import bytes_of
+from surgery.model.wire.same_elements import bytes_of
 from surgery.model.wire.tensors import STRING, external_reference, is_external
 
 if TYPE_CHECKING:

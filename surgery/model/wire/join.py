@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import onnx
 
-from surgery.model.wire.split import RAW_DATA
+from surgery.model.wire.splitter import RAW_DATA
 from surgery.model.wire.stored_lists import restored
 from surgery.model.wire.tensors import external_reference, is_external, refer
 from surgery.model.wire.wire import LENGTH, ByteRanges, Reference, Rewriter, encode_tag, encode_varint, fields

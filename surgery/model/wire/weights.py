@@ -20,9 +20,9 @@ import numpy as np
 
 from surgery.base.errors import MachineError, ModelFileError
 from surgery.model.wire.leftovers import ScratchFolder
+from surgery.model.wire.reordering import Mapped, Moved, Writing, rows_of
 from surgery.model.wire.tensors import external_reference, is_external
 from surgery.model.wire.wire import Reference
-from surgery.model.wire.writing import Mapped, Moved, Writing, rows_of
 
 if TYPE_CHECKING:
     from onnx import TensorProto

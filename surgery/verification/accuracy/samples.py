@@ -15,9 +15,9 @@ from surgery.base.errors import UsageError
 from surgery.base.operator_inputs.scenes import LEAST_EXTENT, SCENES
 from surgery.base.operators.dtypes import is_float
 from surgery.verification.comparing.reference_run import ReferenceRun
+from surgery.verification.inputs.feed_plan import Binding
 from surgery.verification.inputs.given import Given, GivenBinding
-from surgery.verification.inputs.plan import Binding
-from surgery.verification.inputs.sets import CHEAP, TRIVIAL
+from surgery.verification.inputs.input_sets import CHEAP, TRIVIAL
 from surgery.verification.inputs.spec import InputsSpec, SampleSpec
 
 CALIBRATION_SEED, EVALUATION_SEED = 10_000, 20_000

@@ -14,7 +14,7 @@ import numpy as np
 from surgery.base.errors import WorkerError
 from surgery.base.workers import Worker, stage
 from surgery.verification.accuracy.metrics import share
-from surgery.verification.inputs.files import MisfitError
+from surgery.verification.inputs.given_values import MisfitError
 from surgery.verification.inputs.local_function import LocalFunctionError, find, raised
 from surgery.verification.inputs.spec import MetricSpec
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from surgery.base.errors import UsageError
-from surgery.verification.benchmarking.compare import compare
-from surgery.verification.benchmarking.comparison import Comparison
+from surgery.verification.benchmarking.measurements import Comparison
+from surgery.verification.benchmarking.paired_runs import compare
 from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.subjects import Subject, require_same_inputs, subject
 from surgery.verification.comparing.reference_run import ReferenceRun
-from surgery.verification.inputs.files import MisfitError, sets_in
 from surgery.verification.inputs.given import Given
+from surgery.verification.inputs.given_values import MisfitError, sets_in
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, SampleSpec, VerifySpec
 
 _MOST_SETS = 4

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from surgery.verification.benchmarking.bench_worker import BenchWorker
-from surgery.verification.benchmarking.comparison import OperatorTime
+from surgery.verification.benchmarking.measurements import OperatorTime
 from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.subjects import Subject
 

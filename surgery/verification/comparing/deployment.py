@@ -33,9 +33,9 @@ from surgery.model.runtime.executed import Executed as Executed
 from surgery.model.runtime.fresh_draws import draws
 from surgery.verification.comparing.compare import OutputDistances, compare, total_bytes
 from surgery.verification.comparing.details import Status, Verdict
-from surgery.verification.comparing.feeding import feeds_for
 from surgery.verification.comparing.output_judge import NOT_RUN, OutputJudge, describe
 from surgery.verification.comparing.reference_run import ReferenceRun
+from surgery.verification.comparing.run_feeds import feeds_for
 from surgery.verification.comparing.ties import settled
 from surgery.verification.comparing.vacuity import Run
 

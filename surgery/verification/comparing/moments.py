@@ -33,7 +33,7 @@ from surgery.model.proto.draws import redrawn
 from surgery.model.proto.randomness import origins
 from surgery.verification.comparing.compare import tensors, total_bytes
 from surgery.verification.comparing.reference_run import ReferenceRun
-from surgery.verification.inputs.sets import TRIVIAL
+from surgery.verification.inputs.input_sets import TRIVIAL
 
 LEAST_SEEDS, SEEDS = 64, 128
 

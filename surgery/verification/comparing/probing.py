@@ -10,10 +10,10 @@ from surgery.base.errors import WorkerError
 from surgery.model.runtime.engine import LIMITS, Engine, Outputs
 from surgery.verification.comparing.compare import tensors, total_bytes
 from surgery.verification.inputs.dims import Dims, Implied
+from surgery.verification.inputs.feed_plan import Binding, FeedPlan
 from surgery.verification.inputs.given import Given
-from surgery.verification.inputs.plan import Binding, FeedPlan
+from surgery.verification.inputs.input_sets import CHEAP, TRIVIAL
 from surgery.verification.inputs.search import Found, search
-from surgery.verification.inputs.sets import CHEAP, TRIVIAL
 from surgery.verification.running.sizes_given import require_room
 
 _CRASHES = 3

@@ -23,11 +23,11 @@ from surgery.verification.comparing.probing import Probing, SearchEnded
 from surgery.verification.comparing.saturation import bounds, unit_ranges
 from surgery.verification.comparing.vacuity import Run, declares_empty, only_floats, same, vacuous
 from surgery.verification.inputs.dims import UNKNOWN, Implied
+from surgery.verification.inputs.feed_plan import Binding, DimKey, FeedPlan, read_defaults, with_all_values
 from surgery.verification.inputs.generator import Generator
 from surgery.verification.inputs.given import Given, GivenBinding
-from surgery.verification.inputs.plan import Binding, DimKey, FeedPlan, read_defaults, with_all_values
+from surgery.verification.inputs.input_sets import CHEAP, RECORDED, TRIVIAL, choose, further
 from surgery.verification.inputs.search import Found
-from surgery.verification.inputs.sets import CHEAP, RECORDED, TRIVIAL, choose, further
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
 from surgery.verification.running.declaring import Declaring
 from surgery.verification.running.ensembles import KnownOutputs, engine_knowing
@@ -171,7 +171,7 @@ class ReferenceRun:
     def _prepare(self) -> None:
         import onnx
 
-        from surgery.model.runtime.reference import external_bytes
+        from surgery.model.runtime.reference_runs import external_bytes
 
         model = onnx.load_model_from_string(self.skeleton)
         self.weights = external_bytes(model)

@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from surgery.base.operators.dtypes import type_of
-from surgery.base.operators.tensors import to_array
+from surgery.base.operators.message_tensors import to_array
 from surgery.base.promises import Parity
 from surgery.model.runtime.engine import RunOutcome
 from surgery.verification.comparing.details import Details, Status, Verdict
-from surgery.verification.comparing.feeding import feeds_for
 from surgery.verification.comparing.output_judge import OutputJudge
 from surgery.verification.comparing.reference_run import ReferenceRun
+from surgery.verification.comparing.run_feeds import feeds_for
 from surgery.verification.comparing.vacuity import Run
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from surgery.verification.comparing.compare import ComparisonRules, exceeds, sam
 from surgery.verification.comparing.compare import tensors as tensors
 from surgery.verification.comparing.saturation import Saturation, bounds
 from surgery.verification.comparing.tolerance import blocks
-from surgery.verification.inputs.plan import Binding
+from surgery.verification.inputs.feed_plan import Binding
 
 if TYPE_CHECKING:
     import onnx

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from surgery.verification.inputs.dims import Dims, Linear
 
 if TYPE_CHECKING:
-    from surgery.verification.inputs.ports import InputPort
+    from surgery.verification.inputs.input_port import InputPort
 
 _CACHE = 3
 """Minimum number of dims of a key or value cache."""

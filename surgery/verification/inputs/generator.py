@@ -13,10 +13,10 @@ from surgery.base.errors import WorkerError
 from surgery.base.workers import Worker, stage
 from surgery.model.shapes.declarations import Extent
 from surgery.verification.inputs.dims import evaluate
-from surgery.verification.inputs.files import MisfitError, fit_all, shape_of
+from surgery.verification.inputs.feed_plan import Binding
+from surgery.verification.inputs.given_values import MisfitError, fit_all, shape_of
+from surgery.verification.inputs.input_port import InputPort
 from surgery.verification.inputs.local_function import LocalFunctionError, find, raised
-from surgery.verification.inputs.plan import Binding
-from surgery.verification.inputs.ports import InputPort
 from surgery.verification.inputs.spec import GeneratorSpec, InputsSpec, VerifySpec
 
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import UsageError
 from surgery.verification.inputs.dims import free_names
-from surgery.verification.inputs.files import (
+from surgery.verification.inputs.feed_plan import Binding, read_defaults, read_ports
+from surgery.verification.inputs.given_values import (
     MisfitError,
     is_set,
     natural,
@@ -25,8 +26,7 @@ from surgery.verification.inputs.files import (
     shape_of,
     split,
 )
-from surgery.verification.inputs.plan import Binding, read_defaults, read_ports
-from surgery.verification.inputs.ports import InputPort
+from surgery.verification.inputs.input_port import InputPort
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, Place
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from surgery.verification.inputs.alike import guesses
 from surgery.verification.inputs.comparisons import compares
 from surgery.verification.inputs.cover import Cover, CoverBudget
 from surgery.verification.inputs.dims import NARROW, UNKNOWN, Dims, Implied
-from surgery.verification.inputs.plan import PROFILES, Binding, DimKey, FeedPlan
+from surgery.verification.inputs.feed_plan import PROFILES, Binding, DimKey, FeedPlan
+from surgery.verification.inputs.input_sets import CHEAP, SECOND, TRIVIAL
 from surgery.verification.inputs.positions import leaves_positions
-from surgery.verification.inputs.sets import CHEAP, SECOND, TRIVIAL
 
 Probe = Callable[[Binding], "str | None"]
 """Runs the original with a binding; returns None if that succeeds, else the runtime's message."""

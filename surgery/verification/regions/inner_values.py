@@ -20,9 +20,9 @@ from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import OutputJudge
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.vacuity import Run, same, vacuous
-from surgery.verification.inputs.sets import TRIVIAL
+from surgery.verification.inputs.input_sets import TRIVIAL
 from surgery.verification.inputs.spec import VerifySpec
-from surgery.verification.regions.recording import observe
+from surgery.verification.regions.recorded_values import observe
 
 if TYPE_CHECKING:
     import onnx

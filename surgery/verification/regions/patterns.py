@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from surgery.base.operators.subgraphs import subgraphs
 from surgery.model.proto.fingerprint import content as stored
 from surgery.verification.regions.definitions import Definitions
-from surgery.verification.regions.feeding import bounding
+from surgery.verification.regions.region_feeding import bounding
+from surgery.verification.regions.region_values import Point
 from surgery.verification.regions.regions import Region
-from surgery.verification.regions.values import Point
 
 if TYPE_CHECKING:
     import onnx

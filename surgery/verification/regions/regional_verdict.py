@@ -17,12 +17,12 @@ from surgery.base.promises import Parity
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS
 from surgery.verification.inputs.spec import VerifySpec
-from surgery.verification.regions.budget import COSTLY, REGION, CostlyError, TimeBudget
 from surgery.verification.regions.definitions import Definitions
-from surgery.verification.regions.descent import descend
+from surgery.verification.regions.region_comparer import PROVED, RegionComparer
 from surgery.verification.regions.regions import Boundary, Region
 from surgery.verification.regions.tables import differing_tables
-from surgery.verification.regions.trial import PROVED, RegionComparer
+from surgery.verification.regions.target_descent import descend
+from surgery.verification.regions.time_budget import COSTLY, REGION, CostlyError, TimeBudget
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

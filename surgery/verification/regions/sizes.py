@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from surgery.base.operators import traits
-from surgery.base.operators.tensors import from_array, to_array
+from surgery.base.operators.message_tensors import from_array, to_array
+from surgery.verification.regions.region_values import Form, Point
 from surgery.verification.regions.regions import Region
-from surgery.verification.regions.values import Form, Point
 
 if TYPE_CHECKING:
     import onnx

@@ -23,9 +23,9 @@ from surgery.model.proto.fingerprint import ModelRelation
 from surgery.model.proto.randomness import origins
 from surgery.verification.comparing.compare import OutputDistances, compare, tensors
 from surgery.verification.comparing.vacuity import Run, vacuous
-from surgery.verification.inputs.plan import Binding
+from surgery.verification.inputs.feed_plan import Binding
 from surgery.verification.regions.inner_values import Inside, Observed, is_moved, nudge
-from surgery.verification.regions.recording import observe
+from surgery.verification.regions.recorded_values import observe
 
 if TYPE_CHECKING:
     import onnx

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from surgery.model.runtime.engine import Engine
 from surgery.model.shapes.declarations import CONTRIB, Declared, General, declare, declare_by_names, declare_contrib
 from surgery.verification.inputs.dims import evaluate
-from surgery.verification.inputs.plan import Binding, DimKey, FeedPlan
+from surgery.verification.inputs.feed_plan import Binding, DimKey, FeedPlan
 
 
 class Declaring:

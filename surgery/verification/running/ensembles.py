@@ -21,9 +21,9 @@ import numpy as np
 import onnx
 
 from surgery.base.operators.dtypes import type_of
-from surgery.model.proto.ensembles import has_lists, key_of_node, listed
 from surgery.model.proto.extract import cut, describe
 from surgery.model.proto.randomness import origins
+from surgery.model.proto.stored_ensembles import has_lists, key_of_node, listed
 from surgery.model.runtime.engine import Engine, EngineName, Outputs, RunOutcome
 from surgery.verification.running.pieces import PieceEngine, Values, Whole, fed
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.base.operator_inputs.deciding import DIRECT, HIDDEN, KINDS, NOT_FINITE, PADDED, PATTERNS
-from surgery.base.operator_inputs.guards import SELECTING, Guard, guards
+from surgery.base.operator_inputs.graph_guards import SELECTING, Guard, guards
 from surgery.base.operators.moving import CARRIES, EXTENTS
 from surgery.base.operators.use import Index, TypedIndex
 from surgery.model.proto.extract import cut
 from surgery.model.proto.randomness import origins
-from surgery.verification.inputs.plan import Binding
+from surgery.verification.inputs.feed_plan import Binding
 
 if TYPE_CHECKING:
     import onnx

@@ -13,7 +13,7 @@ import numpy as np
 
 from surgery.base.operators.dtypes import dtype_of, is_float
 from surgery.base.operators.moving import EXTENTS
-from surgery.base.operators.precision import EXACT
+from surgery.base.operators.rounding import EXACT
 from surgery.model.proto.dataflow import Flow
 from surgery.model.shapes.declarations import element_types
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from surgery.base.errors import UsageError, first_few
 from surgery.model.runtime.engine import RunOutcome
-from surgery.verification.inputs.plan import Binding
+from surgery.verification.inputs.feed_plan import Binding
 
 _MOST_LISTED = 6
 

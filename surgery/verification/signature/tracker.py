@@ -22,7 +22,7 @@ from surgery.base.promises import Change, Parity
 from surgery.model.graph.signature_mappings import SignatureMapping
 from surgery.model.proto.ports import by_name
 from surgery.model.proto.signature import Port, Signature, signature
-from surgery.verification.accuracy.evaluation import Loss
+from surgery.verification.accuracy.loss_evaluation import Loss
 from surgery.verification.comparing.deployment import Deployed
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS

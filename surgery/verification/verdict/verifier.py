@@ -24,7 +24,7 @@ from surgery.base.operators.cost import REGION_NODE
 from surgery.base.operators.forms import plain_domain
 from surgery.base.promises import Parity
 from surgery.model.runtime.engine import FEW_WEIGHTS, Engine, EngineName, RunOutcome
-from surgery.verification.accuracy.evaluation import Evaluation, Loss
+from surgery.verification.accuracy.loss_evaluation import Evaluation, Loss
 from surgery.verification.accuracy.samples import CALIBRATION_SEED, Samples, samples
 from surgery.verification.comparing.deployment import Deployed, DeploymentCheck
 from surgery.verification.comparing.details import Status, Verdict
@@ -35,10 +35,10 @@ from surgery.verification.comparing.vacuity import Run, misdeclared
 from surgery.verification.inputs.defaults import overridable, without_defaults
 from surgery.verification.inputs.given import without_given_sets
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
-from surgery.verification.regions.budget import COSTLY
+from surgery.verification.regions.time_budget import COSTLY
 from surgery.verification.running.pieces import too_much
 from surgery.verification.verdict.equal_draws import EqualDraws
-from surgery.verification.verdict.failing import failure_of
+from surgery.verification.verdict.failing_models import failure_of
 from surgery.verification.verdict.whole_models import WholeModels, digest
 
 if TYPE_CHECKING:
@@ -361,9 +361,9 @@ class Verifier:
         """Return the verdict on the outputs, or `unverified` if they hide one of the values that differ inside."""
         if not verdict.passed or not differing or self._original.random:
             return verdict
-        from surgery.verification.regions.hidden import hidden
+        from surgery.verification.regions.hidden_differences import hidden_differences
 
-        found = hidden(self._original, before, candidate, differing, promise, self._verify)
+        found = hidden_differences(self._original, before, candidate, differing, promise, self._verify)
         if not found:
             return verdict
         message = f"{verdict.message}; but {found}"

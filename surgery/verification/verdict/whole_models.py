@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from surgery.base.promises import Parity
 from surgery.model.runtime.engine import Engine, EngineName, Outputs, RunOutcome
 from surgery.verification.comparing.details import Status, Verdict
-from surgery.verification.comparing.feeding import feeds_for
 from surgery.verification.comparing.moments import Moments, other_draws
 from surgery.verification.comparing.output_judge import NOT_RUN, OutputJudge, names
 from surgery.verification.comparing.reference_run import ReferenceRun
+from surgery.verification.comparing.run_feeds import feeds_for
 from surgery.verification.comparing.ties import settled
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.running.sizes_given import require_room
-from surgery.verification.verdict.failing import failure_of
+from surgery.verification.verdict.failing_models import failure_of
 
 if TYPE_CHECKING:
     from surgery.verification.regions.intermediate import InnerEvidence

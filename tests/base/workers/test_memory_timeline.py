@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from surgery.base import workers
-from surgery.base.workers import client, memory
+from surgery.base.workers import client, process_memory
 
 MIB = 1 << 20
 
@@ -22,7 +22,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 def test_allocated_memory_is_measured() -> None:
-    with memory.MemoryTimeline(interval=0.005) as found:
+    with process_memory.MemoryTimeline(interval=0.005) as found:
         time.sleep(0.05)
         taken = np.ones(64 * MIB, np.uint8)
         time.sleep(0.05)
@@ -39,15 +39,15 @@ def test_live_workers_are_counted() -> None:
         worker.call("surgery.base.workers.drill:echo", value=None)
         alive = client.processes()
         assert len(alive) >= 2
-        with memory.MemoryTimeline(interval=0.005) as found:
+        with process_memory.MemoryTimeline(interval=0.005) as found:
             wait_until(lambda: any(sample[2] for sample in found.to_json()["samples"]))
     assert max(sample[2] for sample in found.to_json()["samples"]) > 0
     assert len(client.processes()) == len(alive) - 1
 
 
 def test_long_runs_keep_few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_MOST", 20)
-    with memory.MemoryTimeline(interval=0.001) as found:
+    monkeypatch.setattr(process_memory, "_MOST", 20)
+    with process_memory.MemoryTimeline(interval=0.001) as found:
         wait_until(lambda: found.to_json()["interval"] > 0.001)
     data = found.to_json()
     assert 2 <= len(data["samples"]) <= 21 and data["interval"] > 0.001
@@ -57,7 +57,7 @@ def test_a_system_without_memory_information(monkeypatch: pytest.MonkeyPatch) ->
     def missing(pid: int) -> int:
         raise FileNotFoundError(pid)
 
-    monkeypatch.setattr(memory, "private_bytes", missing)
-    with memory.MemoryTimeline() as found:
+    monkeypatch.setattr(process_memory, "private_bytes", missing)
+    with process_memory.MemoryTimeline() as found:
         pass
     assert found.to_json()["samples"] == [] and found.to_json()["peak"] == 0

@@ -84,7 +84,7 @@ def test_unsupported_values_are_refused_on_both_sides(worker):
     with pytest.raises(TypeError):
         worker.call(DRILL + "echo", value=object())
     with pytest.raises(WorkerRaised, match="cannot be sent"):
-        worker.call("surgery.base.workers.wire:dtype_of", name="int8")
+        worker.call("surgery.base.workers.messages:dtype_of", name="int8")
 
 
 def test_only_functions_of_this_package_are_run(worker):

@@ -15,7 +15,7 @@ from support import batches
 from support import object_storage as servers
 
 from surgery.base.errors import ModelFileError, TransferError
-from surgery.engine.batching import ledger, sources
+from surgery.engine.batching import ledger, model_selection
 from surgery.engine.batching.ledger import NAME, LedgerRow
 
 pytestmark = pytest.mark.slow
@@ -146,12 +146,12 @@ def test_what_a_web_server_answers_is_reported(
     refusing: str, tmp_path: Path, name: str, kind: type[Exception], problem: str
 ) -> None:
     with pytest.raises(kind, match=problem):
-        sources.entries([f"{refusing}/{name}"], sources.ModelSelection("default", tmp_path))
+        model_selection.entries([f"{refusing}/{name}"], model_selection.ModelSelection("default", tmp_path))
 
 
 def test_a_web_server_that_does_not_answer_is_reported(tmp_path: Path) -> None:
     with pytest.raises(TransferError, match=r"cannot be listed: .*ClientConnectorError"):
-        sources.entries(["http://127.0.0.1:1/a.onnx"], sources.ModelSelection("default", tmp_path))
+        model_selection.entries(["http://127.0.0.1:1/a.onnx"], model_selection.ModelSelection("default", tmp_path))
 
 
 def test_a_ledger_needs_a_folder(tmp_path: Path) -> None:

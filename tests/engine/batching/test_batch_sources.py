@@ -12,7 +12,7 @@ import pytest
 from support.batches import write
 
 from surgery.base.errors import UsageError
-from surgery.engine.batching.sources import ModelSelection, entries
+from surgery.engine.batching.model_selection import ModelSelection, entries
 
 
 def names(*sources: object, output: Path, **choice: tuple[str, ...]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.batches import row
 
-from surgery.engine.batching.causes import cause, groups
+from surgery.engine.batching.failure_groups import cause, groups
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.batches import row
 
-from surgery.engine.batching.comparison import ModelChange, Thresholds, What, compare
+from surgery.engine.batching.corpus_comparison import ModelChange, Thresholds, What, compare
 from surgery.interface.report import corpus
 
 

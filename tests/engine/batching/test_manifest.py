@@ -11,7 +11,7 @@ from support.batches import recipe, write
 from surgery.base.errors import UsageError
 from surgery.engine.batching import manifest
 from surgery.engine.batching.entry import Entry
-from surgery.engine.batching.sources import ModelSelection, entries
+from surgery.engine.batching.model_selection import ModelSelection, entries
 
 
 @pytest.fixture

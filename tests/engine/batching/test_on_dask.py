@@ -20,7 +20,7 @@ from surgery.engine.batching.batch import Batch, batch
 from surgery.engine.batching.entry import BatchLimits, Entry, Settings
 from surgery.engine.batching.ledger import NAME, LedgerRow
 from surgery.engine.batching.on_dask import DaskExecutor
-from surgery.engine.batching.places import OutputFolder
+from surgery.engine.batching.output_folder import OutputFolder
 from surgery.engine.batching.schedule import job_of
 from surgery.interface import commands as cli
 
@@ -218,9 +218,9 @@ def test_a_scheduler_that_loses_its_workers(lonely: str, monkeypatch: pytest.Mon
 def test_another_version_on_a_worker_is_named(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from surgery.engine.batching import fingerprints, on_dask
+    from surgery.engine.batching import input_digests, on_dask
 
-    monkeypatch.setattr(on_dask, "environment", lambda: {**fingerprints.environment(), "onnx": "0.1"})
+    monkeypatch.setattr(on_dask, "environment", lambda: {**input_digests.environment(), "onnx": "0.1"})
     recipe, zoo = batches.recipe(tmp_path), batches.write(tmp_path / "zoo", "a.onnx")
     arguments = ["batch", str(recipe), str(zoo), "--out", str(tmp_path / "out")]
     assert cli.main([*arguments, "--executor", f"dask:{cluster.address}"]) == 2

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from surgery.base.workers.memory import private_bytes_below
+from surgery.base.workers.process_memory import private_bytes_below
 from surgery.engine.batching import slot as slots
 from surgery.engine.batching.entry import BatchLimits
 from surgery.engine.batching.local import LocalExecutor

@@ -12,7 +12,7 @@ from support import ROOT, corpus
 
 from surgery import Parity, graph_pass
 from surgery.base.errors import PassError
-from surgery.base.operators.tensors import to_array
+from surgery.base.operators.message_tensors import to_array
 from surgery.engine import recipe
 from surgery.engine.bridges import graphsurgeon
 from surgery.engine.pipeline import runner

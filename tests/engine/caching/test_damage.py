@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from support.cached_runs import Run, entries, run, without_distances, write_model
 
-from surgery.engine.caching import housekeeping, values
-from surgery.engine.caching.folder import PASSING, CacheFolder, Damaged
+from surgery.engine.caching import housekeeping, outcome_text
+from surgery.engine.caching.cache_folder import PASSING, CacheFolder, Damaged
 from surgery.model.wire.weights import MappedFile
 
 pytestmark = pytest.mark.slow
@@ -98,7 +98,7 @@ def test_a_well_formed_entry_with_wrong_contents_is_dropped(filled: tuple[Path, 
     for path in entries(copy / "cache"):
         if path.parent.parent.name == "runs":
             run_name, name = path.parent.name, path.name
-            text = zlib.compress(values.dump({"entry": f"{run_name}/{name}", "changed": "perhaps", "value": 3}))
+            text = zlib.compress(outcome_text.dump({"entry": f"{run_name}/{name}", "changed": "perhaps", "value": 3}))
             folder.write(run_name, name, len(text).to_bytes(4, "big") + text)
     found = run(copy / "model.onnx", copy / "cache")
     assert (found.sha256, found.report) == (filled[1].sha256, filled[1].report)
@@ -221,7 +221,7 @@ def test_a_tensor_is_checked_while_it_is_read(tmp_path: Path) -> None:
 def test_digests_of_files_are_cached_until_the_files_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import hashlib
 
-    from surgery.engine.caching import folder as module
+    from surgery.engine.caching import cache_folder as module
 
     folder = CacheFolder(tmp_path / "cache", pytest.fail)
     path = tmp_path / "data"

@@ -6,9 +6,9 @@ import pytest
 from support import cached_runs
 from support.cached_runs import MODEL, RECIPE, run, without_distances, write_model
 
-from surgery.engine.caching import folder, keys
+from surgery.engine.caching import cache_folder, keys
 from surgery.engine.pipeline.run_options import RunOptions
-from surgery.engine.provenance.sources import PassSource
+from surgery.engine.provenance.code_digests import PassSource
 from surgery.engine.registry.passes import Pass
 from surgery.interface.drawing import History, document
 from surgery.model.graph import text
@@ -47,7 +47,7 @@ def test_the_original_does_not_run_for_a_second_run(model: Path, cache: Path, mo
 
     run(model, cache)
     # The file is older than a moment, so that its digest is remembered.
-    monkeypatch.setattr(folder, "_SETTLED", 0)
+    monkeypatch.setattr(cache_folder, "_SETTLED", 0)
     run(model, cache)
 
     def fail(self: ReferenceRun) -> None:
@@ -140,7 +140,7 @@ def test_weights_changed_in_place_with_an_old_mtime_are_detected(
 ) -> None:
     import os
 
-    monkeypatch.setattr(folder, "_SETTLED", 0)
+    monkeypatch.setattr(cache_folder, "_SETTLED", 0)
     run(model, cache)
     before = model.stat()
     data = bytearray(model.read_bytes())
@@ -283,8 +283,8 @@ def test_inputs_of_python_code_are_not_cached(model: Path, cache: Path, tmp_path
         "    return {'x': np.random.default_rng(seed).normal(size=(dims['batch'], 160)).astype('float32')}\n"
     )
     from surgery.engine import recipe as recipes
-    from surgery.engine.caching.folder import CacheFolder
-    from surgery.engine.caching.steps import Steps
+    from surgery.engine.caching.cache_folder import CacheFolder
+    from surgery.engine.caching.step_cache import Steps
     from surgery.engine.pipeline import runner
 
     recipe = RECIPE.replace("inputs: {", "inputs: {generator: 'make.py:make', ")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from surgery.engine.caching import values
+from surgery.engine.caching import outcome_text
 from surgery.engine.pipeline.records import RefusedSite
 from surgery.engine.pipeline.sensitivity import Sensitivity
 from surgery.engine.pipeline.step_cache import EndFacts
@@ -48,13 +48,13 @@ VALUES = [
 
 @pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
 def test_values_round_trip(value: Any) -> None:
-    found = values.load(values.dump(value))
+    found = outcome_text.load(outcome_text.dump(value))
     assert repr(found) == repr(value)
 
 
 def test_arrays_round_trip() -> None:
     relation = Relation("input", "x", "y = Neg(x)", constants={"c": np.arange(6, dtype=np.float16).reshape(2, 3)})
-    found = values.load(values.dump(relation))
+    found = outcome_text.load(outcome_text.dump(relation))
     np.testing.assert_array_equal(found.constants["c"], relation.constants["c"])
     assert found.constants["c"].dtype == np.float16 and found.body == relation.body
 
@@ -62,7 +62,7 @@ def test_arrays_round_trip() -> None:
 @pytest.mark.parametrize("value", [object(), Joined(b"", {}), {1, 2}, np.array(["a"], object)])
 def test_unsupported_values_are_refused(value: Any) -> None:
     with pytest.raises(TypeError, match="is not stored"):
-        values.dump(value)
+        outcome_text.dump(value)
 
 
 @pytest.mark.parametrize(
@@ -70,4 +70,4 @@ def test_unsupported_values_are_refused(value: Any) -> None:
 )
 def test_other_text_is_refused(data: bytes) -> None:
     with pytest.raises((ValueError, TypeError, KeyError)):
-        values.load(data)
+        outcome_text.load(data)

@@ -18,7 +18,7 @@ from surgery.engine.recipe.schema import Baseline, Share
 from surgery.interface import commands as cli
 from surgery.model.graph import text
 from surgery.verification.benchmarking import bench as benching
-from surgery.verification.benchmarking.comparison import Comparison, Measured
+from surgery.verification.benchmarking.measurements import Comparison, Measured
 from surgery.verification.benchmarking.statistics import Interval
 
 BODY = """

@@ -9,8 +9,8 @@ import pytest
 
 from surgery import Graph, Parity, Result, graph_pass
 from surgery.engine import recipe
-from surgery.engine.caching.folder import CacheFolder
-from surgery.engine.caching.steps import Steps
+from surgery.engine.caching.cache_folder import CacheFolder
+from surgery.engine.caching.step_cache import Steps
 from surgery.engine.pipeline import runner, speculation
 from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.registry.passes import Pass

@@ -17,8 +17,8 @@ from surgery.passes.structure import unroll_loop
 
 import surgery
 from surgery.base.errors import MachineError
-from surgery.engine.caching.folder import CacheFolder
-from surgery.engine.caching.steps import Steps
+from surgery.engine.caching.cache_folder import CacheFolder
+from surgery.engine.caching.step_cache import Steps
 from surgery.engine.pipeline import transaction
 from surgery.engine.pipeline.run_options import RunOptions
 from surgery.interface.commands import main

@@ -16,8 +16,8 @@ from surgery.engine import recipe as recipes
 from surgery.engine.pipeline import delta_debugging, judging, pipeline, runner
 from surgery.engine.pipeline.candidate import Candidate
 from surgery.engine.pipeline.run_options import RunOptions
-from surgery.engine.recipe import PassStep, RepeatStep, UseStep, shipped
-from surgery.engine.recipe.failing import decided
+from surgery.engine.recipe import PassStep, RepeatStep, UseStep, recipe_lookup
+from surgery.engine.recipe.on_failure import decided
 from surgery.engine.registry.catalog import catalog
 from surgery.engine.registry.declare import graph_pass
 from surgery.engine.registry.passes import Pass
@@ -299,7 +299,7 @@ steps:
     assert steps_of(decided(recipes.parse(source), override)) == expected
 
 
-@pytest.mark.parametrize("name", shipped.names())
+@pytest.mark.parametrize("name", recipe_lookup.names())
 def test_no_shipped_recipe_aborts_on_failure(name: str) -> None:
     assert "abort" not in steps_of(decided(recipes.load(name)))
 

@@ -43,8 +43,8 @@ def test_a_full_disk_for_temporary_files_ends_the_run(
 ) -> None:
     # Whether the pass writes itself or a worker does so later.
     monkeypatch.setattr(weights, "_write", full)
-    monkeypatch.setattr("surgery.model.wire.writing._pour", full)
-    monkeypatch.setattr("surgery.model.wire.writing.Worker.call", lost_worker(Worker.call))
+    monkeypatch.setattr("surgery.model.wire.reordering._pour", full)
+    monkeypatch.setattr("surgery.model.wire.reordering.Worker.call", lost_worker(Worker.call))
     out = folded.with_name("out.onnx")
     command = ["apply", "default", str(folded), "-o", str(out), "--no-cache", "--on-failure", on_failure]
     assert cli.main(command) == 3
@@ -55,7 +55,7 @@ def test_a_full_disk_for_temporary_files_ends_the_run(
 
 def lost_worker(call: Any) -> Any:
     def choose(self: Worker, function: str, /, **arguments: object) -> Any:
-        if function.startswith("surgery.model.wire.writing:"):
+        if function.startswith("surgery.model.wire.reordering:"):
             raise WorkerError("the worker is gone", stage="write")
         return call(self, function, **arguments)
 

@@ -14,7 +14,7 @@ from surgery.engine.pipeline import runner
 from surgery.interface import commands as cli
 from surgery.model.graph import text
 from surgery.model.runtime import engine
-from surgery.model.runtime.reference import external_bytes
+from surgery.model.runtime.reference_runs import external_bytes
 from surgery.verification.running import pieces
 
 WEIGHT = 256 * 256 * 4

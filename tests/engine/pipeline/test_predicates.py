@@ -9,7 +9,7 @@ import pytest
 import surgery
 from surgery.base.errors import RecipeError, SurgeryError
 from surgery.engine.pipeline import runner
-from surgery.engine.provenance.recipe import closure_of
+from surgery.engine.provenance.recipe_closure import closure_of
 from surgery.engine.recipe import loader
 from surgery.engine.registry import catalog
 from surgery.model.graph import text

@@ -14,7 +14,7 @@ from surgery.model import storage
 from surgery.model.graph import text
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.state import Site
-from surgery.verification.accuracy.evaluation import Loss
+from surgery.verification.accuracy.loss_evaluation import Loss
 from surgery.verification.accuracy.metrics import SAME
 from surgery.verification.inputs.spec import MetricLimit
 

@@ -12,7 +12,7 @@ import pytest
 import surgery
 from surgery.base.errors import UsageError
 from surgery.engine import recipe as recipes
-from surgery.engine.provenance import lock, packages, sources
+from surgery.engine.provenance import code_digests, lock, packages
 from surgery.interface.commands import main
 from surgery.model.graph import text
 
@@ -116,7 +116,7 @@ def test_a_changed_file_that_another_refers_to_is_named(folder: Path, monkeypatc
     for name in ("o.bin", "w-2.safetensors", "plugin_help/deep.py"):
         with (folder / name).open("a") as file:
             file.write("# more\n")
-    sources._foreign.cache_clear()
+    code_digests._foreign.cache_clear()
     assert [one.what for one in lock.changes(before, pinned(folder))] == [
         *("file 'o.bin'", "file 'plugin_help/deep.py'", "file 'w-2.safetensors'", "source of pass 'helped'")
     ]
@@ -128,12 +128,12 @@ def _package(patch: pytest.MonkeyPatch) -> None:
 
 
 def _pass(patch: pytest.MonkeyPatch) -> None:
-    found = sources._standard
-    patch.setattr(sources, "_standard", lambda file: "00" * 32 if file.stem == "drop_dropout" else found(file))
+    found = code_digests._standard
+    patch.setattr(code_digests, "_standard", lambda file: "00" * 32 if file.stem == "drop_dropout" else found(file))
 
 
 def _engine(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sources, "engine", lambda: "00" * 32)
+    patch.setattr(code_digests, "engine", lambda: "00" * 32)
 
 
 def _processor(patch: pytest.MonkeyPatch) -> None:

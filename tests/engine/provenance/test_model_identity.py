@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from surgery.engine.provenance.model import STATEMENT_KEY, ModelIdentity, identity_of
+from surgery.engine.provenance.model_digests import STATEMENT_KEY, ModelIdentity, identity_of
 from surgery.model import storage
 
 MODELS = Path(__file__).parents[3] / "models"

@@ -16,8 +16,8 @@ from onnx import helper, numpy_helper
 
 from surgery.base.errors import UsageError
 from surgery.engine.provenance import checking, statement
-from surgery.engine.provenance.model import ALGORITHM, STATEMENT_KEY, identity_of
-from surgery.engine.provenance.writing import Made, save
+from surgery.engine.provenance.model_digests import ALGORITHM, STATEMENT_KEY, identity_of
+from surgery.engine.provenance.statement_writing import Made, save
 from surgery.engine.recipe import single_step
 from surgery.interface import commands as cli
 from surgery.model import storage

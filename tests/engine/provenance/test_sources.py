@@ -11,7 +11,7 @@ import pytest
 from support.imports import ROOT, imports
 
 from surgery.base.promises import Parity
-from surgery.engine.provenance import sources
+from surgery.engine.provenance import code_digests
 from surgery.engine.provenance.referred import imported
 from surgery.engine.registry.passes import Pass
 
@@ -35,7 +35,7 @@ def test_shared_modules_are_found(path: Path) -> None:
     found: set[Path] = set()
     waiting = [path]
     while waiting:
-        new = set(sources._used(waiting.pop())) - found
+        new = set(code_digests._used(waiting.pop())) - found
         found |= new
         waiting += new
     assert found == used(path)
@@ -43,7 +43,7 @@ def test_shared_modules_are_found(path: Path) -> None:
 
 def test_a_changed_shared_module_changes_the_digest_of_its_passes(tmp_path: Path) -> None:
     def digest(folder: str, name: str) -> str:
-        return sources._standard(tmp_path / folder / f"{name}.py")
+        return code_digests._standard(tmp_path / folder / f"{name}.py")
 
     for folder in ("old", "new"):
         shutil.copytree(ROOT / "passes" / "chains", tmp_path / folder)
@@ -61,7 +61,7 @@ def test_a_pass_without_a_file_has_the_source_of_its_function() -> None:
     def declared(body: str) -> str:
         scope: dict[str, Any] = {"__name__": "nowhere"}
         exec(compile(f"def f(graph):\n    {body}\n", "<cell>", "exec"), scope)
-        return sources.source_of(Pass("nowhere", Parity.EXACT, "graph", scope["f"])).digest
+        return code_digests.source_of(Pass("nowhere", Parity.EXACT, "graph", scope["f"])).digest
 
     assert declared("return None") == declared("return None")
     assert declared("return None") != declared("return graph")
@@ -71,7 +71,7 @@ def test_a_registered_object_has_the_source_of_the_file_that_declares_it(tmp_pat
     file = tmp_path / "mine.py"
     file.write_text("# mine")
     one = Pass("mine", Parity.EXACT, "graph", test_shared_modules_are_found, declared_at=f"{file}:1")
-    assert sources.source_of(one).digest == hashlib.sha256(b"# mine").hexdigest()
+    assert code_digests.source_of(one).digest == hashlib.sha256(b"# mine").hexdigest()
 
 
 def test_a_file_is_parsed_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

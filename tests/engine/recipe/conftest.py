@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from surgery import Graph
-from surgery.engine.recipe import shipped
+from surgery.engine.recipe import recipe_lookup
 from surgery.engine.registry.catalog import catalog
 from surgery.engine.registry.declare import graph_pass
 from surgery.engine.registry.options import Size
@@ -44,5 +44,5 @@ def shelf(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp("shelf")
     (folder / "tidy.yaml").write_text("recipe: tidy\nsteps: [drop-dropout]\nexpect: {ops: {Dropout: 0}}\n")
     (folder / "bert.yaml").write_text("steps:\n  - use: tidy\n")
-    monkeypatch.setattr(shipped, "folder", lambda: folder)
+    monkeypatch.setattr(recipe_lookup, "folder", lambda: folder)
     return folder

@@ -7,8 +7,8 @@ import onnx
 import pytest
 from support import lacking
 
-from surgery.engine.caching.folder import CacheFolder
-from surgery.engine.caching.steps import Steps
+from surgery.engine.caching.cache_folder import CacheFolder
+from surgery.engine.caching.step_cache import Steps
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.recipe import parse

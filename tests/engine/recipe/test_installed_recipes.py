@@ -9,7 +9,7 @@ import pytest
 
 from surgery.base.errors import UsageError
 from surgery.engine import recipe as recipes
-from surgery.engine.recipe import shipped
+from surgery.engine.recipe import recipe_lookup
 from surgery.interface.command_line._installation import CHECKS
 from surgery.model.targets import entry_points
 from surgery.model.targets import shipped as targets
@@ -52,7 +52,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_a_recipe_of_a_package_is_found_by_name(package: Path) -> None:
-    assert "acme-clean" in shipped.names()
+    assert "acme-clean" in recipe_lookup.names()
     assert recipes.load("acme-clean").path == package / "acme_models" / "recipes" / "acme-clean.yaml"
     # Others can use it, too, and its name is suggested.
     used = recipes.parse("recipe: r\nsteps: [{use: acme-clean}]\n")
@@ -68,13 +68,13 @@ def test_a_package_cannot_take_the_name_of_a_shipped_recipe() -> None:
 def test_what_packages_add_in_vain_is_reported() -> None:
     gone = "entry point 'gone' of acme-models 1.0 refers to 'acme_models.nowhere.recipes', but there is no such package"
     bare = "entry point 'bare' of acme-models 1.0 refers to 'acme_models', but there are no .yaml files in it"
-    assert shipped.problems() == [
+    assert recipe_lookup.problems() == [
         f"surgery.recipes: {gone}",
         "surgery.recipes: 'tidy' of acme-models 1.0 is ignored, because surgery has a file of that name",
     ]
     assert targets.problems() == [f"surgery.targets: {bare}"]
     broken = [text for level, text, _ in CHECKS["recipes"]() if level == "broken"]
-    assert broken == [*shipped.problems(), *targets.problems()]
+    assert broken == [*recipe_lookup.problems(), *targets.problems()]
     # A name that is not found may be that of a broken package.
     with pytest.raises(UsageError, match=re.escape(f"no recipe 'zzz'; {gone}; shipped are ")):
         recipes.load("zzz")
@@ -88,5 +88,5 @@ def test_a_target_of_a_package_is_found_by_name() -> None:
 
 
 def test_listing_recipes_does_not_import_the_package() -> None:
-    assert "acme-clean" in shipped.names()
+    assert "acme-clean" in recipe_lookup.names()
     assert not [name for name in sys.modules if name.startswith("acme_models.")]

@@ -11,7 +11,7 @@ from support import ROOT
 
 from surgery import Graph, graph_pass
 from surgery.base.errors import RecipeError
-from surgery.engine.recipe import parse, shipped
+from surgery.engine.recipe import parse, recipe_lookup
 from surgery.engine.recipe.jsonschema import schema
 from surgery.engine.registry.catalog import catalog
 from surgery.interface import commands as cli
@@ -56,9 +56,9 @@ def test_every_reference_is_defined(made: dict[str, Any]) -> None:
     assert references(made) <= {f"#/$defs/{name}" for name in made["$defs"]}
 
 
-@pytest.mark.parametrize("name", shipped.names())
+@pytest.mark.parametrize("name", recipe_lookup.names())
 def test_the_schema_accepts_the_shipped_recipes(name: str, validator: jsonschema.Draft202012Validator) -> None:
-    data = YAML(typ="safe", pure=True).load((shipped.folder() / f"{name}.yaml").read_text())
+    data = YAML(typ="safe", pure=True).load((recipe_lookup.folder() / f"{name}.yaml").read_text())
     assert [error.message for error in validator.iter_errors(data)] == []
 
 

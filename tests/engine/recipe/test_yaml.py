@@ -7,7 +7,7 @@ from support.recipe_texts import mistakes, only, step
 
 from surgery.base.errors import RecipeError
 from surgery.engine.recipe import PassStep, load, parse
-from surgery.engine.yaml.nodes import resolve
+from surgery.engine.yaml.yaml_nodes import resolve
 
 pytestmark = pytest.mark.usefixtures("passes", "shelf")
 

@@ -12,10 +12,10 @@ import pytest
 from onnx import numpy_helper
 from support import torch_files as t
 
+from surgery.features.frameworks.import_plan import Layout
 from surgery.features.frameworks.importing import Imported, import_weights
 from surgery.features.frameworks.mapping import NameMapping, TensorSource
-from surgery.features.frameworks.plan import Layout
-from surgery.features.frameworks.targets import targets
+from surgery.features.frameworks.target_tensors import targets
 
 SIZE = 4
 SQUARE = np.arange(SIZE * SIZE, dtype=np.float32).reshape(SIZE, SIZE)

@@ -16,7 +16,7 @@ from support import torch_files as t
 
 from surgery.features.frameworks.importing import import_weights
 from surgery.interface import commands as cli
-from surgery.interface.report.formats import schemas
+from surgery.interface.report.formats import report_schemas
 from surgery.model.checkpoints.checkpoints import read_checkpoint
 
 torch = pytest.importorskip("torch")
@@ -87,7 +87,7 @@ def export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., 
         code = cli.main(["export", target, *inputs, *output, *more])
         said = capsys.readouterr()
         report = json.loads(said.out)
-        jsonschema.validate(report, schemas.schema("export"))
+        jsonschema.validate(report, report_schemas.schema("export"))
         return code, report, said.err
 
     return run

@@ -13,10 +13,10 @@ from surgery.engine import recipe as recipes
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.recipe import Recipe
-from surgery.features.planning import document, follow
+from surgery.features.planning import follow, plan_document
 from surgery.features.planning.basis import changes
-from surgery.features.planning.document import Plan
 from surgery.features.planning.make import make
+from surgery.features.planning.plan_document import Plan
 from surgery.model import storage
 from surgery.model.graph import text
 
@@ -51,7 +51,7 @@ def recipe(tmp_path: Path) -> Recipe:
     return recipes.load(path)
 
 
-def planned(model: Path, recipe: Recipe, verify: document.Checks = "none") -> Plan:
+def planned(model: Path, recipe: Recipe, verify: plan_document.Checks = "none") -> Plan:
     planning = make(storage.load(model), recipe, "r.yaml", folder=model.parent, verify=verify)
     assert planning.ok and planning.exit_code == 0
     return planning.plan
@@ -71,7 +71,7 @@ def applied(plan: Plan, model: Path, recipe: Recipe, output: Path) -> follow.Fol
 
 
 @pytest.mark.parametrize("verify", ["none", "each", "end"])
-def test_a_plan_lists_nodes_and_savings_of_each_site(model: Path, recipe: Recipe, verify: document.Checks) -> None:
+def test_a_plan_lists_nodes_and_savings_of_each_site(model: Path, recipe: Recipe, verify: plan_document.Checks) -> None:
     plan = planned(model, recipe, verify)
     assert [(step.step, step.name, step.where, len(step.sites)) for step in plan.steps] == [
         (1, "drop-identity", "r.yaml:3", 3),
@@ -127,8 +127,8 @@ def test_an_applied_plan_gives_the_bytes_of_a_plain_run(model: Path, recipe: Rec
 def test_a_plan_round_trips(model: Path, recipe: Recipe, tmp_path: Path) -> None:
     plan = planned(model, recipe)
     (tmp_path / "plan.json").write_text(plan.text())
-    assert document.read(tmp_path / "plan.json") == plan
-    assert document.is_plan(plan.text().encode()) and document.is_plan(json.dumps(plan.to_json()).encode())
+    assert plan_document.read(tmp_path / "plan.json") == plan
+    assert plan_document.is_plan(plan.text().encode()) and plan_document.is_plan(json.dumps(plan.to_json()).encode())
     assert planned(model, recipe).text() == plan.text()
 
 
@@ -136,7 +136,7 @@ def test_an_empty_plan_round_trips(model: Path, tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text("recipe: r\nsteps: [drop-dropout]\n")
     plan = planned(model, recipes.load(tmp_path / "r.yaml"))
     (tmp_path / "plan.json").write_text(plan.text())
-    assert plan.steps == () and document.read(tmp_path / "plan.json") == plan
+    assert plan.steps == () and plan_document.read(tmp_path / "plan.json") == plan
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_wrong_field_of_a_plan_is_named(
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(change(planned(model, recipe).to_json())))
     with pytest.raises(UsageError) as caught:
-        document.read(path)
+        plan_document.read(path)
     assert str(caught.value).startswith(f"{path}: {message}")
 
 

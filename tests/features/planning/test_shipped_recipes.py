@@ -9,7 +9,7 @@ from support.breadth import sampled
 from surgery.engine import recipe as recipes
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.run_options import RunOptions
-from surgery.engine.recipe import shipped
+from surgery.engine.recipe import recipe_lookup
 from surgery.features.planning import follow
 from surgery.features.planning.make import make
 from surgery.model import storage
@@ -20,7 +20,7 @@ PAIRS = list(
     dict.fromkeys(
         [
             *(("default", number) for number in range(MODELS)),
-            *((name, place % MODELS) for place, name in enumerate(sorted(shipped.names()))),
+            *((name, place % MODELS) for place, name in enumerate(sorted(recipe_lookup.names()))),
         ]
     )
 )

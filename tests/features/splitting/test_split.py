@@ -13,7 +13,7 @@ from support import ROOT
 
 import surgery
 from surgery.base.errors import OutputError, UsageError
-from surgery.features.splitting import cutting, sequence, writing
+from surgery.features.splitting import cutting, piece_writing, sequence
 from surgery.features.splitting.split import Split, split
 from surgery.interface import commands as cli
 from surgery.model import storage
@@ -307,7 +307,7 @@ def test_an_interruption_leaves_no_partial_output(
         saved.append(1)
         return save(*arguments, **options)
 
-    monkeypatch.setattr(writing.storage, "save", interrupted)
+    monkeypatch.setattr(piece_writing.storage, "save", interrupted)
     with pytest.raises(KeyboardInterrupt):
         split(path, folder, at=["s"], force=True)
     assert sorted(file.name for file in folder.iterdir()) == before if exists else not folder.exists()

@@ -21,7 +21,7 @@ from support.corpus import models
 
 from surgery.engine.batching import ledger
 from surgery.engine.batching.ledger import NAME, LedgerRow
-from surgery.engine.provenance.files import file_or_folder
+from surgery.engine.provenance.file_digests import file_or_folder
 from surgery.interface import commands as cli
 
 pytestmark = pytest.mark.slow

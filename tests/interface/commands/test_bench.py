@@ -13,7 +13,7 @@ import pytest
 from surgery.interface import commands as cli
 from surgery.model.graph import text
 from surgery.verification.benchmarking import bench as benching
-from surgery.verification.benchmarking.comparison import Comparison, Measured, Memory, OperatorTime
+from surgery.verification.benchmarking.measurements import Comparison, Measured, Memory, OperatorTime
 from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.statistics import Interval
 

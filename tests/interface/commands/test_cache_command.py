@@ -148,7 +148,7 @@ def test_a_wrong_size_in_the_environment_is_reported_before_a_run(
 
 
 def test_the_cache_folder_follows_the_xdg_specification(monkeypatch: pytest.MonkeyPatch) -> None:
-    from surgery.engine.caching.folder import default_folder
+    from surgery.engine.caching.cache_folder import default_folder
 
     monkeypatch.delenv("SURGERY_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from surgery.engine.recipe import shipped as recipes
+from surgery.engine.recipe import recipe_lookup as recipes
 from surgery.interface import commands as cli
 from surgery.model.targets import shipped as targets
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from surgery.engine.recipe import shipped
+from surgery.engine.recipe import recipe_lookup
 from surgery.engine.registry.catalog import catalog
 from surgery.interface import commands as cli
 from surgery.interface.commands import completion
@@ -124,7 +124,7 @@ def read_until(terminal: int, words: set[str]) -> str:
 
 @pytest.mark.parametrize("shell", completion.SHELLS)
 def test_all_names_are_in_the_script(shell: str, scripts: dict[str, str]) -> None:
-    known = {*(name for name, one in catalog.passes().items() if one.is_standard), *shipped.names()}
+    known = {*(name for name, one in catalog.passes().items() if one.is_standard), *recipe_lookup.names()}
     assert [name for name in known if name not in scripts[shell]] == []
 
 

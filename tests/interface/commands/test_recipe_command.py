@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support import ROOT
 
-from surgery.engine.recipe import PassStep, Recipe, RepeatStep, Step, load, parse, resolved, shipped
+from surgery.engine.recipe import PassStep, Recipe, RepeatStep, Step, load, parse, recipe_lookup, resolved
 from surgery.engine.recipe.rules import RulePass
 from surgery.interface import commands as cli
 
@@ -113,7 +113,7 @@ def _meaning(step: Step) -> Any:
     return meaning(step.recipe, nested=True), step.when
 
 
-@pytest.mark.parametrize("name", shipped.names())
+@pytest.mark.parametrize("name", recipe_lookup.names())
 def test_shipped_recipes_mean_the_same(name: str, tmp_path: Path) -> None:
     recipe = load(name)
     shown = parse(resolved.text(recipe), tmp_path / "shown.yaml")
@@ -144,7 +144,7 @@ def test_the_resolved_text_is_readable(folder: Path) -> None:
         "    match:",
         "      - |",
         "        s = Sigmoid(x)",
-        f"  - use:  # {shipped.folder()}/tidy.yaml",
+        f"  - use:  # {recipe_lookup.folder()}/tidy.yaml",
         "  - use:  # inner.yaml",
         f"  - fold-constants: {options}",
         "  - pass: upgrade-opset",

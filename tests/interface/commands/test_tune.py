@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 from surgery.engine import recipe
-from surgery.engine.provenance.model import identity_of
+from surgery.engine.provenance.model_digests import identity_of
 from surgery.features.tuning import tune_recipe
 from surgery.interface import commands as cli
 from surgery.model import storage

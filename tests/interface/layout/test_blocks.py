@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from surgery.interface.layout.blocks import Blocks, blocks, refine, repeats
-from surgery.interface.layout.fingerprints import hierarchy
-from surgery.interface.layout.repeats import tandem
+from surgery.interface.layout.group_hashes import hierarchy
+from surgery.interface.layout.repeated_groups import tandem
+from surgery.interface.layout.structure_groups import Blocks, blocks, refine, repeats
 
 Edge = tuple[int, int, int, int]
 

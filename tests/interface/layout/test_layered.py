@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from surgery.interface.layout.arrays import Ints
 from surgery.interface.layout.coordinates import GAP
 from surgery.interface.layout.crossings import crossings, inversions, ordered
-from surgery.interface.layout.lanes import LONGEST, rows
 from surgery.interface.layout.layered import ROW_GAP, Layout, layered
 from surgery.interface.layout.layers import layers
+from surgery.interface.layout.long_edges import LONGEST, rows
 
 Edges = list[tuple[int, int]]
 

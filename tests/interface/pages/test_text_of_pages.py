@@ -2,32 +2,32 @@
 
 import pytest
 
-from surgery.interface.pages import text
+from surgery.interface.pages import page_text
 
 
 @pytest.mark.parametrize(
     ("write", "value", "shown"),
     [
-        (text.integer, 1234567, "1,234,567"),
-        (text.integer, -3, "\u22123"),
-        (text.integer, None, "\u2013"),
-        (text.signed, 12, "+12"),
-        (text.signed, -12, "\u221212"),
-        (text.amount, 5_670_000, "5.67 M"),
-        (text.amount, 999, "999"),
-        (text.amount, "768*batch", "768*batch"),
-        (text.size, 2_531_363, "2.53 MB"),
-        (text.size, 12, "12 B"),
-        (text.seconds, 0, "0 ms"),
-        (text.seconds, 0.00082, "0.82 ms"),
-        (text.seconds, 0.000082, "82 \u00b5s"),
-        (text.seconds, 12.44, "12.4 s"),
-        (text.seconds, 200.2, "3 min 20 s"),
-        (text.scientific, 1.27e-7, "1.3e\u221207"),
-        (text.scientific, 0.0, "0"),
-        (text.scientific, "inf", "inf"),
-        (text.plain_number, -0.0201422591, "\u22120.0201422591"),
-        (text.plain_number, True, "True"),
+        (page_text.integer, 1234567, "1,234,567"),
+        (page_text.integer, -3, "\u22123"),
+        (page_text.integer, None, "\u2013"),
+        (page_text.signed, 12, "+12"),
+        (page_text.signed, -12, "\u221212"),
+        (page_text.amount, 5_670_000, "5.67 M"),
+        (page_text.amount, 999, "999"),
+        (page_text.amount, "768*batch", "768*batch"),
+        (page_text.size, 2_531_363, "2.53 MB"),
+        (page_text.size, 12, "12 B"),
+        (page_text.seconds, 0, "0 ms"),
+        (page_text.seconds, 0.00082, "0.82 ms"),
+        (page_text.seconds, 0.000082, "82 \u00b5s"),
+        (page_text.seconds, 12.44, "12.4 s"),
+        (page_text.seconds, 200.2, "3 min 20 s"),
+        (page_text.scientific, 1.27e-7, "1.3e\u221207"),
+        (page_text.scientific, 0.0, "0"),
+        (page_text.scientific, "inf", "inf"),
+        (page_text.plain_number, -0.0201422591, "\u22120.0201422591"),
+        (page_text.plain_number, True, "True"),
     ],
 )
 def test_numbers(write, value, shown):
@@ -37,7 +37,7 @@ def test_numbers(write, value, shown):
 
 def test_relative_changes():
     def change(before, after):
-        return text.change(before, after).replace("\u00a0", " ")
+        return page_text.change(before, after).replace("\u00a0", " ")
 
     assert change(1302, 344) == "\u221274 %"
     assert change(100, 101) == "+1.0 %"
@@ -46,10 +46,10 @@ def test_relative_changes():
 
 
 def test_long_names_keep_their_ends():
-    shown = text.clip("a" * 5000 + "z" * 5000)
+    shown = page_text.clip("a" * 5000 + "z" * 5000)
     assert shown.startswith("aaaa") and "zzzz (10,000 characters)" in shown and len(shown) < 300
-    assert text.clip("short\u202e") == "short\\u202e"
+    assert page_text.clip("short\u202e") == "short\\u202e"
 
 
 def test_counts_have_their_nouns():
-    assert [text.plural(count, "site") for count in (0, 1, 2)] == ["0 sites", "1 site", "2 sites"]
+    assert [page_text.plural(count, "site") for count in (0, 1, 2)] == ["0 sites", "1 site", "2 sites"]

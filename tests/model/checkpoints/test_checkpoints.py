@@ -27,7 +27,7 @@ from surgery.interface import commands as cli
 from surgery.model import storage
 from surgery.model.checkpoints import npz, safetensors
 from surgery.model.checkpoints.checkpoints import Named, read_checkpoint, write_checkpoint
-from surgery.model.checkpoints.export_weights import export_weights
+from surgery.model.checkpoints.weight_files import export_weights
 from surgery.model.graph import text
 from surgery.model.storage.files import NewFile
 
@@ -404,7 +404,7 @@ def test_large_weights_stay_out_of_memory(tmp_path: Path) -> None:
         "from pathlib import Path\n"
         "from surgery.model.checkpoints import checkpoints\n"
         "from surgery.model import storage\n"
-        "from surgery.model.checkpoints.export_weights import export_weights\n"
+        "from surgery.model.checkpoints.weight_files import export_weights\n"
         "def anonymous():\n"
         "    lines = dict(line.split(':', 1) for line in open('/proc/self/status'))\n"
         "    return int(lines['RssAnon'].split()[0])\n"

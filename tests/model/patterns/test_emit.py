@@ -9,9 +9,9 @@ from support.lacking import skip_opset
 from surgery.base.errors import PassError
 from surgery.model.graph import text
 from surgery.model.graph.graph import Graph
-from surgery.model.patterns.check import mistakes
 from surgery.model.patterns.rewrite import rewrite_any
 from surgery.model.patterns.rule import Rule
+from surgery.model.patterns.rule_checks import mistakes
 
 
 def fire(rule: Rule, source: str, *, opset: int = 21) -> Graph:

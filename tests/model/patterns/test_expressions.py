@@ -8,8 +8,8 @@ from surgery.model.graph import text
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.values import Refusal
 from surgery.model.patterns import Match, compile_pattern
-from surgery.model.patterns.evaluation import check_condition, evaluate
 from surgery.model.patterns.expression import parse_condition
+from surgery.model.patterns.expression_values import check_condition, evaluate
 from surgery.model.patterns.match import matches
 
 PATTERN = """

@@ -14,7 +14,7 @@ from support.decomposed import decomposed, parsed, run
 import surgery
 from surgery.base.operators.kernels import registered
 from surgery.engine.recipe.loader import single_step
-from surgery.model.runtime import contrib_ops, reference
+from surgery.model.runtime import contrib_ops, reference_runs
 
 WITH_KERNEL = {
     "BiasGelu": "(float[3,4] x, float[4] b) => (float[3,4] y) { y = com.microsoft.BiasGelu(x, b) }",
@@ -71,7 +71,7 @@ def _fed(model: onnx.ModelProto) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def _ours(model: onnx.ModelProto, feeds: dict[str, np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-    answer = reference.run(model.SerializeToString(), [feeds])
+    answer = reference_runs.run(model.SerializeToString(), [feeds])
     (outputs,) = answer["runs"]
     assert not isinstance(outputs, str), outputs
     return list(outputs.values())

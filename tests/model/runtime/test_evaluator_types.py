@@ -8,13 +8,13 @@ import onnx
 import pytest
 
 from surgery.model.graph import text
-from surgery.model.runtime import reference
+from surgery.model.runtime import reference_runs
 
 _NEW = '<ir_version: 10, opset_import: ["" : 21]> '
 
 
 def _run(source: str, feed: dict[str, Any] | None = None) -> dict[str, Any]:
-    return reference.run(text.parse(_NEW + source).SerializeToString(), [feed or {}])
+    return reference_runs.run(text.parse(_NEW + source).SerializeToString(), [feed or {}])
 
 
 @pytest.mark.parametrize(
@@ -33,12 +33,12 @@ def _run(source: str, feed: dict[str, Any] | None = None) -> dict[str, Any]:
 def test_types_that_an_old_evaluator_computes_as_integers_are_not_run(
     source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reference, "_has_all_types", lambda: False)
+    monkeypatch.setattr(reference_runs, "_has_all_types", lambda: False)
     assert "computes types that NumPy lacks as integers" in _run(source)["unsupported"]
 
 
 def test_other_types_are_run_by_any_release(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reference, "_has_all_types", lambda: False)
+    monkeypatch.setattr(reference_runs, "_has_all_types", lambda: False)
     source = "g () => (float16[2] y) <float[2] w = {1, -2}> { h = Cast<to = 10>(w) y = Add(h, h) }"
     assert _run(source)["runs"][0]["y"].tolist() == [2, -4]
 

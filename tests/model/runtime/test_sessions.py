@@ -21,7 +21,7 @@ from surgery.model.runtime.engine import Engine, shorten_native
 from surgery.model.runtime.ordering import defer, settle_casts
 from surgery.model.runtime.rounding import hold
 from surgery.model.shapes.declarations import declare, declare_by_names
-from surgery.verification.regions.shapes import follow
+from surgery.verification.regions.value_shapes import follow
 from surgery.verification.verdict.verifier import Verifier
 
 

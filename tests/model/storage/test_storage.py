@@ -19,7 +19,7 @@ from support import corpus, lacking
 from support.corpus import model_of, same
 
 from surgery.base.errors import ModelFileError, SurgeryError
-from surgery.base.operators import tensors
+from surgery.base.operators import message_tensors
 from surgery.model import storage
 from surgery.model.wire.weights import MappedFile
 from surgery.model.wire.wire import Field, WireError, encode_tag, encode_varint, fields
@@ -183,7 +183,9 @@ def values_of(data_type: int) -> np.ndarray:
 @pytest.mark.parametrize("data_type", NUMPY_TYPES, ids=TensorProto.DataType.Name)
 def test_every_data_type(data_type: int, raw: bool) -> None:
     values = values_of(data_type)
-    helpers = tensors if lacking.are_old() else numpy_helper  # an older onnx does not read and write all its types
+    helpers = (
+        message_tensors if lacking.are_old() else numpy_helper
+    )  # an older onnx does not read and write all its types
     if raw:
         tensor = helpers.from_array(values, "w")
         assert tensor.HasField("raw_data")

@@ -16,12 +16,12 @@ import surgery
 from surgery import Parity, graph_pass
 from surgery.base.errors import ModelFileError
 from surgery.engine import recipe
-from surgery.engine.provenance.model import identity_of
+from surgery.engine.provenance.model_digests import identity_of
 from surgery.model import storage
-from surgery.model.runtime.reference import external_bytes
+from surgery.model.runtime.reference_runs import external_bytes
 from surgery.model.wire.stored_lists import MARK, is_stored, serialized, stored_lists, whole, with_list, with_lists
 from surgery.model.wire.wire import encode_varint
-from surgery.verification.inputs.plan import FeedPlan
+from surgery.verification.inputs.feed_plan import FeedPlan
 from surgery.verification.inputs.spec import InputsSpec
 
 

@@ -15,9 +15,9 @@ from surgery.base.errors import MachineError, WorkerError
 from surgery.base.workers import Worker
 from surgery.base.workers.fork import call_in_fork
 from surgery.model.ir.spill import spill_tensor
-from surgery.model.wire import writing
+from surgery.model.wire import reordering
+from surgery.model.wire.reordering import Moved
 from surgery.model.wire.weights import Weights
-from surgery.model.wire.writing import Moved
 
 Array = np.ndarray[Any, Any]
 SIDE = 600  # of a matrix that a worker is told of
@@ -160,7 +160,7 @@ def test_a_full_disk_is_reported_to_readers(weights: Weights, tmp_path: Path, mo
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Worker, "call", _die)
-    monkeypatch.setattr(writing, "_pour", full)
+    monkeypatch.setattr(reordering, "_pour", full)
     reference = weights.spill_moved(view.T)
     with pytest.raises(MachineError, match="No space left"):
         weights.view(reference)
@@ -179,6 +179,6 @@ def test_closing_leaves_no_folder(tmp_path: Path) -> None:
 def test_only_calls_that_use_the_file_wait() -> None:
     name = b"tmp/surgery-x/weights.bin"
     model = onnx.ModelProto(producer_name=name.decode()).SerializeToString()
-    assert writing._names({"skeleton": model, "runs": []}, name)
-    assert writing._names({"models": [{"a": model}]}, name)
-    assert not writing._names({"skeleton": model[:-3], "runs": [np.zeros(3)], "seed": 5}, name)
+    assert reordering._names({"skeleton": model, "runs": []}, name)
+    assert reordering._names({"models": [{"a": model}]}, name)
+    assert not reordering._names({"skeleton": model[:-3], "runs": [np.zeros(3)], "seed": 5}, name)

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from surgery.verification.accuracy.evaluation import Loss
+from surgery.verification.accuracy.loss_evaluation import Loss
 from surgery.verification.accuracy.metrics import SAME
 from surgery.verification.accuracy.samples import Samples
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, MetricLimit, SampleSpec, VerifySpec

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from surgery.verification.accuracy.errors import add_errors
+from surgery.verification.accuracy.error_distribution import add_errors
 from surgery.verification.accuracy.metrics import measure
 from surgery.verification.comparing.details import OutputErrors
 from surgery.verification.comparing.spread import Spread

@@ -20,11 +20,11 @@ import surgery
 from surgery.base.errors import ModelFileError, UsageError, WorkerError
 from surgery.model import storage
 from surgery.model.graph import text
-from surgery.verification.benchmarking import compare as comparing
+from surgery.verification.benchmarking import paired_runs as comparing
 from surgery.verification.benchmarking import timing
 from surgery.verification.benchmarking.bench import bench
-from surgery.verification.benchmarking.compare import Pace, compare
-from surgery.verification.benchmarking.comparison import Comparison
+from surgery.verification.benchmarking.measurements import Comparison
+from surgery.verification.benchmarking.paired_runs import Pace, compare
 from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.subjects import subject
 from surgery.verification.inputs.spec import DataSpec, FrozenDict, InputsSpec

@@ -15,7 +15,7 @@ from surgery.verification.comparing.arbiter import Float64Arbiter
 from surgery.verification.comparing.compare import ComparisonRules, TensorPair
 from surgery.verification.comparing.distances import Float64Case, Float64Output, typical
 from surgery.verification.comparing.vacuity import Run
-from surgery.verification.inputs.plan import Binding
+from surgery.verification.inputs.feed_plan import Binding
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.running import ensembles
 from surgery.verification.verdict.verifier import Verdict, Verifier

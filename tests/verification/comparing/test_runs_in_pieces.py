@@ -12,7 +12,7 @@ import pytest
 
 from surgery.base.promises import Parity
 from surgery.model.runtime.engine import Engine, RunOutcome
-from surgery.verification.accuracy import evaluation
+from surgery.verification.accuracy import loss_evaluation
 from surgery.verification.inputs.spec import AccuracySpec, VerifySpec
 from surgery.verification.running import pieces
 from surgery.verification.verdict.verifier import Verifier
@@ -125,7 +125,7 @@ def test_a_model_whose_weights_are_packed_is_judged_in_pieces(monkeypatch: pytes
         ran.append(pieces.run_in_pieces(*arguments))
         return ran[-1]
 
-    monkeypatch.setattr(evaluation, "run_in_pieces", run_in_pieces)
+    monkeypatch.setattr(loss_evaluation, "run_in_pieces", run_in_pieces)
     before = _skeleton(CHAIN)
     scaled = "<float[1,4] s = {1.5, 1.5, 1.5, 1.5}, uint8[4,4] q = {" + ", ".join("1" * 16) + "}, float[4,4] a"
     after = (

@@ -9,7 +9,7 @@ import pytest
 from surgery.verification.inputs.admissible import MOST
 from surgery.verification.inputs.dim_constraints import dim_constraints
 from surgery.verification.inputs.dims import Dims, Implied
-from surgery.verification.inputs.plan import FeedPlan
+from surgery.verification.inputs.feed_plan import FeedPlan
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier
 

@@ -17,8 +17,8 @@ from surgery.verification.inputs.admissible import MOST
 from surgery.verification.inputs.alike import guesses
 from surgery.verification.inputs.dim_constraints import dim_constraints
 from surgery.verification.inputs.dims import UNKNOWN, Dims
-from surgery.verification.inputs.plan import Binding, FeedPlan
-from surgery.verification.inputs.sets import TRIVIAL
+from surgery.verification.inputs.feed_plan import Binding, FeedPlan
+from surgery.verification.inputs.input_sets import TRIVIAL
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict.verifier import Verifier
 

@@ -12,8 +12,8 @@ from surgery.base.operators.cost import estimate
 from surgery.base.operators.use import Index, TypedIndex
 from surgery.verification.inputs.comparisons import elements
 from surgery.verification.inputs.dim_constraints import linear, solve
-from surgery.verification.inputs.plan import Binding, FeedPlan
-from surgery.verification.inputs.sets import CHEAP, TRIVIAL, choose
+from surgery.verification.inputs.feed_plan import Binding, FeedPlan
+from surgery.verification.inputs.input_sets import CHEAP, TRIVIAL, choose
 from surgery.verification.inputs.spec import InputsSpec
 from surgery.verification.verdict.verifier import Verifier
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from surgery.verification.comparing.vacuity import Run
-from surgery.verification.inputs.plan import Binding
+from surgery.verification.inputs.feed_plan import Binding
 from surgery.verification.regions.tally import _Constants
 
 LONG = 300_000

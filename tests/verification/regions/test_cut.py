@@ -11,7 +11,7 @@ from surgery.base.errors import UsageError, WorkerError
 from surgery.model.proto.extract import cut
 from surgery.model.proto.fingerprint import trace
 from surgery.verification.regions.definitions import Definitions, differing
-from surgery.verification.regions.recording import record
+from surgery.verification.regions.recorded_values import record
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 X = "(float[N,4] x) => (float[N,4] y)"

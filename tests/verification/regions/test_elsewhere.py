@@ -8,9 +8,9 @@ import pytest
 from surgery.base.promises import Parity
 from surgery.model.graph import text
 from surgery.verification.inputs.spec import VerifySpec
-from surgery.verification.regions.nonempty import with_elements
+from surgery.verification.regions.kept_elements import with_elements
+from surgery.verification.regions.region_comparer import PROVED
 from surgery.verification.regions.regions import Region, nudged
-from surgery.verification.regions.trial import PROVED
 from surgery.verification.verdict.verifier import Verdict, Verifier
 
 

@@ -16,9 +16,9 @@ from surgery.verification.comparing.compare import ComparisonRules
 from surgery.verification.comparing.output_judge import Findings, OutputJudge
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.vacuity import Evidence, Run, vacuous
-from surgery.verification.inputs.plan import Binding
+from surgery.verification.inputs.feed_plan import Binding
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
-from surgery.verification.regions import groups
+from surgery.verification.regions import run_groups
 from surgery.verification.verdict.verifier import Verdict, Verifier
 
 HEAD = """g (float[N,4] x) => (float[N,4] y) <float zero = {0}, float one = {1}, float two = {2},
@@ -52,12 +52,12 @@ def test_verdicts_do_not_depend_on_the_size_of_a_group(change: str, monkeypatch:
     promise = Parity.CLOSE if CHANGES[change][2] == "close" else Parity.EXACT
     whole = compared(change, promise)
     assert whole.status == CHANGES[change][2], whole.message
-    monkeypatch.setattr(groups, "_ROOM", 1)
+    monkeypatch.setattr(run_groups, "_ROOM", 1)
     assert compared(change, promise) == whole
 
 
 def test_a_group_ends_with_the_set_that_fills_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "_ROOM", 1)
+    monkeypatch.setattr(run_groups, "_ROOM", 1)
     seen: list[int] = []
     run_each = Engine.run_each
 

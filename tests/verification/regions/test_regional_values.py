@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from surgery.verification.inputs.plan import Binding
+from surgery.verification.inputs.feed_plan import Binding
 from surgery.verification.inputs.search import Found
-from surgery.verification.regions.values import Values
+from surgery.verification.regions.region_values import Values
 
 FLOAT = 1
 

@@ -13,8 +13,8 @@ from surgery.base.promises import Parity
 from surgery.model.graph import text
 from surgery.model.runtime.engine import Engine, RunOutcome
 from surgery.verification.inputs.spec import VerifySpec
-from surgery.verification.regions import feeding, trial
-from surgery.verification.regions.feeding import Drawn
+from surgery.verification.regions import region_comparer, region_feeding
+from surgery.verification.regions.region_feeding import Drawn
 from surgery.verification.verdict.verifier import Verdict, Verifier
 
 NUMBERS = ",".join(map(str, range(16)))
@@ -33,7 +33,7 @@ def compared(before: str, after: str, promise: Parity = Parity.EXACT) -> Verdict
 @pytest.fixture(autouse=True)
 def all_regions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trim regions of any size."""
-    monkeypatch.setattr(trial, "_FEW_ELEMENTS", 0)
+    monkeypatch.setattr(region_comparer, "_FEW_ELEMENTS", 0)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_operators_that_read_equal_values_are_not_run(kind: str, ran: list[str])
 
 
 def test_a_region_with_few_elements_is_run_whole(ran: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "_FEW_ELEMENTS", 1 << 14)
+    monkeypatch.setattr(region_comparer, "_FEW_ELEMENTS", 1 << 14)
     assert compared(*RIGHT["rearranged twice"]).status == "equal"
     assert "MatMul" in ran
 
@@ -115,7 +115,7 @@ def test_a_region_is_not_like_one_whose_values_have_another_range(order: tuple[s
 
 
 def test_drawn_elements_are_the_same_once_they_were_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeding, "_REMEMBERED", 100)
+    monkeypatch.setattr(region_feeding, "_REMEMBERED", 100)
     drawn, calls = Drawn(), []
 
     def draw(key: int, size: int) -> Any:

@@ -12,7 +12,7 @@ import pytest
 
 from surgery.interface import commands as cli
 from surgery.interface.command_line import _configuration
-from surgery.interface.report.formats import schemas
+from surgery.interface.report.formats import report_schemas
 from surgery.model.graph import text
 
 W = "<float[4, 4] w = {1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7}>"
@@ -110,27 +110,29 @@ def test_the_report_matches_the_schema(name: str, folder: Path) -> None:
     if name == "test":
         Path("project").mkdir()
         run("new pass my-pass --dir project")
-    checker = jsonschema.Draft202012Validator(schemas.schema(name))
+    checker = jsonschema.Draft202012Validator(report_schemas.schema(name))
     for command in {**RUNS, **SLOW}[name]:
         report = run(command)
         assert next(iter(report)) == "format_version"
         assert [error.message for error in checker.iter_errors(report)] == [], command
         # The schema is more than an empty one: a report without its last key that it knows is refused.
-        shape = next(one for one in schemas.SHAPES[name] if {key for key in one if key[-1] != "?"} <= set(report))
+        shape = next(
+            one for one in report_schemas.SHAPES[name] if {key for key in one if key[-1] != "?"} <= set(report)
+        )
         last = [key for key in shape if not key.endswith("?")][-1]
         assert not checker.is_valid({key: value for key, value in report.items() if key != last})
         assert not checker.is_valid({**report, "format_version": 2})
 
 
 def test_every_command_has_a_schema_test() -> None:
-    """A new command belongs into RUNS, with a shape in `surgery/interface/report/formats/schemas.py`."""
+    """A new command belongs into RUNS, with a shape in `surgery/interface/report/formats/report_schemas.py`."""
     known = {one.prog.removeprefix("surgery ").replace(" ", "-") for one in _configuration.leaves(cli.parser())}
     assert {*RUNS, *SLOW, *OWN_FORMAT, *ELSEWHERE} == known
-    assert {*RUNS, *SLOW, *ELSEWHERE} == set(schemas.names())
+    assert {*RUNS, *SLOW, *ELSEWHERE} == set(report_schemas.names())
 
 
 def test_the_command_writes_the_schema(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["schema", "apply"]) == 0
     found = json.loads(capsys.readouterr().out)
     jsonschema.Draft202012Validator.check_schema(found)
-    assert found == schemas.schema("apply")
+    assert found == report_schemas.schema("apply")

@@ -1,0 +1,135 @@
+"""Recording of values of the model that a pass works on, while the model runs on calibration inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surgery.base.errors import UsageError, WorkerError
+from surgery.model.graph.body_ranges import BodyRanges, extremes
+from surgery.model.proto.extract import only
+from surgery.model.runtime.engine import Engine
+from surgery.model.runtime.reference_runs import external_bytes
+from surgery.model.storage import Weights, proto_from_ir
+
+if TYPE_CHECKING:
+    import onnx
+
+    from surgery.model.graph.state import CalibrationSource, Feed, GraphState, WorkerLimits
+    from surgery.model.graph.values import Value
+
+Recording = tuple["Value", np.ndarray[Any, Any]]
+
+FIRST_GROUP = 8
+"""Number of values recorded in the first run, which shows how large they are."""
+
+TOGETHER = 128 << 20
+"""Target number of bytes of values recorded in one run, estimated from previous runs."""
+
+
+@dataclass
+class _RecordingGroup:
+    """The next values to record: as many as fit, estimated from previous ones."""
+
+    waiting: list[Value]
+    size: int = FIRST_GROUP
+
+    def take(self) -> list[Value]:
+        taken, self.waiting = self.waiting[: self.size], self.waiting[self.size :]
+        return taken
+
+    def learn(self, values: int, nbytes: int) -> None:
+        self.size = max(1, values * TOGETHER // max(nbytes, 1))
+
+
+def record(graph: GraphState, values: Sequence[Value], calibration: CalibrationSource | None) -> Iterator[Recording]:
+    """Run the unchanged model on each input set, and yield values with their arrays.
+
+    See `Graph.recordings`.
+    """
+    if calibration is None:
+        raise UsageError("there are no inputs to calibrate with", todo="run the pass by a recipe or `surgery run`")
+    feeds, inputs = calibration.feeds(), {value.name for value in graph.ir.graph.inputs}
+    distinct = list(dict.fromkeys(values))
+    for value in distinct:
+        if value.name in inputs:
+            yield from ((value, feed[value.name]) for feed in feeds if value.name in feed)
+    computed = [value for value in distinct if value.name not in inputs]
+    if not computed:
+        return
+    with ExitStack() as stack:
+        weights = graph.weights if graph.weights is not None else stack.enter_context(Weights())
+        model = proto_from_ir(graph.ir, weights)
+        runner = stack.enter_context(closing(_engine(model, graph.limits)))
+        group = _RecordingGroup(computed)
+        while taken := group.take():
+            largest = 0
+            part = only(model, [value.name for value in taken])
+            for arrays in _runs(runner, part, feeds, drawn=calibration.is_drawn):
+                largest = max(largest, sum(array.nbytes for array in arrays.values()))
+                yield from ((value, arrays[value.name]) for value in taken if value.name in arrays)
+            group.learn(len(taken), largest)
+
+
+def record_bodies(
+    graph: GraphState, values: Sequence[Value], calibration: CalibrationSource | None
+) -> dict[Value, tuple[float, float]]:
+    """Run the model on each input set, and measure values in bodies of If, Loop and Scan.
+
+    See `Graph.body_ranges`.
+    """
+    if calibration is None:
+        raise UsageError("there are no inputs to calibrate with", todo="run the pass by a recipe or `surgery run`")
+    found: dict[str, tuple[float, float]] = {}
+    ranges = BodyRanges([value.name for value in values], graph.opset, graph.fresh)
+    with ExitStack() as stack:
+        weights = graph.weights if graph.weights is not None else stack.enter_context(Weights())
+        model, names = ranges.measure(proto_from_ir(graph.ir, weights))
+        if not names:
+            return {}
+        runner = stack.enter_context(closing(_engine(model, graph.limits)))
+        for arrays in _runs(runner, model, calibration.feeds(), drawn=calibration.is_drawn):
+            for matrix, array in arrays.items():
+                for name, largest, smallest in extremes(array, names[matrix]):
+                    before = found.get(name, (0.0, np.inf))
+                    found[name] = max(before[0], largest), min(before[1], smallest)
+    return {value: found[value.name] for value in values if value.name in found}
+
+
+def _engine(model: onnx.ModelProto, limits: WorkerLimits) -> Engine:
+    return Engine("onnxruntime", limits.timeout or 3600.0, limits.memory, external_bytes(model))
+
+
+def _runs(
+    runner: Engine, model: onnx.ModelProto, feeds: Sequence[Feed], *, drawn: bool
+) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+    """Run a model on one input set after another; yield the outputs that are tensors.
+
+    Drawn sets that the model rejects are left out, unless it rejects all: that may depend on the values.
+    """
+    skeleton = model.SerializeToString()
+    known = {value.name for value in model.graph.input}
+    rejected, ran = "", False
+    for feed in feeds:
+        own = {name: array for name, array in feed.items() if name in known}
+        outcome = runner.run(skeleton, [own], keep=True)
+        if outcome.crash is not None:
+            raise outcome.crash
+        result = outcome.failure or outcome.runs[0]
+        if not isinstance(result, str):
+            ran = True
+            yield {name: array for name, array in result.items() if isinstance(array, np.ndarray)}
+        elif outcome.failure or not drawn:
+            raise _unrecorded(result)
+        else:
+            rejected = result
+    if rejected and not ran:
+        raise _unrecorded(rejected)
+
+
+def _unrecorded(reason: str) -> WorkerError:
+    return WorkerError(f"the values to calibrate with cannot be recorded: {reason}", stage="run")
