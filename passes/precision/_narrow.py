@@ -13,9 +13,10 @@ from surgery import Builder, Graph, Node, Refusal, UsageError, Value, data_type,
 
 from ._narrow_boundaries import Boundaries, running_sums
 from ._narrow_casts import Casts
-from ._narrow_divisors import divisor_of, divisors, fragile
+from ._narrow_divisors import LOST, divisor_of, divisors, fragile
 from ._narrow_format import Format
 from ._narrow_functions import Functions
+from ._narrow_jumps import LARGEST_ERROR, angle_error, deciding, is_jumping
 from ._narrow_masks import covered, masks, parts
 from ._narrow_nodes import (
     QUANTIZING,
@@ -36,10 +37,8 @@ from ._narrow_sums import sum_inside
 Runtime = Literal["cpu", "any"]
 
 _FLOAT = data_type("float")
-_ANGLES = frozenset({"Cos", "Sin", "Tan"})
-_LARGEST_ERROR = 2.0**-6
-"""The rounding error of an angle, in radians, above which not even three digits of its sine are right; and that of a
-sum over iterations, relative to the sum, if each iteration rounds it."""
+_LARGEST_DRIFT = 2.0**-6
+"""The largest rounding error of a sum over iterations, relative to the sum, if each iteration rounds it."""
 
 _SMALL = 4096
 """Maximum number of elements of a constant addend that is compared with the sum."""
@@ -96,13 +95,14 @@ class Narrowing:
         self.limit = self.format.greatest / wishes.margin if wishes.margin else math.inf
         self.casts = Casts(graph, wishes.format, wishes.runtime)
         self.counting = counting(graph)
-        self.running_sums = running_sums(graph, int(_LARGEST_ERROR * 2**wishes.format.digits))
+        self.running_sums = running_sums(graph, int(_LARGEST_DRIFT * 2**wishes.format.digits))
         self.very_large = very_large(graph, lambda value: self.casts.loss(value, value.tensor).overflow > 0)
         self.inputs = [] if wishes.keep_io_types else [value for value in graph.inputs() if is_float(value)]
         self.outputs = [] if wishes.keep_io_types else [value.name for value in graph.outputs() if is_float(value)]
         self.candidates = list(self._candidates())
         self.ranges = self._measured()
         self.fragile = fragile(graph, self.ranges, self.format)
+        self.deciding = deciding(graph, self.ranges, self.format)
         self.casts.masks = frozenset(masks(graph, self.ranges, self.limit, self.format))
         self.covered = covered(self.casts.masks, self.ranges, self.limit)
         self.rows = Rows(self.format)
@@ -279,6 +279,10 @@ class Narrowing:
             not 0 < found.largest < self.format.normal,
             f"{value.name} stays below {found.largest:.3g}, where {name} is denormal",
         )
+        new.require(
+            found.faintest >= LOST * self.format.smallest,
+            f"{value.name} stays below {found.faintest:.3g} for small inputs, and {name} loses it",
+        )
 
     def _check_inside(self, new: _Guard, candidate: _Candidate) -> None:
         """Refuse if an intermediate result or a divisor of the operator is out of range."""
@@ -296,13 +300,21 @@ class Narrowing:
         new.require(not near, f"a division or a logarithm depends on {lost}")
         reads = f"numbers that it reads, or on their difference, and {self.format.name} loses them"
         new.require(node not in self.fragile.readers, f"a division or a logarithm depends on {reads}")
-        first = ranges.get(node.required_input(0)) if node.op in _ANGLES else None
-        if first is not None:
-            error = first.largest * 2.0**-self.format.digits
-            angle = (
-                f"the angle reaches {first.largest:.3g}, which {self.format.name} holds with an error of {error:.3g}"
-            )
-            new.require(error <= _LARGEST_ERROR, angle)
+        self._check_jumps(new, candidate)
+
+    def _check_jumps(self, new: _Guard, candidate: _Candidate) -> None:
+        """Refuse if a rounding error moves a result of the operator, or of one that depends on it, by a whole step."""
+        node, name = candidate.node, self.format.name
+        error = angle_error(node, self.ranges, self.format)
+        angle = (
+            f"the angle reaches {error * 2**self.format.digits:.3g}, which {name} holds with an error of {error:.3g}"
+        )
+        new.require(error <= LARGEST_ERROR, angle)
+        new.require(
+            not is_jumping(node), f"the rounding of its operands to {name} may move its results by a whole step"
+        )
+        reader = next((self.deciding[value] for value in node.outputs if value in self.deciding), "")
+        new.require(not reader, f"{reader} depends on its results, and jumps where {name} rounds them")
 
     # The conversion
 

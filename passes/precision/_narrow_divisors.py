@@ -31,7 +31,7 @@ matrices have that of their terms, which need not be small; a difference has a l
 _BOUNDING = frozenset({"Add", "Clip", "Max", "Sum"})
 _FEW = 4096
 """Maximum number of elements of a constant that is compared."""
-_LOST = 32
+LOST = 32
 """A positive number below as many steps of the narrower type is rounded by more than a percent, or becomes 0."""
 
 
@@ -115,7 +115,7 @@ class _Search:
         self._ranges = ranges
         self._format = format
         self._step = 2.0 ** (1 - format.digits)
-        self._lost = _LOST * format.smallest
+        self._lost = LOST * format.smallest
         self._seen: set[_Place] = set()
 
     def start(self, value: Value, limit: float, *, is_direct: bool) -> None:

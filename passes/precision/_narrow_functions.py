@@ -17,6 +17,7 @@ from surgery import Builder, Graph, Node, Refusal, UsageError, Value, WorkerErro
 from ._narrow_casts import Casts
 from ._narrow_format import Format
 from ._narrow_nodes import is_float
+from ._narrow_ranges import MAGNITUDES
 
 _FLOAT = data_type("float")
 _MOST_BYTES = 1 << 26
@@ -41,7 +42,7 @@ class _Operands:
     """Operands recorded at the calls of a function, for the calibration of its body."""
 
     given: Sequence[dict[str, Any]]
-    is_drawn: bool
+    is_drawn = False
 
     def feeds(self) -> Sequence[dict[str, Any]]:
         return self.given
@@ -104,7 +105,9 @@ class Functions:
             fixed = {name: value.constant for name, value in operands.items() if value.is_constant}
             recorded: dict[Value, list[np.ndarray[Any, Any]]] = {}
             try:
-                for value, array in self.graph.recordings([v for v in operands.values() if not v.is_constant]):
+                for value, array in self.graph.recordings(
+                    [v for v in operands.values() if not v.is_constant], MAGNITUDES
+                ):
                     recorded.setdefault(value, []).append(array)
                     total += array.nbytes
                     if total > _MOST_BYTES:
@@ -118,7 +121,7 @@ class Functions:
             if len(complete) == len(operands):
                 varied = [(name, value) for name, value in operands.items() if name not in fixed]
                 feeds += [fixed | {name: recorded[value][n] for name, value in varied} for n in range(sets)]
-        return _Operands(feeds, self.graph.is_calibration_drawn) if feeds else None
+        return _Operands(feeds) if feeds else None
 
     def _open_input(self, body: Graph, port: Value, casts: Casts) -> bool:
         if not is_float(port) or casts.is_read_wide(port) or not casts.is_read_narrow(port):

@@ -41,7 +41,7 @@ _MIXING = frozenset(
 )
 _BOUNDED = frozenset({"Cos", "Erf", "HardSigmoid", "LogSoftmax", "Sigmoid", "Sin", "Softmax", "Softsign", "Tanh"})
 _WIDE_INTEGERS = frozenset({"INT16", "INT32", "INT64", "UINT16", "UINT32", "UINT64"})
-_LARGE_MATRIX = 4096
+LARGE_MATRIX = 4096
 """Minimum number of elements of a constant factor that is a weight, and not position frequencies."""
 
 
@@ -104,7 +104,7 @@ def _has_matrix(node: Node) -> bool:
     if node.op not in ("Gemm", "MatMul"):
         return False
     tensors = [value.tensor for value in floats(node)]
-    return any(tensor is not None and tensor.size >= _LARGE_MATRIX for tensor in tensors)
+    return any(tensor is not None and tensor.size >= LARGE_MATRIX for tensor in tensors)
 
 
 _SPREADING = MOVING | {"Add", "ConstantOfShape", "Mul", "Sub", "Sum"}

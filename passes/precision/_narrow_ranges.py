@@ -10,11 +10,19 @@ import numpy as np
 
 from surgery import Graph, UsageError, Value, WorkerError
 
+MAGNITUDES = (1e-3, 100.0)
+"""The magnitudes of inputs at which values are measured, too, where the inputs are drawn.
+
+A product of four factors grows from 2 to 1e8, and shrinks to 1e-12, and a float16 holds neither. The square of a larger
+input overflows, and that of a smaller one is lost.
+"""
+
 
 @dataclass
 class Range:
     """The largest finite magnitude of the elements of a value, and the smallest that is not 0.
 
+    `faintest` is the smallest over the input sets of the largest magnitude, if it is not 0.
     `highest` is the largest element; of the rows along the last axis, `row` is the smallest maximum and `square` the
     largest mean of the squares; `count` is the largest number of elements. They are infinite or 0 if unknown.
     `endless` is whether any element is infinite or NaN.
@@ -27,6 +35,7 @@ class Range:
     square: float = math.inf
     count: int = 0
     endless: bool = False
+    faintest: float = math.inf
 
     def include(self, array: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> None:
         """Widen the range by the elements of an array."""
@@ -48,6 +57,7 @@ class Range:
         self.largest = max(self.largest, float(size.max()))
         positive = size[size > 0]
         if positive.size:
+            self.faintest = min(self.faintest, float(size.max()))
             self.smallest = min(self.smallest, float(positive.min()))
 
 
@@ -67,14 +77,18 @@ def measured(graph: Graph, values: Iterable[Value]) -> Ranges:
 def _measure(graph: Graph, values: list[Value]) -> Ranges:
     found: Ranges = {}
     try:
-        for value, array in graph.recordings([value for value in values if value.scope is graph.main]):
+        for value, array in graph.recordings([one for one in values if one.scope is graph.main], MAGNITUDES):
             if array.dtype == np.float32:
                 found.setdefault(value.name, Range()).include(array)
     except (UsageError, WorkerError):
         return {}  # no inputs, or the model does not run
     inside = [value for value in values if value.scope is not graph.main]
     try:
-        ranges = graph.body_ranges(inside) if inside else {}
+        ranges = graph.body_ranges(inside, MAGNITUDES) if inside else {}
     except (UsageError, WorkerError):
         return found
-    return found | {value.name: Range(*pair) for value, pair in ranges.items() if pair[0]}
+    return found | {value.name: _in_body(*found) for value, found in ranges.items() if found[0]}
+
+
+def _in_body(largest: float, smallest: float, faintest: float) -> Range:
+    return Range(largest, smallest, faintest=faintest)

@@ -25,11 +25,14 @@ def to_float16(
 
     A node stays in float32 if its schema or the runtime does not support float16, if the target has it in float32 only,
     if a sum that a kernel of the target rounds on the way to its result overflows, if a weight overflows or is lost in
-    denormals, if a value exceeds 65,504 on calibration data, or if it computes with integers (positions, lengths,
+    denormals, if a value exceeds 65,504 on calibration data, if the data are drawn and it does so for inputs of 100 or
+    is lost for inputs of 0.001, as a power of them is, or if it computes with integers (positions, lengths,
     masks), which float16 represents exactly only up to 2,048. So do a Div, a Log, a Reciprocal and a Pow with a
     negative exponent whose divisor falls below the smallest normal float16 number, and what computes such a divisor:
     its small operands, those of a difference that float16 rounds away (1 minus a probability of 0.9999), squares of
     which a root is left, and bounds such as the 1e-12 of a Clip, a Max or an Add, which keep it from being 0.
+    So do a Floor, a Mod, a Unique and others that jump where their operands are rounded, and what computes these, up to
+    a layer with large weights.
     A mask that is added to the scores of a Softmax, as low as float32 allows, is raised to the range of float16, unless
     it covers a row of the calibration data completely. MultiHeadAttention and Attention of ONNX Runtime are converted
     then, too, where a choice makes the mask: the queries of covered rows become 0, so that all keys keep the same

@@ -108,6 +108,8 @@ def summary(records: list[dict[str, Any]]) -> bool:
     show(f"unverified at the end: {[record['seed'] for record in kept if record.get('end') == 'unverified']}")
     show(f"slow: {slow}; steps refused: {dict(refused.most_common())}")
     show(f"other results at infinities, NaN or huge inputs: {sum(bool(record.get('special')) for record in kept)}")
+    show(f"right only with every value rounded: {[record['seed'] for record in kept if record.get('unrounded')]}")
+    show(f"elements that the runtime never wrote: {[record['seed'] for record in kept if record.get('unwritten')]}")
     return not bad
 
 

@@ -40,12 +40,16 @@ def drawn(model: onnx.ModelProto, sets: int = 4, seed: int = 0) -> Feeds:
 
 
 def run_passes(
-    model: onnx.ModelProto, *steps: tuple[str, dict[str, Any]], feeds: Feeds = (), skip: frozenset[int] = frozenset()
+    model: onnx.ModelProto,
+    *steps: tuple[str, dict[str, Any]],
+    feeds: Feeds = (),
+    skip: frozenset[int] = frozenset(),
+    is_drawn: bool = False,
 ) -> tuple[onnx.ModelProto, Graph]:
     """Run passes over a model; `skip` is for the first of them. Return the result, and the graph with its account."""
     stored = storage.from_proto(model)
     graph = Graph(storage.ir_from_proto(stored.proto, stored.weights), weights=stored.weights)
-    graph.calibration = Given(feeds)
+    graph.calibration = Given(feeds, is_drawn)
     for number, (name, options) in enumerate(steps):
         declared = catalog.find(name)
         run_pass(declared, graph, declared.bind(options), skip=frozenset() if number else skip, timeout=300)

@@ -204,28 +204,33 @@ class Graph(GraphState):
         assert self.weights is not None
         return read_checkpoint(path, self.weights)
 
-    def recordings(self, values: Sequence[Value]) -> Iterator[Recording]:
+    def recordings(self, values: Sequence[Value], magnitudes: Sequence[float] = ()) -> Iterator[Recording]:
         """Run the current model on the calibration inputs, and yield pairs of a value and an array.
 
         There is one pair per value and input set; as many values are recorded together as fit in memory. Values that
-        are not tensors, and inputs missing from an input set, are left out. Raises `UsageError` if there are no
-        calibration inputs or a value is not in the main graph, and `WorkerError` if the model does not run.
+        are not tensors, and inputs missing from an input set, are left out. Where the inputs are drawn, the set with
+        the most elements follows again for each of the `magnitudes`, with its float inputs scaled so that this is the
+        largest of each. Raises `UsageError` if there are no calibration inputs or a value is not in the main graph, and
+        `WorkerError` if the model does not run.
         """
-        return record(self, values, self.calibration)
+        return record(self, values, self.calibration, magnitudes)
 
     @property
     def is_calibration_drawn(self) -> bool:
         """Whether the calibration inputs are drawn: inputs of use may exceed the ranges that are measured on them."""
         return self.calibration is not None and self.calibration.is_drawn
 
-    def body_ranges(self, values: Sequence[Value]) -> dict[Value, tuple[float, float]]:
+    def body_ranges(
+        self, values: Sequence[Value], magnitudes: Sequence[float] = ()
+    ) -> dict[Value, tuple[float, float, float]]:
         """Return the largest magnitude of the elements of float32 values in bodies, and the smallest nonzero one.
 
-        The model runs unchanged on the calibration inputs; infinities and NaN do not count. Values of the main graph,
-        of functions, and of branches or loops that are never run with elements are left out or have (0, inf). Values of
-        the same name in several bodies are measured together. Raises the same errors as `recordings`.
+        The third number is the smallest over the input sets of the largest magnitude, if it is not 0. The model runs
+        unchanged on the calibration inputs; infinities and NaN do not count. Values of the main graph, of functions,
+        and of branches or loops that are never run with elements are left out or have (0, inf, inf). Values of the same
+        name in several bodies are measured together. `magnitudes` and errors are those of `recordings`.
         """
-        return record_bodies(self, values, self.calibration)
+        return record_bodies(self, values, self.calibration, magnitudes)
 
     @contextmanager
     def site(self, anchor: Node | None = None) -> Iterator[Builder]:

@@ -52,7 +52,7 @@ def feed(condition: bool, rows: Sequence[Sequence[float]]) -> dict[str, Any]:
     return {"x": np.array([1, -4], np.float32), "r": array, "c": np.array(condition)}
 
 
-def measured(opset: int, *feeds: dict[str, Any], trips: int = 3) -> dict[str, tuple[float, float]]:
+def measured(opset: int, *feeds: dict[str, Any], trips: int = 3) -> dict[str, tuple[float, float, float]]:
     graph = graph_of(opset, trips)
     graph.calibration = Given(*feeds)
     bodies = [value for node in graph.nodes() if node.scope is not graph.main for value in node.outputs]
@@ -63,27 +63,39 @@ def measured(opset: int, *feeds: dict[str, Any], trips: int = 3) -> dict[str, tu
 @pytest.mark.parametrize("opset", [11, 13, 18, 21])
 def test_ranges_cover_every_iteration(opset: int) -> None:
     found = measured(opset, feed(True, [[1, 2], [0, 4]]))
-    assert found["h"] == (8.0, 2.0)
-    assert found["e"] == (64.0, 4.0)
-    assert found["v"] == (1.0, 0.25)  # the reciprocal of 0 is not finite
+    assert found["h"] == (8.0, 2.0, 8.0)
+    assert found["e"] == (64.0, 4.0, 64.0)
+    assert found["v"] == (1.0, 0.25, 1.0)  # the reciprocal of 0 is not finite
 
 
 def test_a_branch_that_is_not_taken_has_no_range() -> None:
     found = measured(17, feed(True, [[1, 2]]))
-    assert found["k"] == (0.0, np.inf)
+    assert found["k"] == (0.0, np.inf, np.inf)
 
 
 def test_the_largest_of_all_inputs_counts_and_nan_does_not() -> None:
     found = measured(17, feed(True, [[1, 2]]), feed(False, [[8, 0.5]]))
-    assert found["k"] == (4.0, 1.0)
-    assert found["b"] == (pytest.approx(np.log(4)), pytest.approx(np.log(4)))  # log(-1) is NaN, log(1) is 0
-    assert found["v"] == (2.0, 0.125)
+    assert found["k"] == (4.0, 1.0, 4.0)
+    assert found["b"] == pytest.approx([np.log(4)] * 3)  # log(-1) is NaN, log(1) is 0
+    assert found["v"] == (2.0, 0.125, 1.0)
 
 
 def test_a_loop_without_iterations_has_no_range() -> None:
     found = measured(17, feed(True, [[1, 2]]), trips=0)
-    assert found["e"] == (0.0, np.inf)
-    assert found["h"] == (8.0, 2.0)
+    assert found["e"] == (0.0, np.inf, np.inf)
+    assert found["h"] == (8.0, 2.0, 8.0)
+
+
+def test_drawn_inputs_are_measured_at_other_magnitudes_too() -> None:
+    graph, given = graph_of(17), Given(feed(True, [[1, 2]]))
+    graph.calibration = given
+    (h,) = [node.outputs[0] for node in graph.nodes("Mul") if node.outputs[0].name == "h"]
+    assert graph.body_ranges([h], (0.004, 400.0)) == {h: (8.0, 2.0, 8.0)}
+    given.is_drawn = True
+    assert graph.body_ranges([h], (0.004, 400.0)) == {h: pytest.approx((800.0, 0.002, 0.008))}
+    (z,) = [value for value in graph.outputs() if value.name == "z"]
+    arrays = [array for _, array in graph.recordings([z], (0.004, 400.0))]
+    np.testing.assert_allclose(arrays, [[[1, 0.5]], [[500, 250]], [[0.005, 0.0025]]], rtol=1e-6)
 
 
 def test_missing_inputs_are_reported() -> None:
