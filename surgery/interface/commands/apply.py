@@ -129,6 +129,10 @@ def main(arguments: argparse.Namespace) -> int:
         return _apply_plan(arguments)
     if arguments.skip:
         raise UsageError("--skip is for plans", todo="make one: surgery plan RECIPE MODEL -o plan.json")
+    if arguments.output is not None and not arguments.dry_run:
+        from surgery.model import storage
+
+        storage.check_target(arguments.output, force=arguments.force)  # before any work
     cache = _caching.asked(arguments)
     with _Original(arguments, cache) as original:
         recipe, model = _subject(arguments, original.begin)

@@ -10,6 +10,7 @@ import onnx
 import pytest
 from support import ROOT, SUPPORT
 
+from surgery.engine.pipeline import reference_start
 from surgery.interface import commands as cli
 from surgery.model.graph import text
 
@@ -65,6 +66,17 @@ def test_apply_writes_and_reports(model: Path, capsys: pytest.CaptureFixture[str
     assert code == 2 and "out.onnx" in err and "--force" in err and out == ""
     code, _, _ = surgery(capsys, "apply", "tidy", model, "-o", "out.onnx", "--force")
     assert code == 0
+
+
+def test_an_output_that_cannot_be_written_ends_a_run_before_any_work(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reference_start, "begin", lambda *_, **__: pytest.fail("the original runs"))
+    Path("out.onnx").write_text("mine", encoding="utf-8")
+    for output in ("out.onnx", "no/folder/out.onnx"):
+        code, out, err = surgery(capsys, "apply", "tidy", model, "-o", output)
+        assert (code, out) == (2, "") and err.startswith(f"surgery: {output}: the ")
+    assert Path("out.onnx").read_text(encoding="utf-8") == "mine"
 
 
 def test_a_quiet_inspection_is_one_line(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
