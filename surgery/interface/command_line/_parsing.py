@@ -48,6 +48,7 @@ _ALSO = {
 # Options of other tools, by what does the same here. MODEL stands for the model of the call.
 _VERIFIED = "every step is verified; to keep a result that cannot be compared, pass --unverified accept"
 _SHAPE = "to fix the shape, run 'surgery set-dims MODEL NAME=1,3,224,224'; to choose sizes for runs, pass --dims NAME=N"
+_LEFT_OUT = "'surgery recipe show default' prints all steps; delete those to skip, and apply the rest"
 _INSTEAD = {
     "--no-verify": _VERIFIED,
     "--skip-verify": _VERIFIED,
@@ -57,8 +58,15 @@ _INSTEAD = {
     "--overwrite-input-shape": _SHAPE,
     "--batch-size": "to fix the batch, run 'surgery set-dims MODEL --batch-size N'; to choose sizes for runs, pass "
     "--dims NAME=N",
-    "--skip-optimization": "'surgery recipe show default' prints all steps; delete those to skip, and apply the rest",
+    "--skip-optimization": _LEFT_OUT,
+    "--skip-fusion-patterns": _LEFT_OUT,
+    "--no-constant-folding": _LEFT_OUT,
     "--fp16": "run 'surgery apply fp16 MODEL'",
+    "--int8": "run 'surgery apply int8 MODEL', or int8-dynamic",
+    "--int4": "run 'surgery apply int4 MODEL'",
+    "--opset": "run 'surgery upgrade MODEL OPSET' or 'surgery downgrade MODEL OPSET'",
+    "--json": "for the report as JSON, pass --format json",
+    "--save-as-external-data": "for weights in a file next to the model, pass --layout external",
     "--html": "for a page, run 'surgery view MODEL' or 'surgery apply MODEL --report FILE'",
     "--dry-run": "no model is written without -o",
 }

@@ -56,6 +56,17 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
             "surgery verify: unknown option --batch_size; to fix the batch, run 'surgery set-dims a.onnx "
             "--batch-size N'; to choose sizes for runs, pass --dims NAME=N",
         ),
+        (
+            "apply tidy m.onnx --opset=17",
+            "surgery apply: unknown option --opset; run 'surgery upgrade m.onnx OPSET' or 'surgery downgrade m.onnx "
+            "OPSET'",
+        ),
+        ("inspect m.onnx --json", "surgery inspect: unknown option --json; for the report as JSON, pass --format json"),
+        (
+            "optimize m.onnx --skip_fusion_patterns x",
+            "surgery apply: unknown option --skip_fusion_patterns; 'surgery recipe show default' prints all steps; "
+            "delete those to skip, and apply the rest",
+        ),
         ("inspect m.onnx --dry-run", "surgery inspect: unknown option --dry-run; no model is written without -o"),
         (
             "optimize bert-tiny.onnx out.onnx",
