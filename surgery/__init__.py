@@ -15,6 +15,16 @@ from surgery.model.shapes import late_imports
 
 if TYPE_CHECKING:
     from surgery.base.errors import BlockedError as BlockedError
+    from surgery.base.errors import ExpectationError as ExpectationError
+    from surgery.base.errors import MachineError as MachineError
+    from surgery.base.errors import ModelFileError as ModelFileError
+    from surgery.base.errors import OutputError as OutputError
+    from surgery.base.errors import PassError as PassError
+    from surgery.base.errors import PatternError as PatternError
+    from surgery.base.errors import PlanError as PlanError
+    from surgery.base.errors import RecipeError as RecipeError
+    from surgery.base.errors import SurgeryError as SurgeryError
+    from surgery.base.errors import TransferError as TransferError
     from surgery.base.errors import UsageError as UsageError
     from surgery.base.errors import WorkerError as WorkerError
     from surgery.base.operators.kernels import is_computed as is_computed
@@ -78,6 +88,7 @@ if TYPE_CHECKING:
     from surgery.verification.verdict.validity import check as check
 
 __version__ = "0.1.0"
+"""The version of surgery."""
 
 # A wheel contains the passes and recipes inside this package; in the source tree, they are in sibling folders of it.
 # Found there, they also work where the source tree shadows an installed package: Python imports from the current folder
@@ -111,6 +122,18 @@ _HOMES = {
     "split": "features.splitting.split",
     "verify": "verification.verdict.pair",
     "BlockedError": "base.errors",
+    "ExpectationError": "base.errors",
+    "MachineError": "base.errors",
+    "ModelFileError": "base.errors",
+    "OutputError": "base.errors",
+    "PassError": "base.errors",
+    "PatternError": "base.errors",
+    "PlanError": "base.errors",
+    "RecipeError": "base.errors",
+    "SurgeryError": "base.errors",
+    "TransferError": "base.errors",
+    "UsageError": "base.errors",
+    "WorkerError": "base.errors",
     "Builder": "model.graph.builder",
     "Checkpoint": "model.checkpoints.checkpoints",
     "External": "model.storage",
@@ -130,9 +153,7 @@ _HOMES = {
     "RuleText": "model.patterns.option",
     "Size": "engine.registry.options",
     "TensorNames": "model.patterns.tensor_names",
-    "UsageError": "base.errors",
     "Value": "model.graph.values",
-    "WorkerError": "base.errors",
     "add_pass": "engine.bridges.objects",
     "compute": "model.analysis.evaluate",
     "data_type": "model.graph.literals",

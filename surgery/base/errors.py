@@ -15,21 +15,23 @@ from typing import Any, ClassVar
 
 
 class SurgeryError(Exception):
-    """An error with a place and a remedy.
-
-    `what` describes what happened, `where` is the file, step or node, and `todo` the remedy.
-    """
+    """An error with a place and a remedy, which its text contains."""
 
     code: ClassVar[str] = "error"
+    """A stable name of the kind of error."""
     exit_code: ClassVar[int] = 2
+    """The exit code of the command line: 1 for a negative verdict, 2 for invalid input, 3 if something broke."""
     printed: str = ""
     """What the user's code printed before it raised the error in another process."""
 
     def __init__(self, what: str, *, where: str | None = None, todo: str | None = None) -> None:
         super().__init__(what)
         self.what = what
+        """What happened."""
         self.where = where
+        """The file, step or node."""
         self.todo = todo
+        """The remedy."""
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
@@ -91,12 +93,13 @@ class RecipeError(SurgeryError):
     code = "recipe"
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = sorted(problems)
+        self.problems: list[Problem] = sorted(problems)
+        """The mistakes in the order of the text: each with `path`, `line`, `column` and `message`."""
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
 class PlanError(SurgeryError):
-    """A plan cannot be applied, because something differs from it; `reasons` are shown on the following lines."""
+    """A plan cannot be applied, because something differs from it."""
 
     code = "plan"
 
@@ -104,7 +107,8 @@ class PlanError(SurgeryError):
         self, what: str, reasons: Sequence[str] = (), *, where: str | None = None, todo: str | None = None
     ) -> None:
         super().__init__(what, where=where, todo=todo)
-        self.reasons = tuple(reasons)
+        self.reasons: tuple[str, ...] = tuple(reasons)
+        """What differs, one line each."""
 
     def __str__(self) -> str:
         return "\n".join([super().__str__(), *(f"  {reason}" for reason in self.reasons)])

@@ -22,21 +22,23 @@ def unknown_changes(changes: Iterable[str]) -> list[str]:
 
 
 class Parity(Enum):
-    """The promise of a pass about its results, which verification enforces.
-
-    EXACT: every output is bit-identical, because no arithmetic changed.
-    CLOSE: the same mathematics in another order; only rounding differs.
-    LOSSY: the pass trades accuracy on purpose; the loss at the outputs is measured against a budget. Later steps are
-        compared with the changed model.
-    INTENDED: the pass changes the results on purpose. They are not compared: the changed model must pass the checker,
-        run, and give finite outputs where the previous model does. Later steps are compared with the changed model.
-        Changes of the signature must still be declared.
-    """
+    """The promise of a pass about its results, which verification enforces."""
 
     EXACT = "exact"
+    """Every output is bit-identical, because no arithmetic changed."""
     CLOSE = "close"
+    """The same mathematics in another order; only rounding differs."""
     LOSSY = "lossy"
+    """The pass trades accuracy on purpose; the loss at the outputs is measured against a budget.
+
+    Later steps are compared with the changed model.
+    """
     INTENDED = "intended"
+    """The pass changes the results on purpose.
+
+    They are not compared: the changed model must pass the checker, run, and give finite outputs where the previous
+    model does. Later steps are compared with the changed model. Changes of the signature must still be declared.
+    """
 
 
 COMPARING = (Parity.EXACT, Parity.CLOSE)

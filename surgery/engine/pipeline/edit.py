@@ -50,6 +50,7 @@ _DIFFERS = "if that is intended, edit within 'with g.intended():', or pass inten
 _PLAIN = (int, float, str, list)
 
 Dim = int | str | None
+"""One dim: a number, a name, or None for one that stays as it is."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,6 @@ class EditedGraph(Graph):
     by name. Every edit applies at once, as one site or as those of a pass: boundaries hold, names stay unique, nodes
     and weights that nothing reads any more are removed. An edit that cannot be made raises `UsageError`, which names
     the place and the remedy, and the model then is as before that edit.
-
-    `result` is None until the block has ended; then it is the `Result` of the run, with the verdict on each part.
     """
 
     def __init__(
@@ -99,6 +98,7 @@ class EditedGraph(Graph):
             target=model.target,
         )
         self.result: Result | None = None
+        """The result of the run, with the verdict on each part; None until the block has ended."""
         self._read, self._recipe = stored, recipe
         self._output, self._force = output, force
         self._is_intended = intended
@@ -488,9 +488,9 @@ def edit(
     `with g.intended():`. `inputs` are sets of inputs to compare on, as in `surgery.verify`. `target` is the runtime
     that the model is made for. After the block, `g.result` is the `Result`, which can also save the model.
 
-    Raises UsageError for an edit that cannot be made, and OutputError if `output` exists and is not to be replaced by
-    `force`. Raises ExpectationError at the end of the block if the edited model is invalid or differs; then, as after
-    any exception in the block, nothing is written.
+    Raises ModelFileError if the model cannot be read, UsageError for an edit that cannot be made, and OutputError if
+    `output` exists and is not to be replaced by `force`. Raises ExpectationError at the end of the block if the edited
+    model is invalid or differs; then, as after any exception in the block, nothing is written.
     """
     if output is not None:
         storage.check_target(output, force=force)

@@ -198,17 +198,26 @@ class Figures:
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of a recipe. `proto` is the resulting model without weights, whether it was written or not."""
+    """The outcome of a recipe."""
 
     recipe: str
+    """The name of the recipe."""
     input: Summary
+    """The figures of the original."""
     output: Summary
+    """The figures of the resulting model, whether it was written or not."""
     steps: tuple[StepRecord, ...]
+    """The outcome of each step, in order."""
     expectations: tuple[Expectation, ...]
+    """The expectations of the recipe, and whether each holds."""
     bindings: tuple[Mapping[str, Any], ...]
+    """The sets of inputs that the models ran on."""
     seconds: float
+    """The duration of the run."""
     proto: onnx.ModelProto = field(repr=False)
+    """The resulting model without weights."""
     stored: storage.StoredModel = field(repr=False)
+    """The original, which has the weights."""
     strict: bool = False
     """Whether every step must hold, not only the committed ones."""
     end: Verdict | None = None
@@ -228,7 +237,7 @@ class Result:
     providers: tuple[str, ...] = ()
     """The execution providers that ran the models; none means the CPU."""
     figures: Figures = Figures()
-    """The figures that a later run can be compared with, see `surgery.engine.pipeline.baseline`."""
+    """The figures that a later run can be compared with, see `baseline` in a recipe."""
     history: Recorder | None = field(default=None, repr=False, compare=False)
     """The recorder that received each committed step, if one was given."""
     made_by: Recipe | None = field(default=None, repr=False, compare=False)

@@ -19,13 +19,12 @@ if TYPE_CHECKING:
 class RunOptions:
     """Who watches a run, what it may reuse, and what follows from a refused step.
 
-    `observer` receives each step as it begins and ends. `history`, such as a `surgery.interface.drawing.History`,
-    receives each committed step, and becomes part of the result. `on_failure` overrides the recipe's handling of a
-    failed step. With `strict`, a run that keeps only what holds is not ok. Passes that are not shipped run in a
-    separate process, unless `contained` is false. `reference` is the run of this model, started early, with the inputs
-    and the verification of the recipe. `cache` has the outcomes of steps in earlier runs, and stores those of this one;
-    see `surgery.engine.caching`. `choice` says which sites are left out. `accept` is called with the result before it
-    is written, and may raise. For `provenance` see `Result.save`.
+    `observer` receives each step as it begins and ends. `history` receives each committed step, for drawings, and
+    becomes part of the result. `on_failure` overrides the recipe's handling of a failed step. With `strict`, a run that
+    keeps only what holds is not ok. Passes that are not shipped run in a separate process, unless `contained` is false.
+    `reference` is the run of this model, started early, with the inputs and the verification of the recipe. `cache` has
+    the outcomes of steps in earlier runs, and stores those of this one. `choice` says which sites are left out.
+    `accept` is called with the result before it is written, and may raise. For `provenance` see `Result.save`.
     """
 
     observer: Observer | None = None

@@ -235,10 +235,14 @@ def apply(
 
     `model` is a path, a URL, an onnx.ModelProto, an onnx_ir.Model, or what `surgery.load` returns, `output` a path or a
     URL. `recipe` is a path, the name of a shipped recipe, YAML text, a list of passes and steps, a mapping, or a loaded
-    recipe, see `surgery.engine.recipe.from_python`. `target` is the runtime that the model is made for, as a name or
-    the path of a profile; it overrides the recipe's. With `lock`, the path of a lock or True for the one next to the
-    recipe, nothing runs if anything has changed since the lock was made. Raises a `SurgeryError` for bad input. A
-    negative verdict does not raise: look at `Result.ok`.
+    recipe. `target` is the runtime that the model is made for, as a name or the path of a profile; it overrides the
+    recipe's. With `lock`, the path of a lock or True for the one next to the recipe, nothing runs if anything has
+    changed since the lock was made.
+
+    Raises RecipeError for mistakes in the recipe, UsageError if a recipe, target or lock does not exist or the lock
+    does not hold, ModelFileError if the model cannot be read, and OutputError if `output` exists and is not to be
+    replaced by `force`, or cannot be written. Raises TransferError if a connection breaks, and MachineError if memory
+    or disk space run out. A negative verdict does not raise: look at `Result.ok`.
     """
     loaded = recipe if isinstance(recipe, Recipe) else _recipe(recipe, trust, options.contained)
     loaded = loaded if target is None else replace(loaded, target=str(target))

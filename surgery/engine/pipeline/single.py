@@ -18,7 +18,7 @@ def run(model: Model, name: str, /, *, output: str | Path | None = None, force: 
 
         surgery.run("model.onnx", "set-dims", dims={"batch": 1}, output="out.onnx")
 
-    Raises UsageError if the pass does not exist or an option is invalid. A negative verdict does not raise: look at
-    `Result.ok`.
+    Raises UsageError if the pass does not exist or an option is invalid, and otherwise the errors of `surgery.apply`. A
+    negative verdict does not raise, nor does a pass that cannot do what it is asked to: look at `Result.ok`.
     """
     return runner.apply(model, single_step(name, options), output=output, force=force)

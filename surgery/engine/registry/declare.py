@@ -26,8 +26,8 @@ def graph_pass(
     `onnx.ModelProto` instead of `Graph`, the function gets the whole model, and returns a new one, or None if it
     changed the given one.
 
-    `changes` lists the parts of the signature that the pass changes, see `surgery.base.promises.Change`; all other
-    parts must stay the same. `requires` is the distribution of the tool that the pass runs, see `surgery.run_tool`.
+    `changes` lists the parts of the signature that the pass changes; all other parts must stay
+    the same. `requires` is the distribution of the tool that the pass runs, see `surgery.run_tool`.
     """
 
     def declare(function: F) -> F:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def explain(name: str, model: Model, *, at: str | None = None, **options: Any) -> explaining.Why:
     """Explain where the pass `name` fires in a model and why it does not fire elsewhere; `at` selects a single node.
 
-    Raises UsageError if the pass does not exist or an option is invalid.
+    Raises UsageError if the pass or the node does not exist or an option is invalid, and ModelFileError or
+    TransferError if the model cannot be read.
     """
     stored = storage.opened(model)
     return explaining.explain(catalog.find(name), stored.proto, stored.weights, options, at=at)

@@ -113,8 +113,12 @@ def bisect(
 ) -> Blame:
     """Run a recipe up to the first failing step, find its guilty sites, and write a repro to `output`.
 
-    Every step is verified, and a failing one ends the run, regardless of the recipe. Raises a `SurgeryError` for bad
-    input. A failing step raises no error: check `Blame.step`.
+    Every step is verified, and a failing one ends the run, regardless of the recipe. `observer` receives the progress.
+    Passes that are not shipped run in a separate process, unless `contained` is false.
+
+    Raises RecipeError for mistakes in the recipe, UsageError if it does not exist, ModelFileError if the model cannot
+    be read, and OutputError if `output` exists and is not to be replaced by `force`. A failing step raises no error:
+    look at `Blame.step`.
     """
     from surgery.engine import recipe as recipes
 

@@ -28,9 +28,11 @@ __all__ = ["Change", "Correspondence", "Difference", "OperatorCount", "correspon
 
 
 def diff(before: Model, after: Model, *, costs: bool = False) -> Difference:
-    """Compare two models, given as files or ModelProto. ModelFileError if one of them is not a model.
+    """Compare the graphs of two models, given as files or ModelProto, without running them.
 
     With `costs`, the operations of one run are counted too, which takes longer than the rest of the comparison.
+
+    Raises ModelFileError if one of them cannot be read, and TransferError if a connection breaks.
     """
     first, second = storage.opened(before), storage.opened(after)
     matching = _matching(first, second)

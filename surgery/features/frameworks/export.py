@@ -119,7 +119,9 @@ def export(
     The callable returns a module, or a module with example inputs; otherwise `inputs` describes the inputs. `recipe`
     cleans up the model. PyTorch runs in a separate process. `show` receives each stage.
 
-    Raises UsageError if the target is not trusted or cannot be loaded or exported, WorkerError for a crash.
+    Raises UsageError if the target is not trusted or cannot be loaded or exported, OutputError if `output` exists and
+    is not to be replaced by `force`, and WorkerError for a crash. A negative verdict raises no error: look at
+    `Exported.ok`.
     """
     _require_trust(target, trust)
     if output is not None:

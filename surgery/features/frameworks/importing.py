@@ -89,7 +89,9 @@ def import_weights(
     of several dicts of a PyTorch checkpoint. Matrices are transposed according to `layout`, and floats are converted to
     the type of the model. With `partial`, misfits are left out. Names, types and dims of the model do not change.
 
-    Raises ModelFileError for a file that is damaged or would run code, UsageError for initializers that do not exist.
+    Raises ModelFileError for a file that is missing, damaged or would run code, UsageError for initializers that do not
+    exist, and OutputError if `output` exists and is not to be replaced by `force`. Misfits raise no error: look at
+    `Imported.ok`.
     """
     if not checkpoints:
         raise UsageError("no checkpoint is given")

@@ -111,12 +111,18 @@ class Inspection:
 
 
 def inspect(model: Model) -> Inspection:
-    """Inspect a model, given as a file or a ModelProto. ModelFileError if it is not a model."""
+    """Describe a model: inputs and outputs, operators, opsets, parameters and bytes.
+
+    Raises ModelFileError if the model cannot be read, and TransferError if a connection breaks.
+    """
     return inspect_stored(storage.opened(model))
 
 
 def histogram(model: Model) -> dict[str, int]:
-    """Return the number of nodes of each operator of a model, in all graphs, the most frequent first."""
+    """Return the number of nodes of each operator of a model, in all graphs, the most frequent first.
+
+    Raises ModelFileError if the model cannot be read, and TransferError if a connection breaks.
+    """
     counts = inspect(model).ops
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 

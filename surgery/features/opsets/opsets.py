@@ -152,6 +152,9 @@ def opset(model: Model, to: int | None = None) -> Study:
     """List the opsets that a model can be converted to by the passes of surgery, or report on the opset `to` only.
 
     Nothing is verified or written; `surgery.run(model, "upgrade-opset", to=21)` converts.
+
+    Raises UsageError for an opset that the installed onnx does not have, and ModelFileError or TransferError if the
+    model cannot be read.
     """
     from surgery.engine.registry.catalog import catalog
 

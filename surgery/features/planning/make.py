@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
+from surgery.base.errors import UsageError
 from surgery.base.views import view
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.pipeline import Abort, Pipeline
@@ -65,8 +66,14 @@ class Planning:
 def plan(model: Model, recipe: Given = "default", *, verify: Checks = "none", trust: bool = False) -> Planning:
     """Find what a recipe would do to a model, site by site; nothing is written.
 
-    For `verify` see `make`; the model and the recipe are as for `surgery.apply`.
+    The model and the recipe are as for `surgery.apply`. With `verify`, "each" or "end", each step or the result as a
+    whole is verified, and the plan has only the sites that pass; otherwise it has all sites that the passes find.
+
+    Raises RecipeError for mistakes in the recipe, UsageError if it does not exist, and ModelFileError or TransferError
+    if the model cannot be read. A failing step does not raise: look at `Planning.ok`.
     """
+    if verify not in get_args(Checks):
+        raise UsageError(f"'{verify}' is no way to verify a plan", todo=f"choose {', '.join(get_args(Checks))}")
     from surgery.engine.recipe.from_python import read
 
     loaded = read(recipe, trust=trust)

@@ -12,6 +12,7 @@ from surgery.model.storage import payload_bytes
 from surgery.model.wire.globs import Globs, did_you_mean
 
 Balance = Literal["weights", "nodes"]
+"""What parts have about the same amount of."""
 
 _SLACK = 0.3
 """Maximum distance of a cut from the balanced place, as a fraction of a part, to find a cheaper crossing."""

@@ -99,7 +99,9 @@ def split(
     pieces. A plan of these connections, `<model>.pieces.json`, is written next to the pieces. Without a folder, nothing
     is written.
 
-    Raises a `SurgeryError` for bad input. A negative verdict raises no error: check `Split.ok`.
+    Raises UsageError for cuts or a number of parts that the model does not have, ModelFileError if it cannot be read,
+    and OutputError if a file exists and is not to be replaced by `force`. A negative verdict raises no error: look at
+    `Split.ok`.
     """
     if bool(at) == (parts is not None):
         raise UsageError("a split needs either tensors to cut at or a number of parts", todo="pass one of them")

@@ -44,8 +44,11 @@ def export_weights(
 
     Sparse initializers are written as dense tensors.
     The suffix of `path` determines the format, .safetensors or .npz; with `shard_size` (bytes), .safetensors is split
-    into files with an index. Raises UsageError for a type that the format does not support, a name that two
-    initializers have, and a glob without matches.
+    into files with an index.
+
+    Raises UsageError for a type that the format does not support, a name that two initializers have, and a glob without
+    matches, ModelFileError if the model cannot be read, and OutputError if a file exists and is not to be replaced by
+    `force`.
     """
     stored = storage.opened(model)
     tensors = _picked(list(_initializers(stored)), names)

@@ -31,7 +31,9 @@ class Builder:
 
     def __init__(self, graph: GraphState, anchor: Node | None) -> None:
         self.graph = graph
+        """The graph that is edited."""
         self.anchor = anchor
+        """The node before which new nodes are inserted; None at the end of the main graph."""
 
     def at(self, anchor: Node) -> Builder:
         """Return a builder for another place of the same site: it inserts nodes before `anchor`, in its scope."""

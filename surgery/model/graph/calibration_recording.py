@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from surgery.model.graph.values import Value
 
 Recording = tuple["Value", np.ndarray[Any, Any]]
+"""A value, and the array that it had in one run."""
 
 FIRST_GROUP = 8
 """Number of values recorded in the first run, which shows how large they are."""

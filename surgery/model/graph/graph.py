@@ -41,7 +41,7 @@ _RAISED = "the pass raised an exception here"
 
 
 class Selector(Protocol):
-    """A selector of nodes, see `surgery.model.patterns.selector`."""
+    """A selector of nodes, such as a `NodeSelector`."""
 
     def nodes(self, graph: Graph) -> list[Node]:
         """List the selected nodes."""
@@ -50,7 +50,7 @@ class Selector(Protocol):
 class Graph(GraphState):
     """A model while passes work on it: the main graph, its subgraphs and the bodies of functions.
 
-    Passes read it through the views `Node` and `Value`, and change it in sites. Its data is in `GraphState`.
+    Passes read it through the views `Node` and `Value`, and change it in sites.
     """
 
     # Reading

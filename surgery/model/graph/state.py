@@ -79,13 +79,12 @@ class CalibrationSource(Protocol):
 class GraphState:
     """A model while passes work on it: the main graph, its subgraphs and the bodies of functions.
 
-    `ir` is the underlying `onnx_ir.Model`. `sites` and `refusals` list what the running pass applied and refused;
     `skip` has the numbers of sites that must not be applied. `renamed` maps names of inputs and outputs before the pass
     to their current names, and `accounts` has the relations to the previous model that the pass declared.
 
     `reserved` names are never given to new values or nodes: a name of the original keeps its meaning in all later
-    models. `target` is the runtime that the model is made for, which limits what passes may produce. `calibration` has
-    inputs to run the model on, and `memory` has results that passes computed for the committed model.
+    models. `calibration` has inputs to run the model on, and `memory` has results that passes computed for the
+    committed model.
 
     If `is_lenient`, an exception at a site costs that site only, and is one of the `defects`. `at` is the node that a
     pass is working on, and `spared` are the labels of nodes that it must leave as they are. `excepted` are the nodes
@@ -105,7 +104,9 @@ class GraphState:
     ) -> None:
         self.reserved = reserved
         self.target = target
-        self.ir = model
+        """The runtime that the model is made for, which limits what passes may produce."""
+        self.ir: ir.Model = model
+        """The underlying onnx-ir model."""
         self.weights = weights
         self.limits = WorkerLimits()
         self.calibration: CalibrationSource | None = None
@@ -114,7 +115,8 @@ class GraphState:
         self.spared: frozenset[str] = frozenset()
         self.excepted: frozenset[ir.Node] = frozenset()
         self.keeps_empty = False  # whether nodes that take no empty batch are refused
-        self.facts = ShapeTable(model, doubts)
+        self.facts: ShapeTable = ShapeTable(model, doubts)
+        """The inferred types, dims and elements of values; `Value.shape` and others read them."""
         self.begin(pass_name, skip)
         self.refresh()
 
@@ -128,13 +130,17 @@ class GraphState:
         self.pass_name = pass_name
         self.skip = skip
         self.sites: list[Site] = []
+        """What the running pass applied."""
         self.refusals: list[Refused] = []
+        """What the running pass examined and refused."""
         self.defects: list[Defect] = []
         self.remarks: list[str] = []
+        """What the report says about the running pass, one line each."""
         self.at: ir.Node | None = None
         self.renamed: dict[str, str] = {}
         self.accounts: list[SignatureMapping] = []
         self.changed_nodes: list[ir.Node] = []
+        """The nodes that the running pass added or changed."""
 
     def refresh(self) -> None:
         """Rebuild the caches after the model was edited through `ir`."""

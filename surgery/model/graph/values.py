@@ -32,6 +32,7 @@ class Refusal(Exception):  # noqa: N818 - not an error: a refusal of a pass, wit
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+        """The fact, as a report shows it."""
 
 
 _EXACTLY_COMMUTATIVE = traits.COMMUTATIVE - {"Max", "Min"}
@@ -47,7 +48,9 @@ class _View:
     __slots__ = ("graph", "ir")
 
     graph: GraphState
+    """The graph that it belongs to."""
     ir: Any
+    """The underlying onnx-ir object."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _View) and other.ir is self.ir
@@ -487,12 +490,8 @@ def _is_never_minus_zero(value: Value, depth: int = _DEPTH) -> bool:
     if node.op not in ranges.KEEPING_ABOVE:
         return False
     # The other inputs of operators that move elements are shapes and indices.
-    data = [each for each in node.inputs if each is not None and not _holds_integers(each)]
+    data = [each for each in node.inputs if each is not None and (each.dtype is None or not each.dtype.is_integer())]
     return bool(data) and all(_is_never_minus_zero(each, depth - 1) for each in data)
-
-
-def _holds_integers(value: Value) -> bool:
-    return value.dtype is not None and value.dtype.is_integer()
 
 
 def _has_minus_zero(array: object) -> bool:

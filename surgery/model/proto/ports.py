@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import onnx
 
 By = Literal["name", "position"]
+"""How the inputs and outputs of two models are matched."""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from surgery.model.wire.weights import Weights
 from surgery.model.wire.wire import ByteRanges, Piece, Reference
 
 Layout = Literal["keep", "single", "external"]
+"""Where weights are written: as in the file that the model is from, into the model file, or into a file next to it."""
 Names = Callable[[int], str]
 
 # Protobuf cannot read messages of 2 GiB or more.
@@ -79,11 +80,13 @@ def save(
     `single` is one file; `external` puts tensors of at least 1,024 bytes into `<name>.data` next to it, or as specified
     by `External`; `keep` has the layout of the input, but is external if one file would exceed 2 GiB. Memory use is
     constant. An old file is intact until the new one replaces it, even if it is the model that `weights` come from.
-    Equal models give equal bytes. A name with `{sha256:12}` is completed by the content, see
-    `surgery.model.wire.content_names`; existing files with this content are not written again. The extension selects
-    the format, as in `load`; a text format is refused if it cannot represent the whole model. For a URL, the files are
-    uploaded, the model last, and no files are returned. Raises OutputError, ModelFileError if weights no longer exist,
-    and TransferError if a connection breaks.
+    Equal models give equal bytes. A name with `{sha256:12}` is completed by so many digits of the hash of the content;
+    existing files with this content are not written again. The extension selects the format, as in `load`; a text
+    format is refused if it cannot represent the whole model. For a URL, the files are uploaded, the model last, and no
+    files are returned.
+
+    Raises OutputError if the file exists and is not to be replaced by `force`, or cannot be written, ModelFileError if
+    weights no longer exist, and TransferError if a connection breaks.
     """
     if not isinstance(layout, External) and layout not in ("keep", "single", "external"):
         raise UsageError(f"there is no layout '{layout}'", todo="use keep, single or external")

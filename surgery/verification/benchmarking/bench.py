@@ -34,8 +34,10 @@ def bench(
     The first model is the baseline. `inputs` describes its inputs: sizes of dynamic dims, and input sets, which are
     then the only ones used; without sets, one is generated that the model accepts. `decide` ends the measurement as
     soon as it is known whether each model is faster or slower than that ratio. `memory` and `profile` measure the
-    memory and the operators of each model. Outputs are not compared: use `verify` for that. Raises a `SurgeryError` for
-    files that cannot be read, and for models that do not run or have other inputs.
+    memory and the operators of each model. Outputs are not compared: use `surgery.verify` for that.
+
+    Raises UsageError for models that do not run or have other inputs, ModelFileError if one cannot be read, and
+    TransferError if a connection breaks.
     """
     spec = spec or BenchSpec()
     subjects = [subject(model) for model in models]

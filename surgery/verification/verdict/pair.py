@@ -124,8 +124,10 @@ def verify(
     or dicts of arrays. They are inputs of the original, which is assumed to be right; a test set next to its file is
     used too. The second model has to pass the checker if the first one does, and to accept everything that the first
     one accepts, unless its `interface` may narrow. `deploys_on` is the execution provider or the other runtime on which
-    it runs as deployed, see `Target.deploys_on`. Raises a `SurgeryError` for files and inputs that cannot be read or
-    do not fit.
+    it runs as deployed.
+
+    Raises UsageError for inputs that cannot be read or do not fit the original, ModelFileError if a model cannot be
+    read, and TransferError if a connection breaks. A negative verdict does not raise: look at `Pair.ok`.
     """
     # Both stay loaded, because their weights may be in files that are removed along with them.
     sides = [storage.opened(model) for model in (original, changed)]

@@ -139,7 +139,10 @@ def validity(stored: storage.StoredModel, spec: VerifySpec, findings: list[str] 
 def check(model: Model, *, run: bool = True) -> Validity:
     """Check that a model is valid: the checker of onnx, strict shape inference, and a run in ONNX Runtime.
 
-    Without `run`, ONNX Runtime only loads it. Raises ModelFileError if the model cannot be read.
+    Without `run`, ONNX Runtime only loads it.
+
+    Raises ModelFileError if the model cannot be read, and TransferError if a connection breaks. An invalid model does
+    not raise: look at `Validity.ok`.
     """
     from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 

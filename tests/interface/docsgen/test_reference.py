@@ -8,7 +8,7 @@ from support import ROOT, lacking
 from surgery.engine.registry.catalog import catalog
 from surgery.interface import commands as cli
 from surgery.interface.commands._edits import EDITS
-from surgery.interface.docsgen import commands, reference
+from surgery.interface.docsgen import commands, python_pages, reference
 
 DOCS = ROOT / "docs"
 
@@ -16,7 +16,7 @@ DOCS = ROOT / "docs"
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
     written = reference.pages(declared for declared in catalog.passes().values() if declared.is_standard)
-    return {**written, "reference/commands.md": commands.page(cli.parser())}
+    return {**written, **python_pages.pages(), "reference/commands.md": commands.page(cli.parser())}
 
 
 def test_the_pages_are_up_to_date(pages: dict[str, str]) -> None:
