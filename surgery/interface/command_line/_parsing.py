@@ -12,64 +12,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from surgery.base.errors import closest
-from surgery.interface.command_line import _output
+from surgery.interface.command_line import _other_tools, _output
 
 _MISTAKEN = 2
 _FEW = 12
 """Maximum number of choices that are always listed."""
-
-# Names from other tools that spelling suggestions would not find.
-_ALSO = {
-    "slim": "apply",
-    "histogram": "inspect",
-    "delete": "remove",
-    "quantize": "apply",
-    "compare": "diff",
-    "info": "inspect",
-    "show": "inspect",
-    "stats": "inspect",
-    "validate": "check",
-    "lint": "check",
-    "benchmark": "bench",
-    "profile": "bench",
-    "convert": "opset",
-    "list": "passes', 'surgery recipes' or 'surgery targets",
-    "visualize": "view",
-    "open": "view",
-    "explain": "why",
-    "subgraph": "extract",
-    "combine": "merge",
-    "compose": "merge",
-    "concat": "merge",
-    "join": "merge",
-    "autocomplete": "completion",
-}
-
-# Options of other tools, by what does the same here. MODEL stands for the model of the call.
-_VERIFIED = "every step is verified; to keep a result that cannot be compared, pass --unverified accept"
-_SHAPE = "to fix the shape, run 'surgery set-dims MODEL NAME=1,3,224,224'; to choose sizes for runs, pass --dims NAME=N"
-_LEFT_OUT = "'surgery recipe show default' prints all steps; delete those to skip, and apply the rest"
-_INSTEAD = {
-    "--no-verify": _VERIFIED,
-    "--skip-verify": _VERIFIED,
-    "--check-n": "every step is verified on many inputs; to add yours, pass --inputs PATH",
-    "--input-shape": _SHAPE,
-    "--input-shapes": _SHAPE,
-    "--overwrite-input-shape": _SHAPE,
-    "--batch-size": "to fix the batch, run 'surgery set-dims MODEL --batch-size N'; to choose sizes for runs, pass "
-    "--dims NAME=N",
-    "--skip-optimization": _LEFT_OUT,
-    "--skip-fusion-patterns": _LEFT_OUT,
-    "--no-constant-folding": _LEFT_OUT,
-    "--fp16": "run 'surgery apply fp16 MODEL'",
-    "--int8": "run 'surgery apply int8 MODEL', or int8-dynamic",
-    "--int4": "run 'surgery apply int4 MODEL'",
-    "--opset": "run 'surgery upgrade MODEL OPSET' or 'surgery downgrade MODEL OPSET'",
-    "--json": "for the report as JSON, pass --format json",
-    "--save-as-external-data": "for weights in a file next to the model, pass --layout external",
-    "--html": "for a page, run 'surgery view MODEL' or 'surgery apply MODEL --report FILE'",
-    "--dry-run": "no model is written without -o",
-}
 
 _MISSING = re.compile(r"(?:the following arguments are|one of the arguments (.*) is) required(?:: (.*))?")
 
@@ -90,8 +37,9 @@ class Parser(argparse.ArgumentParser):
         if missing is not None:
             names = " or ".join((missing[1] or "").split()) or str(missing[2])
             unknown = [text for text in self._given if self._is_unknown(text)]
-            # A missing argument is often present under a misspelt name.
-            message = self._unknown(unknown) if unknown else f"{names} {'are' if ',' in names else 'is'} missing"
+            # A missing argument is often present under a misspelt name, or as an option of another tool.
+            message = f"{names} {'are' if ',' in names else 'is'} missing"
+            message = self._elsewhere(self._given) or (self._unknown(unknown) if unknown else message)
         remedy = "" if "; " in message else f"; see '{self.prog} --help'"
         _output.say(f"{self.prog}: {message}{remedy}")
         self.exit(_MISTAKEN)
@@ -154,6 +102,10 @@ class Parser(argparse.ArgumentParser):
         """Record the given options."""
         if action.option_strings:
             self.seen.add(action.dest)
+            for text in arg_strings:
+                instead = _other_tools.value_instead(self._command, action.option_strings, text, self._model)
+                if instead:
+                    raise argparse.ArgumentError(action, f"invalid value: '{text}'; {instead}")
         return super()._get_values(action, arg_strings)
 
     def _is_unknown(self, text: str) -> bool:
@@ -165,17 +117,36 @@ class Parser(argparse.ArgumentParser):
     def _unknown(self, left: Sequence[str]) -> str:
         """Describe an unknown argument."""
         option = next((text for text in left if text.startswith("-") and text != "-"), None)
+        elsewhere = self._elsewhere([option] if option else self._given)
+        if elsewhere is not None:
+            return elsewhere
         if option is None:
-            return f"unexpected argument '{left[0]}'"
+            instead = _other_tools.argument_instead(self._command, self._given, left[0])
+            return f"unexpected argument '{left[0]}'" + (f"; {instead}" if instead else "")
         name = option.partition("=")[0]
-        known = _INSTEAD.get(name.replace("_", "-"))
-        if known is not None and self._mixes:
-            model = next((text for text in self._given if text.endswith(".onnx")), "MODEL")
-            return f"unknown option {name}; {known.replace('MODEL', model)}"
         near = closest(name, self._option_string_actions)
         if near is None and any(isinstance(action, argparse._SubParsersAction) for action in self._actions):
             return f"unknown option {name}; options of a command come after it: {self.prog} COMMAND {name}"
         return f"unknown option {name}" + (f"; did you mean {near}?" if near else "")
+
+    def _elsewhere(self, texts: Sequence[str]) -> str | None:
+        """Describe the first option of another tool among arguments; None if there is none."""
+        names = [text.partition("=")[0] for text in texts if text.startswith("-")] if self._mixes else []
+        for name in names:
+            instead = _other_tools.option_instead(self._command, name, self._model)
+            if instead is not None and not any(known.startswith(name) for known in self._option_string_actions):
+                return f"unknown option {name}; {instead}"
+        return None
+
+    @property
+    def _command(self) -> str:
+        """Return the command, without what comes before it."""
+        return self.prog.rpartition(" ")[2]
+
+    @property
+    def _model(self) -> str:
+        """Return the first model of the call, as messages name it."""
+        return next((text for text in self._given if text.endswith(".onnx")), "MODEL")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Refuse a value that is not one of the choices."""
@@ -184,8 +155,8 @@ class Parser(argparse.ArgumentParser):
         choices = [str(choice) for choice in action.choices]
         near = closest(str(value), choices)
         if isinstance(action, argparse._SubParsersAction):
-            also = _ALSO.get(str(value).lower(), "")
-            known = also if also.partition("'")[0] in choices else near
+            also = _other_tools.COMMANDS.get(str(value).lower(), "")
+            known = also if re.split("[' ]", also)[0] in choices else near
             hint = self._other(str(value), choices) or (f"{self.prog} {known}" if known else "")
             self.error(f"no {str(action.metavar).lower()} '{value}'{_meant(hint)}")
         listed = f"choose from {', '.join(choices)}" if len(choices) <= _FEW or near is None else ""
