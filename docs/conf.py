@@ -23,7 +23,7 @@ def setup(app: Sphinx) -> None:
 def _add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
     if page == "index":
         for title, body in re.findall(r"^## (.+)\n((?:(?!^## ).*\n)*)", source[0], flags=re.MULTILINE):
-            source[0] += _toctree(title, re.findall(r"^- \[.*?\]\((.+?)\)", body, flags=re.MULTILINE))
+            source[0] += _toctree(title, re.findall(r"^- \[.*?\]\((.+?\.md)\)", body, flags=re.MULTILINE))
     elif page == "reference/passes/README":
         source[0] += _toctree("Passes", sorted(set(re.findall(r"\((\w+\.md)#", source[0]))))
 
