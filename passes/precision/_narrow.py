@@ -275,13 +275,11 @@ class Narrowing:
             return
         name, limit = self.format.name, self.limit
         new.require(found.largest <= limit, f"{value.name} reaches {found.largest:.3g}, too large for {name}")
+        is_lost = found.faintest < LOST * self.format.smallest
+        small = found.faintest if is_lost else found.largest
         new.require(
-            not 0 < found.largest < self.format.normal,
-            f"{value.name} stays below {found.largest:.3g}, where {name} is denormal",
-        )
-        new.require(
-            found.faintest >= LOST * self.format.smallest,
-            f"{value.name} stays below {found.faintest:.3g} for small inputs, and {name} loses it",
+            not (is_lost or 0 < found.largest < self.format.normal),
+            f"{value.name} stays below {small:.3g}, where {name} is denormal",
         )
 
     def _check_inside(self, new: _Guard, candidate: _Candidate) -> None:

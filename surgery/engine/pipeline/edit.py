@@ -47,6 +47,7 @@ NAME = "edit"
 """The name of the steps, which the lineage of new nodes has too."""
 
 _DIFFERS = "if that is intended, edit within 'with g.intended():', or pass intended=True to surgery.edit"
+_CONNECTING = "replace, set_input or add_output"
 _PLAIN = (int, float, str, list)
 
 Dim = int | str | None
@@ -158,17 +159,21 @@ class EditedGraph(Graph):
         """
         self._end_part()
         before, self._is_intended = self._is_intended, True
-        yield self
-        self._end_part()
-        self._is_intended = before
+        try:
+            yield self
+        except BaseException:
+            self._pending = None
+            raise
+        finally:
+            self._end_part()
+            self._is_intended = before
 
     def _end_part(self) -> None:
         """Close the part of the body that ends here, if it changed anything."""
         self._require_open()
         if self._pending is not None:
             made = ", ".join(node.op for node in self._pending.edits.nodes) or "constants"
-            todo = "connect them by replace, set_input or add_output"
-            raise UsageError(f"nothing reads what was added: {made}", todo=todo)
+            raise UsageError(f"nothing reads what was added: {made}", todo=f"connect them by {_CONNECTING}")
         try:
             self.finish(whole=True)
         except PassError as error:
@@ -242,7 +247,7 @@ class EditedGraph(Graph):
     def _run(self, name: str, options: Mapping[str, Any]) -> None:
         self._require_open()
         if self._pending is not None:
-            todo = "connect the new nodes first, by replace, set_input or add_output"
+            todo = f"connect the new nodes first, by {_CONNECTING}"
             raise UsageError(f"'{name}' cannot see what was only added", todo=todo)
         declared = catalog.find(name)
         assert self.weights is not None
@@ -384,8 +389,7 @@ class EditedGraph(Graph):
         target = self.node(node)
         value = target.input(index)
         if value is None:
-            todo = f"it has {len(target.inputs)}, counted from 0"
-            raise UsageError(f"'{target.label}' has no input {index}", todo=todo)
+            raise UsageError(f"'{target.label}' has {len(target.inputs)} inputs, counted from 0, and no input {index}")
         made = self.add(op, value, *operands, before=target, **attributes)
         self.set_input(target, index, made)
         return made
@@ -423,9 +427,8 @@ class EditedGraph(Graph):
         `allow` lists what may differ: its "dims", or with a `dtype` such as "float16" its "dtype".
         """
         target = name.name if isinstance(name, Value) else name
-        given = np.asarray(array)
         more = {"dtype": dtype} if dtype is not None else {}
-        self._run("set-initializer", {"name": target, "value": given, "allow": list(allow), **more})
+        self._run("set-initializer", {"name": target, "value": np.asarray(array), "allow": list(allow), **more})
 
     # Inputs and outputs
 
@@ -454,8 +457,7 @@ class EditedGraph(Graph):
 
     def remove_input(self, name: str, value: Operand = None) -> None:
         """Remove an input of the model; inside, `value` takes its place: a number that fills it, or an array."""
-        given = np.asarray(value).tolist() if isinstance(value, np.ndarray | np.generic) else value
-        self._run("remove-inputs", {"inputs": [name] if value is None else {name: given}})
+        self._run("remove-inputs", {"inputs": [name] if value is None else {name: np.asarray(value).tolist()}})
 
     def add_output(self, tensor: Tensor, name: str | None = None) -> Value:
         """Make a tensor an output of the model, under its name or another, after the other outputs; return it."""

@@ -34,9 +34,9 @@ def test_rows_round_trip(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from surgery.engine.batching.ledger import Ledger, Row
+from surgery.engine.batching.ledger import Ledger, LedgerRow
 found = Ledger(Path(sys.argv[1]))
-found.put([Row(name, name, "r") for name in "abc"])
+found.put([LedgerRow(name, name, "r") for name in "abc"])
 found.update("a", state="running")
 found.update("b", state="done")
 os.kill(os.getpid(), signal.SIGKILL)

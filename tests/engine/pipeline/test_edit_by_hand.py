@@ -118,6 +118,17 @@ def test_a_wrong_block_fails_even_among_intended_ones(model: onnx.ModelProto) ->
         g.remove("bias")
 
 
+def test_edits_after_intended_ones_that_failed_are_compared(model: onnx.ModelProto) -> None:
+    with pytest.raises(ExpectationError), surgery.edit(model) as g:
+        with pytest.raises(UsageError), g.intended():
+            g.replace_op("act", "Tanh")
+            g.add("Neg", "c")
+            g.remove("nothing")
+        g.remove("bias")
+    assert g.result is not None and g.result.failure is not None
+    assert g.result.failure.verdict is not None and g.result.failure.verdict.is_different
+
+
 def test_an_exception_leaves_everything_as_it_was(model: onnx.ModelProto, tmp_path: Path) -> None:
     before = model.SerializeToString()
     with pytest.raises(ZeroDivisionError), surgery.edit(model, output=tmp_path / "out.onnx") as g:

@@ -101,13 +101,13 @@ def test_the_loss_leads_where_an_expectation_is_not_met(tmp_path: Path, capsys: 
 
 def crashing(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Let the worker of a shipped pass end by a signal."""
-    work = run_pass._work
+    work = run_pass.work
 
     def crash(graph: Graph) -> None:
         with Worker() as worker:
             worker.call("surgery.base.workers.drill:segfault")
 
-    monkeypatch.setattr(run_pass, "_work", lambda one, options: crash if one.name == name else work(one, options))
+    monkeypatch.setattr(run_pass, "work", lambda one, options: crash if one.name == name else work(one, options))
 
 
 def test_a_step_that_crashed_is_no_refused_rewrite(
