@@ -100,15 +100,13 @@ class EditedGraph(Graph):
         )
         self.result: Result | None = None
         """The result of the run, with the verdict on each part; None until the block has ended."""
-        self._read, self._recipe = stored, recipe
-        self._output, self._force = output, force
+        self._read, self._recipe, self._output, self._force = stored, recipe, output, force
         self._is_intended = intended
         self._last = model.state.data
         self._parts: list[_Part] = []
         self._changes: set[Change] = set()
         self._pending: Builder | None = None
-        self._is_within_pass = False
-        self._is_open = False
+        self._is_within_pass = self._is_open = False
 
     def __repr__(self) -> str:
         """Return a line for a prompt."""
@@ -165,8 +163,10 @@ class EditedGraph(Graph):
             self._pending = None
             raise
         finally:
-            self._end_part()
-            self._is_intended = before
+            try:
+                self._end_part()
+            finally:
+                self._is_intended = before
 
     def _end_part(self) -> None:
         """Close the part of the body that ends here, if it changed anything."""
