@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from surgery.features.frameworks.importing import import_weights as import_weights
     from surgery.features.inspection.inspect import histogram as histogram
     from surgery.features.inspection.inspect import inspect as inspect
-    from surgery.features.opsets.opsets import opset as opset
+    from surgery.features.inspection.opsets import opset as opset
     from surgery.features.planning.make import plan as plan
     from surgery.features.splitting.split import split as split
     from surgery.model.analysis.attributes import require_form as require_form
@@ -105,7 +105,7 @@ _HOMES = {
     "Result": "engine.pipeline.records",
     "histogram": "features.inspection.inspect",
     "explain": "engine.why.asked",
-    "opset": "features.opsets.opsets",
+    "opset": "features.inspection.opsets",
     "check": "verification.verdict.validity",
     "plan": "features.planning.make",
     "run": "engine.pipeline.single",

@@ -66,10 +66,10 @@ def test_imports_are_not_circular() -> None:
 # were wings, all folders were rooms of one house: 39 on 14 floors, with 283 arrows. They may only fall.
 CEILINGS = {
     "base": (4, 2, 2),
-    "model": (14, 7, 36),
+    "model": (12, 5, 26),
     "verification": (8, 6, 20),
     "engine": (9, 5, 21),
-    "features": (9, 2, 2),
+    "features": (8, 2, 2),
     "interface": (8, 5, 12),
 }
 
@@ -89,18 +89,18 @@ def test_a_wing_stays_small(wing: str) -> None:
 def test_the_house_stays_small() -> None:
     """Folders at any depth: finer ones are more rooms, so that none has too many files."""
     found = size(rooms())
-    assert all(count <= most for count, most in zip(found, (53, 19, 413))), found
+    assert all(count <= most for count, most in zip(found, (50, 17, 386))), found
 
 
-# How many files a folder may have where it has more than others: one for each command, and for each kind of report.
-FULL = {"surgery/interface/commands": 42, "surgery/interface/report": 26}
+# How many files a folder may have where it has more than others: one for each command.
+FULL = {"surgery/interface/commands": 42}
 
 
 def test_folders_and_names_stay_few() -> None:
     files = list(modules().values())
     assert {folder: count for folder, count in full_folders(files, ROOT).items() if count > FULL.get(folder, 0)} == {}
     assert len(shared_classes(files)) <= 7
-    assert len(shared_bases(files)) <= 32
+    assert len(shared_bases(files)) <= 31
 
 
 def test_folders_of_tests_mirror_the_source() -> None:

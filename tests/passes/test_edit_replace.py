@@ -17,7 +17,7 @@ from surgery.interface.commands import main
 from surgery.model import storage
 from surgery.model.graph import text
 from surgery.model.graph.graph import Graph
-from surgery.model.ir.mapped import StoredTensor
+from surgery.model.storage.ir_tensors import StoredTensor
 
 MODELS = ROOT / "models"
 SCALE = "g (float[N,2] x) => (float[N,2] y) <float[2] w = {1, 2}> { t = Mul(x, w) y = Relu(t) }"

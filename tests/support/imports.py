@@ -27,7 +27,7 @@ ROOT = Path(__file__).parent.parent.parent
 ORDER = {
     "base": ("", "workers", "operators", "operator_inputs"),
     "model": (
-        *("remote", "wire", "formats", "ir", "storage", "checkpoints", "targets", "proto", "lineage", "shapes"),
+        *("remote", "wire", "storage", "checkpoints", "targets", "proto", "lineage", "shapes"),
         *("runtime", "graph", "analysis", "patterns"),
     ),
     "verification": (
@@ -38,7 +38,6 @@ ORDER = {
         *(
             "bisection",
             "inspection",
-            "opsets",
             "differences",
             "frameworks",
             "planning",

@@ -80,7 +80,7 @@ def onnxscript_converter(model: onnx.ModelProto, target: int) -> onnx.ModelProto
 
 def stamp(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
     """Write down an opset that `surgery opset` says the model can have as is, and change nothing else."""
-    from surgery.features.opsets.opsets import study
+    from surgery.features.inspection.opsets import study
     from surgery.model import storage
 
     found = study(storage.from_proto(model))

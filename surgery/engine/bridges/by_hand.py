@@ -18,8 +18,8 @@ from surgery.model.graph import literals
 from surgery.model.graph.builder import Builder
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.values import Node, Value
-from surgery.model.ir.scopes import values
 from surgery.model.patterns.selector import NodeSelector
+from surgery.model.storage.ir_scopes import values
 from surgery.model.wire import globs
 
 Which = Node | str | Mapping[str, Any] | NodeSelector | Sequence[Any]

@@ -14,8 +14,8 @@ from surgery.model.graph.excepted_edits import with_inner
 from surgery.model.graph.graph import EXCEPTED, Graph
 from surgery.model.graph.state import Refused
 from surgery.model.graph.values import Node
-from surgery.model.ir.scopes import scopes
 from surgery.model.patterns.selector import NodeSelector
+from surgery.model.storage.ir_scopes import scopes
 
 _MOST_NAMED = 3
 _AS_A_WHOLE = "this pass changes the model as a whole, so it cannot leave nodes alone"

@@ -18,7 +18,7 @@ from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter
 from onnx_graphsurgeon.ir.tensor import SparseValues
 from onnx_graphsurgeon.util.misc import convert_from_onnx_attr_type
 
-from surgery.model.ir.merging import assign, ordered, wire, without
+from surgery.model.storage.message_merging import assign, ordered, wire, without
 
 _LISTS = ("node", "initializer", "sparse_initializer", "input", "output", "value_info")
 _EMPTY = "surgery.empty"

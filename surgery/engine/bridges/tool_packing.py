@@ -19,8 +19,8 @@ from surgery.base.errors import PassError
 from surgery.base.operators.subgraphs import reads
 from surgery.engine.bridges.weight_reuse import KnownWeights
 from surgery.model import storage
-from surgery.model.ir.merging import assign
 from surgery.model.storage import Weights
+from surgery.model.storage.message_merging import assign
 from surgery.model.wire.stored_lists import with_lists
 
 SMALL = 1 << 16

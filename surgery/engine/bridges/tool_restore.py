@@ -20,8 +20,8 @@ import onnx
 from surgery.base.operators.subgraphs import graphs, nodes
 from surgery.engine.bridges.tool_packing import read_names
 from surgery.model import storage
-from surgery.model.ir.merging import assign, wire
 from surgery.model.proto.extract import calls, function_key
+from surgery.model.storage.message_merging import assign, wire
 
 _LAST_WITHOUT_DEFAULTS = 3
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from surgery.base.errors import SurgeryError
 from surgery.model.checkpoints import shards
-from surgery.model.formats import text_formats
+from surgery.model.storage import text_formats
 from surgery.model.storage.loading import external_locations
 
 _MODELS: Final = frozenset({".onnx", *text_formats.FORMATS} - {".json"})

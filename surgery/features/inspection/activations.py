@@ -13,7 +13,7 @@ from surgery.features.inspection.amounts import Amount
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.traversal import reads
 from surgery.model.graph.values import Node, Value
-from surgery.model.ir.scopes import subgraphs
+from surgery.model.storage.ir_scopes import subgraphs
 
 
 @dataclass(frozen=True)

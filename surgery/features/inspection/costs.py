@@ -12,8 +12,8 @@ from surgery.base.operators.operations import MACS, UnknownDim, terms
 from surgery.features.inspection.amounts import Amount
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.values import Node, Refusal, Value
-from surgery.model.ir.scopes import subgraphs
 from surgery.model.shapes.facts import Dim
+from surgery.model.storage.ir_scopes import subgraphs
 
 
 @dataclass

@@ -15,7 +15,7 @@ from surgery.features.inspection.kernel_gaps import Gap
 from surgery.features.inspection.weights import WeightSummary
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.values import Node, Value
-from surgery.model.ir.scopes import scopes, values
+from surgery.model.storage.ir_scopes import scopes, values
 
 if TYPE_CHECKING:
     import onnx

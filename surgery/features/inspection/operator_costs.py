@@ -17,7 +17,7 @@ from surgery.features.inspection.costs import work
 from surgery.model import storage
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.values import Node, Value
-from surgery.model.ir.scopes import subgraphs
+from surgery.model.storage.ir_scopes import subgraphs
 
 if TYPE_CHECKING:
     from surgery.model.storage import StoredModel

@@ -134,9 +134,9 @@ def _executed(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         _output.write_json(found.to_json())
     else:
-        from surgery.interface.report import executed as report
+        from surgery.interface.report import analysis as report
 
-        _output.write(report.headline(found) if arguments.quiet else report.executed(found))
+        _output.write(report.executed_headline(found) if arguments.quiet else report.executed(found))
     return 0
 
 

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """List the opsets of a model; return 1 if it cannot be converted to the opset given by --to."""
     from surgery.engine.registry.catalog import catalog
-    from surgery.features.opsets.opsets import study
+    from surgery.features.inspection.opsets import study
     from surgery.model import storage
 
     known = catalog.passes()

@@ -10,10 +10,10 @@ import onnx_ir as ir
 from surgery.features.inspection.costs import macs
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.values import Node, Value
-from surgery.model.ir.scopes import nested
 from surgery.model.shapes.facts import Dim
 from surgery.model.shapes.symbols import shown
 from surgery.model.storage import StoredModel, ir_from_proto
+from surgery.model.storage.ir_scopes import nested
 
 Name = tuple[str, str]
 """A value: the full name of its function, empty for the main graph, and its name."""

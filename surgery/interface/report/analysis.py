@@ -1,4 +1,4 @@
-"""The analysis of a model as rich tables."""
+"""The analysis of a model, and the nodes that a runtime executes, as rich tables."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from surgery.base.errors import first_few
 from surgery.features.inspection.amounts import Amount
 from surgery.features.inspection.analysis import Analysis, Dynamic
 from surgery.interface.report.formatting import size
+from surgery.verification.verdict.executed_nodes import ExecutedNodes
 
 _SHORT = 90
 """Maximum number of characters of an expression that is shown."""
@@ -96,3 +97,23 @@ def _findings(found: Analysis) -> Table:
         todo = f" ({item.todo})" if item.todo else ""
         table.add_row(f"  {item.count}", Text(item.code, style="yellow"), Text(f"{item.what}{todo}"))
     return table
+
+
+def executed_headline(found: ExecutedNodes) -> str:
+    """Return the number of executed nodes in one line."""
+    return f"{found.executed}, {found.nodes} in the model"
+
+
+def executed(found: ExecutedNodes) -> RenderableType:
+    """Return a row for each operator: how often the model has it, and how often each provider executes it."""
+    providers = sorted({provider for _, provider in found.executed.nodes})
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("operator", no_wrap=True)
+    for title in ("model", *providers):
+        table.add_column(title, justify="right")
+    counts = found.executed.nodes
+    for op in sorted({*found.model, *(op for op, _ in counts)}):
+        table.add_row(
+            op, *(str(count or "") for count in (found.model.get(op), *(counts.get((op, one)) for one in providers)))
+        )
+    return Group(table, Text(""), Text(executed_headline(found), style="bold"))

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from surgery.features.opsets.opsets import Blocker, ImportedDomain, OpsetCandidate, Study
+from surgery.features.inspection.opsets import Blocker, ImportedDomain, OpsetCandidate, Study
 from surgery.interface.report.formatting import quoted_names
 
 _MOST_NAMES = 3

@@ -18,8 +18,8 @@ import onnx_ir as ir
 from surgery.base.errors import SurgeryError, WorkerError, require_machine
 from surgery.base.workers import Worker, WorkerRaised
 from surgery.model.graph.traversal import post_order
-from surgery.model.ir.node_constants import constant_of
 from surgery.model.storage import Weights, proto_from_ir
+from surgery.model.storage.node_constants import constant_of
 
 if TYPE_CHECKING:
     from surgery.model.graph.state import GraphState

@@ -10,8 +10,8 @@ from typing import Any
 import onnx_ir as ir
 
 from surgery.base.errors import ModelFileError, UsageError
-from surgery.model.formats.skeleton import INLINE_LIMIT
-from surgery.model.ir.mapped import StoredTensor
+from surgery.model.storage.ir_tensors import StoredTensor
+from surgery.model.storage.skeleton import INLINE_LIMIT
 from surgery.model.wire.weights import Weights, array_of
 from surgery.model.wire.wire import Reference
 

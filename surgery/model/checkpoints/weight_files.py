@@ -66,7 +66,7 @@ def export_weights(
 
 def _initializers(stored: storage.StoredModel) -> Iterator[onnx.TensorProto]:
     """Yield the initializers of a model and of its subgraphs, sparse ones as dense tensors."""
-    from surgery.model.ir.mapped import dense
+    from surgery.model.storage.ir_tensors import dense
 
     for scope in graphs(stored.proto.graph):
         yield from (tensor for tensor in scope.initializer if tensor.name)

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from surgery.model.graph.edits import Edits
 from surgery.model.graph.traversal import reads
-from surgery.model.ir.scopes import subgraphs
+from surgery.model.storage.ir_scopes import subgraphs
 
 
 def with_inner(nodes: Iterable[ir.Node]) -> frozenset[ir.Node]:

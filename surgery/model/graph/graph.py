@@ -28,7 +28,7 @@ from surgery.model.graph.rename import dim_names
 from surgery.model.graph.state import Defect, GraphState, Refused, Site
 from surgery.model.graph.traversal import reads
 from surgery.model.graph.values import Node, Refusal, Value
-from surgery.model.ir.scopes import scopes, subgraphs, values
+from surgery.model.storage.ir_scopes import scopes, subgraphs, values
 from surgery.model.wire.globs import Globs, did_you_mean
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from surgery.model.graph.state import GraphState
 from surgery.model.graph.values import Node
-from surgery.model.ir.scopes import values
+from surgery.model.storage.ir_scopes import values
 from surgery.model.wire.globs import Globs
 
 _LOOPS = ("Loop", "Scan")

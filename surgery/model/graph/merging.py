@@ -16,8 +16,8 @@ from surgery.model.graph.rename import dim_names, rename_dims, rename_values
 from surgery.model.graph.signature_mappings import Joined
 from surgery.model.graph.state import GraphState
 from surgery.model.graph.values import Value
-from surgery.model.ir.scopes import nested, scopes, values
 from surgery.model.shapes.facts import Dim
+from surgery.model.storage.ir_scopes import nested, scopes, values
 
 
 @dataclass(frozen=True)

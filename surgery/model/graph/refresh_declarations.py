@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from surgery.model.ir.scopes import subgraphs
 from surgery.model.shapes.facts import Dim, Fact, declarable, dims
+from surgery.model.storage.ir_scopes import subgraphs
 
 if TYPE_CHECKING:
     from surgery.model.graph.state import GraphState

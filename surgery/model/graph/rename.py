@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 
 import onnx_ir as ir
 
-from surgery.model.ir.scopes import scopes, values
 from surgery.model.lineage import lineage
 from surgery.model.lineage.lineage import Lineage
 from surgery.model.storage import QUANTIZATION, residue_of
+from surgery.model.storage.ir_scopes import scopes, values
 
 _WORD = re.compile(r"[^\W\d]\w*")
 

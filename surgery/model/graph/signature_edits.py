@@ -12,8 +12,8 @@ from surgery.model.graph.edits import Edits
 from surgery.model.graph.rename import rename_dims, rename_node
 from surgery.model.graph.signature_mappings import Relation
 from surgery.model.graph.values import Refusal, Value
-from surgery.model.ir.scopes import scopes, values
 from surgery.model.shapes.facts import Dim, declarable
+from surgery.model.storage.ir_scopes import scopes, values
 
 if TYPE_CHECKING:
     from surgery.model.graph.state import GraphState

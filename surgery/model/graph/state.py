@@ -11,10 +11,10 @@ import onnx_ir as ir
 
 from surgery.model.graph.rename import rename_values
 from surgery.model.graph.signature_mappings import SignatureMapping
-from surgery.model.ir.scopes import scopes, values
 from surgery.model.shapes.facts import NO_DOUBTS, Doubts
 from surgery.model.shapes.table import ShapeTable
 from surgery.model.storage import Weights, residue_of, spill_tensor
+from surgery.model.storage.ir_scopes import scopes, values
 from surgery.model.targets import STANDARD, Target
 
 Feed = Mapping[str, Any]

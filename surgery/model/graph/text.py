@@ -16,8 +16,8 @@ import onnx_ir as ir
 from surgery.base.errors import SurgeryError
 from surgery.base.operators.subgraphs import subgraphs
 from surgery.model.graph.traversal import post_order, reads
-from surgery.model.ir.scopes import scopes
 from surgery.model.shapes.facts import dims
+from surgery.model.storage.ir_scopes import scopes
 
 if TYPE_CHECKING:
     import onnx

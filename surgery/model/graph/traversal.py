@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 
 import onnx_ir as ir
 
-from surgery.model.ir.scopes import subgraphs
+from surgery.model.storage.ir_scopes import subgraphs
 
 
 def reads(node: ir.Node) -> Sequence[ir.Value]:

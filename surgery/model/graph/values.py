@@ -16,11 +16,11 @@ from surgery.base.operator_inputs import ranges
 from surgery.base.operators import traits
 from surgery.base.operators.forms import key_of
 from surgery.base.operators.moving import REARRANGING
-from surgery.model.ir.node_constants import constant_of
-from surgery.model.ir.scopes import subgraphs
 from surgery.model.lineage import lineage
 from surgery.model.lineage.lineage import Lineage
 from surgery.model.shapes.facts import Dim, dims, symbolic
+from surgery.model.storage.ir_scopes import subgraphs
+from surgery.model.storage.node_constants import constant_of
 
 if TYPE_CHECKING:
     from surgery.model.graph.state import GraphState

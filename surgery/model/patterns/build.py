@@ -22,13 +22,13 @@ from surgery.base.operators.schemas import (
 )
 from surgery.model.graph.builder import Builder
 from surgery.model.graph.values import Node, Refusal, Value
-from surgery.model.ir.scopes import subgraphs
 from surgery.model.patterns.emission import EmittedAttributes, EmittedOperator, Statement
 from surgery.model.patterns.expression import Expression, NameExpression
 from surgery.model.patterns.expression_values import Typed, evaluate
 from surgery.model.patterns.functions import define
 from surgery.model.patterns.match import Match
 from surgery.model.patterns.vocabulary import TYPES, Symbol, Word, is_number, show
+from surgery.model.storage.ir_scopes import subgraphs
 
 if TYPE_CHECKING:
     import onnx

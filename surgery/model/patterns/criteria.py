@@ -12,9 +12,9 @@ import numpy as np
 from surgery.model.graph import traversal
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.values import Node, Refusal
-from surgery.model.ir.scopes import nested, subgraphs
 from surgery.model.patterns.compiled_pattern import compile_pattern
 from surgery.model.patterns.match import matches
+from surgery.model.storage.ir_scopes import nested, subgraphs
 from surgery.model.wire.globs import Globs, did_you_mean
 
 Predicate = Callable[[Node], bool]

@@ -9,9 +9,9 @@ import numpy as np
 import onnx_ir as ir
 from onnx_shape_inference import ShapeInferenceContext
 
-from surgery.model.ir.node_constants import constant_tensor
 from surgery.model.shapes.linear import names
 from surgery.model.shapes.symbols import Element, element, normal
+from surgery.model.storage.node_constants import constant_tensor
 
 Content = np.ndarray[Any, Any]
 """An array of elements."""

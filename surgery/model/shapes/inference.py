@@ -19,7 +19,6 @@ from typing import Any
 import onnx_ir as ir
 from onnx_shape_inference import registry
 
-from surgery.model.ir.scopes import scopes, subgraphs, values
 from surgery.model.shapes import contrib, ml, older
 from surgery.model.shapes.context import Context, as_content
 from surgery.model.shapes.corrections import correct
@@ -28,6 +27,7 @@ from surgery.model.shapes.linear import names
 from surgery.model.shapes.own_rules import tell
 from surgery.model.shapes.shape_contents import follow
 from surgery.model.shapes.symbols import element, normal, number
+from surgery.model.storage.ir_scopes import scopes, subgraphs, values
 from surgery.model.wire.long_attributes import named
 
 

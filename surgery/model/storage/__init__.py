@@ -1,4 +1,4 @@
-"""Reading and writing of models in files and at URLs: skeletons, mapped weights, streamed saving.
+"""Reading and writing of models in files and at URLs: skeletons, other formats, onnx-ir and back, streamed saving.
 
 Each name is imported on first use, because importing onnx and onnx-ir takes half a second in total.
 """
@@ -9,20 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from surgery.model.formats.skeleton import INLINE_LIMIT as INLINE_LIMIT
-    from surgery.model.formats.skeleton import StoredModel as StoredModel
-    from surgery.model.formats.skeleton import from_proto as from_proto
-    from surgery.model.ir.convert import ir_from_proto as ir_from_proto
-    from surgery.model.ir.convert import proto_from_ir as proto_from_ir
-    from surgery.model.ir.domains import without_alias as without_alias
-    from surgery.model.ir.residue import residue_of as residue_of
-    from surgery.model.ir.spill import spill_tensor as spill_tensor
-    from surgery.model.ir.to_proto import QUANTIZATION as QUANTIZATION
+    from surgery.model.storage.domains import without_alias as without_alias
     from surgery.model.storage.files import output_errors as output_errors
     from surgery.model.storage.files import write_texts as write_texts
+    from surgery.model.storage.ir_conversion import ir_from_proto as ir_from_proto
+    from surgery.model.storage.ir_conversion import proto_from_ir as proto_from_ir
+    from surgery.model.storage.ir_to_proto import QUANTIZATION as QUANTIZATION
     from surgery.model.storage.loading import load as load
     from surgery.model.storage.loading import opened as opened
     from surgery.model.storage.loading import opens_in_runtime as opens_in_runtime
+    from surgery.model.storage.residue import residue_of as residue_of
     from surgery.model.storage.saving import External as External
     from surgery.model.storage.saving import Layout as Layout
     from surgery.model.storage.saving import check_target as check_target
@@ -30,6 +26,10 @@ if TYPE_CHECKING:
     from surgery.model.storage.saving import resolve as resolve
     from surgery.model.storage.saving import save as save
     from surgery.model.storage.saving import saved_size as saved_size
+    from surgery.model.storage.skeleton import INLINE_LIMIT as INLINE_LIMIT
+    from surgery.model.storage.skeleton import StoredModel as StoredModel
+    from surgery.model.storage.skeleton import from_proto as from_proto
+    from surgery.model.storage.spill import spill_tensor as spill_tensor
     from surgery.model.storage.staging import Staging as Staging
     from surgery.model.storage.staging import is_copy as is_copy
     from surgery.model.storage.staging import output_path as output_path
@@ -49,15 +49,15 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "is_by_content": "wire.content_names",
-    "ir_from_proto": "ir.convert",
-    "proto_from_ir": "ir.convert",
+    "ir_from_proto": "storage.ir_conversion",
+    "proto_from_ir": "storage.ir_conversion",
     "bytes_of": "wire.same_elements",
     "same_elements": "wire.same_elements",
-    "QUANTIZATION": "ir.to_proto",
-    "without_alias": "ir.domains",
+    "QUANTIZATION": "storage.ir_to_proto",
+    "without_alias": "storage.domains",
     "output_errors": "storage.files",
     "write_texts": "storage.files",
-    "residue_of": "ir.residue",
+    "residue_of": "storage.residue",
     "External": "storage.saving",
     "Layout": "storage.saving",
     "check_target": "storage.saving",
@@ -65,9 +65,9 @@ _HOMES = {
     "resolve": "storage.saving",
     "save": "storage.saving",
     "saved_size": "storage.saving",
-    "INLINE_LIMIT": "formats.skeleton",
-    "StoredModel": "formats.skeleton",
-    "from_proto": "formats.skeleton",
+    "INLINE_LIMIT": "storage.skeleton",
+    "StoredModel": "storage.skeleton",
+    "from_proto": "storage.skeleton",
     "load": "storage.loading",
     "opened": "storage.loading",
     "opens_in_runtime": "storage.loading",
@@ -76,7 +76,7 @@ _HOMES = {
     "output_path": "storage.staging",
     "put_model": "storage.staging",
     "shown": "storage.staging",
-    "spill_tensor": "ir.spill",
+    "spill_tensor": "storage.spill",
     "all_tensors": "wire.tensors",
     "external_reference": "wire.tensors",
     "is_external": "wire.tensors",

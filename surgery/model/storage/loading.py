@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from surgery.base.errors import ModelFileError, SurgeryError
-from surgery.model.formats import ort_format, text_formats
-from surgery.model.formats.skeleton import (
+from surgery.model.remote import transfer, urls
+from surgery.model.storage import ort_format, staging, text_formats
+from surgery.model.storage.skeleton import (
     INLINE_LIMIT,
     StoredModel,
     from_converted,
@@ -18,8 +19,6 @@ from surgery.model.formats.skeleton import (
     locations,
     read_head,
 )
-from surgery.model.remote import transfer, urls
-from surgery.model.storage import staging
 
 if TYPE_CHECKING:
     import onnx

@@ -14,9 +14,8 @@ import onnx
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
 from surgery.base.errors import OutputError, UsageError
-from surgery.model.formats import foreign, text_formats
 from surgery.model.remote import transfer, urls
-from surgery.model.storage import staging
+from surgery.model.storage import foreign, staging, text_formats
 from surgery.model.storage.files import NewFile, output_errors, sync_folder
 from surgery.model.wire.content_names import content_digest, is_by_content, named, neutral_name
 from surgery.model.wire.digests import file_digest

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from surgery.base.operators import traits
-from surgery.model.ir.scopes import subgraphs
 from surgery.model.shapes.declarations import Extent
+from surgery.model.storage.ir_scopes import subgraphs
 from surgery.verification.inputs.factors import constant, factors, integers, product, stored, text
 
 if TYPE_CHECKING:

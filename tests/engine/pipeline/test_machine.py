@@ -107,7 +107,7 @@ def test_a_pass_that_finds_no_memory_ends_the_run(folded: Path, monkeypatch: pyt
     def none(*_: object) -> None:
         raise MemoryError("Unable to allocate 3.6 TiB")
 
-    monkeypatch.setattr("surgery.model.ir.spill._written", none)
+    monkeypatch.setattr("surgery.model.storage.spill._written", none)
     with pytest.raises(MachineError, match="not enough memory: Unable to allocate 3"):
         runner.apply(folded, parse("on_failure: rollback\nsteps: [fold-constants]"))
 

@@ -13,7 +13,7 @@ import pytest
 from surgery.base.operators import releases
 from surgery.base.operators.schemas import newest_opset
 from surgery.engine.registry.catalog import catalog
-from surgery.features.opsets.opsets import study
+from surgery.features.inspection.opsets import study
 from surgery.interface import commands as cli
 from surgery.model import storage
 from surgery.model.graph import text

@@ -17,7 +17,7 @@ from support import torch_files as t
 from surgery.base.errors import SurgeryError
 from surgery.model import storage
 from surgery.model.checkpoints.checkpoints import read_checkpoint
-from surgery.model.ir.mapped import StoredTensor
+from surgery.model.storage.ir_tensors import StoredTensor
 
 RNG = np.random.default_rng(0)
 ARRAYS = {

@@ -10,8 +10,8 @@ from surgery.base.errors import PassError
 from surgery.engine.registry.catalog import catalog
 from surgery.model.graph import text
 from surgery.model.graph.graph import Graph
-from surgery.model.ir.scopes import scopes
 from surgery.model.lineage.lineage import FROM_KEY, PASS_KEY
+from surgery.model.storage.ir_scopes import scopes
 
 
 def graph(source: str, **options: frozenset[int]) -> Graph:

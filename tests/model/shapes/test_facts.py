@@ -229,7 +229,7 @@ def test_large_weights_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(*_: object) -> None:
         raise AssertionError("a weight was read")
 
-    monkeypatch.setattr("surgery.model.ir.mapped.StoredTensor.numpy", read)
+    monkeypatch.setattr("surgery.model.storage.ir_tensors.StoredTensor.numpy", read)
     assert value(held, "y").shape == ("n", 64)
 
 

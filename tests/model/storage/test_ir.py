@@ -15,7 +15,7 @@ from support.corpus import floats, model_of, same
 
 from surgery.base.errors import ModelFileError
 from surgery.model import storage
-from surgery.model.ir.mapped import SparseTensor, StoredTensor
+from surgery.model.storage.ir_tensors import SparseTensor, StoredTensor
 
 
 def imported(model: onnx.ModelProto) -> tuple[ir.Model, storage.StoredModel]:

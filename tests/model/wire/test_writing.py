@@ -14,7 +14,7 @@ import pytest
 from surgery.base.errors import MachineError, WorkerError
 from surgery.base.workers import Worker
 from surgery.base.workers.fork import call_in_fork
-from surgery.model.ir.spill import spill_tensor
+from surgery.model.storage.spill import spill_tensor
 from surgery.model.wire import reordering
 from surgery.model.wire.reordering import Moved
 from surgery.model.wire.weights import Weights

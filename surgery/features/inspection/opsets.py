@@ -15,7 +15,7 @@ from surgery.base.views import view
 from surgery.base.workers import default_memory
 from surgery.base.workers.fork import call_in_fork
 from surgery.engine.bridges.run_pass import run_pass
-from surgery.features.opsets.opset_floors import Floor, floor
+from surgery.features.inspection.opset_floors import Floor, floor
 from surgery.model import storage
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.state import Refused

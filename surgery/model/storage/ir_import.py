@@ -15,7 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from surgery.base.operators.subgraphs import bodies
-from surgery.model.ir.mapped import SparseTensor, stored
+from surgery.model.storage.ir_tensors import SparseTensor, stored
 from surgery.model.wire.long_attributes import is_long, long_attribute
 from surgery.model.wire.weights import Weights
 

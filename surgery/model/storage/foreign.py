@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from surgery.model.formats import messages
-from surgery.model.formats.messages import Foreign
-from surgery.model.formats.text_formats import is_text
+from surgery.model.storage import messages
+from surgery.model.storage.messages import Foreign
+from surgery.model.storage.text_formats import is_text
 
 HEAD: Final = 1 << 16
 """Number of bytes examined at the start of a file."""

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError, EncodeError  # type: ignore[imp
 
 from surgery.base.errors import ModelFileError, neighbour
 from surgery.base.views import view
-from surgery.model.formats import foreign
+from surgery.model.storage import foreign
 from surgery.model.wire.bounds import fault
 from surgery.model.wire.splitter import Splitter
 from surgery.model.wire.stored_lists import MARK

@@ -9,9 +9,9 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from surgery.model.ir.merging import wire, without
-from surgery.model.ir.residue import KEY, GraphResidue, Residue
-from surgery.model.ir.to_proto import GRAPH_TYPES, QUANTIZATION, Exporter, graph_values
+from surgery.model.storage.ir_to_proto import GRAPH_TYPES, QUANTIZATION, Exporter, graph_values
+from surgery.model.storage.message_merging import wire, without
+from surgery.model.storage.residue import KEY, GraphResidue, Residue
 
 _GRAPH_LISTS = (
     "node",

@@ -13,11 +13,11 @@ import onnx_ir as ir
 from onnx_ir import serde
 
 from surgery.base.errors import ModelFileError
-from surgery.model.formats.skeleton import INLINE_LIMIT
-from surgery.model.ir.adapt import Adapter
-from surgery.model.ir.attach import Attacher
-from surgery.model.ir.spill import rewrite_tensors, spill_large_tensors
-from surgery.model.ir.to_proto import Exporter
+from surgery.model.storage.attach import Attacher
+from surgery.model.storage.ir_import import Adapter
+from surgery.model.storage.ir_to_proto import Exporter
+from surgery.model.storage.skeleton import INLINE_LIMIT
+from surgery.model.storage.spill import rewrite_tensors, spill_large_tensors
 from surgery.model.wire.collection import collection_paused
 from surgery.model.wire.weights import Weights
 

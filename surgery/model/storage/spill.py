@@ -11,9 +11,9 @@ import onnx
 import onnx_ir as ir
 from onnx_ir import serde
 
-from surgery.model.ir.mapped import SparseTensor, StoredTensor, is_a, stored
-from surgery.model.ir.residue import KEY
-from surgery.model.ir.scopes import bodies
+from surgery.model.storage.ir_scopes import bodies
+from surgery.model.storage.ir_tensors import SparseTensor, StoredTensor, is_a, stored
+from surgery.model.storage.residue import KEY
 from surgery.model.wire.tensors import PAYLOAD_FIELDS, payload_size
 from surgery.model.wire.weights import Weights
 from surgery.model.wire.wire import Reference

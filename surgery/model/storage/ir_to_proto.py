@@ -13,9 +13,9 @@ import onnx
 import onnx_ir as ir
 from onnx_ir import serde
 
-from surgery.model.ir.mapped import SparseTensor, is_a, tensor_reference
-from surgery.model.ir.merging import ordered
-from surgery.model.ir.residue import KEY, GraphResidue, Residue
+from surgery.model.storage.ir_tensors import SparseTensor, is_a, tensor_reference
+from surgery.model.storage.message_merging import ordered
+from surgery.model.storage.residue import KEY, GraphResidue, Residue
 from surgery.model.wire.long_attributes import LongAttr
 from surgery.model.wire.tensors import STRING, refer
 

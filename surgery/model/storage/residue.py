@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import onnx
 
-from surgery.model.ir.merging import merge, wire
+from surgery.model.storage.message_merging import merge, wire
 
 if TYPE_CHECKING:
     import onnx_ir as ir

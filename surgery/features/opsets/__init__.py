@@ -1,1 +1,0 @@
-"""The opsets that a model can have."""

@@ -1,1 +1,0 @@
-"""Formats of model files, and the skeleton that each is read into."""

@@ -1,1 +1,0 @@
-"""onnx-ir models from skeletons, and back, without loss."""
