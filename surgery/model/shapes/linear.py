@@ -15,10 +15,10 @@ Number = int | str
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _PRODUCT = r"(?:([1-9]\d*)\*)?([A-Za-z_]\w*(?:\*[A-Za-z_]\w*)*)"
-_TERM = rf"(?:{_PRODUCT}|(?:([1-9]\d*)\*)?(floor\(.*\)))"
+_TERM = rf"(?:{_PRODUCT}|(?:([1-9]\d*)\*)?((?:floor|Min)\(.*\)))"
 _LINEAR = re.compile(rf"{_TERM}(?: ([+-]) ([1-9]\d*))?")
 _QUOTIENT = re.compile(rf"{_TERM}/([1-9]\d*)(?: ([+-]) ([1-9]\d*)/([1-9]\d*))?")
-_MINIMUM = re.compile(rf"Min\([1-9]\d*, {_PRODUCT}\)")
+_MINIMUM = re.compile(rf"Min\(([1-9]\d*), ({_PRODUCT}(?: [+-] [1-9]\d*)?)\)")
 
 
 class OutOfReachError(Exception):
@@ -28,7 +28,8 @@ class OutOfReachError(Exception):
 class Linear(NamedTuple):
     """A factor times distinct symbols, sorted by name, plus a constant; the factor is 0 only without symbols.
 
-    In the place of the symbols, there may be one rounded quotient of a linear number, such as floor(n/2).
+    In the place of the symbols, there may be one function: the rounded quotient of a linear number, such as floor(n/2),
+    or its minimum with an integer, such as Min(5, n + 1).
     """
 
     factor: int
@@ -50,12 +51,12 @@ class Linear(NamedTuple):
     @property
     def least(self) -> int:
         """The least value: that of the least symbols, since no factor is negative."""
-        return self.factor * (_least_quotient(self.symbols[0]) if self.is_rounded else 1) + self.constant
+        return self.factor * (_least_of_function(self.symbols[0]) if self.has_function else 1) + self.constant
 
     @property
-    def is_rounded(self) -> bool:
-        """Whether it has a rounded quotient."""
-        return bool(self.symbols) and self.symbols[0].startswith("floor(")
+    def has_function(self) -> bool:
+        """Whether it has a function in the place of the symbols."""
+        return bool(self.symbols) and self.symbols[0].endswith(")")
 
 
 def names(text: str) -> list[str]:
@@ -72,9 +73,7 @@ def read(number: Number) -> Linear | None:
         return None
     linear = Linear(*_term(found), int(f"{found[5]}{found[6]}") if found[5] else 0)
     is_normal = linear.symbols == tuple(sorted(set(linear.symbols))) and linear.written() == number
-    if linear.is_rounded and _quotient(linear.symbols[0]) is None:
-        return None
-    return linear if is_normal else None
+    return linear if is_normal and (not linear.has_function or _is_function(linear.symbols[0])) else None
 
 
 def _term(found: re.Match[str]) -> tuple[int, tuple[str, ...]]:
@@ -92,13 +91,29 @@ def _quotient(text: str) -> tuple[Linear, int] | None:
     divisor = math.lcm(int(found[5]), int(found[8] or 1))
     constant = int(f"{found[6]}{found[7]}") * (divisor // int(found[8])) if found[6] else 0
     linear = Linear(factor * (divisor // int(found[5])), symbols, constant)
-    inner = symbols[0] if linear.is_rounded else None
-    is_normal = _rounded(linear, divisor) == Linear(1, (text,), 0) and (inner is None or _quotient(inner) is not None)
+    inner = symbols[0] if linear.has_function else None
+    is_normal = _rounded(linear, divisor) == Linear(1, (text,), 0) and (inner is None or _is_function(inner))
     return (linear, divisor) if is_normal else None
 
 
-def _least_quotient(text: str) -> int:
-    """Return the least value of a rounded quotient."""
+@lru_cache(1 << 12)
+def _minimum(text: str) -> tuple[int, Linear] | None:
+    """Parse Min(5, n + 1) as 5 and n + 1, which can be less; return None if it is not in normal form."""
+    found = _MINIMUM.fullmatch(text)
+    linear = read(found[2]) if found is not None else None
+    return None if found is None or linear is None or linear.at_least(int(found[1])) else (int(found[1]), linear)
+
+
+def _is_function(text: str) -> bool:
+    """Return whether a text is a function in normal form."""
+    return (_minimum if text.startswith("Min(") else _quotient)(text) is not None
+
+
+def _least_of_function(text: str) -> int:
+    """Return the least value of a function in normal form."""
+    minimum = _minimum(text)
+    if minimum is not None:
+        return minimum[1].least
     quotient = _quotient(text)
     assert quotient is not None, text
     return quotient[0].least // quotient[1]
@@ -123,15 +138,8 @@ def _reduced(one: int, other: int) -> tuple[int, int]:
 
 def product_in_minimum(text: str) -> str | None:
     """Return n of Min(5, n), which is at least 1, as both are; None for another text."""
-    return text.removesuffix(")").partition(", ")[2] if _MINIMUM.fullmatch(text) else None
-
-
-def is_normal(text: str) -> bool:
-    """Return whether a text is certainly in normal form: linear, or the minimum of a number and a product."""
-    if read(text) is not None:
-        return True
-    product = read(product_in_minimum(text) or "")
-    return product is not None and product.factor < int(text.removeprefix("Min(").partition(",")[0])
+    minimum = _minimum(text)
+    return str(minimum[1].written()) if minimum is not None and not minimum[1].constant else None
 
 
 def combine(operation: str, one: Number, other: Number) -> Number | None:
@@ -139,10 +147,6 @@ def combine(operation: str, one: Number, other: Number) -> Number | None:
 
     Raises `OutOfReachError` if an operand or the result is not linear.
     """
-    if other == 0 and isinstance(one, str) and product_in_minimum(one) is not None:
-        known: dict[str, Number] = {"Add": one, "Sub": one, "Max": one, "Less": 0, "Min": 0, "Mul": 0}
-        if operation in known:
-            return known[operation]
     mine, its = read(one), read(other)
     if mine is None or its is None:
         raise OutOfReachError
@@ -184,7 +188,9 @@ def _product(one: Linear, other: Linear) -> Linear:
             raise OutOfReachError
         symbols = one.symbols if other.constant else ()
         return Linear(one.factor * other.constant, symbols, one.constant * other.constant)
-    if one.constant or other.constant or one.is_rounded or other.is_rounded or set(one.symbols) & set(other.symbols):
+    if one.constant or other.constant or one.has_function or other.has_function:
+        raise OutOfReachError
+    if set(one.symbols) & set(other.symbols):
         raise OutOfReachError
     return Linear(one.factor * other.factor, tuple(sorted(one.symbols + other.symbols)), 0)
 
@@ -234,7 +240,7 @@ def _comparison(operation: str, one: Linear, other: Linear) -> Number | None:
                 return small.written()
             if above is not None and above >= 0:
                 return large.written()
-            bound, product = (one, other) if other.symbols else (other, one)
-            if operation == "Min" and not bound.symbols and not product.constant and not product.is_rounded:
-                return f"Min({bound.constant}, {product.written()})"
+            bound, inner = (one, other) if other.symbols else (other, one)
+            if operation == "Min" and not bound.symbols and bound.constant > 0 and not inner.has_function:
+                return f"Min({bound.constant}, {inner.written()})"
     raise OutOfReachError

@@ -83,7 +83,7 @@ def where_each_is(extent: int, text: str) -> int:
 @lru_cache(_REMEMBERED)
 def normal(text: str) -> Number:
     """Return the normal form of an expression; text that cannot be parsed stays unchanged, as the name of a symbol."""
-    if text.isidentifier() or linear.is_normal(text):
+    if text.isidentifier() or linear.read(text) is not None:
         return text
     try:
         return written(parse(_without_ceilings(text)))
