@@ -62,10 +62,10 @@ def _rows(subject: str, budgets: list[float], sets: int) -> Iterator[bool]:
         transaction = Transaction(step, pipeline.bench)
         whole = transaction.run()
         judge = pipeline.verifying
-        judge.tracker.verifier.prepare()
+        judge.tracker.verifier.original.prepare()
         macs = {label: cost.macs for label, cost in costs_by_label(pipeline.model.editable()).items()}
         chooser = transaction.chooser()
-        feeds = _held_out(judge.tracker.verifier._original, sets)
+        feeds = _held_out(judge.tracker.verifier.original, sets)
         for budget in budgets:
             started = time.perf_counter()
             chooser.limits = (MetricLimit("snr", budget),)

@@ -79,12 +79,12 @@ def main() -> None:
     stored = storage.load(arguments.model)
     begin = time.perf_counter()
     verifier = Verifier(stored.proto.SerializeToString(deterministic=True))
-    verifier.prepare()
+    verifier.original.prepare()
     print(f"preparation, once for a model: {time.perf_counter() - begin:.2f} s")
-    for binding in verifier.bindings:
+    for binding in verifier.original.bindings:
         print(f"  inputs: {binding}")
     with tempfile.TemporaryDirectory() as folder:
-        for number, run in enumerate(verifier.runs):
+        for number, run in enumerate(verifier.original.runs):
             np.savez(Path(folder) / f"feed{number}.npz", **run.feed)
         ours, theirs = measure(stored, verifier, Path(folder), arguments.steps)
     ratio = statistics.median(b / a for a, b in zip(ours, theirs))

@@ -68,8 +68,8 @@ def scores(models: Iterable[tuple[str, bytes]], kinds: tuple[str, ...] = KINDS) 
 def judged(name: str, data: bytes, kinds: tuple[str, ...] = KINDS) -> Iterator[tuple[Mutant, str]]:
     """Yield the mutants of a model with their fates; nothing for a model that has no legal inputs."""
     with closing(Verifier(data)) as verifier:
-        verifier.prepare()
-        if verifier._original.problem is None:
+        verifier.original.prepare()
+        if verifier.original.problem is None:
             for mutant in mutants(name, data, kinds):
                 yield mutant, _fate(verifier, mutant)
 
@@ -86,7 +86,7 @@ def _fate(verifier: Verifier, mutant: Mutant) -> str:
 
 def _runs(verifier: Verifier, mutant: Mutant) -> bool:
     """Return whether a mutant runs on any of the inputs."""
-    original = verifier._original
+    original = verifier.original
     with closing(Engine(original.engine, 60.0, None, 0)) as engine:
         outcome = engine.run(mutant.model, [run.feed for run in original.runs])
     return outcome.failure is None and any(not isinstance(run, str) for run in outcome.runs)

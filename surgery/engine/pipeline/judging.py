@@ -241,11 +241,11 @@ class Verifying:
     def prepare(self) -> None:
         """Start to run the original, with which candidates are compared, unless verification is off."""
         if self.spec.mode != "off":
-            self.tracker.verifier.begin()
+            self.tracker.verifier.original.begin()
 
     def join(self) -> None:
         """Wait for the run of the original."""
-        self.tracker.verifier.join()
+        self.tracker.verifier.original.join()
 
     def feeds(self) -> Sequence[Feed]:
         """Return the inputs under the names of the committed model."""
@@ -290,12 +290,12 @@ class Verifying:
     @property
     def can_run(self) -> bool:
         """Whether the original can be run, as far as known."""
-        return self.tracker.verifier.problem is None
+        return self.tracker.verifier.original.problem is None
 
     @property
     def is_evaluated(self) -> bool:
         """Whether the reference evaluator runs the original, as far as known."""
-        first = self._first
+        first = self._first.original
         return first.engine == "reference" and bool(first.runs) and first.problem is None
 
     # One candidate
@@ -474,13 +474,13 @@ class Verifying:
         if not is_too_large:
             # The run was abandoned if a step changed the reference before it ended.
             with suppress(SearchEnded):
-                self._first.prepare()
-        if is_too_large or (self._first.runs and self._first.problem is None):
-            found = Validity(tuple(self._findings), self._first.gap, bool(self._first.gap))
+                self._first.original.prepare()
+        if is_too_large or (self._first.original.runs and self._first.original.problem is None):
+            found = Validity(tuple(self._findings), self._first.original.gap, bool(self._first.original.gap))
             overridable, contradicted = listed_weights(stored.proto), stale(stored, self._findings)
             return replace(found, is_evaluated=self.is_evaluated, overridable=overridable, stale=contradicted)
         found = validity(stored, self.spec, self._findings)
-        return found if found.refusal else found.with_rejection(self._first.rejection)
+        return found if found.refusal else found.with_rejection(self._first.original.rejection)
 
     def fault(self, stored: storage.StoredModel) -> str:
         """Return the findings of the checker, or why the runtime rejects it; empty if only the runtime lacks something.
@@ -496,5 +496,5 @@ class Verifying:
     def why_unknown(self) -> str:
         """Return why the original cannot be run; an empty string if it can."""
         with suppress(SearchEnded):
-            self._first.prepare()
-        return self._first.problem or ""
+            self._first.original.prepare()
+        return self._first.original.problem or ""

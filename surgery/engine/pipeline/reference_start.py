@@ -47,5 +47,5 @@ def begin(stored: storage.StoredModel, inputs: InputsSpec, verify: VerifySpec, *
     skeleton = storage.without_alias(stored.proto).SerializeToString(deterministic=True)
     tracker = SignatureTracker(skeleton, with_found_sets(inputs, stored.path), verify)
     if early and verify.mode != "off":
-        tracker.verifier.begin()
+        tracker.verifier.original.begin()
     return ReferenceStart(stored, skeleton, tracker, fault)

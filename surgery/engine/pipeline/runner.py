@@ -194,9 +194,9 @@ def _facts(steps: Pipeline, recipe: Recipe) -> EndFacts:
     judge = steps.verifying
     if any(record.cached and record.verdict is not None for record in steps.journal.records):
         # Had the step been verified in this run, the original would have run.
-        judge.tracker.verifier.prepare()
+        judge.tracker.verifier.original.prepare()
     found = judge.validity(steps.model.stored) if recipe.verify.mode != "off" else None
-    return EndFacts(tuple(judge.tracker.verifier.bindings), found)
+    return EndFacts(tuple(judge.tracker.verifier.original.bindings), found)
 
 
 def _unverifiable(pipeline: Pipeline, facts: EndFacts) -> str:

@@ -74,12 +74,12 @@ def make(
     Raises `NoRepro` if there is none.
     """
     spec = spec or VerifySpec()
-    if verifier.engine != "onnxruntime":
+    if verifier.original.engine != "onnxruntime":
         raise NoRepro("the original runs in the reference evaluator only, not in ONNX Runtime")
     rules = ComparisonRules.of(spec, promise)
     search = _InputSearch(original, changed, weights, rules, spec)
     try:
-        return search.run([run.feed for run in verifier.runs])
+        return search.run([run.feed for run in verifier.original.runs])
     except SurgeryError as error:
         raise NoRepro(str(error)) from error
 

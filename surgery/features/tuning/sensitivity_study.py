@@ -77,7 +77,7 @@ def _measured(pipeline: Pipeline, step: PassStep) -> SensitivityStudy:
         reasons = dict.fromkeys(one.reason for one in whole.refusals)
         raise UsageError(f"the pass '{step.name}' has no sites", todo="; ".join(list(reasons)[:3]) or None)
     tracker = pipeline.verifying.tracker
-    tracker.verifier.prepare()
+    tracker.verifier.original.prepare()
     loss = pipeline.judge.loss(whole)
     return SensitivityStudy(
         step.name,

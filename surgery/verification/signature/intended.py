@@ -17,6 +17,7 @@ from surgery.base.operators.dtypes import is_float
 from surgery.model.proto.ports import PortMatch
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, describe
+from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.vacuity import Run, tensors
 from surgery.verification.signature.terms import Freed
 from surgery.verification.verdict.verifier import Verifier
@@ -24,13 +25,13 @@ from surgery.verification.verdict.verifier import Verifier
 _EXTREME = ("edges", "wide", "special")
 
 
-def examine(changed: Verifier, before: Verifier, match: PortMatch) -> Verdict:
-    """Run a changed model; `match` maps inputs and outputs of the previous model to those of the changed one."""
+def examine(changed: ReferenceRun, before: Verifier, match: PortMatch) -> Verdict:
+    """Run a changed model by itself; `match` maps inputs and outputs of the model before it to its own."""
     changed.prepare()
     if changed.problem is not None:
-        before.prepare()
+        before.original.prepare()
         problem = changed.problem.replace("the original", "the changed model")
-        if before.problem is not None or changed.gap:
+        if before.original.problem is not None or changed.gap:
             return Verdict(Status.UNVERIFIED, NOT_RUN, message=problem)
         return Verdict(Status.DIFFERENT, message=f"the changed model does not run: {problem}")
     fault = _not_finite(changed, before, match)
@@ -43,7 +44,7 @@ def examine(changed: Verifier, before: Verifier, match: PortMatch) -> Verdict:
     )
 
 
-def runs_elsewhere(changed: Verifier, freed: Sequence[Freed]) -> Verdict | None:
+def runs_elsewhere(changed: ReferenceRun, freed: Sequence[Freed]) -> Verdict | None:
     """Return the verdict on a changed model that runs at no other extent of a newly dynamic dim; None if it does."""
     changed.prepare()
     if changed.problem is not None:
@@ -58,7 +59,7 @@ def runs_elsewhere(changed: Verifier, freed: Sequence[Freed]) -> Verdict | None:
     return None
 
 
-def _not_finite(changed: Verifier, before: Verifier, match: PortMatch) -> str:
+def _not_finite(changed: ReferenceRun, before: Verifier, match: PortMatch) -> str:
     """Return which output is NaN or infinite where it should not be; an empty string if none is."""
     runs = [run for run in changed.runs if run.binding.character not in _EXTREME]
     faulty = {name for run in runs for name, value in run.outputs.items() if not _is_finite(value)}

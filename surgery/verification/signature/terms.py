@@ -84,7 +84,9 @@ class SignatureView:
         freed = tuple(_freed(reference, model, match))
         if data == self.reference:
             return replace(self, signature=found, match=match, retyped=retyped, settled=settled, freed=freed)
-        inputs, remarks = carry(self.inputs, self.verifier.given, signature(original), seen, spec, settled=settled)
+        inputs, remarks = carry(
+            self.inputs, self.verifier.original.given, signature(original), seen, spec, settled=settled
+        )
         verifier = Verifier(data, inputs, spec)
         accepted = None
         if self.accepted is not None:
@@ -96,7 +98,7 @@ class SignatureView:
     def inputs_for(self, model: onnx.ModelProto, spec: VerifySpec) -> tuple[InputsSpec, tuple[str, ...]]:
         """Return the specification of inputs under the names of a changed model, and the parts that were left out."""
         names = dict((*self.match.inputs, *self.match.outputs))
-        return carry(self.inputs, self.verifier.given, signature(self._original()), model, spec, names=names)
+        return carry(self.inputs, self.verifier.original.given, signature(self._original()), model, spec, names=names)
 
     def hint(self, model: onnx.ModelProto) -> str:
         """Return a hint if the original may not run with the nodes of this step around it because opsets differ."""
@@ -133,7 +135,7 @@ class SignatureView:
         key = version, tuple(names)
         if key not in self.stems:
             original = self._original()
-            inputs = replace(self.inputs, data=self.verifier.given)
+            inputs = replace(self.inputs, data=self.verifier.original.given)
             self.stems[key] = lift(
                 grafting.above(original, names), names, original, version, inputs, self.verifier.spec
             )

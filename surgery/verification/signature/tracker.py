@@ -109,7 +109,7 @@ class SignatureTracker:
         """
         if promise is Parity.INTENDED:
             terms = self._fresh_terms(model, data)
-            verdict = trial.examine(terms.verifier, self._terms.verifier, self._terms.match)
+            verdict = trial.examine(terms.verifier.original, self._terms.verifier, self._terms.match)
         elif promise is Parity.LOSSY:
             terms = self._accurate_terms(model, renamed, accounts)
             verdict = terms.problem(model) or terms.verifier.verify(terms.align(model, data), promise)
@@ -248,7 +248,7 @@ class SignatureTracker:
             return None
         inputs = replace(terms.inputs_for(model, self._spec)[0], data=(), only_given=False)
         with closing(Verifier(data, inputs, self._spec)) as verifier:
-            return trial.runs_elsewhere(verifier, terms.freed)
+            return trial.runs_elsewhere(verifier.original, terms.freed)
 
     def compared(
         self, before: onnx.ModelProto, after: onnx.ModelProto, renamed: Names, accounts: Accounts = ()

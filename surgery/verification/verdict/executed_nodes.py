@@ -46,9 +46,9 @@ def executed_nodes(
     """
     skeleton = without_alias(stored.proto).SerializeToString(deterministic=True)
     with closing(Verifier(skeleton, inputs, verify)) as verifier:
-        verifier.prepare()
+        verifier.original.prepare()
         deployment = verifier.deployment(target)
-        found = verifier.problem or deployment.original
+        found = verifier.original.problem or deployment.original
         found = deployment.note or found
     if not isinstance(found, Executed):
         raise UsageError(f"the executed nodes are not known: {found}")

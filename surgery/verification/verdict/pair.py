@@ -140,7 +140,7 @@ def verify(
     with closing(Verifier(_bytes(first), given, spec)) as verifier:
         if given.data:
             # The outputs that came with the sets test the original even if the two models are the same.
-            verifier.prepare()
+            verifier.original.prepare()
         wrong = mismatch(first, second, match)
         if wrong is not None:
             verdict = Verdict(Status.DIFFERENT, message=f"{wrong}{_hint(first, second, by)}")
@@ -157,7 +157,7 @@ def verify(
         return Pair(
             verdict,
             tuple(differences),
-            tuple(verifier.bindings),
+            tuple(verifier.original.bindings),
             by,
             match.inputs,
             match.outputs,

@@ -16,7 +16,7 @@ from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.registry.passes import Pass
 from surgery.model.graph import text
 from surgery.model.runtime.engine import EngineName, RunOutcome
-from surgery.verification.verdict import verifier
+from surgery.verification.verdict import change_verifier
 from surgery.verification.verdict.whole_models import WholeModels
 
 MODEL = """g (float[n,2] x) => (float[n,2] y) {
@@ -64,7 +64,7 @@ def wrong_sign_closely(graph: Graph) -> None:
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
     """Let no region decide, passes of a test run as standard ones do, and note the models that run as a whole."""
-    monkeypatch.setattr(verifier, "REGION_NODE", 1e9)
+    monkeypatch.setattr(change_verifier, "REGION_NODE", 1e9)
     monkeypatch.setattr(Pass, "is_standard", property(lambda self: True))
     found: list[bytes] = []
     run_model = WholeModels.run

@@ -148,7 +148,7 @@ def test_the_early_reference_run_is_reused(tmp_path: Path, monkeypatch: pytest.M
     model, recipe = folder_with(tmp_path)
     stored = storage.load(model)
     reference = begin(stored, InputsSpec(), VerifySpec(mode="end"))
-    reference.tracker.verifier.prepare()
+    reference.tracker.verifier.original.prepare()
     ran: list[bytes] = []
     run = Engine.run
 

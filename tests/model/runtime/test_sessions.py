@@ -446,6 +446,6 @@ def test_weights_are_read_from_their_files(tmp_path):
     verifier = Verifier(model("y = MatMul(x, w)"))
     assert verifier.verify(model("t = Identity(w) y = MatMul(x, t)"), Parity.EXACT).status == "equal"
     assert verifier.verify(model("t = Transpose(w) y = MatMul(x, t)"), Parity.EXACT).status == "different"
-    assert verifier._original.weights == weights.nbytes
-    run = verifier._original.runs[0]
+    assert verifier.original.weights == weights.nbytes
+    run = verifier.original.runs[0]
     np.testing.assert_allclose(run.outputs["y"], run.feed["x"] @ weights, rtol=1e-4, atol=1e-4)

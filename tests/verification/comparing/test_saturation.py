@@ -66,12 +66,12 @@ FAR = f"c = Constant<value_float=1e5>() s = Constant<value_floats=[{STEPS}]>() p
 def test_saturated_outputs_are_found(operator):
     model = _model(f"{FAR} y = {operator}(m)").SerializeToString()
     verifier = Verifier(model)
-    verifier.prepare()
-    found = verifier._original.vacuous[Parity.CLOSE]
+    verifier.original.prepare()
+    found = verifier.original.vacuous[Parity.CLOSE]
     assert "saturated" in found["y"]
     ordinary = Verifier(_model(f"y = {operator}(x)").SerializeToString())
-    ordinary.prepare()
-    assert not ordinary._original.vacuous[Parity.CLOSE]
+    ordinary.original.prepare()
+    assert not ordinary.original.vacuous[Parity.CLOSE]
 
 
 def test_an_error_after_a_saturated_output_does_not_pass():

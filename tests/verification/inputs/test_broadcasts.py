@@ -44,8 +44,8 @@ def _model(inputs: str, body: str) -> bytes:
 def test_each_of_two_dims_is_one_where_the_other_is_larger(case: str) -> None:
     inputs, body, pairs = BROADCASTS[case]
     with closing(Verifier(_model(inputs, body))) as verifier:
-        verifier.prepare()
-        points = [run.binding.dims for run in verifier.runs]
+        verifier.original.prepare()
+        points = [run.binding.dims for run in verifier.original.runs]
     missing = [pair for pair in pairs if not any(point[pair[0]] == 1 < point[pair[1]] for point in points)]
     assert missing == []
 
@@ -72,4 +72,4 @@ def test_a_change_that_does_not_broadcast_differs(case: str, regional: bool) -> 
     with closing(Verifier(first)) as verifier:
         verdict = verifier.verify(second, Parity.CLOSE, first if regional else None)
         assert verdict.status is Status.DIFFERENT, verdict.message
-        assert not verifier.compare_regions(first, second).verdict.passed
+        assert not verifier.changes.compare_regions(first, second).verdict.passed

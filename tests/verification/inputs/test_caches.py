@@ -53,9 +53,9 @@ def decoder(cut: str, independent: bool) -> bytes:
 @pytest.mark.parametrize("cut", CUTS)
 def test_a_sliced_mask_is_long_enough(cut, independent):
     verifier = Verifier(decoder(cut, independent))
-    verifier.prepare()
-    assert verifier._original.problem is None, verifier._original.problem
-    points = [entry["dims"] for entry in verifier.bindings if "refused" not in entry]
+    verifier.original.prepare()
+    assert verifier.original.problem is None, verifier.original.problem
+    points = [entry["dims"] for entry in verifier.original.bindings if "refused" not in entry]
     past = "k0_2" if independent else "P"
     assert any(point["T"] >= point["S"] + point[past] > point["S"] + 1 > 2 for point in points)
     for name in ("B", "S", past):
@@ -70,19 +70,19 @@ def test_a_broadcast_size_is_tried_even_if_another_is_refused():
     wrong = onnx.parser.parse_model(text.replace("a = Mul(x, k) y = Add(a, z)", "y = Mul(x, k)"))
     verifier = Verifier(right.SerializeToString())
     assert verifier.verify(wrong.SerializeToString()).status == "different"
-    used = {entry["dims"]["N"] for entry in verifier.bindings if "refused" not in entry}
-    refused = {entry["dims"]["N"] for entry in verifier.bindings if "refused" in entry}
+    used = {entry["dims"]["N"] for entry in verifier.original.bindings if "refused" not in entry}
+    refused = {entry["dims"]["N"] for entry in verifier.original.bindings if "refused" in entry}
     assert used >= {1, 3}
     assert 2 in refused
-    assert terminal.refused_sizes(verifier.bindings) == ["sizes rejected by the original: N = 2"]
+    assert terminal.refused_sizes(verifier.original.bindings) == ["sizes rejected by the original: N = 2"]
 
 
 @pytest.mark.parametrize("dims", ["N", "N,M", "N,M,K", "A,B,C,D"])
 def test_every_dim_is_tried_at_one_two_and_a_larger_odd_size(dims):
     text = f'<ir_version: 8, opset_import: ["": 17]> g (float[{dims}] x) => (float[{dims}] y) {{ y = Neg(x) }}'
     verifier = Verifier(onnx.parser.parse_model(text).SerializeToString())
-    verifier.prepare()
-    points = [entry["dims"] for entry in verifier.bindings if "refused" not in entry]
+    verifier.original.prepare()
+    points = [entry["dims"] for entry in verifier.original.bindings if "refused" not in entry]
     for name in dims.split(","):
         sizes = {point[name] for point in points}
         assert sizes >= {1, 2}

@@ -65,9 +65,9 @@ def _model(body: str, inputs: str = "float[B,N] x") -> bytes:
 
 def _points(skeleton: bytes, inputs: InputsSpec | None = None) -> list[dict[str, int]]:
     with closing(Verifier(skeleton, inputs, VerifySpec())) as verifier:
-        verifier.prepare()
-        assert verifier._original.problem is None, verifier._original.problem
-        return [dict(run.binding.dims) for run in verifier.runs]
+        verifier.original.prepare()
+        assert verifier.original.problem is None, verifier.original.problem
+        return [dict(run.binding.dims) for run in verifier.original.runs]
 
 
 @pytest.mark.parametrize("case", sorted(COMPARED))
@@ -142,7 +142,7 @@ def test_a_change_that_holds_on_one_side_differs(before: str, after: str, region
     with closing(Verifier(first)) as verifier:
         verdict = verifier.verify(second, Parity.CLOSE, first if regional else None)
         assert verdict.status is Status.DIFFERENT, verdict.message
-        assert not verifier.compare_regions(first, second).verdict.passed
+        assert not verifier.changes.compare_regions(first, second).verdict.passed
 
 
 @graph_pass("comparisons-short-operand", parity=Parity.EXACT)

@@ -15,14 +15,14 @@ pytestmark = pytest.mark.slow
 def _prepared(body: str) -> Verifier:
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> {body}')
     verifier = Verifier(model.SerializeToString())
-    verifier.prepare()
-    assert verifier._original.problem is None, verifier._original.problem
-    assert verifier._original.engine == "onnxruntime"
+    verifier.original.prepare()
+    assert verifier.original.problem is None, verifier.original.problem
+    assert verifier.original.engine == "onnxruntime"
     return verifier
 
 
 def _refused(verifier: Verifier) -> list[str]:
-    return [entry["refused"] for entry in verifier.bindings if "refused" in entry]
+    return [entry["refused"] for entry in verifier.original.bindings if "refused" in entry]
 
 
 QKV = "float[8,24] w, float[24] b"
@@ -98,7 +98,7 @@ QKV = "float[8,24] w, float[24] b"
 def test_operators_of_the_runtime_get_legal_inputs(body):
     verifier = _prepared(body)
     assert _refused(verifier) == []
-    assert not verifier._original.vacuous[next(iter(verifier._original.vacuous))], verifier._original.vacuous
+    assert not verifier.original.vacuous[next(iter(verifier.original.vacuous))], verifier.original.vacuous
 
 
 @pytest.mark.parametrize(
@@ -136,14 +136,14 @@ DECODER = """
 
 def test_a_decoder_with_a_cache_gets_lengths_that_add_up():
     """ONNX Runtime takes several new positions after a past for a batch of one only."""
-    points = [entry["dims"] for entry in _prepared(DECODER).bindings if "refused" not in entry]
+    points = [entry["dims"] for entry in _prepared(DECODER).original.bindings if "refused" not in entry]
     assert all(point["total"] == point["past"] + point["sequence"] for point in points)
     for name in ("batch", "sequence", "past"):
         assert len({point[name] for point in points}) > 1, name
 
 
 def test_a_mask_that_is_summed_to_lengths_pads_on_the_right():
-    for run in _prepared(DECODER).runs:
+    for run in _prepared(DECODER).original.runs:
         mask = run.feed["mask"]
         assert np.all(np.diff(mask, axis=1) <= 0) and np.all(mask[0] == 1)
         assert mask.sum(axis=1).min() >= run.feed["q"].shape[1]
@@ -160,7 +160,7 @@ HEADS = """
 
 
 def test_biases_and_masks_of_attention_are_as_long_as_all_keys():
-    points = [entry["dims"] for entry in _prepared(HEADS).bindings if "refused" not in entry]
+    points = [entry["dims"] for entry in _prepared(HEADS).original.bindings if "refused" not in entry]
     assert all(point["total"] == point["past"] + point["keys"] for point in points)
     for name in ("batch", "queries", "keys", "past"):
         assert len({point[name] for point in points}) > 1, name
@@ -178,5 +178,5 @@ def test_lengths_are_derived_from_other_runtime_operators():
     """Nothing declares the shape of the packed queries; without it the lengths would be any integers."""
     verifier = _prepared(UNDECLARED)
     assert _refused(verifier) == []
-    for run in verifier.runs:
+    for run in verifier.original.runs:
         assert run.feed["t"] == run.feed["x"].shape[1] == run.feed["l"][0] + 1

@@ -31,12 +31,12 @@ def _verifier(folder: Path, source: str, function: str = "make", timeout: float 
 
 def test_generated_arrays_are_fed_with_a_seed_for_each_set(tmp_path: Path) -> None:
     verifier = _verifier(tmp_path, RIGHT)
-    verifier.prepare()
-    seeds = [item["seed"] for item in verifier.bindings if "refused" not in item]
+    verifier.original.prepare()
+    seeds = [item["seed"] for item in verifier.original.bindings if "refused" not in item]
     assert seeds == list(range(7, 7 + len(seeds))) and len(seeds) > 2
-    assert {item["character"] for item in verifier.bindings} == {"generator"}
-    assert len({item["dims"]["batch"] for item in verifier.bindings}) > 1
-    for run in verifier.runs:
+    assert {item["character"] for item in verifier.original.bindings} == {"generator"}
+    assert len({item["dims"]["batch"] for item in verifier.original.bindings}) > 1
+    for run in verifier.original.runs:
         assert set(run.feed["i"].tolist()) == {run.binding.seed}
         assert run.feed["x"].shape == (run.binding.dims["batch"], 4)
 
@@ -45,19 +45,19 @@ def test_inputs_missing_from_the_generator_are_drawn(tmp_path: Path) -> None:
     verifier = _verifier(
         tmp_path, "import numpy\ndef make(dims, seed):\n    return {'i': numpy.full(dims['batch'], 5)}\n"
     )
-    verifier.prepare()
-    assert all(set(run.feed["i"].tolist()) == {5} for run in verifier.runs)
-    assert {"normal", "edges"} <= {item["character"] for item in verifier.bindings}
-    assert len({run.feed["x"].tobytes() for run in verifier.runs}) == len(verifier.runs)
+    verifier.original.prepare()
+    assert all(set(run.feed["i"].tolist()) == {5} for run in verifier.original.runs)
+    assert {"normal", "edges"} <= {item["character"] for item in verifier.original.bindings}
+    assert len({run.feed["x"].tobytes() for run in verifier.original.runs}) == len(verifier.original.runs)
 
 
 def test_only_given_requires_all_inputs_from_the_generator(tmp_path: Path) -> None:
     source = "import numpy\ndef make(dims, seed):\n    return {'i': numpy.full(dims['batch'], 5)}\n"
     with pytest.raises(RecipeError, match="it returns no 'x'; only_given asks for all inputs"):
-        _verifier(tmp_path, source, only_given=True).prepare()
+        _verifier(tmp_path, source, only_given=True).original.prepare()
     verifier = _verifier(tmp_path, source, only_given=True, tensors={"x": TensorSpec(range=(2, 3))})
-    verifier.prepare()
-    assert all(run.feed["x"].min() >= 2 for run in verifier.runs)
+    verifier.original.prepare()
+    assert all(run.feed["x"].min() >= 2 for run in verifier.original.runs)
 
 
 def test_a_generator_can_read_files_of_its_folder_and_the_caller(
@@ -72,8 +72,8 @@ def test_a_generator_can_read_files_of_its_folder_and_the_caller(
         "print('hello')\n    x = np.repeat(np.load(neighbour.FILE), dims['batch'], axis=0)",
     )
     verifier = _verifier(tmp_path / "code", source)
-    verifier.prepare()
-    assert all((run.feed["x"] == 0.25).all() for run in verifier.runs)
+    verifier.original.prepare()
+    assert all((run.feed["x"] == 0.25).all() for run in verifier.original.runs)
 
 
 BODY = "import numpy as np\n\ndef make(dims, seed):\n    {}\n"
@@ -105,7 +105,7 @@ BODY = "import numpy as np\n\ndef make(dims, seed):\n    {}\n"
 )
 def test_mistakes_in_a_generator_are_reported_in_one_line(tmp_path: Path, body: str, words: str) -> None:
     with pytest.raises(RecipeError) as caught:
-        _verifier(tmp_path, BODY.format(body)).prepare()
+        _verifier(tmp_path, BODY.format(body)).original.prepare()
     assert str(caught.value).startswith(f"r.yaml:3:9: gen.py:make: {words}")
     assert "\n" not in str(caught.value)
 
@@ -123,7 +123,7 @@ def test_mistakes_in_a_generator_are_reported_in_one_line(tmp_path: Path, body: 
 )
 def test_invalid_generator_files_are_reported_in_one_line(tmp_path: Path, source: str, words: str) -> None:
     with pytest.raises(RecipeError) as caught:
-        _verifier(tmp_path, source, timeout=4 if "while" in source else 60).prepare()
+        _verifier(tmp_path, source, timeout=4 if "while" in source else 60).original.prepare()
     assert str(caught.value).startswith(f"r.yaml:3:9: gen.py:make: {words}")
     assert "\n" not in str(caught.value)
 

@@ -27,7 +27,7 @@ def _given(*paths: Path | DataSpec, only: bool = True, **more: Any) -> InputsSpe
 
 def _prepared(proto: onnx.ModelProto, inputs: InputsSpec) -> Verifier:
     verifier = Verifier(proto.SerializeToString(), inputs)
-    verifier.prepare()
+    verifier.original.prepare()
     return verifier
 
 
@@ -44,8 +44,8 @@ def _typed(*types: str) -> onnx.ModelProto:
 def test_a_set_of_arrays_is_fed_and_binds_the_dims(tmp_path: Path) -> None:
     np.savez(tmp_path / "calibration.npz", **arrays(3))
     verifier = _prepared(model(), _given(tmp_path / "calibration.npz"))
-    assert verifier.bindings == [{"dims": {"batch": 3}, "character": "calibration.npz", "seed": None}]
-    (run,) = verifier.runs
+    assert verifier.original.bindings == [{"dims": {"batch": 3}, "character": "calibration.npz", "seed": None}]
+    (run,) = verifier.original.runs
     assert {name: array.tolist() for name, array in run.feed.items()} == {
         name: array.tolist() for name, array in arrays(3).items()
     }
@@ -53,7 +53,9 @@ def test_a_set_of_arrays_is_fed_and_binds_the_dims(tmp_path: Path) -> None:
 
 def test_given_sets_precede_drawn_sets(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", **arrays(3))
-    characters = [item["character"] for item in _prepared(model(), _given(tmp_path / "a.npz", only=False)).bindings]
+    characters = [
+        item["character"] for item in _prepared(model(), _given(tmp_path / "a.npz", only=False)).original.bindings
+    ]
     assert characters[0] == "a.npz"
     assert {"normal", "edges"} <= set(characters[1:])
 
@@ -63,7 +65,7 @@ def test_a_folder_of_sets_is_read_in_order(tmp_path: Path) -> None:
         write_set(tmp_path / f"test_data_set_{number}", arrays(number + 1))
     np.savez(tmp_path / "more.npz", **arrays(7))
     (tmp_path / "notes.txt").write_text("nothing")
-    bindings = _prepared(model(), _given(tmp_path)).bindings
+    bindings = _prepared(model(), _given(tmp_path)).original.bindings
     assert [(item["character"], item["dims"]["batch"]) for item in bindings] == [
         ("more.npz", 7),
         ("test_data_set_0", 1),
@@ -75,7 +77,7 @@ def test_a_folder_of_sets_is_read_in_order(tmp_path: Path) -> None:
 def test_sets_of_the_same_name_are_distinguished(tmp_path: Path) -> None:
     for folder in "ab":
         write_set(tmp_path / folder / "test_data_set_0", arrays())
-    bindings = _prepared(model(), _given(tmp_path / "a", tmp_path / "b")).bindings
+    bindings = _prepared(model(), _given(tmp_path / "a", tmp_path / "b")).original.bindings
     assert [item["character"] for item in bindings] == ["a/test_data_set_0", "b/test_data_set_0"]
 
 
@@ -83,7 +85,7 @@ def test_a_test_set_next_to_the_model_is_found(tmp_path: Path) -> None:
     given = arrays()
     write_set(tmp_path / "test_data_set_0", given, expected(given))
     spec = with_found_sets(InputsSpec(), tmp_path / "model.onnx")
-    bindings = _prepared(model(), spec).bindings
+    bindings = _prepared(model(), spec).original.bindings
     assert bindings[0] == {
         "dims": {"batch": 3},
         "character": "test_data_set_0",
@@ -104,14 +106,14 @@ def test_a_requested_set_that_is_also_found_is_used_once(tmp_path: Path) -> None
 def test_a_found_set_that_does_not_fit_is_a_remark(tmp_path: Path) -> None:
     write_set(tmp_path / "test_data_set_0", {"x": np.zeros(3, np.float32), "i": np.arange(3)})
     verifier = _prepared(model(), with_found_sets(InputsSpec(), tmp_path / "model.onnx"))
-    left = [item for item in verifier.bindings if item["character"] == "test_data_set_0"]
+    left = [item for item in verifier.original.bindings if item["character"] == "test_data_set_0"]
     assert len(left) == 1 and "rank 1, not 2" in left[0]["refused"]
     assert verifier.verify(model("t = Relu(x) y = Neg(t) j = Identity(i)").SerializeToString()).status == "equal"
 
 
 def test_arrays_in_memory_are_a_set(tmp_path: Path) -> None:
     verifier = _prepared(model(), _given(DataSpec(Path("inputs 1"), arrays(2))))
-    assert [item["character"] for item in verifier.bindings] == ["inputs 1"]
+    assert [item["character"] for item in verifier.original.bindings] == ["inputs 1"]
 
 
 # How a set names its values
@@ -123,7 +125,7 @@ def test_protobufs_are_matched_by_name_or_else_by_position(tmp_path: Path) -> No
     nameless = write_set(tmp_path / "nameless", {"_x": given["x"], "_i": given["i"]})
     strange = write_set(tmp_path / "strange", {"foo": given["x"], "i": given["i"]})
     for folder in (swapped, nameless, strange):
-        (run,) = _prepared(model(), _given(folder)).runs
+        (run,) = _prepared(model(), _given(folder)).original.runs
         assert run.feed["x"].dtype == np.float32 and run.feed["i"].tolist() == [0, 1, 2]
 
 
@@ -134,7 +136,7 @@ def test_weights_that_are_listed_as_inputs_need_no_file(tmp_path: Path) -> None:
     only_x = write_set(tmp_path / "one", {"x": value})
     both = write_set(tmp_path / "both", {"_w": value * 0, "_x": value})
     for folder in (only_x, both):
-        (run,) = _prepared(proto, _given(folder)).runs
+        (run,) = _prepared(proto, _given(folder)).original.runs
         assert run.feed["x"].tolist() == [5, 6]
 
 
@@ -146,7 +148,7 @@ def test_a_set_may_give_an_input_with_a_default(tmp_path: Path) -> None:
     np.savez(tmp_path / "1.npz", x=value, w=value)
     write_set(tmp_path / "2", {"w": value, "x": value})
     verifier = _prepared(proto, _given(tmp_path / "0.npz", tmp_path / "1.npz", tmp_path / "2", only=False))
-    assert [run.outputs["y"].tolist() for run in verifier.runs[:3]] == [[6, 8], [10, 12], [10, 12]]
+    assert [run.outputs["y"].tolist() for run in verifier.original.runs[:3]] == [[6, 8], [10, 12], [10, 12]]
     changed = text.parse("g (float[2] x) => (float[2] y) <float[2] v = {1, 2}> { y = Add(x, v) }")
     changed.graph.input.append(proto.graph.input[1])
     changed.graph.initializer.append(numpy_helper.from_array(value, "w"))
@@ -175,7 +177,7 @@ def test_sequences_and_optionals_are_read(tmp_path: Path) -> None:
     for value, has in ((np.ones(2, np.float32), True), (None, False)):
         optional = numpy_helper.from_optional(value, "o", onnx.OptionalProto.TENSOR)
         (folder / "input_1.pb").write_bytes(optional.SerializeToString())
-        (run,) = _prepared(proto, _given(folder)).runs
+        (run,) = _prepared(proto, _given(folder)).original.runs
         assert run.outputs["n"] == 3 and bool(run.outputs["h"]) is has
 
 
@@ -195,7 +197,7 @@ def test_types_numpy_lacks_are_read_from_bytes_or_a_wider_type(tmp_path: Path) -
     wide = {**exact, "x0": np.array([0.5, -2], np.float32), "x1": np.array([-8, 7])}
     np.savez(tmp_path / "wide.npz", **wide)
     for name in ("bytes.npz", "wide.npz"):
-        (run,) = _prepared(proto, _given(tmp_path / name)).runs
+        (run,) = _prepared(proto, _given(tmp_path / name)).original.runs
         assert run.feed["x0"].astype(float).tolist() == [0.5, -2]
         assert run.feed["x1"].astype(int).tolist() == [-8, 7]
         assert run.feed["x2"].tolist() == ["a", "été"]
@@ -203,7 +205,7 @@ def test_types_numpy_lacks_are_read_from_bytes_or_a_wider_type(tmp_path: Path) -
 
 def test_the_order_of_bytes_does_not_matter(tmp_path: Path) -> None:
     np.savez(tmp_path / "big.npz", x=arrays()["x"].astype(">f4"), i=np.asfortranarray(arrays()["i"]))
-    (run,) = _prepared(model(), _given(tmp_path / "big.npz")).runs
+    (run,) = _prepared(model(), _given(tmp_path / "big.npz")).original.runs
     assert run.feed["x"].tolist() == arrays()["x"].tolist()
 
 
@@ -291,7 +293,7 @@ def test_given_outputs_are_compared_with_the_original(tmp_path: Path, form: str)
         else:
             write_set(tmp_path / name, given, outputs)
     verifier = _prepared(model(), _given(tmp_path))
-    outcomes = {item["character"].partition(".")[0]: item["expected_outputs"] for item in verifier.bindings}
+    outcomes = {item["character"].partition(".")[0]: item["expected_outputs"] for item in verifier.original.bindings}
     assert outcomes["right"] == "reproduced"
     assert outcomes["wrong"].startswith("output 'y'[0, 0]: -0 instead of 3")
     # A remark, and not the fault of a change that is right.
@@ -312,18 +314,18 @@ def test_a_requested_set_that_the_original_refuses_is_an_error(tmp_path: Path) -
     verifier = Verifier(proto.SerializeToString(), _given(tmp_path / "far.npz"))
     for _ in range(2):
         with pytest.raises(UsageError, match=r"far\.npz: the original rejects these inputs: .*out of data bounds"):
-            verifier.prepare()
+            verifier.original.prepare()
     found = DataSpec(tmp_path / "far.npz", found=True)
     verifier = _prepared(proto, InputsSpec(data=(found,)))
-    assert "out of data bounds" in next(b for b in verifier.bindings if b["character"] == "far.npz")["refused"]
-    assert any("refused" not in binding for binding in verifier.bindings)
+    assert "out of data bounds" in next(b for b in verifier.original.bindings if b["character"] == "far.npz")["refused"]
+    assert any("refused" not in binding for binding in verifier.original.bindings)
 
 
 def test_the_reference_evaluator_uses_given_sets_too(tmp_path: Path) -> None:
     proto = _typed("float8e4m3fn[n]")
     np.savez(tmp_path / "a.npz", x0=np.array([1, -2], ml_dtypes.float8_e4m3fn))
     verifier = _prepared(proto, _given(tmp_path / "a.npz"))
-    assert verifier.runs[0].outputs["y0"].astype(float).tolist() == [1, -2]
+    assert verifier.original.runs[0].outputs["y0"].astype(float).tolist() == [1, -2]
 
 
 # Single inputs, and nothing but what is given
@@ -333,8 +335,8 @@ def test_a_single_input_is_read_from_a_protobuf(tmp_path: Path) -> None:
     write_set(tmp_path / "set", arrays(5))
     spec = InputsSpec(tensors={"x": TensorSpec(file=tmp_path / "set" / "input_0.pb")})
     verifier = _prepared(model(), spec)
-    assert {item["dims"]["batch"] for item in verifier.bindings} == {5}
-    assert all(run.feed["x"].tolist() == arrays(5)["x"].tolist() for run in verifier.runs)
+    assert {item["dims"]["batch"] for item in verifier.original.bindings} == {5}
+    assert all(run.feed["x"].tolist() == arrays(5)["x"].tolist() for run in verifier.original.runs)
 
 
 @pytest.mark.parametrize(
@@ -358,7 +360,7 @@ def test_only_given_needs_an_input_set() -> None:
     with pytest.raises(UsageError, match="only_given: no input set is given"):
         Verifier(model().SerializeToString(), InputsSpec(only_given=True))
     tensors = {"x": TensorSpec(range=(0, 1)), "i": TensorSpec(values=(0,))}
-    assert len(_prepared(model(), InputsSpec(tensors=tensors, only_given=True)).runs) > 1
+    assert len(_prepared(model(), InputsSpec(tensors=tensors, only_given=True)).original.runs) > 1
 
 
 def test_only_given_with_unusable_sets_is_unverified(tmp_path: Path) -> None:
@@ -378,7 +380,7 @@ def test_dims_of_a_given_set_are_reused_for_drawn_sets(tmp_path: Path) -> None:
     proto = text.parse(body.replace("Relu(x)", "Identity(x)"))
     np.savez(tmp_path / "a.npz", x=np.ones((67, 61), np.float32))
     verifier = _prepared(proto, _given(tmp_path / "a.npz", only=False))
-    drawn = [item for item in verifier.bindings if item["seed"] is not None and "refused" not in item]
+    drawn = [item for item in verifier.original.bindings if item["seed"] is not None and "refused" not in item]
     assert drawn
     assert verifier.verify(text.parse(body).SerializeToString()).status == "different"
 

@@ -27,18 +27,18 @@ def _model(body: str, ir: int = 10, opset: int = 21, extra: str = "") -> bytes:
 
 def _prepared(body: str, inputs: InputsSpec | None = None, seed: int = 0, **options) -> Verifier:
     verifier = Verifier(_model(body, **options), inputs, VerifySpec(seed=seed))
-    verifier.prepare()
-    assert verifier._original.problem is None, verifier._original.problem
+    verifier.original.prepare()
+    assert verifier.original.problem is None, verifier.original.problem
     return verifier
 
 
 def _fed(verifier: Verifier, name: str) -> np.ndarray:
     """All elements that an input was given, over all runs."""
-    return np.concatenate([np.asarray(run.feed[name]).reshape(-1) for run in verifier._original.runs])
+    return np.concatenate([np.asarray(run.feed[name]).reshape(-1) for run in verifier.original.runs])
 
 
 def _refused(verifier: Verifier) -> list[str]:
-    return [entry["refused"] for entry in verifier.bindings if "refused" in entry]
+    return [entry["refused"] for entry in verifier.original.bindings if "refused" in entry]
 
 
 TABLE = "float[11,4] w = {" + ", ".join(str(i / 7) for i in range(44)) + "}"
@@ -75,7 +75,7 @@ def test_token_ids_are_followed_into_a_function():
         <domain: "d", opset_import: ["": 21]>
         lookup (i, t) => (o) {{ c = Identity(i) o = Gather(t, c) }}"""
     verifier = Verifier(onnx.parser.parse_model(text).SerializeToString())
-    verifier.prepare()
+    verifier.original.prepare()
     assert _refused(verifier) == []
     fed = _fed(verifier, "ids")
     assert fed.min() >= 0
@@ -95,7 +95,7 @@ def test_an_attention_mask_has_zeros_and_ones_but_no_fully_masked_row_in_ordinar
              f = Cast<to=1>(attention_mask) i = Sub(one, f) m = Mul(i, low) s = Add(x, m) y = Softmax(s) }"""
     )
     assert set(_fed(verifier, "attention_mask").tolist()) == {0, 1}
-    ordinary = [run for run in verifier._original.runs if run.binding.character not in DECIDING]
+    ordinary = [run for run in verifier.original.runs if run.binding.character not in DECIDING]
     assert all(run.feed["attention_mask"].any(axis=-1).all() for run in ordinary)
 
 
@@ -146,12 +146,12 @@ def test_an_attention_mask_has_zeros_and_ones_but_no_fully_masked_row_in_ordinar
 def test_operators_get_legal_inputs_at_the_first_attempt(body):
     verifier = _prepared(body)
     assert _refused(verifier) == []
-    assert not verifier._original.vacuous[next(iter(verifier._original.vacuous))], verifier._original.vacuous
+    assert not verifier.original.vacuous[next(iter(verifier.original.vacuous))], verifier.original.vacuous
 
 
 def test_the_condition_of_where_has_both_values_at_each_element():
     verifier = _prepared("g (bool[2,3] c, float[2,3] x, float[2,3] y) => (float[2,3] z) { z = Where(c, x, y) }")
-    conditions = np.stack([run.feed["c"] for run in verifier._original.runs])
+    conditions = np.stack([run.feed["c"] for run in verifier.original.runs])
     assert conditions.any(axis=0).all()
     assert not conditions.all(axis=0).any()
 
@@ -160,7 +160,7 @@ def test_generated_boxes_overlap_around_the_thresholds():
     body = """g (float[1,9,4] b, float[1,1,9] s, int64 n, float i, float t) => (int64[K,3] y)
               {{ y = NonMaxSuppression<center_point_box = {}>(b, s, n, i, t) }}"""
     assert Verifier(_model(body.format(0))).verify(_model(body.format(1))).status == "different"
-    kept = [run.outputs["y"].shape[0] for run in _prepared(body.format(0))._original.runs]
+    kept = [run.outputs["y"].shape[0] for run in _prepared(body.format(0)).original.runs]
     assert len(set(kept)) > 1
 
 
@@ -209,7 +209,7 @@ def test_the_target_of_a_reshape_is_spelled_in_several_ways():
 
 def test_an_optional_input_is_sometimes_empty():
     verifier = _prepared("g (optional(float[2]) o) => (bool y) { y = OptionalHasElement(o) }", opset=18)
-    assert {run.feed["o"] is None for run in verifier._original.runs} == {True, False}
+    assert {run.feed["o"] is None for run in verifier.original.runs} == {True, False}
 
 
 @pytest.mark.parametrize(
@@ -227,8 +227,8 @@ def test_every_element_type_of_the_runtime_can_be_fed(dtype, kind):
         pytest.skip(f"ONNX Runtime {onnxruntime.__version__} casts no {dtype}")
     body = f"t = Cast<to=1>(x) y = Cast<to={code}>(t)" if code else "y = Identity(x)"
     verifier = _prepared(f"g ({dtype}[N,3] x) => ({dtype}[N,3] y) {{ {body} }}")
-    assert verifier._original.engine == "onnxruntime"
-    run = verifier._original.runs[0]
+    assert verifier.original.engine == "onnxruntime"
+    run = verifier.original.runs[0]
     assert run.feed["x"].dtype.kind == kind
     assert run.outputs["y"].dtype == run.feed["x"].dtype
     assert same_bits(run.outputs["y"], run.feed["x"])
@@ -236,8 +236,8 @@ def test_every_element_type_of_the_runtime_can_be_fed(dtype, kind):
 
 def test_complex_numbers_run_in_the_reference_evaluator():
     verifier = _prepared("g (complex64[N,3] x) => (complex64[N,3] y) { y = Identity(x) }")
-    assert verifier._original.engine == "reference"
-    assert verifier._original.runs[0].feed["x"].dtype == np.complex64
+    assert verifier.original.engine == "reference"
+    assert verifier.original.runs[0].feed["x"].dtype == np.complex64
 
 
 def test_sequences_and_optionals_are_fed():
@@ -245,7 +245,7 @@ def test_sequences_and_optionals_are_fed():
         """g (seq(float[N]) s, optional(float[N]) o) => (float[M] y, float[N] z)
            { y = ConcatFromSequence<axis=0>(s) z = OptionalGetElement(o) }"""
     )
-    run = verifier._original.runs[0]
+    run = verifier.original.runs[0]
     assert isinstance(run.feed["s"], list)
     assert run.outputs["y"].size == sum(item.size for item in run.feed["s"])
 
@@ -256,15 +256,15 @@ def test_an_overridable_initializer_is_not_fed():
     )
     assert [value.name for value in model.graph.input] == ["x", "w"]
     verifier = Verifier(model.SerializeToString())
-    verifier.prepare()
-    assert set(verifier._original.runs[0].feed) == {"x"}
+    verifier.original.prepare()
+    assert set(verifier.original.runs[0].feed) == {"x"}
 
 
 # Dims
 
 
 def _points(verifier: Verifier) -> list[dict[str, int]]:
-    points = [entry["dims"] for entry in verifier.bindings if "refused" not in entry]
+    points = [entry["dims"] for entry in verifier.original.bindings if "refused" not in entry]
     return [point for index, point in enumerate(points) if point not in points[:index]]
 
 
@@ -311,7 +311,7 @@ def test_a_dim_may_be_an_expression_over_others():
                                                "{ c = Concat<axis=0>(p, p) y = Add(c, m) }"))  # fmt: skip
     model.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "2*past"
     verifier = Verifier(model.SerializeToString())
-    verifier.prepare()
+    verifier.original.prepare()
     assert _refused(verifier) == []
     assert {name for point in _points(verifier) for name in point} == {"past"}
 
@@ -407,7 +407,7 @@ def test_a_file_of_a_recipe_is_used_and_fixes_the_dims(tmp_path, suffix):
         "g (float[N,S] x, float[S] z) => (float[N,S] y) { y = Add(x, z) }",
         InputsSpec(tensors={"x": TensorSpec(file=path)}),
     )
-    assert all(run.feed["x"].tolist() == array.tolist() for run in verifier._original.runs)
+    assert all(run.feed["x"].tolist() == array.tolist() for run in verifier.original.runs)
     assert _points(verifier) == [{"N": 3, "S": 4}]
 
 
@@ -436,7 +436,7 @@ MIXED = """
 def _digest(seed: int) -> str:
     verifier = _prepared(MIXED, seed=seed)
     total = hashlib.sha256()
-    for run in verifier._original.runs:
+    for run in verifier.original.runs:
         for name in sorted(run.feed):
             array = run.feed[name]
             total.update(repr(array.tolist()).encode() if array.dtype.kind == "O" else array.tobytes())
@@ -456,7 +456,7 @@ def test_the_same_seed_gives_the_same_bytes_in_any_process():
 
 
 def test_the_data_have_different_characters():
-    fed = [run.feed["x"] for run in _prepared("g (float[64,64] x) => (float[64,64] y) { y = Relu(x) }")._original.runs]
+    fed = [run.feed["x"] for run in _prepared("g (float[64,64] x) => (float[64,64] y) { y = Relu(x) }").original.runs]
     assert len({array.tobytes() for array in fed}) == len(fed) >= 4
     everything = np.concatenate([array.reshape(-1) for array in fed])
     assert np.abs(everything).max() > 50

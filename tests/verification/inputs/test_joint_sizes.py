@@ -32,12 +32,12 @@ def _implied(model: onnx.ModelProto) -> Implied:
 
 def _prepared(model: onnx.ModelProto, **dims: tuple[int, ...]) -> Verifier:
     verifier = Verifier(model.SerializeToString(), InputsSpec(dims=dims), VerifySpec())
-    verifier.prepare()
+    verifier.original.prepare()
     return verifier
 
 
 def _points(verifier: Verifier) -> list[dict[str, int]]:
-    points = [dict(entry["dims"]) for entry in verifier.bindings if "refused" not in entry]
+    points = [dict(entry["dims"]) for entry in verifier.original.bindings if "refused" not in entry]
     return [point for index, point in enumerate(points) if point not in points[:index]]
 
 
@@ -96,7 +96,7 @@ def test_an_image_has_the_size_of_the_constant_that_its_positions_meet(model, si
     # The batch moves, too, and so do height and width: other squares and rectangles have as many positions.
     assert all(len({point[name] for point in points}) > 1 for name in ("N", "H", "W"))
     assert any(point["H"] != point["W"] for point in points)
-    refused = [entry for entry in verifier.bindings if "refused" in entry]
+    refused = [entry for entry in verifier.original.bindings if "refused" in entry]
     assert len(refused) <= 8
 
 
@@ -165,15 +165,15 @@ def test_the_first_dim_may_be_the_signal():
 def test_text_that_becomes_a_number_is_a_number():
     body = "g (string[N,1] x) => (float[N] y) <int64[1] a = {1}> { s = Squeeze(x, a) y = Cast<to = 1>(s) }"
     verifier = _prepared(_model(body))
-    assert verifier._original.problem is None
-    assert verifier._original.runs
+    assert verifier.original.problem is None
+    assert verifier.original.runs
 
 
 def test_the_message_names_the_dims_and_what_the_graph_requires():
     # No number is 21 and 55.
     body = """g (float[N,H] x) => (float[K] y) <int64[1] to = {21}, int64[1] other = {55}>
         { a = Reshape(x, to) b = Reshape(x, other) y = Concat<axis = 0>(a, b) }"""
-    message = _prepared(_model(body))._original.problem
+    message = _prepared(_model(body)).original.problem
     assert message is not None
     assert message.startswith("no legal input found: give the sizes of N, H with --dims, or inputs with --inputs")
     assert "Reshape 'a' requires N*H = 21" in message

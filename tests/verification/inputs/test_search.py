@@ -30,15 +30,15 @@ def _proto(body: str) -> onnx.ModelProto:
 
 def _prepared(model: onnx.ModelProto) -> Verifier:
     verifier = Verifier(model.SerializeToString(), None, VerifySpec())
-    verifier.prepare()
+    verifier.original.prepare()
     return verifier
 
 
 def _found(model: onnx.ModelProto) -> list[dict[str, int]]:
     """The points at which the original was run, no two the same."""
     verifier = _prepared(model)
-    assert verifier._original.problem is None, verifier._original.problem
-    points = [dict(entry["dims"]) for entry in verifier.bindings if "refused" not in entry]
+    assert verifier.original.problem is None, verifier.original.problem
+    points = [dict(entry["dims"]) for entry in verifier.original.bindings if "refused" not in entry]
     return [point for index, point in enumerate(points) if point not in points[:index]]
 
 
@@ -189,10 +189,10 @@ def test_a_convolution_of_unknown_rank_does_not_hide_other_demands():
 
 def test_the_search_does_not_depend_on_the_clock(monkeypatch):
     model = _proto(PYRAMID)
-    first = _prepared(model).bindings
+    first = _prepared(model).original.bindings
     clock = itertools.count(0, 10)
     monkeypatch.setattr(search, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    assert _prepared(model).bindings == first
+    assert _prepared(model).original.bindings == first
 
 
 REFUSING = """g (float[N,S] x, int64[S] i) => (float[T] y, int64[S] j) <int64[1] prime = {7001}>
@@ -210,8 +210,8 @@ def _probes(monkeypatch) -> int:
 
     monkeypatch.setattr(search._SizeSearch, "_run", counted)
     verifier = _prepared(_proto(REFUSING))
-    assert verifier._original.problem is not None
-    assert verifier._original.problem.startswith("no legal input found")
+    assert verifier.original.problem is not None
+    assert verifier.original.problem.startswith("no legal input found")
     return count
 
 
@@ -252,10 +252,10 @@ EMBEDDING = """g (int32[N,L] ids, int32[N,L] segments, int32[N,L] mask, float[60
 def test_ids_of_an_expensive_embedding_stay_within_its_tables(table):
     body = EMBEDDING.replace("WORDS", ", ".join(str(i % 7 + i / 50) for i in range(160))).replace("CONVERTED", table)
     verifier = _prepared(_proto(body.replace("PLACES", ", ".join(str(i % 5) for i in range(24)))))
-    original = verifier._original
+    original = verifier.original
     assert original.problem is None
     assert original.cost(original.runs[0].binding) > TRIVIAL
-    assert "refused" not in verifier.bindings[0]
+    assert "refused" not in verifier.original.bindings[0]
     assert 1 < max(int(run.feed["ids"].max()) for run in original.runs) < 40
     assert {int(item) for run in original.runs for item in run.feed["segments"].reshape(-1)} == {0, 1}
 

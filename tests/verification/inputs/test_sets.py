@@ -29,13 +29,13 @@ def _model(body: str, **options) -> bytes:
 
 def _prepared(body: str, **options) -> Verifier:
     verifier = Verifier(_model(body, **options))
-    verifier.prepare()
-    assert verifier._original.problem is None, verifier._original.problem
+    verifier.original.prepare()
+    assert verifier.original.problem is None, verifier.original.problem
     return verifier
 
 
 def _points(verifier: Verifier) -> list[dict[str, int]]:
-    return [entry["dims"] for entry in verifier.bindings if "refused" not in entry]
+    return [entry["dims"] for entry in verifier.original.bindings if "refused" not in entry]
 
 
 # How many
@@ -67,7 +67,7 @@ def test_the_size_of_outputs_is_what_runs_of_the_original_returned():
     """Inference ends at the Pad, so that only a run shows the size of the output."""
     body = """g (float[N,S] x) => (float[R,S] y) { s = Shape(x) z = Sub(s, s) p = Concat<axis = 0>(z, z) b = Pad(x, p)
         t = Constant<value = int64[2] {32768, 4}>() y = Tile(b, t) }"""
-    found = _prepared(body)._original
+    found = _prepared(body).original
     sizes = [run.outputs["y"].nbytes for run in found.runs]
     assert found.found.size == max(sizes[:2]) >= 1 << 20
     assert len(ORDINARY) <= len(sizes) <= 16
@@ -132,10 +132,10 @@ def test_the_sets_do_not_depend_on_machine_load(monkeypatch):
     import time
 
     body = "g (float[N,3] x) => (float[N,3] y) { y = Relu(x) }"
-    first = _prepared(body).bindings
+    first = _prepared(body).original.bindings
     slow = iter(range(0, 10**9, 7))
     monkeypatch.setattr(time, "process_time", lambda: next(slow))
-    assert _prepared(body).bindings == first
+    assert _prepared(body).original.bindings == first
 
 
 # What the graph compares with
@@ -176,7 +176,7 @@ def test_values_replaced_before_use_are_legal():
         y = GatherElements<axis = 1>(x, place)
     }"""
     assert spared(TypedIndex(Index(_proto(body)), {}), "t") == (-7,)
-    fed = np.concatenate([run.feed["t"] for run in _prepared(body)._original.runs])
+    fed = np.concatenate([run.feed["t"] for run in _prepared(body).original.runs])
     assert {-7, 0, 4} <= set(fed.tolist()) <= {-7, 0, 1, 2, 3, 4}
 
 
@@ -233,7 +233,7 @@ def test_shapes_that_are_computed_are_observed():
             z = NegativeLogLikelihoodLoss(e, t)
         }"""
     )
-    assert {0, 6} <= set(np.concatenate([run.feed["t"] for run in verifier._original.runs]).tolist())
+    assert {0, 6} <= set(np.concatenate([run.feed["t"] for run in verifier.original.runs]).tolist())
 
 
 # Dims that follow from others
@@ -270,7 +270,7 @@ def test_a_mask_is_as_long_as_past_and_present_together():
     assert all(point["length"] > 1 for point in points[: len(ORDINARY)])
     for name in ("batch", "past", "sequence", "length"):
         assert len({point[name] for point in points}) > 1, name
-    assert len([entry for entry in verifier.bindings if "refused" in entry]) <= 12
+    assert len([entry for entry in verifier.original.bindings if "refused" in entry]) <= 12
 
 
 def test_channels_match_the_kernel():

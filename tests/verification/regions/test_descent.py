@@ -16,7 +16,7 @@ def judged(before: str, after: str, promise: Parity = Parity.EXACT, times: int =
     verifier = Verifier(models[0], None, VerifySpec())
     try:
         for _ in range(times):
-            verdict = verifier.compare_regions(models[0], models[1], promise).verdict
+            verdict = verifier.changes.compare_regions(models[0], models[1], promise).verdict
         return verdict
     finally:
         verifier.close()
@@ -157,10 +157,10 @@ def test_a_repeated_equal_change_is_verified_again() -> None:
 def test_a_model_of_empty_outputs_is_not_run_at_growing_sizes() -> None:
     body = "g (float[2,n,n,4] x) => (float[a,b,c,d] y) <int64[1] none = {0}> { s = Slice(x, none, none) y = Relu(s) }"
     verifier = Verifier(text.parse(body).SerializeToString())
-    verifier.prepare()
+    verifier.original.prepare()
     try:
-        assert verifier.problem is None
-        assert max(run.feed["x"].shape[1] for run in verifier.runs) < 100
+        assert verifier.original.problem is None
+        assert max(run.feed["x"].shape[1] for run in verifier.original.runs) < 100
     finally:
         verifier.close()
 

@@ -19,8 +19,8 @@ def judged(before: str | onnx.ModelProto, after: str | onnx.ModelProto, promise:
     models = [proto.SerializeToString() for proto in protos]
     verifier = Verifier(models[0], None, VerifySpec())
     try:
-        assert verifier.problem is None
-        return verifier.compare_regions(models[0], models[1], promise).verdict
+        assert verifier.original.problem is None
+        return verifier.changes.compare_regions(models[0], models[1], promise).verdict
     finally:
         verifier.close()
 

@@ -42,7 +42,7 @@ def compared(change: str, promise: Parity) -> Verdict:
     before, after = models(change)
     verifier = Verifier(before, None, VerifySpec())
     try:
-        return verifier.compare_regions(before, after, promise).verdict
+        return verifier.changes.compare_regions(before, after, promise).verdict
     finally:
         verifier.close()
 

@@ -13,7 +13,7 @@ from surgery.model.graph import text
 from surgery.model.runtime.engine import EngineName, RunOutcome
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.regions.regional_verdict import ComparedRegions, Regional, _GrowingChange
-from surgery.verification.verdict import verifier as verdict_module
+from surgery.verification.verdict import change_verifier
 from surgery.verification.verdict.verifier import Verdict, Verifier
 from surgery.verification.verdict.whole_models import WholeModels
 
@@ -104,7 +104,7 @@ def test_the_verdict_gives_the_number_of_compared_nodes() -> None:
 
 @pytest.mark.parametrize("context", sorted({*CONTEXTS} - {"unread"}))  # what is read for its shape alone is right
 def test_hidden_changes_are_not_verified_if_regions_are_costly(context: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdict_module, "REGION_NODE", 1e9)
+    monkeypatch.setattr(change_verifier, "REGION_NODE", 1e9)
     for kind in ("activation for another", "operands of a difference"):
         right, wrong = (model(change, context) for change in PAIRS[kind])
         assert not judged(right, wrong, Parity.EXACT).passed
@@ -113,7 +113,7 @@ def test_hidden_changes_are_not_verified_if_regions_are_costly(context: str, mon
 
 
 def test_if_regions_are_costly_the_whole_model_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdict_module, "REGION_NODE", 1e9)
+    monkeypatch.setattr(change_verifier, "REGION_NODE", 1e9)
     before, after = (
         text.parse(f"g (float[4,4] x) => (float[4,4] y) <float two = {{2}}> {{ n = Neg(x) {change} }}")
         for change in ("y = Add(n, n)", "y = Mul(n, two)")
@@ -126,7 +126,7 @@ CHAIN = "g (float[n,4] x) => (float[n,4] y) { a = Neg(x) b = Neg(a) y = Relu(b) 
 
 
 def test_a_model_verified_as_a_whole_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdict_module, "REGION_NODE", 1e9)
+    monkeypatch.setattr(change_verifier, "REGION_NODE", 1e9)
     before, after = (text.parse(CHAIN.replace("b = Neg(a)", f"b = {op}(x)")) for op in ("Identity", "Abs"))
     ran: list[bytes] = []
     run = WholeModels.run
@@ -235,7 +235,7 @@ def test_a_sequence_at_the_boundary_of_a_region_is_compared():
     after = text.parse(template.replace("c = Neg(a) d = Neg(c)", "d = SequenceAt(s, i)")).SerializeToString()
     verifier = Verifier(before, None, VerifySpec())
     try:
-        verdicts = [verifier.compare_regions(before, after, Parity.EXACT).verdict for _ in range(2)]
+        verdicts = [verifier.changes.compare_regions(before, after, Parity.EXACT).verdict for _ in range(2)]
     finally:
         verifier.close()
     assert [verdict.status for verdict in verdicts] == ["equal", "equal"]
@@ -245,7 +245,7 @@ def region_of(before: str, after: str, promise: Parity) -> Verdict:
     sides = [text.parse(model).SerializeToString() for model in (before, after)]
     verifier = Verifier(sides[0], None, VerifySpec())
     try:
-        return verifier.compare_regions(*sides, promise).verdict
+        return verifier.changes.compare_regions(*sides, promise).verdict
     finally:
         verifier.close()
 
@@ -300,7 +300,7 @@ def test_the_first_differing_value_is_reported_even_if_hidden_later() -> None:
     sides = [text.parse(model.replace("OP", op)).SerializeToString() for op in ("Mul(e, e)", "Abs(e)")]
     verifier = Verifier(sides[0], None, VerifySpec())
     try:
-        found = verifier.compare_regions(sides[0], sides[1], Parity.CLOSE)
+        found = verifier.changes.compare_regions(sides[0], sides[1], Parity.CLOSE)
     finally:
         verifier.close()
     assert found.verdict.status == "unverified" and found.differing == ("t",), found
@@ -329,8 +329,8 @@ def test_regions_are_tried_at_the_largest_size_of_the_model(name: str) -> None:
     before, after = (text.parse(f"{head} {{ {body} }}").SerializeToString() for body in bodies)
     verifier = Verifier(before, None, VerifySpec())
     try:
-        assert not verifier.compare_regions(before, after, Parity.EXACT).verdict.passed
+        assert not verifier.changes.compare_regions(before, after, Parity.EXACT).verdict.passed
         assert verifier.verify(after, Parity.EXACT, before).status == "different"
-        assert verifier.compare_regions(before, before, Parity.EXACT).verdict.passed
+        assert verifier.changes.compare_regions(before, before, Parity.EXACT).verdict.passed
     finally:
         verifier.close()

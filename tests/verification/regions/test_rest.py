@@ -20,14 +20,14 @@ def test_regions_are_compared_again_after_the_whole_model_has_run():
     after, right = _model("a = Exp(x) b = Neg(a) y = Mul(a, b)"), _model("a = Neg(x) b = Neg(a) y = Exp(b)")
     verifier = Verifier(before)
     try:
-        assert verifier.compare_regions(before, right).verdict.passed
-        assert verifier._regional is not None
-        worker = verifier._regional._laboratory._engine._worker
+        assert verifier.changes.compare_regions(before, right).verdict.passed
+        assert verifier.changes._regional is not None
+        worker = verifier.changes._regional._laboratory._engine._worker
         assert worker.pid is not None
         assert verifier.verify(after, Parity.CLOSE).is_different
         assert worker.pid is None
-        assert verifier.compare_regions(before, right).verdict.passed
+        assert verifier.changes.compare_regions(before, right).verdict.passed
         assert verifier.verify(right, Parity.CLOSE).passed
-        assert np.isfinite(verifier.runs[0].outputs["y"]).any()
+        assert np.isfinite(verifier.original.runs[0].outputs["y"]).any()
     finally:
         verifier.close()

@@ -61,7 +61,7 @@ def test_a_weight_with_a_wrong_channel_is_different(joint: str, tail: str) -> No
 def test_the_region_of_a_folded_scale_is_enough() -> None:
     before, after = (_convs(folded, "n").SerializeToString() for folded in (False, True))
     with closing(Verifier(before)) as verifier:
-        verdict = verifier.compare_regions(before, after).verdict
+        verdict = verifier.changes.compare_regions(before, after).verdict
     assert verdict.passed, verdict.message
 
 

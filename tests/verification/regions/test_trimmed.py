@@ -25,7 +25,7 @@ def compared(before: str, after: str, promise: Parity = Parity.EXACT) -> Verdict
     models = [text.parse(f"{HEAD} {{ {body} }}").SerializeToString() for body in (before, after)]
     verifier = Verifier(models[0], None, VerifySpec())
     try:
-        return verifier.compare_regions(models[0], models[1], promise).verdict
+        return verifier.changes.compare_regions(models[0], models[1], promise).verdict
     finally:
         verifier.close()
 

@@ -165,8 +165,8 @@ def test_the_verdict_is_that_of_the_whole_model(make: Make, ran: list[int]) -> N
     identity = helper.make_node("Identity", ["x"], ["a"])
     original = make(identity, trees(5), RETURNED)
     with closing(Verifier(original, InputsSpec(), VerifySpec())) as verifier:
-        verifier.prepare()
-        assert sum(ran) >= len(verifier.runs)
+        verifier.original.prepare()
+        assert sum(ran) >= len(verifier.original.runs)
         ran.clear()
         kept = verifier.verify(make(trees(5, read="x"), RETURNED), Parity.EXACT)
         assert kept.passed and not ran

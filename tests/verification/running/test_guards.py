@@ -134,8 +134,8 @@ def _model(case: str, *, guarded: bool) -> bytes:
 @pytest.mark.parametrize("case", sorted(GUARDED))
 def test_every_guard_is_reached(case: str) -> None:
     verifier = Verifier(_model(case, guarded=True))
-    verifier.prepare()
-    reference = verifier._original
+    verifier.original.prepare()
+    reference = verifier.original
     assert reference.problem is None, reference.problem
     assert reference.guards is not None
     assert reference.guards.watch.sources
@@ -149,7 +149,7 @@ def test_a_change_that_drops_the_guard_differs(case: str, regional: bool) -> Non
     with closing(Verifier(before)) as verifier:
         verdict = verifier.verify(after, Parity.CLOSE, before if regional else None)
         assert verdict.status is Status.DIFFERENT, verdict.message
-        assert not verifier.compare_regions(before, after).verdict.passed
+        assert not verifier.changes.compare_regions(before, after).verdict.passed
 
 
 @pytest.mark.parametrize("case", sorted(GUARDED))
@@ -177,8 +177,8 @@ def test_rows_are_masked_completely_not_at_all_and_on_either_side() -> None:
 
 def test_a_mask_gets_all_patterns_of_rows_where_the_graph_has_a_guard() -> None:
     verifier = Verifier(_model("rows_without_a_token", guarded=True))
-    verifier.prepare()
-    fed = [run.feed["mask"] for run in verifier.runs if run.binding.character in DECIDING]
+    verifier.original.prepare()
+    fed = [run.feed["mask"] for run in verifier.original.runs if run.binding.character in DECIDING]
     lines = [tuple(row) for mask in fed for row in mask.tolist()]
     assert any(not any(row) for row in lines)
     assert any(all(row) for row in lines)
@@ -192,9 +192,9 @@ def test_no_set_is_added_where_ordinary_data_reach_all_guards() -> None:
            { n = Less(x, zero) y = Where(n, zero, x) }"""
     )
     verifier = Verifier(model.SerializeToString())
-    verifier.prepare()
-    assert verifier._original.guards.watch.sources
-    assert not any(run.binding.character in DECIDING for run in verifier.runs)
+    verifier.original.prepare()
+    assert verifier.original.guards.watch.sources
+    assert not any(run.binding.character in DECIDING for run in verifier.original.runs)
 
 
 def test_inputs_with_a_default_stay_at_it() -> None:
@@ -204,9 +204,9 @@ def test_inputs_with_a_default_stay_at_it() -> None:
            { n = ReduceL2<axes = [1]>(x) m = Max(n, least) s = Add(m, eps) y = Div(x, s) }"""
     )
     with closing(Verifier(model.SerializeToString())) as verifier:
-        verifier.prepare()
-        assert verifier._original.problem is None
-        assert verifier._original.guards.left == set()
+        verifier.original.prepare()
+        assert verifier.original.problem is None
+        assert verifier.original.guards.left == set()
 
 
 def test_guards_that_follow_from_shapes_alone_are_not_watched() -> None:
@@ -221,8 +221,8 @@ def test_the_sets_are_the_same_every_time() -> None:
     found = []
     for _ in range(2):
         verifier = Verifier(_model("rows_of_padding_only", guarded=True))
-        verifier.prepare()
-        found.append([(run.binding, np.asarray(run.feed["ids"]).tobytes()) for run in verifier.runs])
+        verifier.original.prepare()
+        found.append([(run.binding, np.asarray(run.feed["ids"]).tobytes()) for run in verifier.original.runs])
     assert found[0] == found[1]
 
 
@@ -235,7 +235,7 @@ UNREACHABLE = {"bert-tiny.onnx": {"IsNaN"}}
 def test_the_guards_of_bundled_models_are_reached(path: Path) -> None:
     model = load(path).proto
     with closing(Verifier(model.SerializeToString())) as verifier:
-        verifier.prepare()
+        verifier.original.prepare()
         producers = {name: node.op_type for node in model.graph.node for name in node.output}
-        left = {producers[guard.value] for guard, _ in verifier._original.guards.left}
+        left = {producers[guard.value] for guard, _ in verifier.original.guards.left}
         assert left == UNREACHABLE.get(path.name, set())

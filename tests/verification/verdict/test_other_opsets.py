@@ -39,8 +39,10 @@ def test_a_model_that_the_runtime_rejects_as_a_whole_is_refused(operator: str, k
     skeletons = [one.SerializeToString(deterministic=True) for one in (before, after, same)]
     verifier = Verifier(skeletons[0])
     try:
-        verifier.prepare()
-        assert verifier.compare_regions(skeletons[0], skeletons[1], Parity.EXACT).verdict.passed, "shows nothing"
+        verifier.original.prepare()
+        assert verifier.changes.compare_regions(skeletons[0], skeletons[1], Parity.EXACT).verdict.passed, (
+            "shows nothing"
+        )
         found = verifier.verify(skeletons[1], Parity.EXACT, before=skeletons[0])
         assert not found.passed and operator in found.message
         assert verifier.verify(skeletons[2], Parity.EXACT, before=skeletons[0]).passed

@@ -18,6 +18,7 @@ from surgery.model.proto.randomness import Origins, origins
 from surgery.model.runtime import sessions, versions
 from surgery.verification.comparing import reference_run as original_module
 from surgery.verification.inputs.spec import VerifySpec
+from surgery.verification.verdict.change_verifier import ChangeVerifier
 from surgery.verification.verdict.verifier import Verdict, Verifier
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
@@ -168,8 +169,8 @@ def test_a_verdict_is_serializable_as_json():
     verdict = _between(X, "y = Relu(x)", "y = Identity(x)")
     assert json.loads(json.dumps([verdict.status, verdict.reason, verdict.needed, verdict.message]))
     verifier = Verifier(_model(f"g {X} {{ y = Relu(x) }}"))
-    verifier.prepare()
-    assert json.loads(json.dumps(verifier.bindings))[0]["dims"] == {"N": 2, "S": 3}
+    verifier.original.prepare()
+    assert json.loads(json.dumps(verifier.original.bindings))[0]["dims"] == {"N": 2, "S": 3}
     verifier.close()
 
 
@@ -234,7 +235,7 @@ def test_an_opset_beyond_the_runtime_is_run_when_its_operators_are_older():
     header = f'<ir_version: {onnx.IR_VERSION}, opset_import: ["": {newest}]>'
     verifier = Verifier(_model(f"g {X} {{ y = Relu(x) }}", header))
     assert verifier.verify(_model(f"g {X} {{ t = Identity(x) y = Relu(t) }}", header), Parity.EXACT).status == "equal"
-    assert verifier._original.engine == "onnxruntime"
+    assert verifier.original.engine == "onnxruntime"
     assert verifier.verify(_model(f"g {X} {{ y = Abs(x) }}", header), Parity.EXACT).status == "different"
 
 
@@ -253,9 +254,9 @@ def test_regions_are_not_searched_for_what_the_runtime_rejects_with_other_opsets
         for body, header in (("y = Abs(x)", headers[0]), (f"y = {op}(x)", headers[0]), (f"y = {op}(x)", headers[1]))
     )
     searched = []
-    monkeypatch.setattr(Verifier, "_affords", lambda *_: 0.0)  # as for a model whose regions take long
-    compare = Verifier.compare_regions
-    monkeypatch.setattr(Verifier, "compare_regions", lambda *given: searched.append(given) or compare(*given))
+    monkeypatch.setattr(ChangeVerifier, "_affords", lambda *_: 0.0)  # as for a model whose regions take long
+    compare = ChangeVerifier.compare_regions
+    monkeypatch.setattr(ChangeVerifier, "compare_regions", lambda *given: searched.append(given) or compare(*given))
     for candidate, times in ((same, 1), (other, 0)):
         searched.clear()
         with closing(Verifier(before)) as verifier:

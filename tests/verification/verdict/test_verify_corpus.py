@@ -41,7 +41,7 @@ def test_models_are_equal_to_themselves():
     for name, model in list(corpus.models())[::STEP]:
         verdict, verifier = verdict_on_itself(model)
         if verdict.status != "equal" and not any(known in name for known in EXCEPTIONS):
-            bad.append(f"{name}: {verdict} {verifier.bindings}")
+            bad.append(f"{name}: {verdict} {verifier.original.bindings}")
     assert not bad
 
 
@@ -53,8 +53,8 @@ def main() -> None:
     for name, model in corpus.models():
         verdict, verifier = verdict_on_itself(model)
         counts[f"{verdict.status} {verdict.reason or ''}".strip()] += 1
-        engines[verifier._original.engine] += 1
-        legal += verifier._original.problem is None
+        engines[verifier.original.engine] += 1
+        legal += verifier.original.problem is None
         if verdict.status != "equal":
             print(f"{name}: {verdict.status} {verdict.reason}: {verdict.message}")  # noqa: T201
     total = counts.total()
