@@ -111,7 +111,7 @@ def _held_out(reference: ReferenceRun, sets: int) -> list[dict[str, Any]]:
     for number in range(sets):
         dims = base.dims if number % 2 else larger
         binding = replace(base, dims=dims, character=("normal", "image")[number // 2 % 2], seed=HELD_OUT + number)
-        found.append(reference.feed(binding))
+        found.append(reference.inputs.feed(binding))
     return found
 
 

@@ -160,7 +160,7 @@ class _ModuleComparison:
                 continue
             seen.append(binding.dims)
             tried += 1
-            one = self._side.run([original.feed(binding)])[0]
+            one = self._side.run([original.inputs.feed(binding)])[0]
             if one.refused is None:
                 where = _sizes(binding)
                 self._note(one, f" ({where})")

@@ -74,7 +74,7 @@ def samples(reference: ReferenceRun, spec: SampleSpec, first_seed: int) -> Sampl
     if given:
         return Samples([one.feed for one in given], given, synthetic=False)
     drawn = _drawn(reference, spec, reference.seed + first_seed)
-    return Samples([reference.feed(one) for one in drawn], drawn, synthetic=reference.draws_all)
+    return Samples([reference.inputs.feed(one) for one in drawn], drawn, synthetic=reference.inputs.draws_all)
 
 
 def _given(reference: ReferenceRun, spec: SampleSpec) -> list[GivenBinding]:
@@ -93,10 +93,10 @@ def _drawn(reference: ReferenceRun, spec: SampleSpec, seed: int) -> list[Binding
         raise UsageError("no inputs can be drawn for this model", todo=f"give some under data; it ran on {len(found)}")
     bases += _larger(reference, bases[0])
     count = len(bases)
-    sets = spec.sets if spec.sets is not None else _worthwhile(max(reference.cost(one) for one in bases))
-    kinds = [_kinds(reference.feed(base).values()) for base in bases]
+    sets = spec.sets if spec.sets is not None else _worthwhile(max(reference.inputs.cost(one) for one in bases))
+    kinds = [_kinds(reference.inputs.feed(base).values()) for base in bases]
     drawn = [_nth(bases[n % count], kinds[n % count], n // count + 2 * (n % count), seed + n) for n in range(sets)]
-    return reference.numbered(drawn, seed - reference.seed)
+    return reference.inputs.numbered(drawn, seed - reference.seed)
 
 
 def _nth(base: Binding, kinds: Sequence[str], number: int, seed: int) -> Binding:
@@ -115,9 +115,9 @@ def _kinds(arrays: Iterable[Any]) -> tuple[str, ...]:
 
 def _larger(reference: ReferenceRun, base: Binding) -> list[Binding]:
     """Return a point of realistic size, if the original accepts it: verification runs at sizes of 1 to 5."""
-    dims = {name: _larger_extent(name, extent, reference.spatial) for name, extent in base.dims.items()}
+    dims = {name: _larger_extent(name, extent, reference.inputs.spatial) for name, extent in base.dims.items()}
     binding = replace(base, dims=dims)
-    return [binding] if dims != base.dims and reference.draws_all and reference.accepts(binding) else []
+    return [binding] if dims != base.dims and reference.inputs.draws_all and reference.accepts(binding) else []
 
 
 def _larger_extent(name: str, extent: int, spatial: Sequence[str]) -> int:

@@ -86,7 +86,7 @@ class Float64Arbiter:
         original = self._original
         if rules.promise is not Parity.CLOSE or not rules.is_default:
             return 1.0
-        return CHEAP_DOUBT if original.cost(original.runs[0].binding) <= TRIVIAL else DOUBT
+        return CHEAP_DOUBT if original.inputs.cost(original.runs[0].binding) <= TRIVIAL else DOUBT
 
     def judge(self, runs: Sequence[Run], results: Sequence[Any], rules: ComparisonRules) -> Ruling:
         """Compare the distances of the original's and the changed model's outputs from float64."""

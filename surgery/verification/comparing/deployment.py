@@ -172,12 +172,12 @@ class DeploymentCheck:
     def _numbers(self) -> Sequence[int]:
         """The numbers of some of the original's runs: one of each number of dims, others that are cheap and small."""
         original, chosen, left, room = self._original, list[int](), _SECONDS, _BYTES
-        session = opening(original.nodes) if draws(original.skeleton) else 0.0  # each run has a new one
+        session = opening(original.inputs.plan.nodes) if draws(original.skeleton) else 0.0  # each run has a new one
         sizes: set[tuple[tuple[str, int], ...]] = set()
         for number, run in enumerate(original.runs):
             size = run.binding.dim_key
             is_new = size not in sizes and len(sizes) < _MOST_SIZES
-            cost = session + original.cost(run.binding)
+            cost = session + original.inputs.cost(run.binding)
             taken = total_bytes(run.outputs)
             if is_new or (cost <= left and taken <= room):
                 sizes.add(size)

@@ -77,7 +77,7 @@ class Moments:
         if not original.random or original.engine != "onnxruntime" or not original.runs:
             return 0
         first = original.runs[0]
-        if original.cost(first.binding) > TRIVIAL:
+        if original.inputs.cost(first.binding) > TRIVIAL:
             return 0
         size = total_bytes(first.outputs)
         count = min(SEEDS, _BYTES // max(size * REPEATS, 1))

@@ -54,12 +54,12 @@ def seen(original: ReferenceRun, changed: bytes = b"", names: Sequence[str] = ()
     runs = list(_unlike(original.runs))[: _MOST_CHANGED if changed else None]
     if original.problem is not None or original.engine != "onnxruntime" or not runs:
         return []
-    if original.cost(runs[0].binding) > _LONG:
+    if original.inputs.cost(runs[0].binding) > _LONG:
         return []
     if changed:
         watching, watched = _watching_some(changed, names), list(names)
     else:
-        types = {name: dtype for name, (dtype, _) in original.inferred(runs[0].binding).items()}
+        types = {name: dtype for name, (dtype, _) in original.inputs.inferred(runs[0].binding).items()}
         watching, watched = _watching(original.skeleton, types)
     given = {value.name for value in watching.graph.input}
     engine = original.engine_for(original.engine)

@@ -114,7 +114,7 @@ class OutputJudge:
 
     def _own(self) -> str:
         """Name the operators that the reference evaluator computes by our own definitions."""
-        own = self._original.evaluated
+        own = self._original.inputs.evaluated
         return f" with our own form of {', '.join(own)}" if own else ""
 
 

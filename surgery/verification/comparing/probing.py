@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from typing import Any, Protocol
 
 from surgery.base.errors import WorkerError
-from surgery.model.runtime.engine import LIMITS, Engine, Outputs
+from surgery.model.runtime.engine import LIMITS, Outputs
 from surgery.verification.comparing.compare import tensors, total_bytes
-from surgery.verification.inputs.dims import Dims, Implied
-from surgery.verification.inputs.feed_plan import Binding, FeedPlan
+from surgery.verification.comparing.original_inputs import OriginalInputs
+from surgery.verification.inputs.feed_plan import Binding
 from surgery.verification.inputs.given import Given
 from surgery.verification.inputs.input_sets import CHEAP, TRIVIAL
 from surgery.verification.inputs.search import Found, search
@@ -24,56 +23,30 @@ class SearchEnded(Exception):  # noqa: N818 - a way out of the search, not an er
     """Further inputs are not worth trying."""
 
 
-class Probed(Protocol):
-    """The interface of the original that the search needs."""
-
-    skeleton: bytes
-    seed: int
-    empty_by_nature: set[str]
-
-    @property
-    def given_dims(self) -> Mapping[str, Sequence[int]]:
-        """The sizes of dims that the user gave."""
-        ...
-
-    @property
-    def draws_all(self) -> bool:
-        """Whether no user function generates inputs."""
-        ...
-
-    def implied(self) -> Implied:
-        """Find what the graph implies for its free dims."""
-        ...
-
-    def cost(self, binding: Binding) -> float:
-        """Estimate the seconds of one run."""
-        ...
-
-    def shapes(self, binding: Binding) -> Mapping[str, Sequence[int]]:
-        """Infer the shapes of all values for a binding."""
-        ...
-
-    def feed(self, binding: Binding) -> dict[str, Any]:
-        """Return the inputs of a binding."""
-        ...
-
-    def remember(self, binding: Binding, outputs: Outputs) -> None:
-        """Keep the outputs that the search has computed, if that is worth it."""
-        ...
-
-
 class Probing:
-    """The search with one engine: one session, probed repeatedly."""
+    """The search with the engine of `inputs`: one session, probed repeatedly.
 
-    def __init__(self, original: Probed, engine: Engine) -> None:
-        self.original = original
-        self.engine = engine
+    `empty` are the outputs that the graph declares to be empty, `seed` is that of drawn inputs, and `remember` gets the
+    outputs that a probe has computed.
+    """
+
+    def __init__(
+        self,
+        skeleton: bytes,
+        inputs: OriginalInputs,
+        empty: Collection[str],
+        seed: int,
+        remember: Callable[[Binding, Outputs], None],
+    ) -> None:
+        self.inputs = inputs
+        self.engine = inputs.worker
+        self._skeleton, self._nature, self._seed, self._remember = skeleton, empty, seed, remember
         self.gap = ""
         self.empty = self.empty_large = self.content = False
         self.crashes: list[WorkerError] = []
         self._found = Found()
 
-    def search(self, plan: FeedPlan, given: Given, draws: bool, *, once: bool = False) -> Found:
+    def search(self, given: Given, *, once: bool = False) -> Found:
         """Try the given inputs; then search, accepting empty outputs only if there are no others.
 
         With `once`, one input is enough.
@@ -81,26 +54,26 @@ class Probing:
         found = self._found = Found()
         with suppress(SearchEnded):
             self._try(given)
-            if draws and not (once and given.accepted):
-                self._search(plan, found, once)
+            if self.inputs.draws and not (once and given.accepted):
+                self._search(found, once)
                 if not found.accepted and self.empty:
                     self.content = True
                     found.refused.clear()
-                    self._search(plan, found, once)
+                    self._search(found, once)
                 if not found.accepted:
                     self._borrow(given, found)
         return found
 
-    def _search(self, plan: FeedPlan, found: Found, once: bool) -> None:
-        original = self.original
-        asked = (plan, original.seed, self.probe, original.implied, original.cost, original.shapes, found)
-        search(*asked, covers=original.draws_all, once=once)
+    def _search(self, found: Found, once: bool) -> None:
+        inputs = self.inputs
+        asked = (inputs.plan, self._seed, self.probe, inputs.implied, inputs.cost, inputs.shapes, found)
+        search(*asked, covers=inputs.draws_all, once=once)
 
     def _try(self, given: Given) -> None:
         """Run the original on the given inputs."""
         given.accepted.clear()
         for binding in given.sets:
-            outcome = self.engine.run(self.original.skeleton, [binding.feed], keep=True)
+            outcome = self.engine.run(self._skeleton, [binding.feed], keep=True)
             if outcome.crash is None and outcome.failure is not None:
                 self.gap = outcome.failure
                 raise SearchEnded
@@ -110,19 +83,19 @@ class Probing:
     def _borrow(self, given: Given, found: Found) -> None:
         """Search at the dims of the given inputs, which the original is known to accept."""
         for binding in given.accepted:
-            point = Binding(dict(binding.dims), seed=self.original.seed)
+            point = Binding(dict(binding.dims), seed=self._seed)
             if self.probe(point) is None:
                 found.accepted.append(point)
                 return
 
     def probe(self, binding: Binding) -> str | None:
         """Run the original with a binding; return None if that succeeds, else the reason."""
-        cost = self.original.cost(binding)
+        cost = self.inputs.cost(binding)
         is_dear = cost >= TRIVIAL
         if not self.content and ((is_dear and self.empty_large) or (cost > CHEAP and self.empty)):
             return "an output is empty at other sizes"
-        outcome = self.engine.run(self.original.skeleton, [self.original.feed(binding)], keep=True)
-        require_room(outcome, [binding], self.original.given_dims)
+        outcome = self.engine.run(self._skeleton, [self.inputs.feed(binding)], keep=True)
+        require_room(outcome, [binding], self.inputs.given_dims)
         if outcome.crash is not None:
             self.crashes.append(outcome.crash)
             hopeless = outcome.crash.signal == "timeout" or not binding.dims
@@ -140,22 +113,23 @@ class Probing:
         if not self.content and (self.empty or not is_dear) and self._has_empty(result):
             self.empty, self.empty_large = True, is_dear or self.empty_large
             return "an output is empty"
-        self.original.remember(binding, result)
+        self._remember(binding, result)
         self._found.sizes[binding.dim_key] = total_bytes(result)
         return None
 
     def _has_empty(self, outputs: Outputs) -> bool:
         """Return whether an output has no elements although its declared shape does not say so."""
-        nature = self.original.empty_by_nature
+        nature = self._nature
         return any(name not in nature and not any(t.size for t in tensors(value)) for name, value in outputs.items())
 
-    def rejection(self, found: Found, dims: Dims, problem: str) -> tuple[str, bool] | None:
+    def rejection(self, found: Found, problem: str) -> tuple[str, bool] | None:
         """Return why every input failed, and whether other sizes might not: of a free dim without a requested size.
 
         None if a limit of time or memory ended a run, which says nothing of the model.
         """
         if not (found.refused or self.crashes) or any(crash.signal in LIMITS for crash in self.crashes):
             return None
+        dims = self.inputs.plan.dims
         if any(name not in dims.wishes for name in dims.names) or not found.refused:
             return problem, bool(dims.names)
         return found.refused[0][1], False

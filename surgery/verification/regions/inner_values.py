@@ -100,7 +100,9 @@ class Inside:
         """
         sizes = [self.sizes.get(name, _UNKNOWN) for name in names]
         every = self.setting.runs
-        is_cheap = self.setting.original.cost(every[0].binding) <= TRIVIAL and sum(sizes) * len(every) <= TOGETHER
+        is_cheap = (
+            self.setting.original.inputs.cost(every[0].binding) <= TRIVIAL and sum(sizes) * len(every) <= TOGETHER
+        )
         runs = every if is_cheap else self.runs
         found: dict[str, Verdict] = {}
         batch: list[str] = []

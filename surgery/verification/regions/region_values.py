@@ -201,7 +201,7 @@ class Values:
         """Estimate the seconds that `learn` takes."""
         wanted = {name for name in names if self._is_to_be_recorded(name)} - before.inputs
         runs = [(point, run) for point in self.points for run in point.runs]
-        whole = sum(self._original.cost(run.binding) for _, run in runs) if wanted else 0.0
+        whole = sum(self._original.inputs.cost(run.binding) for _, run in runs) if wanted else 0.0
         if whole < _CHEAP:
             return whole
         model = cut(before.model, {}, dict.fromkeys(wanted))
@@ -220,7 +220,7 @@ class Values:
         """Take the original's inference results at this point, unless the inputs of its run have other shapes."""
         if point.inferred:
             return
-        known = self._original.inferred(point.binding)
+        known = self._original.inputs.inferred(point.binding)
         fed = point.shapes_fed()
         if known and all(known[name][1] == shape for name, shape in fed.items() if name in known):
             point.inferred[0] = known

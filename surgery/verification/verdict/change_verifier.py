@@ -88,7 +88,7 @@ class ChangeVerifier:
         original = self._original
         left = min(1.0, len(before) / len(original.skeleton))
         afford = max(_CHEAP_REGION, _WORTH * original.cost_of_all(left))
-        return afford if original.nodes * left * REGION_NODE < afford else 0.0
+        return afford if original.inputs.plan.nodes * left * REGION_NODE < afford else 0.0
 
     def compare_ahead(self, before: bytes, candidate: bytes, promise: Parity) -> bool:
         """Compare the regions of a change that will be verified; return whether they decide."""

@@ -163,7 +163,7 @@ class Verifier:
         self.changes.rest()
         deployment = self.deployment(target)
         found = deployment.check(candidate)
-        is_light = weights + self.original.listed <= FEW_WEIGHTS
+        is_light = weights + self.original.inputs.plan.listed <= FEW_WEIGHTS
         return deployment.with_original(found) if with_original or is_light else found
 
     def deployment(self, target: str = "") -> DeploymentCheck:

@@ -110,7 +110,7 @@ class WholeModels:
             return not_run
         outcome = self.run(candidate, original.engine)
         runs = original.runs
-        require_room(outcome, [run.binding for run in runs], original.given_dims)
+        require_room(outcome, [run.binding for run in runs], original.inputs.given_dims)
         failure = failure_of(outcome, runs)
         if failure is not None:
             original.control()

@@ -338,7 +338,7 @@ def test_an_abandoned_run_blames_no_inputs(tmp_path: Path, monkeypatch: pytest.M
     original = ReferenceRun(skeleton, InputsSpec(data=(DataSpec(tmp_path / "set.npz"),)), VerifySpec())
 
     def killed(*_: object, **__: object) -> RunOutcome:
-        original._abandoned = True
+        original._preparation.is_abandoned = True
         return RunOutcome(crash=WorkerError("session ran out of memory", stage="session", signal="SIGKILL"))
 
     monkeypatch.setattr(Engine, "run", killed)

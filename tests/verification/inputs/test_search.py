@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 from support import installed
 
-from surgery.verification.comparing.reference_run import ReferenceRun
+from surgery.verification.comparing.original_inputs import OriginalInputs
 from surgery.verification.inputs import search
 from surgery.verification.inputs.admissible import MOST
 from surgery.verification.inputs.alike import guesses
@@ -254,7 +254,7 @@ def test_ids_of_an_expensive_embedding_stay_within_its_tables(table):
     verifier = _prepared(_proto(body.replace("PLACES", ", ".join(str(i % 5) for i in range(24)))))
     original = verifier.original
     assert original.problem is None
-    assert original.cost(original.runs[0].binding) > TRIVIAL
+    assert original.inputs.cost(original.runs[0].binding) > TRIVIAL
     assert "refused" not in verifier.original.bindings[0]
     assert 1 < max(int(run.feed["ids"].max()) for run in original.runs) < 40
     assert {int(item) for run in original.runs for item in run.feed["segments"].reshape(-1)} == {0, 1}
@@ -324,8 +324,8 @@ def test_integers_are_tried_where_a_run_takes_long_if_they_change_the_reason() -
 
 def test_no_large_size_is_run_for_an_output_that_is_empty_at_small_ones(monkeypatch) -> None:
     fed = []
-    feed = ReferenceRun.feed
-    monkeypatch.setattr(ReferenceRun, "feed", lambda self, binding: fed.append(binding) or feed(self, binding))
+    feed = OriginalInputs.feed
+    monkeypatch.setattr(OriginalInputs, "feed", lambda self, binding: fed.append(binding) or feed(self, binding))
     points = _found(_proto("g (float[N,N] x) => (int64[2,M] y) { a = MatMul(x, x) b = Sub(a, a) y = NonZero(b) }"))
     assert len(points) > 1
     assert max(binding.dims["N"] for binding in fed) < 1601

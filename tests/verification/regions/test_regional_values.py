@@ -16,7 +16,8 @@ FLOAT = 1
 
 def _values(found: dict[str, tuple[int, list[int]]]) -> Values:
     run: Any = SimpleNamespace(binding=Binding(seed=0, dims={"n": 3}), feed={"x": np.zeros((1, 3), np.float32)})
-    original: Any = SimpleNamespace(trials=lambda: [run], inferred=lambda _: {}, skeleton=b"", found=Found())
+    inputs = SimpleNamespace(inferred=lambda _: {})
+    original: Any = SimpleNamespace(trials=lambda: [run], inputs=inputs, skeleton=b"", found=Found())
     engine: Any = SimpleNamespace(analyse=lambda *_, **__: found)
     return Values(original, engine)
 
