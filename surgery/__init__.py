@@ -49,11 +49,14 @@ if TYPE_CHECKING:
     from surgery.features.differences.diff import diff as diff
     from surgery.features.frameworks.export import export as export
     from surgery.features.frameworks.importing import import_weights as import_weights
+    from surgery.features.frameworks.request import ModuleInput as ModuleInput
+    from surgery.features.frameworks.request import ModuleInputs as ModuleInputs
     from surgery.features.inspection.inspect import histogram as histogram
     from surgery.features.inspection.inspect import inspect as inspect
     from surgery.features.inspection.opsets import opset as opset
     from surgery.features.planning.make import plan as plan
     from surgery.features.splitting.split import split as split
+    from surgery.interface.drawing.model_view import view as view
     from surgery.model.analysis.attributes import require_form as require_form
     from surgery.model.analysis.attributes import typed_attribute as typed_attribute
     from surgery.model.analysis.evaluate import compute as compute
@@ -84,6 +87,14 @@ if TYPE_CHECKING:
     from surgery.model.storage import load as load
     from surgery.model.storage import save as save
     from surgery.verification.benchmarking.bench import bench as bench
+    from surgery.verification.benchmarking.spec import BenchSpec as BenchSpec
+    from surgery.verification.inputs.spec import AccuracySpec as AccuracySpec
+    from surgery.verification.inputs.spec import DataSpec as DataSpec
+    from surgery.verification.inputs.spec import InputsSpec as InputsSpec
+    from surgery.verification.inputs.spec import MetricLimit as MetricLimit
+    from surgery.verification.inputs.spec import SampleSpec as SampleSpec
+    from surgery.verification.inputs.spec import TensorSpec as TensorSpec
+    from surgery.verification.inputs.spec import VerifySpec as VerifySpec
     from surgery.verification.verdict.pair import verify as verify
     from surgery.verification.verdict.validity import check as check
 
@@ -108,6 +119,7 @@ _HOMES = {
     "opset": "features.inspection.opsets",
     "check": "verification.verdict.validity",
     "plan": "features.planning.make",
+    "view": "interface.drawing.model_view",
     "run": "engine.pipeline.single",
     "apply": "engine.pipeline.runner",
     "bench": "verification.benchmarking.bench",
@@ -134,16 +146,23 @@ _HOMES = {
     "TransferError": "base.errors",
     "UsageError": "base.errors",
     "WorkerError": "base.errors",
+    "AccuracySpec": "verification.inputs.spec",
+    "BenchSpec": "verification.benchmarking.spec",
     "Builder": "model.graph.builder",
     "Checkpoint": "model.checkpoints.checkpoints",
+    "DataSpec": "verification.inputs.spec",
     "External": "model.storage",
     "FilePath": "engine.registry.options",
     "Other": "model.graph.merging",
     "OptimizerPass": "engine.bridges.installed_tools",
     "run_tool": "engine.bridges.run_tool",
     "Graph": "model.graph.graph",
+    "InputsSpec": "verification.inputs.spec",
     "Keeps": "engine.registry.options",
     "Match": "model.patterns",
+    "MetricLimit": "verification.inputs.spec",
+    "ModuleInput": "features.frameworks.request",
+    "ModuleInputs": "features.frameworks.request",
     "Node": "model.graph.values",
     "NodeSelector": "model.patterns.selector",
     "Parity": "base.promises",
@@ -151,9 +170,12 @@ _HOMES = {
     "Renames": "model.patterns.renames",
     "RunOptions": "engine.pipeline.run_options",
     "RuleText": "model.patterns.option",
+    "SampleSpec": "verification.inputs.spec",
     "Size": "engine.registry.options",
     "TensorNames": "model.patterns.tensor_names",
+    "TensorSpec": "verification.inputs.spec",
     "Value": "model.graph.values",
+    "VerifySpec": "verification.inputs.spec",
     "add_pass": "engine.bridges.objects",
     "compute": "model.analysis.evaluate",
     "data_type": "model.graph.literals",

@@ -13,7 +13,7 @@ from surgery.engine.pipeline.candidate import Candidate
 from surgery.engine.pipeline.delta_debugging import Guilty, SearchLimit, SiteSearch
 from surgery.engine.pipeline.pipeline import Abort, Pipeline
 from surgery.engine.pipeline.records import Observer, StepRecord
-from surgery.engine.recipe.schema import Recipe, with_pass_steps
+from surgery.engine.recipe.schema import with_pass_steps
 from surgery.features.bisection import reproduction
 from surgery.features.bisection.repro_folder import check_folder, clear, write
 from surgery.features.bisection.reproduction import NoRepro, Repro
@@ -21,7 +21,8 @@ from surgery.model import storage
 from surgery.model.graph.state import Site
 
 if TYPE_CHECKING:
-    import onnx
+    from surgery.engine.recipe.from_python import Given
+    from surgery.model.storage.loading import Model
 
 _MOST_ALONE = 3
 """Maximum number of guilty sites that are also tried alone; if there are more, only the first one is."""
@@ -102,8 +103,8 @@ class Blame:
 
 
 def bisect(
-    model: str | Path | onnx.ModelProto,
-    recipe: str | Path | Recipe,
+    model: Model,
+    recipe: Given,
     *,
     output: str | Path | None = None,
     force: bool = False,
@@ -113,17 +114,18 @@ def bisect(
 ) -> Blame:
     """Run a recipe up to the first failing step, find its guilty sites, and write a repro to `output`.
 
-    Every step is verified, and a failing one ends the run, regardless of the recipe. `observer` receives the progress.
-    Passes that are not shipped run in a separate process, unless `contained` is false.
+    `recipe` is what `surgery.apply` takes. Every step is verified, and a failing one ends the run, regardless of the
+    recipe. `observer` receives the progress. Passes that are not shipped run in a separate process, unless `contained`
+    is false.
 
     Raises RecipeError for mistakes in the recipe, UsageError if it does not exist, ModelFileError if the model cannot
     be read, and OutputError if `output` exists and is not to be replaced by `force`. A failing step raises no error:
     look at `Blame.step`.
     """
-    from surgery.engine import recipe as recipes
+    from surgery.engine.recipe.from_python import read
 
     started = time.perf_counter()
-    loaded = recipe if isinstance(recipe, Recipe) else recipes.load(recipe, trust=trust)
+    loaded = read(recipe, trust=trust)
     if output is not None:
         check_folder(Path(output), force=force)
     stored = storage.opened(model)

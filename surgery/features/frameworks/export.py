@@ -22,6 +22,7 @@ from surgery.verification.inputs.spec import InputsSpec, TensorSpec, VerifySpec
 if TYPE_CHECKING:
     from surgery.engine.pipeline.records import Result
     from surgery.engine.recipe import Recipe
+    from surgery.engine.recipe.from_python import Given
 
 FORMAT_VERSION = 1
 _PROGRAM = ".pt2"
@@ -108,7 +109,7 @@ def export(
     inputs: ModuleInputs | None = None,
     exporter: Exporter = "auto",
     opset: int | None = None,
-    recipe: Recipe | None = None,
+    recipe: Given | None = None,
     verify: VerifySpec | None = None,
     trust: bool = False,
     force: bool = False,
@@ -116,16 +117,20 @@ def export(
 ) -> Exported:
     """Export `MODULE:CALLABLE`, `FILE.py:CALLABLE` or a .pt2 program to ONNX, compare both, and write the model.
 
-    The callable returns a module, or a module with example inputs; otherwise `inputs` describes the inputs. `recipe`
-    cleans up the model. PyTorch runs in a separate process. `show` receives each stage.
+    The callable returns a module, or a module with example inputs; otherwise `inputs` describes the inputs. `recipe`,
+    which is what `surgery.apply` takes, cleans up the model. PyTorch runs in a separate process. `show` receives each
+    stage.
 
-    Raises UsageError if the target is not trusted or cannot be loaded or exported, OutputError if `output` exists and
-    is not to be replaced by `force`, and WorkerError for a crash. A negative verdict raises no error: look at
-    `Exported.ok`.
+    Raises UsageError if the target is not trusted or cannot be loaded or exported, RecipeError for mistakes in the
+    recipe, OutputError if `output` exists and is not to be replaced by `force`, and WorkerError for a crash. A negative
+    verdict raises no error: look at `Exported.ok`.
     """
+    from surgery.engine.recipe.from_python import read
+
     _require_trust(target, trust)
     if output is not None:
         storage.check_target(Path(output), force=force)
+    cleanup = None if recipe is None else read(recipe, trust=trust)
     given, spec = inputs or ModuleInputs(), verify or VerifySpec()
     made = Exported(target, accepts=spec.unverified == "accept")
     with (
@@ -139,7 +144,7 @@ def export(
         with made.stage("export", show) as said:
             said.append(_exported(made, side, path, exporter, opset, given.outputs))
         stored = storage.load(path)
-        _finish(made, side, stored, given, spec, recipe, show)
+        _finish(made, side, stored, given, spec, cleanup, show)
         if output is not None and made.ok:
             proto = stored.proto if made.cleanup is None else made.cleanup.proto
             weights = stored.weights if made.cleanup is None else made.cleanup.stored.weights

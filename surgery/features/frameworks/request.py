@@ -27,7 +27,7 @@ Exporter = Literal["auto", "dynamo", "torchscript"]
 
 
 @dataclass(frozen=True)
-class Input:
+class ModuleInput:
     """One input: names in `dims` are dynamic dims, numbers are fixed ones; `range` is inclusive."""
 
     name: str
@@ -40,7 +40,7 @@ class Input:
 class ModuleInputs:
     """All inputs, the sizes of dynamic dims to try, the names of outputs, and arrays, if any."""
 
-    inputs: tuple[Input, ...] = ()
+    inputs: tuple[ModuleInput, ...] = ()
     dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
     arrays: Mapping[str, Any] = field(default_factory=dict)
@@ -101,7 +101,7 @@ def _sizes(node: YamlNode) -> tuple[int, ...]:
 
 
 class _Input(Section):
-    makes = Input
+    makes = ModuleInput
     wanted = "a mapping such as {name: x, dims: [batch, 3]}"
     needs: ClassVar = {"name": "an input needs a 'name'", "dims": "an input needs 'dims'"}
 
@@ -148,5 +148,5 @@ def _arrays(path: Path) -> ModuleInputs:
 
     found = read_checkpoint(path, storage.Weights())
     arrays = {name: found.tensor(name).numpy().copy() for name in found.entries}
-    inputs = tuple(Input(name, array.shape, str(array.dtype)) for name, array in arrays.items())
+    inputs = tuple(ModuleInput(name, array.shape, str(array.dtype)) for name, array in arrays.items())
     return ModuleInputs(inputs, arrays=arrays)

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from surgery.base.errors import UsageError
 from surgery.base.workers import Worker, WorkerRaised
-from surgery.features.frameworks.request import Exporter, Input, ModuleInputs
+from surgery.features.frameworks.request import Exporter, ModuleInput, ModuleInputs
 from surgery.model.runtime.engine import RunOutcome
 
 _HOME = "surgery.features.frameworks.torch_worker"
@@ -49,7 +49,7 @@ class TorchSide:
     def __init__(self, target: str, *, timeout: float, memory: int | None) -> None:
         self.target = target
         self.torch = self.module = ""
-        self.inputs: tuple[Input, ...] = ()
+        self.inputs: tuple[ModuleInput, ...] = ()
         self._worker = Worker(timeout=timeout, memory=memory)
 
     def __enter__(self) -> Self:
@@ -109,7 +109,7 @@ def _plain(given: ModuleInputs) -> dict[str, Any]:
     return {"inputs": given.described(), "data": dict(given.arrays)}
 
 
-def _merged(found: Mapping[str, Any], said: Input | None, free: Sequence[int]) -> Input:
+def _merged(found: Mapping[str, Any], said: ModuleInput | None, free: Sequence[int]) -> ModuleInput:
     """Combine the information on an input: its example, the file, and the axes that a program leaves dynamic."""
     dims: tuple[int | str, ...] = tuple(found["dims"])
     if said is not None and said.dims:
@@ -121,7 +121,7 @@ def _merged(found: Mapping[str, Any], said: Input | None, free: Sequence[int]) -
     dims = tuple(
         f"{found['name']}_{axis}" if axis in free and isinstance(dim, int) else dim for axis, dim in enumerate(dims)
     )
-    return Input(found["name"], dims, found["dtype"], None if said is None else said.range)
+    return ModuleInput(found["name"], dims, found["dtype"], None if said is None else said.range)
 
 
 def _ran(found: Mapping[str, Any]) -> Ran:

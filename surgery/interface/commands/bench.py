@@ -86,9 +86,7 @@ def main(arguments: argparse.Namespace) -> int:
     """Measure models."""
     _verification.start()
     _report_file.check_page(arguments)
-    from surgery.verification.benchmarking.bench import bench
-    from surgery.verification.benchmarking.spec import BenchSpec
-    from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+    from surgery import BenchSpec, InputsSpec, VerifySpec, bench
 
     inputs, libraries = InputsSpec(), _verification.libraries(arguments)
     providers = tuple(arguments.provider)

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Export weights."""
-    from surgery.model.checkpoints.weight_files import export_weights
+    from surgery import export_weights
 
     found = export_weights(
         arguments.model,

@@ -115,8 +115,8 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _spec(arguments: argparse.Namespace, verify: VerifySpec) -> TuneSpec:
     """Return the settings of the measurement."""
+    from surgery import BenchSpec
     from surgery.features.tuning.tuning import TuneSpec
-    from surgery.verification.benchmarking.spec import BenchSpec
 
     measuring = BenchSpec(
         threads=arguments.threads,

@@ -19,13 +19,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import UsageError
 from surgery.interface.command_line import _output, _pages, _places, _verification, _viewers
-
-if TYPE_CHECKING:
-    from surgery.model.storage import StoredModel
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,60 +44,20 @@ def main(arguments: argparse.Namespace) -> int:
         return _viewers.open_with(arguments.viewer, Path(arguments.model))
     if arguments.profile:
         _verification.start()
-    from surgery.features.inspection.inspect import inspect_stored
-    from surgery.interface.drawing import History, document
-    from surgery.interface.pages import page
-    from surgery.interface.pages.models import model_sections
-    from surgery.model import storage
+    from surgery.interface.drawing import view
 
+    sizes = _verification.sizes(arguments)
+    if sizes and not (arguments.costs or arguments.profile):
+        raise UsageError("--dims is for --costs and --profile", todo="pass one of them, or omit --dims")
     model = Path(arguments.model)
-    stored = storage.load(model)
-    found = {**inspect_stored(stored).to_json(), **_costs(stored, arguments)}
-    history = History.of(stored)
-    if arguments.profile:
-        history.times = _times(model, arguments)
     target = _pages.target(arguments, model)
-    drawing = document(history)
-    text = page(history.title, model_sections(found), drawing, kind="Model")
-    _pages.write(target, text)
+    found = view(model, costs=arguments.costs, profile=arguments.profile, dims=sizes)
+    _pages.write(target, found.html)
     if arguments.format == "json":
-        nodes, groups = drawing["states"][0]["nodes"], len(drawing["groups"]["name"])
-        _output.write_json({"output": str(target), "bytes": len(text.encode()), "nodes": nodes, "groups": groups})
+        size = len(found.html.encode())
+        _output.write_json({"output": str(target), "bytes": size, "nodes": found.nodes, "groups": found.groups})
     else:
         _pages.say(target)
     if arguments.open:
         _pages.show(target)
     return 0
-
-
-def _times(model: Path, arguments: argparse.Namespace) -> dict[str, float]:
-    """Measure the time of the nodes in one run."""
-    from surgery.verification.benchmarking.bench import legal_feeds
-    from surgery.verification.benchmarking.profiling import measure_nodes
-    from surgery.verification.benchmarking.spec import BenchSpec
-    from surgery.verification.benchmarking.subjects import subject
-    from surgery.verification.inputs.spec import InputsSpec
-
-    dims = {name: (size,) for name, size in _verification.sizes(arguments).items()}
-    measured, spec = subject(model), BenchSpec()
-    feeds, _ = legal_feeds(measured, InputsSpec(dims=dims), spec)
-    return measure_nodes(measured, feeds, spec)
-
-
-def _costs(stored: StoredModel, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the costs of operators, if requested, in the format of the report of a run."""
-    from surgery.features.inspection.binding import dynamic_dims
-
-    sizes, known = _verification.sizes(arguments), dynamic_dims(stored.proto)
-    if sizes and not (arguments.costs or arguments.profile):
-        raise UsageError("--dims is for --costs and --profile", todo="pass one of them, or omit --dims")
-    unknown = next((name for name in sizes if name not in known), None)
-    if unknown is not None:
-        dims = f"its dynamic dims are {', '.join(known)}" if known else "it has no dynamic dims"
-        raise UsageError(f"the model has no dim '{unknown}'", where=arguments.model, todo=dims)
-    if not arguments.costs:
-        return {}
-    from surgery.features.inspection.operator_costs import operator_costs
-
-    sizes = {**dict.fromkeys(known, 1), **sizes}
-    return {"costs": {"sizes": sizes, "before": operator_costs(stored, sizes)}}

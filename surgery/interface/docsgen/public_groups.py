@@ -42,13 +42,21 @@ written with.""",
                 "They edit a model in verified steps. A negative verdict is part of the result and not an exception.",
                 ("apply", "run", "plan", "bisect", "RunOptions"),
             ),
-            NameGroup("Look at a model", "", ("inspect", "histogram", "opset", "explain", "diff")),
+            NameGroup("Look at a model", "", ("view", "inspect", "histogram", "opset", "explain", "diff")),
             NameGroup("Verify and measure", "", ("verify", "check", "bench")),
             NameGroup("Edit by hand", "", ("edit", "EditedGraph")),
             NameGroup(
                 "Load, save, convert and split",
                 "",
                 ("load", "save", "External", "split", "export", "import_weights", "export_weights"),
+            ),
+            NameGroup(
+                "Settings",
+                "Arguments of the functions above; the settings of a recipe are those of its file.",
+                (
+                    *("InputsSpec", "DataSpec", "TensorSpec", "SampleSpec", "VerifySpec", "AccuracySpec"),
+                    *("MetricLimit", "BenchSpec", "ModuleInputs", "ModuleInput"),
+                ),
             ),
             NameGroup("Results", "", ("Result",)),
             NameGroup(
@@ -115,6 +123,9 @@ INTERNAL: Mapping[str, tuple[str, ...]] = {
     "StepRecord": ("stated",),
     "Validity": ("with_rejection",),
     "Exported": ("stage",),
+    "ModuleInputs": ("described", "size", "named", "axes"),
+    "VerifySpec": ("setup",),
+    "BenchSpec": ("used_clock",),
     "Why": ("from_json",),
     "Graph": ("finish",),
     "Builder": ("edits", "is_idle"),
@@ -125,5 +136,10 @@ INTERNAL: Mapping[str, tuple[str, ...]] = {
 }
 """The members of documented classes that only surgery itself calls."""
 
-CONSTRUCTED = frozenset({"External", "RunOptions", "SurgeryError", "Refusal"})
+CONSTRUCTED = frozenset(
+    {
+        *("External", "RunOptions", "SurgeryError", "Refusal", "InputsSpec", "DataSpec", "TensorSpec", "SampleSpec"),
+        *("VerifySpec", "AccuracySpec", "MetricLimit", "BenchSpec", "ModuleInputs", "ModuleInput"),
+    }
+)
 """The classes that the reader constructs, so that the parameters are shown."""

@@ -122,6 +122,17 @@ def _evaluated(module: str, written: ast.expr) -> object:
     return eval(ast.unparse(written), vars(import_module(module)))
 
 
+def _of_field(found: Definition, field: ast.Call) -> str:
+    """Return the default of a field of a dataclass."""
+    word = next((one for one in field.keywords if one.arg in ("default", "default_factory")), None)
+    if word is None:
+        return "..."
+    written = found.written(word.value)
+    if word.arg == "default":
+        return written
+    return "{}" if written in ("dict", "FrozenDict") else f"{written}()"
+
+
 def _parameter(found: Definition, name: str, hint: ast.expr | None, default: ast.expr | None) -> str:
     """Return a parameter with its type and its default: that of a constant is its value."""
     kind = f": {found.written(hint)}" if hint is not None else ""
@@ -134,8 +145,7 @@ def _parameter(found: Definition, name: str, hint: ast.expr | None, default: ast
     elif constant is not None and constant.value is not None:
         shown = constant.written(constant.value)
     elif isinstance(default, ast.Call) and ast.unparse(default.func) == "field":
-        made = next((word.value for word in default.keywords if word.arg in ("default", "default_factory")), None)
-        shown = "..." if made is None else found.written(made)
+        shown = _of_field(found, default)
     else:
         shown = found.written(default)
     return f"{name}{kind} = {shown}" if kind else f"{name}={shown}"

@@ -2,5 +2,6 @@
 
 from surgery.interface.drawing.assembling import document as document
 from surgery.interface.drawing.history import History as History
+from surgery.interface.drawing.model_view import view as view
 
-__all__ = ["History", "document"]
+__all__ = ["History", "document", "view"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from surgery.interface.pages import marks, run_evidence
-from surgery.interface.pages.page import PageSection, render
+from surgery.interface.pages.page import PageSection, page, render
 
 _MOST_KINDS = 200
 """Maximum number of kinds of changes that are listed."""
@@ -33,6 +33,11 @@ def model_sections(found: Mapping[str, Any]) -> list[PageSection]:
         PageSection("operators", "Operators", render("models/operators.html.jinja", operators=operators)),
         *([PageSection("costs", "Cost by operator", costs)] if costs else []),
     ]
+
+
+def model_page(title: str, found: Mapping[str, Any], drawing: Mapping[str, Any]) -> str:
+    """Return the page of a model with its sections and its drawing."""
+    return page(title, model_sections(found), drawing, kind="Model")
 
 
 def difference_sections(found: Mapping[str, Any]) -> list[PageSection]:

@@ -1,11 +1,14 @@
-"""Results in notebooks: compact, self-contained HTML without scripts."""
+"""Results in notebooks: compact, self-contained HTML without scripts, except for whole pages, which are framed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from markupsafe import escape
+
 from surgery.interface.pages import marks, page_text
+from surgery.interface.pages.models import model_page as model_page
 from surgery.interface.pages.page import render
 from surgery.interface.pages.run_verdict import facts, outcome
 
@@ -93,6 +96,11 @@ def _file(side: Mapping[str, Any]) -> str:
 
 def _value(value: object) -> str:
     return page_text.integer(value) if isinstance(value, int) else page_text.clip(value, 60)
+
+
+def framed(title: str, page: str) -> str:
+    """Return the HTML of a whole page in a frame, whose script reaches nothing outside of it."""
+    return str(render("frame.html.jinja", title=title, page=escape(page)))
 
 
 def listed(

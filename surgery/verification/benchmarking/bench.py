@@ -10,6 +10,7 @@ from typing import Any
 from surgery.base.errors import UsageError
 from surgery.verification.benchmarking.measurements import Comparison
 from surgery.verification.benchmarking.paired_runs import compare
+from surgery.verification.benchmarking.profiling import measure_nodes
 from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.subjects import Subject, require_same_inputs, subject
 from surgery.verification.comparing.reference_run import ReferenceRun
@@ -46,6 +47,16 @@ def bench(
     require_same_inputs(subjects)
     feeds, described = legal_feeds(subjects[0], inputs or InputsSpec(), spec)
     return compare(subjects, feeds, spec, decide=decide, memory=memory, profile=profile, inputs=described)
+
+
+def profile_nodes(model: Any, sizes: Mapping[str, int]) -> dict[str, float]:
+    """Return the seconds of the nodes of a model by name, in a run without optimizations on generated inputs.
+
+    `sizes` are those of dynamic dims. Raises UsageError if the model cannot be run.
+    """
+    measured, spec = subject(model), BenchSpec()
+    feeds, _ = legal_feeds(measured, InputsSpec(dims={name: (size,) for name, size in sizes.items()}), spec)
+    return measure_nodes(measured, feeds, spec)
 
 
 def legal_feeds(

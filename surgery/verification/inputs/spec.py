@@ -76,8 +76,9 @@ class TensorSpec:
 class DataSpec:
     """Whole sets of inputs: a file, a folder, or `arrays` by the names of the inputs.
 
-    `path` is a `.npz`, a folder with `input_0.pb` and so on, or a folder of such files and folders. `found` marks a
-    test set that was found next to the model: problems with it are remarks, not errors.
+    `path` is a `.npz`, a folder with `input_0.pb` and so on, or a folder of such files and folders; with `arrays`, it
+    is the name of the set in messages. `found` marks a test set that was found next to the model: problems with it are
+    remarks, not errors.
     """
 
     path: Path
@@ -131,7 +132,7 @@ class InputsSpec:
 
 @dataclass(frozen=True)
 class MetricLimit:
-    """A limit on one metric of an output, or of every output if `output` is None; see `accuracy.budget`."""
+    """A limit on one metric of an output, or of every output if `output` is None, such as 30 for `snr` in dB."""
 
     metric: str
     value: float

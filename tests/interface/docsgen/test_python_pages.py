@@ -15,6 +15,7 @@ import surgery
 from surgery.base import errors
 from surgery.interface.docsgen import definitions_in_source as source
 from surgery.interface.docsgen import python_pages
+from surgery.interface.docsgen import signatures_in_source as signatures
 from surgery.interface.docsgen.public_groups import INHERITED, INTERNAL, PAGES
 
 PAGE = "".join(python_pages.pages().values())
@@ -62,7 +63,9 @@ def test_errors_that_commands_end_with_are_public() -> None:
     assert public == set(codes)
 
 
-READING = [*("apply", "run", "plan", "inspect", "histogram", "opset", "explain", "diff", "verify", "check", "bench")]
+READING = [
+    *("apply", "run", "plan", "view", "inspect", "histogram", "opset", "explain", "diff", "verify", "check", "bench")
+]
 
 
 @pytest.mark.parametrize("name", [*READING, "edit", "load", "save", "split", "bisect", "export", "import_weights"])
@@ -105,6 +108,44 @@ def test_signatures_name_what_is_described() -> None:
     assert "layout: Layout = " in entry and '- `Layout` is `Literal["keep", "single", "external"]`' in entry
     assert "options: RunOptions = RunOptions()," in entry
     assert f'target: str | Path = "{surgery.edit.__kwdefaults__["target"]}"' in ENTRIES["edit"]
+
+
+PARTS = {
+    "Recipe": "a name, path, list, mapping or text is taken too",
+    "Observer": "receives the progress; an object with the same methods will do",
+    "NameMapping": "the content of a mapping file, which the command reads",
+    "TensorSource": "a row of that",
+    "Weights": "an attribute of what surgery.load returns",
+    "Target": "an attribute of the graph of a pass",
+    "GraphState": "the base class of the graph of a pass",
+}
+"""Classes in signatures of functions that are no names of surgery, and why none is needed."""
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_classes_in_signatures_are_public_or_documented(name: str) -> None:
+    found = signatures.named(signatures.hints(python_pages.public(name))).values()
+    classes = {one.name for one in found if isinstance(one.node, ast.ClassDef)}
+    assert classes - set(ENTRIES) - set(PARTS) == set()
+    described = {one for one in classes if f"`{one}`: " in ENTRIES[name] or f"[`{one}`](" in ENTRIES[name]}
+    assert classes - set(ENTRIES) - described == set()
+
+
+def test_settings_are_constructed_from_public_names() -> None:
+    """The classes that stay inside name code of a local file, or say where in a recipe something is written."""
+    settings = next(group.names for group in PAGES["python"].groups if group.title == "Settings")
+    fields = [one for name in settings for one in source.members(python_pages.public(name)).values()]
+    kinds = signatures.named((one, one.hint) for one in fields if isinstance(one.node, ast.AnnAssign) and one.hint)
+    hidden = {one.name for one in kinds.values() if isinstance(one.node, ast.ClassDef)} - set(surgery.__all__)
+    assert hidden == {"GeneratorSpec", "MetricSpec", "Place"}
+    assert "dims: Mapping[str, tuple[int, ...]] = {}," in ENTRIES["InputsSpec"]
+    assert "accuracy: AccuracySpec = AccuracySpec()," in ENTRIES["VerifySpec"]
+
+
+def test_pages_import_only_public_names() -> None:
+    deep = re.compile(r"(?:from|import) surgery\.(?:base|model|verification|engine|features|interface)\b")
+    pages = [path for path in (ROOT / "docs").rglob("*.md") if deep.search(path.read_text(encoding="utf-8"))]
+    assert pages == []
 
 
 def test_private_names_and_modules_do_not_appear() -> None:

@@ -61,6 +61,16 @@ def test_a_model_in_memory() -> None:
     assert "a model in memory" in surgery.inspect(onnx.parser.parse_model(TEXT))._repr_html_()
 
 
+def test_a_view_is_a_page_in_a_frame(model: Path) -> None:
+    view = surgery.view(model)
+    page = Page(view._repr_html_())
+    (frame,) = page.elements
+    assert frame.tag == "iframe" and frame.attributes["srcdoc"] == view.html
+    assert frame.attributes["sandbox"] == "allow-scripts allow-downloads"
+    assert "<i>model.onnx" in frame.attributes["title"]
+    assert "\u202e" not in view.html and "<script>alert(1)" not in view.html
+
+
 def test_every_answer_is_shown(model: Path) -> None:
     answers = {
         "Pair: ok": surgery.verify(model, model),
