@@ -118,9 +118,7 @@ class EditedGraph(Graph):
         """Return the HTML that a notebook shows: the outcome, or before that the model as it is."""
         if self.result is not None:
             return self.result._repr_html_()
-        counts = {
-            f"{domain}::{op}" if domain else op: len(nodes) for (domain, op), nodes in self.index.items() if nodes
-        }
+        counts = {f"{home}::{op}" if home else op: len(same) for (home, op), same in self.index.items() if same}
         return view("model")(
             repr(self).strip("<>"),
             nodes=len(self.nodes()),
@@ -197,15 +195,16 @@ class EditedGraph(Graph):
         if not self.result.ok:
             failed = self.result.failure
             why = failed.message if failed is not None else self.result.unverifiable
-            compared = failed is not None and failed.verdict is not None and failed.verdict.is_different
-            what = f"the edited model was not accepted: {why}"
+            tried = {part.promise for part in self._parts[: len(self.result.steps)][-1:]}
+            is_different = failed is not None and failed.verdict is not None and failed.verdict.is_different
+            todo = _DIFFERS if is_different and Parity.INTENDED not in tried else None
             where = None if self._read.path is None else str(self._read.path)
-            raise ExpectationError(what, where=where, todo=_DIFFERS if compared else None)
+            raise ExpectationError(f"the edited model was not accepted: {why}", where=where, todo=todo)
 
     def _require_open(self) -> None:
         if not self._is_open:
-            state = "has ended" if self.result is not None else "has not begun"
-            raise UsageError(f"the edit {state}", todo="edit within 'with surgery.edit(...) as g:'")
+            state = "ended" if self.result is not None else "not begun"
+            raise UsageError(f"the edit has {state}", todo="edit within 'with surgery.edit(...) as g:'")
 
     @contextmanager
     def site(self, anchor: Node | None = None) -> Iterator[Builder]:

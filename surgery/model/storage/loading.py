@@ -7,7 +7,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from surgery.base.errors import ModelFileError, SurgeryError
+from surgery.base.errors import ModelFileError, SurgeryError, UsageError
 from surgery.model.remote import transfer, urls
 from surgery.model.storage import ort_format, staging, text_formats
 from surgery.model.storage.skeleton import (
@@ -45,14 +45,22 @@ def load(path: str | os.PathLike[str], *, limit: int = INLINE_LIMIT) -> StoredMo
 
 
 def opened(model: Model) -> StoredModel:
-    """Read a model file, or adopt a model in memory; a model that was already read is returned."""
+    """Read a model file, or adopt a model in memory; a model that was already read is returned.
+
+    Raises UsageError for an object that is no model, and what `load` raises.
+    """
     if isinstance(model, StoredModel):
         return model
-    if isinstance(model, str | Path):
+    if isinstance(model, str | os.PathLike):
         return load(model)
+    import onnx
     import onnx_ir
 
-    return from_proto(onnx_ir.to_proto(model) if isinstance(model, onnx_ir.Model) else model)
+    found: object = onnx_ir.to_proto(model) if isinstance(model, onnx_ir.Model) else model
+    if isinstance(found, onnx.ModelProto):
+        return from_proto(found)
+    todo = "pass a path, an onnx.ModelProto, an onnx_ir.Model, or what surgery.load returns"
+    raise UsageError(f"a {type(model).__name__} is no model", todo=todo)
 
 
 def _load(path: Path, limit: int) -> StoredModel:

@@ -111,6 +111,12 @@ def test_an_edit_that_differs_is_not_written(model: onnx.ModelProto, tmp_path: P
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.onnx"]
 
 
+def test_an_intended_edit_that_is_not_accepted_is_not_called_unintended(model: onnx.ModelProto) -> None:
+    with pytest.raises(ExpectationError, match="not finite") as error, surgery.edit(model, intended=True) as g:
+        g.insert_after("y", "Mul", float("nan"))
+    assert "if that is intended" not in str(error.value)
+
+
 def test_a_wrong_block_fails_even_among_intended_ones(model: onnx.ModelProto) -> None:
     with pytest.raises(ExpectationError), surgery.edit(model) as g:
         with g.intended():

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from support import corpus, lacking
 from support.corpus import model_of, same
 
-from surgery.base.errors import ModelFileError, SurgeryError
+from surgery.base.errors import ModelFileError, SurgeryError, UsageError
 from surgery.base.operators import message_tensors
 from surgery.model import storage
 from surgery.model.wire.weights import MappedFile
@@ -35,6 +35,12 @@ def fails(path: Path | str) -> str:
 
 def external_keys(proto: onnx.ModelProto) -> list[str]:
     return [tensor.name for tensor in storage.all_tensors(proto) if tensor.data_location == TensorProto.EXTERNAL]
+
+
+@pytest.mark.parametrize("given", [None, 3, b"bytes", onnx.GraphProto()], ids=lambda given: type(given).__name__)
+def test_an_object_that_is_no_model_is_named(given: object) -> None:
+    with pytest.raises(UsageError, match=rf"a {type(given).__name__} is no model; pass a path, an onnx\.ModelProto"):
+        storage.opened(given)  # type: ignore[arg-type]
 
 
 # The skeleton
