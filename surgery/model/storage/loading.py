@@ -60,7 +60,7 @@ def opened(model: Model) -> StoredModel:
     if isinstance(found, onnx.ModelProto):
         return from_proto(found)
     todo = "pass a path, an onnx.ModelProto, an onnx_ir.Model, or what surgery.load returns"
-    raise UsageError(f"a {type(model).__name__} is no model", todo=todo)
+    raise UsageError(f"an object of type {type(model).__name__} is no model", todo=todo)
 
 
 def _load(path: Path, limit: int) -> StoredModel:

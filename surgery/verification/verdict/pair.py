@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -183,12 +184,16 @@ def _bytes(model: onnx.ModelProto) -> bytes:
 
 
 def spec_of(inputs: Given) -> InputsSpec:
-    """Return the settings for inputs that are given as such, or as sets."""
+    """Return the settings for inputs that are given as such, or as sets; raise UsageError for anything else."""
     if inputs is None:
         return InputsSpec()
     if isinstance(inputs, InputsSpec):
         return inputs
-    items: Sequence[Data] = [inputs] if isinstance(inputs, str | Path | Mapping) else inputs
+    items: Sequence[Any] = inputs if isinstance(inputs, list | tuple) else [inputs]
+    wrong = next((item for item in items if not isinstance(item, str | os.PathLike | Mapping)), None)
+    if wrong is not None:
+        todo = "pass a path, or a mapping from the names of inputs to arrays, or a list of these"
+        raise UsageError(f"an object of type {type(wrong).__name__} is no set of inputs", todo=todo)
     return InputsSpec(
         data=tuple(
             DataSpec(Path(f"inputs {number}"), item) if isinstance(item, Mapping) else DataSpec(Path(item))

@@ -39,7 +39,7 @@ def external_keys(proto: onnx.ModelProto) -> list[str]:
 
 @pytest.mark.parametrize("given", [None, 3, b"bytes", onnx.GraphProto()], ids=lambda given: type(given).__name__)
 def test_an_object_that_is_no_model_is_named(given: object) -> None:
-    with pytest.raises(UsageError, match=rf"a {type(given).__name__} is no model; pass a path, an onnx\.ModelProto"):
+    with pytest.raises(UsageError, match=rf"an object of type {type(given).__name__} is no model; pass a path, "):
         storage.opened(given)  # type: ignore[arg-type]
 
 

@@ -217,6 +217,12 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
         surgery.verify(model(), model(), inputs={"x": np.zeros((1, 5), np.float32), "i": np.zeros(1, np.int64)})
 
 
+@pytest.mark.parametrize("given", [3, [np.zeros(4, np.float32)]], ids=["a number", "an array without a name"])
+def test_an_object_that_is_no_set_of_inputs_is_named(given: Any) -> None:
+    with pytest.raises(UsageError, match=r"of type \w+ is no set of inputs; pass a path, or a mapping from the names"):
+        surgery.verify(model(), model(), inputs=given)
+
+
 def test_the_test_set_next_to_the_first_model_is_used(tmp_path: Path) -> None:
     given = arrays()
     write_set(tmp_path / "test_data_set_0", given, {**expected(given), "y": given["x"]})
