@@ -8,6 +8,7 @@ import resource
 import select
 import signal
 import subprocess
+import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ _INTERVAL = 0.02
 _LONGEST_REASON = 160
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _FRAME = re.compile("[─-╿]+")
+_FOLDER = re.compile(rf"{re.escape(tempfile.gettempdir())}/tmp\w+/")
+"""A temporary folder, which has another name in each run."""
 _ERROR = re.compile(r"\w*(Error|Exception|Fail)\b.*:|^\[?error", re.IGNORECASE)
 
 
@@ -144,7 +147,8 @@ def reason(code: int, messages: str) -> str:
     """Return in one line why a command failed: its last line that mentions an error, else its last line."""
     if code < 0:
         return f"died of {signal.Signals(-code).name}"
-    lines = [" ".join(_FRAME.sub(" ", _COLOUR.sub("", line)).split()) for line in messages.splitlines()]
+    messages = _FOLDER.sub("", _FRAME.sub(" ", _COLOUR.sub("", messages)))
+    lines = [" ".join(line.split()) for line in messages.splitlines()]
     lines = [line for line in lines if line]
     telling = [line for line in lines if _ERROR.search(line)] or lines or [f"exit code {code}"]
     return telling[-1][:_LONGEST_REASON]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -16,6 +18,11 @@ from suite.goals import DEFAULT, Comparison
 from suite.records import ORIGINAL, Folder, Record
 
 BEFORE = {"inputs": [["x", "float", ["batch", 3]]], "outputs": [["y", "float", ["batch", "made_up"]]]}
+
+
+def test_a_reason_names_no_temporary_folder() -> None:
+    folder = Path(tempfile.gettempdir()) / "tmpa1b2c3"
+    assert process.reason(1, f"Traceback\nValueError: cannot load {folder}/m.onnx") == "ValueError: cannot load m.onnx"
 
 
 @pytest.mark.parametrize(
