@@ -18,8 +18,6 @@ _LONGEST = 200
 """The most characters of a reason that are shown."""
 _LONGEST_RUN = 60.0
 _MOST_MEMORY = 2.0
-_SMALL_MEMORY = 256 << 20
-"""Memory in bytes that is no cost on any model: most of it are imports."""
 
 
 def best_peer(results: dict[str, Outcome]) -> Outcome | None:
@@ -157,7 +155,7 @@ def _costs(rows: Rows) -> list[str]:
         peers = [row.private or 0 for row in _right_peers(results)]
         for name, row in results.items():
             cpu, private = row.cpu or 0.0, row.private or 0
-            much = private > _MOST_MEMORY * max([*peers, _SMALL_MEMORY])
+            much = private > _MOST_MEMORY * max(peers, default=private)
             if name.startswith("surgery ") and (cpu > _LONGEST_RUN or much):
                 taken = ", ".join(f"{other.tool} {(other.private or 0) >> 20} MiB" for other in results.values())
                 lines.append(f"{model.name}, {name}: {cpu:.0f} s of CPU time; {taken}")
@@ -213,7 +211,7 @@ def markdown(rows: Rows, recipes: Sequence[str]) -> str:
         ("Where a peer has fewer nodes in a larger file", _larger_peers(rows, recipes)),
         ("What surgery left out", _left_out(rows)),
         ("What a second run of the same recipe changes", again(rows)),
-        ("Where surgery takes long or much memory", _costs(rows)),
+        ("Where surgery takes over a minute, or twice the memory of any peer, which runs no model", _costs(rows)),
         ("Where peers have wrong values", _bad_peers(rows, lambda row: bool(row.wrong))),
         ("Where peers change the interface", _bad_peers(rows, lambda row: not (row.failure or row.wrong))),
         ("Where peers fail", _bad_peers(rows, lambda row: bool(row.failure))),
