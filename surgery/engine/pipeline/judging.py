@@ -404,8 +404,7 @@ class Verifying:
         """Judge later candidates by the signature of this one, and by its outputs if it rounds differently."""
         assert candidate.proto is not None
         verdict = candidate.verdict
-        moves = candidate.promise not in COMPARING
-        self.tracker.adopt(
+        self.tracker.references.adopt(
             candidate.proto,
             candidate.data,
             candidate.renamed,
@@ -416,7 +415,7 @@ class Verifying:
             intended=candidate.promise is Parity.INTENDED,
             lossy=candidate.promise is Parity.LOSSY,
         )
-        if moves:
+        if candidate.promise not in COMPARING:
             # The verdict on the whole model before this step says nothing about the result.
             self._base, self._is_open, self.end = candidate.data, self.spec.mode == "end", None
         elif verdict is not None and verdict.leaves_open:
@@ -426,7 +425,8 @@ class Verifying:
         """Return whether the baseline of later models becomes this candidate, or the state before it."""
         assert candidate.proto is not None
         return candidate.promise not in COMPARING or (
-            self._is_open and self.tracker.moves_baseline(candidate.proto, candidate.renamed, candidate.accounts)
+            self._is_open
+            and self.tracker.references.moves_baseline(candidate.proto, candidate.renamed, candidate.accounts)
         )
 
     def is_open(self, state: State) -> bool:

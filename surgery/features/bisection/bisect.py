@@ -218,7 +218,7 @@ class _Inquiry:
         pipeline, judge = self.pipeline, self.pipeline.verifying
         if shown.verdict is None or shown.proto is None:
             raise NoRepro("the failure is visible without a run")
-        verifier, before, after = judge.tracker.compared(
+        verifier, before, after = judge.tracker.references.compared(
             pipeline.model.proto, shown.proto, shown.renamed, shown.accounts
         )
         return reproduction.make(

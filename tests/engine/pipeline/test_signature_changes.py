@@ -186,8 +186,8 @@ def test_what_the_original_cannot_be_composed_with_is_compared_with_the_model_be
     with closing(SignatureTracker(first.SerializeToString(), InputsSpec(), VerifySpec())) as tracker:
         data = upgraded.SerializeToString()
         assert tracker.verify(upgraded, data, Parity.CLOSE, {}).passed
-        tracker.adopt(upgraded, data, {}, right=True, accepted=True)
-        assert tracker.moves_baseline(merged, {}, joined)
+        tracker.references.adopt(upgraded, data, {}, right=True, accepted=True)
+        assert tracker.references.moves_baseline(merged, {}, joined)
         verdict = tracker.verify(merged, merged.SerializeToString(), Parity.CLOSE, {}, joined)
     assert verdict.status == status
     assert "compared with the model before this step" in verdict.message and "imports ai.onnx 13" in verdict.message
