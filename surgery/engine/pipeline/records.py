@@ -121,6 +121,14 @@ class StepRecord:
     """Whether a pass of the user's, or a tool that it runs, failed, rather than a part of surgery."""
 
     @property
+    def place(self) -> str:
+        """Where the step is written, for messages: `path:line`, or `NAME:line` in a shipped recipe."""
+        from surgery.engine.recipe import recipe_lookup
+
+        path, _, line = self.where.rpartition(":")
+        return f"{Path(path).stem}:{line}" if path and recipe_lookup.is_shipped(Path(path)) else self.where
+
+    @property
     def broke(self) -> bool:
         """Whether it was undone because something broke, such as a crash, and not because its result was refused."""
         return self.status == "rolled_back" and self.exit_code == PassError.exit_code

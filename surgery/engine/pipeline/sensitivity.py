@@ -24,6 +24,9 @@ from surgery.verification.accuracy.loss_evaluation import Loss
 from surgery.verification.accuracy.metrics import Metrics
 from surgery.verification.inputs.spec import MetricLimit
 
+_MANY = 1000
+"""A budget that is exceeded more often is not worth an exact number."""
+
 _DIM = 16
 """The extent assumed for free dims when the costs of nodes are compared."""
 
@@ -90,8 +93,15 @@ class Sensitivity:
         }
 
     def __str__(self) -> str:
-        used = f"uses {self.use:.3g} of the budget alone" if math.isfinite(self.use) else "cannot be converted"
+        used = f"uses {_share(self.use)} the budget alone" if math.isfinite(self.use) else "cannot be converted"
         return f"site {self.site.number} at '{self.site.anchor}' {used}"
+
+
+def _share(use: float) -> str:
+    """Format a share of the budget, as it stands before "the budget"."""
+    if use >= _MANY:
+        return f"over {_MANY:,} times"
+    return f"{use:.3g} times" if use >= 1 else f"{100 * use:.2g} % of"
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,11 @@ def folder() -> Path:
     return Path(str(importlib.resources.files("surgery.recipes")))
 
 
+def is_shipped(path: Path) -> bool:
+    """Return whether a file is in the folder of the shipped recipes."""
+    return path.resolve().parent == folder().resolve()
+
+
 def names() -> tuple[str, ...]:
     """List the names of the shipped recipes, and of those that installed packages add."""
     return tuple(sorted({*_own(), *entry_points.files(ENTRY_POINTS)}))

@@ -18,7 +18,7 @@ def place(where: str, recipe: Recipe) -> str:
     if not path:
         return where
     file = Path(path)
-    if file.resolve().parent == recipe_lookup.folder().resolve():
+    if recipe_lookup.is_shipped(file):
         return f"shipped:{file.stem}:{line}"
     base = recipe.path.parent if recipe.path is not None else Path()
     return f"{Path(os.path.relpath(file, base)).as_posix()}:{line}"

@@ -225,4 +225,6 @@ def _report(result: BatchResult, arguments: argparse.Namespace) -> None:
         _output.write(report.conclusion(result))
         return
     _output.write(report.result(result, every=arguments.verbose > 0))
-    _output.messages().print(f"the ledger is {result.ledger}", soft_wrap=True)
+    given = Path(arguments.ledger or arguments.out) / result.ledger.name
+    ledger = given if given.exists() and given.samefile(result.ledger) else result.ledger
+    _output.messages().print(f"the ledger is {ledger}", soft_wrap=True)

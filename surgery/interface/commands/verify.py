@@ -95,7 +95,8 @@ def main(arguments: argparse.Namespace) -> int:
     else:
         from surgery.interface.report import terminal
 
-        _output.write(terminal.pair_headline(found) if arguments.quiet else terminal.pair(found))
+        every = arguments.verbose > 0
+        _output.write(terminal.pair_headline(found) if arguments.quiet else terminal.pair(found, every=every))
     return 0 if found.ok else 1
 
 

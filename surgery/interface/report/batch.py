@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -13,11 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 from surgery.base.errors import first_few
-from surgery.interface.report.formatting import size
+from surgery.interface.report.formatting import duration, moved_bytes, moved_nodes, size
 from surgery.interface.report.progress import Remaining
 
 if TYPE_CHECKING:
     from surgery.engine.batching.batch import BatchResult
+    from surgery.engine.batching.failure_groups import FailureGroup
     from surgery.engine.batching.ledger import LedgerRow
 
 _EVERY = 30.0
@@ -69,7 +71,7 @@ class BatchProgress:
         self._failed = sum(row.state == "failed" for row in finished)
         self._ended = self._before
         self._left.note(0, self._total - self._before, self._clock())
-        if self._before and self._before < self._total:
+        if self._verbose and self._before and self._before < self._total:
             self._console.print(f"{self._before} of {models(self._total)} {_was(self._before)}", style="dim")
 
     def stage(self, name: str, stage: str) -> None:
@@ -152,7 +154,7 @@ def _groups(found: BatchResult, every: bool) -> Iterator[RenderableType]:
     table.add_column("cause", overflow="fold")
     shown = failures if every else failures[:_MOST_GROUPS]
     for group in shown:
-        text = Text(group.example if len(group.models) == 1 else group.cause)
+        text = Text(_without_name(group) if len(group.models) == 1 else group.cause)
         listed = first_few(group.models, len(group.models) if every else _MOST_NAMES)
         table.add_row(str(len(group.models)), group.kind, Group(text, Text(listed, style="dim")))
     yield table
@@ -162,18 +164,31 @@ def _groups(found: BatchResult, every: bool) -> Iterator[RenderableType]:
     yield Text("")
 
 
+def _without_name(group: FailureGroup) -> str:
+    """Return the message on the only model of a group without the path of the model, which stands below it."""
+    path, _, message = group.example.partition(": ")
+    return message if message and path.replace(os.sep, "/").endswith(group.models[0]) else group.example
+
+
 def conclusion(found: BatchResult) -> Text:
     """Return the line with the result."""
     counts, totals = found.counts, found.totals()
     parts = [f"{counts[state]} {state}" for state in counts]
     again = len(found.rows) - len(found.fresh) - counts.get("skipped", 0)
-    sums = (
-        f"{totals['nodes_before']} -> {totals['nodes_after']} nodes, "
-        f"{size(totals['bytes_before'])} -> {size(totals['bytes_after'])}"
+    sums = ", ".join(
+        (
+            moved_nodes(totals["nodes_before"], totals["nodes_after"]),
+            moved_bytes(totals["bytes_before"], totals["bytes_after"]),
+        )
     )
-    text = f"{'ok' if found.ok else 'failed'}: {models(len(found.rows))}: {', '.join(parts)}"
+    if counts.get("failed"):
+        others = "".join(f", {counts[state]} {state}" for state in counts if state != "failed")
+        text = f"failed: {counts['failed']} of {models(len(found.rows))}{others}"
+    else:
+        text = f"{'ok' if found.ok else 'failed'}: {models(len(found.rows))}: {', '.join(parts)}"
     unmet = sum(row.state == "done" and row.is_negative for row in found.rows)
     text += f", {unmet} of them missed {'its' if unmet == 1 else 'their'} purpose" if unmet else ""
     text += f"; {sums}" if counts.get("done") else ""
+    text += f"; {duration(found.seconds)}" if found.fresh else ""
     text += f"; {again} {_was(again)}" if again > 0 else ""
     return Text(text, style="green" if found.ok else "red")

@@ -20,7 +20,7 @@ def blame(found: Blame) -> RenderableType:
     step = found.step
     if step is None:
         return Text(f"ok: no step of recipe '{found.recipe}' fails", style="bold green")
-    place = f" ({step.where})" if step.where else ""
+    place = f" ({step.place})" if step.where else ""
     verdict = (step.verdict.status, step.verdict.status.style) if step.verdict is not None else ("failed", "red")
     head = Text.assemble(f"step '{step.name}'{place}: ", verdict)
     parts: list[RenderableType] = [head, Padding(Text(step.message), (0, 0, 0, 2)), Text("")]

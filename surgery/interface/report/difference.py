@@ -37,7 +37,7 @@ def difference(found: Difference, *, every: bool = False) -> RenderableType:
     ):
         parts += [Text(""), Text(title, style="bold"), _changes(changes) if changes else _same()]
     if found.parity is not None:
-        parts += [Text(""), Text("parity", style="bold"), terminal.pair(found.parity)]
+        parts += [Text(""), Text("parity", style="bold"), terminal.pair(found.parity, every=every)]
     return Group(*parts)
 
 

@@ -32,13 +32,26 @@ def shrunk(before: Summary, after: Summary) -> str:
 
     The bytes are left out if the model after it has not been written.
     """
-    nodes = f"{before.nodes} -> {after.nodes} nodes{_share(before.nodes, after.nodes)}"
-    if not after.bytes:
-        return nodes
-    first, second = size(before.bytes), size(after.bytes)
+    nodes = moved_nodes(before.nodes, after.nodes)
+    return f"{nodes}, {moved_bytes(before.bytes, after.bytes)}" if after.bytes else nodes
+
+
+def moved_nodes(before: int, after: int) -> str:
+    """Say how a number of nodes changed: "175 -> 122 nodes (-30 %)"."""
+    return f"{before} -> {after} nodes{_share(before, after)}"
+
+
+def moved_bytes(before: int | None, after: int) -> str:
+    """Say how a size changed: "191.1 -> 155.8 kB (-18 %)"."""
+    first, second = size(before), size(after)
     if first.split()[-1] == second.split()[-1]:
         first = first.split()[0]
-    return f"{nodes}, {first} -> {second}{_share(before.bytes or 0, after.bytes)}"
+    return f"{first} -> {second}{_share(before or 0, after)}"
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number of things: "1 step", "2 steps"."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _share(before: int, after: int) -> str:
@@ -65,6 +78,24 @@ def needed(verdict: Verdict | None) -> str:
     if verdict.status is Status.EQUAL:
         return "0"
     return f"{verdict.needed['rtol']:.1e}"
+
+
+def not_met(count: int) -> str:
+    """Say how many expectations are not met."""
+    return f"{counted(count, 'expectation')} {'is' if count == 1 else 'are'} not met"
+
+
+def used(verdict: Verdict) -> str:
+    """Format the largest share of the tolerance that an element used: "none", "7.4 %", "1.8 times"; empty if unknown.
+
+    It is more than all of it where outputs are as close to float64 as those of the original, or differ.
+    """
+    factor = (verdict.needed or {}).get("factor")
+    if factor is None or verdict.is_unverified:
+        return ""
+    if factor > 1:
+        return f"{factor:.3g} times"
+    return f"{100 * factor:.2g} %" if factor else "none"
 
 
 def change(difference: int) -> Text:

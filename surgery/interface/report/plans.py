@@ -11,7 +11,7 @@ from rich.text import Text
 
 from surgery.base.errors import first_few
 from surgery.interface.report.formats.markdown import code
-from surgery.interface.report.formatting import change, size
+from surgery.interface.report.formatting import change, counted, moved_bytes, moved_nodes, not_met, size
 
 if TYPE_CHECKING:
     from surgery.features.planning.make import Planning
@@ -21,6 +21,7 @@ _MOST_SITES = 5
 _MOST_NODES = 4
 _LONGEST = 40
 """Maximum number of characters of an expression in the names of dims; longer ones are only in JSON."""
+_SHIPPED = "shipped:"
 _VERIFIED = {"none": "not verified", "each": "each step verified", "end": "verified at the end"}
 
 
@@ -28,7 +29,11 @@ def plan(planning: Planning, *, every: bool = False) -> RenderableType:
     """Return the steps, the sites of each (the first few, unless `every` is set), and the totals."""
     found: list[RenderableType] = []
     for step in planning.plan.steps:
-        found.append(Text(f"{step.step}  {step.name}  {_savings(step.saves)}  ({step.where})", style="bold"))
+        found.append(
+            Text(
+                f"{step.step}  {step.name}  {_savings(step.saves)}  ({step.where.removeprefix(_SHIPPED)})", style="bold"
+            )
+        )
         found.append(_sites(step, every))
     if found:
         found.append(Text(""))
@@ -39,18 +44,17 @@ def conclusion(planning: Planning) -> Text:
     """Return the result of the plan in one line, or the step that ends the run."""
     if planning.failure is not None:
         failed = planning.failure
-        return Text(f"failed: step '{failed.name}' ({failed.where}): {failed.message}", style="red")
+        return Text(f"failed: step '{failed.name}' ({failed.place}): {failed.message}", style="red")
     made = planning.plan
+    unmet = sum(not item.ok for item in made.expectations)
+    start = f"failed: {not_met(unmet)}; " if unmet else ""
     if not made.steps:
-        return Text(f"nothing to do: {made.before.nodes} nodes, {_VERIFIED[made.verified]}")
-    ok = "plan" if planning.ok else "failed: an expectation is not met"
-    return Text(
-        f"{ok}: {made.sites} site{'' if made.sites == 1 else 's'} "
-        f"in {len(made.steps)} step{'' if len(made.steps) == 1 else 's'}; "
-        f"{made.before.nodes} -> {made.after.nodes} nodes, "
-        f"{size(made.before.bytes)} -> {size(made.after.bytes)}"
-        f"{_operations(made.before.operations, made.after.operations)}; {_VERIFIED[made.verified]}"
-    )
+        return Text(f"{start}nothing to do: {counted(made.before.nodes, 'node')}, {_VERIFIED[made.verified]}")
+    sizes = moved_bytes(made.before.bytes, made.after.bytes) if made.after.bytes is not None else ""
+    parts = [moved_nodes(made.before.nodes, made.after.nodes), sizes]
+    parts.append(_operations(made.before.operations, made.after.operations))
+    sites = f"{counted(made.sites, 'site')} in {counted(len(made.steps), 'step')}"
+    return Text(f"{start}plan: {', '.join(filter(None, parts))}; {sites}, {_VERIFIED[made.verified]}")
 
 
 def markdown(planning: Planning) -> str:
@@ -87,7 +91,7 @@ def _sites(step: PlannedStep, every: bool) -> Table:
         number = f"    {step.step}:{site.site}"
         table.add_row(number, _takes(site), f"-> {_made(site)}", change(-site.saves.nodes))
     if len(shown) < len(step.sites):
-        table.add_row("", Text(f"and {len(step.sites) - len(shown)} more sites (-v lists them)", style="dim"))
+        table.add_row("", Text(f"and {counted(len(step.sites) - len(shown), 'more site')} (-v lists all)", style="dim"))
     return table
 
 
@@ -124,4 +128,4 @@ def _cell(saved: Operations) -> str:
 def _operations(before: Operations, after: Operations) -> str:
     if before == after or not (isinstance(before, int) and isinstance(after, int)):
         return ""
-    return f", {before:,} -> {after:,} operations"
+    return f"{before:,} -> {after:,} operations"

@@ -144,7 +144,10 @@ def _left_out(steps: Sequence[StepRecord], shown: Sequence[StepRecord]) -> str:
         parts.append(f"{len(made)} {'step' if len(made) == 1 else 'steps'} with {difference:+d} nodes")
     if idle:
         parts.append(f"{idle} {'step' if idle == 1 else 'steps'} that changed nothing")
-    return f"{idle} other steps changed nothing (-v lists them)" if not made else f"not shown: {', '.join(parts)} (-v)"
+    if made:
+        return f"not shown: {', '.join(parts)} (-v)"
+    other, them = " other" if shown else "", "it" if idle == 1 else "them"
+    return f"{idle}{other} {'step' if idle == 1 else 'steps'} changed nothing (-v lists {them})"
 
 
 def _is_idle(step: StepRecord) -> bool:
@@ -162,7 +165,7 @@ def messages(steps: Sequence[StepRecord]) -> Iterator[tuple[StepRecord, Text]]:
             if same in said:  # in the previous round
                 continue
             said.add(same)
-            place = f"{step.where}: " if step.where else ""
+            place = f"{step.place}: " if step.where else ""
             yield step, Text.assemble((f"{step.name}: ", STATUS_STYLES[step.status]), f"{place}{step.message}")
         # An exact step after one that changes rounding has the same distance from the original as that one.
         elif step.verdict is not None and step.verdict.status is Status.CLOSE and step.verdict.details != known:

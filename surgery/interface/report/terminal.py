@@ -13,7 +13,17 @@ from rich.text import Text
 
 from surgery.base.errors import first_few
 from surgery.interface.report import loss, missed, proof, steps
-from surgery.interface.report.formatting import change, duration, needed, shrunk, size
+from surgery.interface.report.formatting import (
+    change,
+    counted,
+    duration,
+    moved_nodes,
+    needed,
+    not_met,
+    shrunk,
+    size,
+    used,
+)
 from surgery.model.storage.summary import OperatorCount, histogram
 from surgery.model.wire.digests import STATEMENT_KEY
 from surgery.verification.comparing.details import REPRODUCED, Status
@@ -169,7 +179,10 @@ def brief(account: Result) -> RenderableType:
     failed += account.broken if account.ok or not account.strict else account.refused
     said = [text for _, text in steps.messages(failed)]
     expected = _expected(replace(account, expectations=tuple(one for one in account.expectations if not one.ok)))
-    return Group(*said, *expected, conclusion(account))
+    end = conclusion(account)
+    if not said:  # nothing stands above
+        end = Text(end.plain.replace(", see above", ""), style=end.style)
+    return Group(*said, *expected, end)
 
 
 def conclusion(account: Result) -> Text:
@@ -199,21 +212,25 @@ def _conclusion(account: Result) -> Text:
     committed = [step for step in account.steps if step.status == "committed"]
     if account.failure is not None:
         step = account.failure
-        verdict = f" ({step.verdict.status})" if step.verdict is not None else ""
-        return Text(f"failed at step '{step.name}'{verdict}; no file was written\n{_advice(step)}", style="bold red")
-    if not all(item.ok for item in account.expectations):
+        return _failed(f"step '{step.name}' {_fault(step)}", account, _advice(step))
+    unmet = sum(not item.ok for item in account.expectations)
+    if unmet:
         lossy = loss.missed(account)
-        return Text(f"{f'{lossy}; ' if lossy else ''}an expectation is not met; no file was written", style="bold red")
+        before, after = account.input.nodes, account.output.nodes
+        nodes = counted(after, "node") if before == after else moved_nodes(before, after)
+        return _failed(f"{not_met(unmet)}; {f'{lossy}; ' if lossy else ''}{nodes}", account)
     if account.unverifiable:
         advice = (
             "pass --inputs, --dims or --custom-op-library to make it run, or --unverified accept to accept it "
             "unverified"
         )
-        return Text(f"nothing can be verified: {account.unverifiable}; no file was written\n{advice}", style="bold red")
+        known = account.validity is not None and account.unverifiable in str(account.validity)
+        reason = "the model does not run, see above" if known else account.unverifiable
+        return _failed(f"nothing can be verified: {reason}", account, advice)
     if not account.ok:
         found = "; ".join(one.words for one in account.unmet) or _not_kept(account.refused)
-        return Text(f"{found}; --strict writes no file", style="bold red")
-    wrong = [step for step in account.refused if not step.broke]
+        return Text(f"failed: {found}; --strict writes no file", style="bold red")
+    wrong = [step for step in account.refused if not step.broke and not _is_named(step, account)]
     refused = f"; {_not_kept(wrong)}" if wrong else ""
     refused += _defective(len(account.defects))
     lossy = loss.lead(account)
@@ -223,6 +240,28 @@ def _conclusion(account: Result) -> Text:
     made = f" for {account.target}" if account.is_targeted else ""
     words = f"{f'{lossy}; ' if lossy else ''}{shrinkage}{refused}. {proof.sentence(committed, account)}."
     return _with_purpose(f"ok{made}", words, style, account)
+
+
+def _is_named(step: StepRecord, account: Result) -> bool:
+    """Return whether what the run did not reach says that a step was undone."""
+    return step.status == "rolled_back" and any(f"'{step.name}'" in one.words for one in account.unmet)
+
+
+def _failed(why: str, account: Result, advice: str = "") -> Text:
+    """Return why a run failed and how long it took; advice is on a line of its own."""
+    line = f"failed: {why}; {duration(account.seconds)}; no file was written"
+    return Text("\n".join(filter(None, (line, advice))), style="bold red")
+
+
+def _fault(step: StepRecord) -> str:
+    """Say what is wrong with a step that ended the run; its message has the particulars."""
+    verdict = step.verdict
+    if verdict is None:
+        return "broke" if step.exit_code > 1 else "was refused"
+    if not verdict.is_different:
+        return "cannot be verified"
+    is_lossy = verdict.details is not None and verdict.details.accuracy is not None
+    return "exceeds the accuracy budget" if is_lossy else "changes the results"
 
 
 def _with_purpose(start: str, words: str, style: str, account: Result) -> Text:
@@ -325,13 +364,13 @@ def _port(port: Port) -> str:
     return f"{port.name}: {port}"
 
 
-def pair(found: Pair) -> RenderableType:
-    """Return the report of `verify`."""
+def pair(found: Pair, *, every: bool = False) -> RenderableType:
+    """Return the report of `verify`; `every` adds the tolerances in numbers, and the distances of outputs."""
     verdict = found.verdict
     parts = []
     if found.complaints:
         parts = [Text(_complaint(found), style="red")]
-    parts += [Text(_outputs(found), style=verdict.status.style)]
+    parts += [Text(_outputs(found, every=every), style=verdict.status.style)]
     parts += [Text(f"  {verdict.message or verdict.reason}")] if verdict.message or verdict.reason else []
     parts += [Text(f"  signature: {item}", style="yellow") for item in found.signature]
     for kind, pairs in (("input", found.inputs), ("output", found.outputs)):
@@ -355,14 +394,15 @@ def _complaint(found: Pair) -> str:
     return f"B {takes}: {'; '.join(found.complaints)}"
 
 
-def _outputs(found: Pair) -> str:
+def _outputs(found: Pair, *, every: bool = False) -> str:
     """Describe how the outputs compare."""
     verdict = found.verdict
     runs = sum(1 for binding in found.bindings if not binding.get("refused"))
-    tolerance = needed(verdict)
-    detail = f", rtol needed {tolerance}" if tolerance else ""
+    shown = f", rtol needed {needed(verdict)}" if needed(verdict) else ""
     if verdict.status is Status.CLOSE and verdict.details is not None:
-        detail = f", {steps.distance(verdict)}"
+        shown = f", {steps.distance(verdict)}"
+    share = used(verdict)
+    detail = shown if every else f", tolerance used: {share}" if share else ""
     number = f" on {runs} input set{'' if runs == 1 else 's'}" if runs else ""
     return f"{'outputs: ' if found.complaints else ''}{verdict.status}{number}{detail}"
 

@@ -53,7 +53,7 @@ def test_a_batch_reads_models_from_one_bucket_and_writes_to_another(storage: ser
     asked = (batches.recipe(tmp_path), "s3://zoo/v1/", "--out", "s3://done/v1", "--ledger", "kept")
     done = batch(tmp_path, storage.port, *asked)
     assert done.returncode == 1, done.stderr
-    assert "failed: 3 models: 2 done, 1 failed; 5 -> 2 nodes" in done.stdout
+    assert "failed: 1 of 3 models, 2 done; 5 -> 2 nodes (-60 %)" in done.stdout
     found = rows(tmp_path / "kept")
     assert {name: (row.state, row.model) for name, row in found.items()} == {
         "a.onnx": ("done", "s3://zoo/v1/a.onnx"),

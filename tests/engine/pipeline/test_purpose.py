@@ -95,8 +95,8 @@ def test_the_loss_leads_where_an_expectation_is_not_met(tmp_path: Path, capsys: 
     recipe.write_text("recipe: r\naccuracy: {budget: snr >= 40 dB}\nsteps: [to-float16]\nexpect: {nodes: 1}\n")
     code, said = run(capsys, "apply", str(recipe), str(model(tmp_path)), "-o", str(tmp_path / "out.onnx"), "-q")
     assert code == 1
-    assert "less accurate on purpose, within the budget: SNR " in said
-    assert said.endswith("; an expectation is not met; no file was written")
+    assert "failed: 1 expectation is not met; less accurate on purpose, within the budget: SNR " in said
+    assert said.endswith(" s; no file was written")
 
 
 def crashing(monkeypatch: pytest.MonkeyPatch, name: str) -> None:

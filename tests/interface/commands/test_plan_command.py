@@ -47,7 +47,8 @@ def test_a_plan_is_shown_without_writing_a_file(folder: Path, capsys: pytest.Cap
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert lines[0].startswith("1 drop-identity -2 nodes, -") and lines[0].endswith("(r.yaml:2)")
     assert lines[1:3] == ["1:1 Identity first -> nothing -1", "1:2 Identity second -> nothing -1"]
-    assert lines[-1].startswith("plan: 2 sites in 1 step; 3 -> 1 nodes, ") and lines[-1].endswith("; not verified")
+    assert lines[-1].startswith("plan: 3 -> 1 nodes (-67 %), ")
+    assert lines[-1].endswith("; 2 sites in 1 step, not verified")
     assert err.endswith("no plan written; use -o FILE to save it\n")
 
 
@@ -68,7 +69,7 @@ def test_the_exit_code_shows_whether_a_plan_changes_the_model(folder: Path, caps
     assert surgery(capsys, "plan", "r.yaml", "m.onnx", "--exit-code")[0] == 1
     assert surgery(capsys, "apply", "r.yaml", "m.onnx", "-o", "done.onnx")[0] == 0
     code, out, _ = surgery(capsys, "plan", "r.yaml", "done.onnx", "--exit-code")
-    assert (code, out) == (0, "nothing to do: 1 nodes, not verified\n")
+    assert (code, out) == (0, "nothing to do: 1 node, not verified\n")
 
 
 def test_a_plan_is_applied_from_another_folder(

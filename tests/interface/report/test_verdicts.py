@@ -35,7 +35,8 @@ def test_a_close_verdict_shows_the_distance(details, text):
 def test_a_pair_is_shown_with_its_distance():
     console = Console(file=io.StringIO(), width=200)
     verdict = Verdict(Status.CLOSE, None, NEEDED, "output 'y'[0]: 1 instead of 2", Details(ulp=3.0))
-    console.print(terminal.pair(Pair(verdict, (), ({"dims": {}, "character": "normal", "seed": 0},))))
+    found = Pair(verdict, (), ({"dims": {}, "character": "normal", "seed": 0},))
+    console.print(terminal.pair(found, every=True))
     text = console.file.getvalue()
     assert "close on 1 input set, needed rtol 1.2e-05 and atol 1.5e-06; at most 3 ulp" in text
     assert "output 'y'[0]: 1 instead of 2" in text
