@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Bisect a recipe."""
     _verification.start()
-    from surgery.features.bisection.bisect import bisect
+    from surgery import bisect
     from surgery.features.bisection.repro_folder import written
     from surgery.interface.report.progress import Progress
 

@@ -60,9 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Export."""
+    from surgery import export
     from surgery.engine import recipe as recipes
     from surgery.features.frameworks import request
-    from surgery.features.frameworks.export import export
     from surgery.interface.report import exporting
 
     made = export(

@@ -58,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Import weights."""
+    from surgery import import_weights
     from surgery.features.frameworks import mapping
-    from surgery.features.frameworks.importing import import_weights
 
     found = import_weights(
         arguments.model,
