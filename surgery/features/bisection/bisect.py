@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from surgery.base.views import view
 from surgery.engine.pipeline.candidate import Candidate
 from surgery.engine.pipeline.delta_debugging import Guilty, SearchLimit, SiteSearch
 from surgery.engine.pipeline.pipeline import Abort, Pipeline
@@ -76,6 +77,20 @@ class Blame:
     reproduced: bool = False
     no_repro: str = ""
     seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        """Return a line for a prompt."""
+        if self.step is None:
+            return f"<Blame of {self.recipe!r}: no step fails>"
+        guilty = f"{len(self.guilty)} of {self.sites} site{'' if self.sites == 1 else 's'}"
+        return f"<Blame of {self.recipe!r}: step {self.step.name!r} fails, {guilty} guilty>"
+
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows."""
+        rows = [(str(one.site.number), one.site.anchor, one.why) for one in self.guilty]
+        remarks = [text for text in (self.remark, f"{self.folder} reproduces it" if self.reproduced else "") if text]
+        tone = "ok" if self.step is None else "bad"
+        return view("listed")(repr(self)[1:-1], tone, remarks, ("Site", "At", "Why"), rows, "guilty sites")
 
     @property
     def exit_code(self) -> int:

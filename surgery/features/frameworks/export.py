@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import UsageError
+from surgery.base.views import view
 from surgery.engine.pipeline import runner
 from surgery.features.frameworks import parity, programs
 from surgery.features.frameworks.parity import ModuleParity
@@ -58,6 +59,17 @@ class Exported:
     result: ModuleParity | None = None
     accepts: bool = False
     written: Path | None = None
+
+    def __repr__(self) -> str:
+        """Return a line for a prompt."""
+        verdict = "" if self.final is None else f", {self.final.verdict.status}"
+        return f"<Exported {self.target!r}: {'ok' if self.ok else 'not ok'}{verdict}>"
+
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows."""
+        rows = [(stage.name, stage.text) for stage in self.stages]
+        tone = "ok" if self.ok else "bad"
+        return view("listed")(repr(self)[1:-1], tone, self.warnings, ("Stage", "Result"), rows, "stages")
 
     @property
     def final(self) -> ModuleParity | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import UsageError
+from surgery.base.views import view
 from surgery.features.frameworks import import_plan, rotary, source_elements
 from surgery.features.frameworks.import_plan import ImportPlan, Layout, WeightMisfit
 from surgery.features.frameworks.mapping import NameMapping, TensorSource
@@ -37,6 +38,17 @@ class Imported:
     partial: bool
     suggestions: Suggestions
     written: tuple[Path, ...] = ()
+
+    def __repr__(self) -> str:
+        """Return a line for a prompt."""
+        count, misfits = len(self.plan.assignments), len(self.plan.misfits)
+        wrong = f", {misfits} misfit{'' if misfits == 1 else 's'}" if misfits else ""
+        return f"<Imported: {'ok' if self.ok else 'not ok'}, {count} initializer{'' if count == 1 else 's'}{wrong}>"
+
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows."""
+        rows = [(one.kind, f"{one.name}: {one.message}") for one in self.plan.misfits]
+        return view("listed")(repr(self)[1:-1], "ok" if self.ok else "bad", (), ("Misfit", "What"), rows, "misfits")
 
     @property
     def ok(self) -> bool:

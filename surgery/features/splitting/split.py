@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import UsageError
+from surgery.base.views import view
 from surgery.features.splitting.cut_choice import Balance, balanced_cuts, named_cuts
 from surgery.features.splitting.cutting import Piece, SourceModel, pieces
 from surgery.features.splitting.piece_writing import check_folder, write
@@ -59,6 +60,21 @@ class Split:
     ok: bool
     files: tuple[Path, ...] = ()
     protos: tuple[onnx.ModelProto, ...] = field(default=(), repr=False)
+
+    def __repr__(self) -> str:
+        """Return a line for a prompt."""
+        parts = f"{len(self.parts)} part{'' if len(self.parts) == 1 else 's'}"
+        return f"<Split of {Path(self.model).name!r}: {'ok' if self.ok else 'not ok'}, {parts}, {self.verdict.status}>"
+
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows."""
+        rows = [
+            (part.file, str(part.nodes), f"{part.weights / 1e6:.1f}", ", ".join(part.inputs), ", ".join(part.outputs))
+            for part in self.parts
+        ]
+        remarks = [self.verdict.message] if self.verdict.message else []
+        head = "File", "Nodes", "Weights in MB", "Inputs", "Outputs"
+        return view("listed")(repr(self)[1:-1], "ok" if self.ok else "bad", remarks, head, rows, "parts")
 
     def plan(self) -> dict[str, Any]:
         """Return how the pieces connect: each is fed by name with inputs of the model and outputs of earlier pieces."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from surgery.base.errors import UsageError
 from surgery.base.operators.message_tensors import from_array
 from surgery.base.operators.subgraphs import graphs
+from surgery.base.views import view
 from surgery.model import storage
 from surgery.model.checkpoints.checkpoints import write_checkpoint
 from surgery.model.checkpoints.named_tensors import Named
@@ -26,6 +27,16 @@ class ExportedWeights:
     files: tuple[Path, ...]
     tensors: int
     bytes: int
+
+    def __repr__(self) -> str:
+        """Return a line for a prompt."""
+        count = f"{self.tensors} tensor{'' if self.tensors == 1 else 's'}"
+        return f"<ExportedWeights: {count}, {self.bytes:,} bytes>"
+
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows."""
+        rows = [(str(path),) for path in self.files]
+        return view("listed")(repr(self)[1:-1], "ok", (), ("File",), rows, "files")
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""

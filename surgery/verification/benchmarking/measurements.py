@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from surgery.base.views import view
 from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.statistics import Interval
 
@@ -96,6 +97,18 @@ class Comparison:
     ended: Ended
     inputs: tuple[Mapping[str, Any], ...] = field(default=())
 
+    def __repr__(self) -> str:
+        """Return a line for a prompt."""
+        first, *others = self.models
+        ratios = ", ".join(f"{Path(one.name).name!r} {one.speed.ratio:.3f}" for one in others if one.speed is not None)
+        times = f": times as fast as it: {ratios}" if ratios else ""
+        return f"<Comparison with {Path(first.name).name!r} ({1000 * first.seconds:.3g} ms){times}>"
+
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows."""
+        head = "Model", "Milliseconds", "Speed", f"{100 * self.spec.level:g} % interval", "Peak memory in MB"
+        return view("listed")(repr(self)[1:-1], "info", (), head, [_row(one) for one in self.models], "models")
+
     @property
     def baseline(self) -> Measured:
         """The first model."""
@@ -139,3 +152,15 @@ class Comparison:
             "ended": self.ended,
             "inputs": [dict(one) for one in self.inputs],
         }
+
+
+def _row(model: Measured) -> tuple[str, ...]:
+    """Return a model as a row of text: name, time, speed with its interval, memory."""
+    speed, memory = model.speed, model.memory
+    return (
+        model.name,
+        f"{1000 * model.seconds:.4g}",
+        f"{speed.ratio:.3f}" if speed is not None else "",
+        f"{speed.low:.3f} to {speed.high:.3f}" if speed is not None else "",
+        f"{memory.peak / 1e6:.1f}" if memory is not None else "",
+    )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import onnx
 import pytest
+from support import ROOT
 from support.html_pages import Page
 
 import surgery
 
+PLUGIN = ROOT / "tests" / "support" / "plugin_wrong.py"
 EVIL = "</div><script>alert(1)</script>\u202e"
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[2] x) => (float[2] y) { a = Identity(x)  y = Relu(a) }"""
@@ -82,3 +85,30 @@ def test_every_answer_is_shown(model: Path) -> None:
     for headline, answer in answers.items():
         assert headline in repr(answer) and len(repr(answer)) < 120
         assert headline in answer._repr_html_()
+
+
+def test_measurements_cuts_and_bisections_are_shown(model: Path, tmp_path: Path) -> None:
+    spec = surgery.BenchSpec(repeats=6)
+    page = read(surgery.bench(model, model, spec=spec)._repr_html_())
+    assert page.elements[0].text.strip().startswith("Comparison with '<i>model.onnx' (")
+    cells = [cell.text for cell in page.all("td")]
+    assert len(cells) == 10 and cells[0] == str(model) and cells[2:4] == ["", ""]
+    assert re.fullmatch(r"\d\.\d{3} to \d\.\d{3}", cells[8])
+    made = surgery.split(model, at=["a"])
+    assert repr(made) == "<Split of '<i>model.onnx': ok, 2 parts, equal>"
+    cells = [cell.text for cell in read(made._repr_html_()).all("td")]
+    assert len(cells) == 10 and cells[6] == "1" and cells[8:] == ["a", "y"]
+    written = surgery.export_weights(ROOT / "models" / "resnet-tiny.onnx", tmp_path / "w.npz")
+    assert repr(written).startswith("<ExportedWeights: ") and "w.npz" in read(written._repr_html_()).elements[0].text
+    imported = surgery.import_weights(ROOT / "models" / "resnet-tiny.onnx", [tmp_path / "w.npz"])
+    assert repr(imported) == f"<Imported: ok, {written.tensors} initializers>"
+    assert repr(imported)[1:-1] in read(imported._repr_html_()).elements[0].text
+
+
+def test_a_bisection_names_the_guilty_sites(model: Path) -> None:
+    steps = {"recipe": "r", "plugins": [str(PLUGIN)], "steps": ["drop-identity", "wrong-drop-relu"]}
+    blame = surgery.bisect(model, steps, trust=True)
+    assert repr(blame) == "<Blame of 'r': step 'wrong-drop-relu' fails, 1 of 1 site guilty>"
+    page = read(blame._repr_html_())
+    assert next(cell.text for cell in page.all("td")) == "1" and "instead of" in page.elements[0].text
+    assert repr(surgery.bisect(model, "tidy")) == "<Blame of 'tidy': no step fails>"
