@@ -238,7 +238,8 @@ def _conclusion(account: Result) -> Text:
     if not committed:
         return _with_purpose(*_unchanged(account, refused, style), account)
     made = f" for {account.target}" if account.is_targeted else ""
-    words = f"{f'{lossy}; ' if lossy else ''}{shrinkage}{refused}. {proof.sentence(committed, account)}."
+    compared = proof.sentence(committed, account)
+    words = f"{f'{lossy}; ' if lossy else ''}{shrinkage}{refused}.{f' {compared}.' if compared else ''}"
     return _with_purpose(f"ok{made}", words, style, account)
 
 
