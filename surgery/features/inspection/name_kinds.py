@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx
 
-from surgery.base.errors import UsageError
+from surgery.base.errors import UsageError, closest
 from surgery.model import storage
 from surgery.model.wire import globs
 
@@ -29,6 +29,26 @@ def by_kind(model: str, names: Mapping[str, str], kind: str | None) -> dict[str,
             raise UsageError(f"--kind {kind}: there is no such kind", todo=f"choose from {', '.join(KINDS)}")
         return {kind: dict(names)}
     return globs.by_kind(_known(storage.load(model).proto), names)
+
+
+def rank(model: str, name: str) -> int:
+    """Return the number of dims of an input or output; raise UsageError if there is none of that name, or no shape."""
+    graph = storage.load(model).proto.graph
+    ports = {one.name: one for one in (*graph.output, *graph.input)}
+    if name not in ports:
+        near = closest(name, ports)
+        hint = f"; did you mean '{near}'?" if near else ""
+        raise UsageError(f"the model has no input or output '{name}'{hint}")
+    if not ports[name].type.tensor_type.HasField("shape"):
+        raise UsageError(f"the rank of '{name}' is not known", todo="declare its shape first")
+    return len(ports[name].type.tensor_type.shape.dim)
+
+
+def axis(name: str, number: int, count: int) -> int:
+    """Return the number of a dim; raise UsageError if there is none of that number."""
+    if number >= count:
+        raise UsageError(f"'{name}' has {count} dims, and there is no dim {number}", todo="the first dim is 0")
+    return number
 
 
 def _known(proto: onnx.ModelProto) -> dict[str, dict[str, None]]:

@@ -66,7 +66,7 @@ _PASSES = "run 'surgery passes'"
 _PASS = "run 'surgery run PASS MODEL'; several passes are steps of a recipe"
 _NUMBERS = "run 'surgery apply ort MODEL', which needs no such number; 'surgery run ort-transformers' takes --set"
 _EXTRACT = "run 'surgery extract MODEL --inputs NAME --outputs NAME'"
-_ADD_OUTPUTS = "run 'surgery run add-outputs MODEL --set outputs=NAME'"
+_ADD_OUTPUTS = "run 'surgery add-outputs MODEL NAME'"
 _SET_ATTRIBUTE = "run 'surgery run set-attribute MODEL --set nodes=NODE --set name=NAME --set value=VALUE'"
 _INSERT = "run 'surgery insert MODEL OP --after TENSOR'"
 _INSPECT = "run 'surgery inspect MODEL'"
@@ -220,7 +220,15 @@ _OPTIONS: Final = {
     "--graph-diff": "run 'surgery diff MODEL OUT'",
     "--profile": "run 'surgery bench MODEL --profile'",
     "--test-loop-count": "pass --repeats N",
+    "--runtime": "pass --target NAME, such as openvino; 'surgery targets' lists them",
+    "check --fix": "'surgery apply tidy MODEL -o OUT' repairs what 'surgery check MODEL' says can be repaired",
+    "check --repair": "'surgery apply tidy MODEL -o OUT' repairs what 'surgery check MODEL' says can be repaired",
     # Edits
+    **dict.fromkeys(
+        ("run --mean", "run --std", "run --order", "run --scale", "run --iou", "run --score", "run --bits"),
+        "to set an option of the pass, pass --set OPTION=VALUE",
+    ),
+    **dict.fromkeys(("insert --min", "insert --max"), "pass the other inputs in order: --operands MIN,MAX"),
     "-ion": _EXTRACT,
     "-oon": _EXTRACT,
     "--input-op-names": _EXTRACT,

@@ -26,7 +26,8 @@ GROUPS = {
     "optimize": ("apply", "run", "batch", "plan", "tune", "export"),
     "look at models": ("inspect", "view", "diff", "check", "opset", "why"),
     "edit": (
-        *("rename", "set-dims", "extract", "cut", "merge", "split", "insert", "remove", "replace"),
+        *("rename", "set-dims", "extract", "cut", "merge", "split"),
+        *("add-outputs", "insert", "remove", "replace"),
         *("upgrade", "downgrade", "strip", "import-weights", "export-weights", "externalize", "embed"),
     ),
     "verify and measure": ("verify", "bench", "bisect", "sensitivity", "report", "corpus", "provenance"),
@@ -38,7 +39,7 @@ with `_` for `-`."""
 
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 
-ALIASES = {"optimize": "apply", "optimise": "apply", "simplify": "apply"}
+ALIASES = {"add-output": "add-outputs", "optimize": "apply", "optimise": "apply", "simplify": "apply"}
 """Commands by other names, for those who know the names of other tools."""
 
 _MISTAKEN = 2

@@ -6,12 +6,19 @@ Each is another form of `surgery run PASS MODEL --set OPTION=VALUE`, and is run,
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from surgery.base.errors import UsageError
 from surgery.interface.command_line import _output, _places
+
+_AXIS = re.compile(r"(.+)\[(\d+)\]")
+"""One dim of an input or output, such as `image[0]`."""
+
+_NEGATIVE = re.compile(r"-\.?\d.*")
+"""What is a value and no option although it begins with `-`: `--operands -1,1`."""
 
 Chosen = tuple[str, dict[str, Any]]
 """The name of a pass and its options."""
@@ -61,6 +68,7 @@ class Edit:
         from surgery.interface.command_line import _settings
         from surgery.interface.commands import run
 
+        parser._negative_number_matcher = _NEGATIVE
         parser.add_argument("model", metavar="MODEL", type=_places.model, help="an .onnx file")
         for one in self.arguments:
             one.add(parser)
@@ -129,6 +137,7 @@ def _rename(arguments: argparse.Namespace) -> Chosen:
 
 def _set_dims(arguments: argparse.Namespace) -> Chosen:
     from surgery.engine.yaml.yaml_nodes import resolve
+    from surgery.features.inspection import name_kinds
 
     dims: dict[str, Any] = {}
     ports: dict[str, Any] = {}
@@ -136,7 +145,11 @@ def _set_dims(arguments: argparse.Namespace) -> Chosen:
         # `x:1,3,224,224` is how other tools write the shape of an input.
         colon = "=" not in text and ":" in text
         name, value = _pair(text[::-1].replace(":", "=", 1)[::-1] if colon else text, "DIM=SIZE", "batch=1")
-        if "," in value or value.startswith("["):
+        axis = _AXIS.fullmatch(name)
+        if axis is not None:
+            own = ports.setdefault(axis[1], [None] * name_kinds.rank(arguments.model, axis[1]))
+            own[name_kinds.axis(axis[1], int(axis[2]), len(own))] = resolve(value)
+        elif "," in value or value.startswith("["):
             sizes = [part.strip() for part in value.strip("[]").split(",")]
             ports[name] = [None if size in ("", "?") else resolve(size) for size in sizes]
         else:
@@ -190,6 +203,8 @@ def _remove(arguments: argparse.Namespace) -> Chosen:
 
 
 def _replace(arguments: argparse.Namespace) -> Chosen:
+    if _are_operators(arguments.nodes) and not arguments.op and arguments.by is None and arguments.match is None:
+        return "replace-op", {"nodes": {"op": arguments.nodes[0]}, "op": arguments.nodes[1], **_attributes(arguments)}
     nodes = _nodes(arguments)
     if arguments.match is not None or arguments.emit is not None:
         if arguments.match is None or arguments.emit is None or nodes is not None or arguments.by is not None:
@@ -201,6 +216,17 @@ def _replace(arguments: argparse.Namespace) -> Chosen:
     if arguments.by.endswith(".onnx"):
         return "replace-subgraph", {"nodes": nodes, "file": arguments.by}
     return "replace-op", {"nodes": nodes, "op": arguments.by, **_attributes(arguments)}
+
+
+def _are_operators(names: Sequence[str]) -> bool:
+    """Return whether the names are two operators of ONNX, rather than nodes."""
+    import onnx
+
+    return len(names) == 2 and all(onnx.defs.has(name) for name in names)
+
+
+def _add_outputs(arguments: argparse.Namespace) -> Chosen:
+    return "add-outputs", {"outputs": _names(arguments.tensors, "TENSOR")}
 
 
 def _to_opset(name: str) -> Callable[[argparse.Namespace], Chosen]:
@@ -220,7 +246,7 @@ def _strip(arguments: argparse.Namespace) -> Chosen:
 
 
 def _cut(arguments: argparse.Namespace) -> Chosen:
-    given = {"inputs": arguments.starts, "outputs": arguments.ends}
+    given = {"inputs": arguments.starts, "outputs": [*arguments.tensors, *arguments.ends]}
     found: dict[str, Any] = {name: _names(texts, f"--{name}") for name, texts in given.items() if texts}
     if not found:
         raise UsageError("no tensor is given", todo="pass --inputs NAME or --outputs NAME")
@@ -237,6 +263,16 @@ _OUTPUTS = ("--outputs",)
 _DATA = "--input-data"
 
 EDITS = {
+    "add-outputs": Edit(
+        """Add intermediate tensors as outputs, for debugging.
+
+'surgery view MODEL' shows the names of tensors. A form of 'surgery run add-outputs':
+
+    surgery add-outputs model.onnx 'encoder/layer.0/*' -o out.onnx
+""",
+        (Argument(("tensors",), "TENSOR", "names of tensors, or globs", many=True),),
+        _add_outputs,
+    ),
     "rename": Edit(
         """Rename tensors, inputs, outputs, nodes and dims.
 
@@ -258,13 +294,15 @@ A form of 'surgery run set-dims', which adapts what depends on the old size:
 
     surgery set-dims model.onnx batch=1 -o out.onnx
     surgery set-dims model.onnx pixel_values=1,3,224,224 -o out.onnx
+    surgery set-dims model.onnx 'pixel_values[0]=batch' -o out.onnx
     surgery set-dims model.onnx --batch-size batch -o out.onnx
 """,
         (
             Argument(
                 ("sizes",),
                 "DIM=SIZE",
-                "a dim and its size or new name; or an input or output with all its dims, of which ? leaves one",
+                "a dim and its size or new name; an input or output with all its dims, of which ? leaves one; or with "
+                "one, as image[0]=1",
                 many=True,
             ),
             Argument(("--batch-size",), "SIZE", "the size or the name of the batch: the first dim of the inputs"),
@@ -277,9 +315,11 @@ A form of 'surgery run set-dims', which adapts what depends on the old size:
 Tensors given by --inputs become inputs; those given by --outputs replace the outputs after them. To keep only the part
 between tensors, use 'surgery extract'. A form of 'surgery run cut':
 
-    surgery cut model.onnx --outputs features -o out.onnx
+    surgery cut model.onnx features -o out.onnx
+    surgery cut model.onnx --inputs stem --outputs features -o out.onnx
 """,
         (
+            Argument(("tensors",), "TENSOR", "tensors that become outputs, as those of --outputs", many=True),
             Argument(_INPUTS, "NAME[,NAME]", "tensors that become inputs", many=True, dest="starts"),
             Argument(_OUTPUTS, "NAME[,NAME]", "tensors that become outputs", many=True, dest="ends"),
         ),
@@ -335,6 +375,7 @@ with remove-nodes, remove-inputs or remove-outputs:
 This changes the results, which are then checked and run but not compared, unless '--set keeps=exact' or '--set
 keeps=close' says that it does not. A form of 'surgery run replace-op' and 'surgery run replace-subgraph':
 
+    surgery replace model.onnx Relu Sigmoid -o out.onnx
     surgery replace model.onnx --op LeakyRelu --with Relu --attribute alpha=null -o out.onnx
     surgery replace model.onnx --match 'y = Relu(x)' --emit 'y = Sigmoid(x)' -o out.onnx
 """,

@@ -25,8 +25,12 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `batch`."""
-    parser.add_argument("recipe", metavar="RECIPE", help="a recipe file, or the name of a shipped recipe")
-    parser.add_argument("sources", metavar="SOURCE", nargs="+", help="a file, a folder, a glob or a manifest")
+    parser.add_argument(
+        "recipe",
+        metavar="RECIPE",
+        help="a recipe file, or the name of a shipped recipe; a model or folder in its place means 'default'",
+    )
+    parser.add_argument("sources", metavar="SOURCE", nargs="*", help="a file, a folder, a glob or a manifest")
     parser.add_argument(
         *("-o", "--out"), metavar="DIR", required=True, help="write results and the ledger below this folder"
     )
@@ -109,6 +113,7 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run a batch."""
+    _complete(arguments)
     given = _given(arguments)
     _check_files(arguments)
     from surgery.base import workers
@@ -129,6 +134,17 @@ def main(arguments: argparse.Namespace) -> int:
     _write_files(result, arguments)
     _report(result, arguments)
     return result.exit_code
+
+
+def _complete(arguments: argparse.Namespace) -> None:
+    """Fill in the recipe 'default' where a model or a folder stands in its place; UsageError if there is no source."""
+    from surgery.engine.recipe import recipe_lookup
+
+    given = arguments.recipe
+    if given.endswith(".onnx") or (Path(given).is_dir() and given not in recipe_lookup.names()):
+        arguments.recipe, arguments.sources = "default", [given, *arguments.sources]
+    if not arguments.sources:
+        raise UsageError("SOURCE is missing", todo=f"pass models or a folder: surgery batch {given} models -o DIR")
 
 
 def _check_files(arguments: argparse.Namespace) -> None:

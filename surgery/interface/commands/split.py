@@ -10,6 +10,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from surgery.base.errors import UsageError
 from surgery.interface.command_line import _output, _places, _verification
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="cut at each of these tensors, names or globs; A+B is a single cut through two tensors",
     )
     where.add_argument("--parts", metavar="N", type=int, help="split into N parts, cutting where few bytes cross")
+    where.add_argument("count", metavar="N", nargs="?", help="the same as --parts")
     parser.add_argument(
         "--balance",
         choices=["weights", "nodes"],
@@ -62,7 +64,7 @@ def main(arguments: argparse.Namespace) -> int:
         arguments.model,
         arguments.output,
         at=[item.split("+") if "+" in item else item for items in arguments.at or () for item in items],
-        parts=arguments.parts,
+        parts=_parts(arguments),
         balance=arguments.balance,
         layout=arguments.layout,
         force=arguments.force,
@@ -76,6 +78,13 @@ def main(arguments: argparse.Namespace) -> int:
     else:
         _show(found)
     return 0 if found.ok else 1
+
+
+def _parts(arguments: argparse.Namespace) -> int | None:
+    count: str | None = arguments.count
+    if count is not None and not count.isdecimal():
+        raise UsageError(f"'{count}' is not a number of parts", todo="for a tensor, pass --at TENSOR")
+    return arguments.parts if count is None else int(count)
 
 
 def _show(found: Split) -> None:

@@ -53,3 +53,18 @@ def test_words_are_written_in_one_way() -> None:
     assert passes_for("KV cache") == passes_for("kv-cache") == passes_for("kv_cache") == EVERYDAY["kvcache"]
     assert all(passes_for(word) for word in EVERYDAY)
     assert passes_for("nothing of the kind") == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("freeze-weights", "initializers-from-inputs"),
+        ("uint8-input", "embed-preprocessing"),
+        ("reorder-outputs", "reorder"),
+    ],
+)
+def test_a_task_in_place_of_a_pass_is_answered_with_the_pass(
+    name: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["run", name, "m.onnx"]) == 2
+    assert capsys.readouterr().err == f"surgery: no pass '{name}'; did you mean '{meant}'?\n"

@@ -119,6 +119,19 @@ NODES = "Relu:a Mul:b LeakyRelu:c Neg:y Abs:z"
         ("strip m.onnx", "strip-metadata", f"{PORTS} | {NODES} | 17"),
         ("strip m.onnx --set node_names=true", {"strip-metadata": {"node_names": True}}, f"{PORTS} | {NODES} | 17"),
         ("cut m.onnx --inputs b", {"cut": {"inputs": ["b"]}}, None),
+        ("cut m.onnx b", {"cut": {"outputs": ["b"]}}, None),
+        ("set-dims m.onnx x[0]=2", {"set-dims": {"ports": {"x": [2, None]}}}, None),
+        ("add-outputs m.onnx a b", {"add-outputs": {"outputs": ["a", "b"]}}, None),
+        (
+            "replace m.onnx Relu Sigmoid",
+            {"replace-op": {"nodes": {"op": "Relu"}, "op": "Sigmoid"}},
+            f"{PORTS} | {NODES.replace('Relu:a', 'Sigmoid:a')} | 17",
+        ),
+        (
+            "insert m.onnx Clip --after b --operands -1,1",
+            {"insert-after": {"tensors": ["b"], "op": "Clip", "operands": [-1, 1]}},
+            None,
+        ),
     ],
 )
 def test_a_command_runs_the_pass_with_these_options(
@@ -162,6 +175,8 @@ def test_a_rule_replaces_nodes(folder: Path, capsys: pytest.CaptureFixture[str])
         ("remove m.onnx enc/relu --outputs z", "a call removes nodes, inputs or outputs; "),
         ("replace m.onnx --op Relu", "what replaces the nodes is not given; write it like"),
         ("replace m.onnx --match y=Relu(x)", "--match and --emit go together"),
+        ("set-dims m.onnx x[2]=1", "'x' has 2 dims, and there is no dim 2; the first dim is 0"),
+        ("set-dims m.onnx q[0]=1", "the model has no input or output 'q'"),
         ("upgrade m.onnx twenty", "'twenty' is not the number of an opset"),
         ("upgrade m.onnx 18 --to 19", "two opsets are given; give one"),
         ("cut m.onnx", "no tensor is given; pass --inputs NAME or --outputs NAME"),
@@ -200,3 +215,30 @@ def test_the_help_of_each_has_an_example_that_names_it(capsys: pytest.CaptureFix
 def test_values_are_read_as_people_write_them(name: str, given: str, value: object) -> None:
     option = given.partition("=")[0]
     assert _settings.read(catalog.find(name), [given]) == {option: value}
+
+
+def test_a_number_splits_into_parts(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = surgery(capsys, "split", "m.onnx", "2", "-o", "parts")
+    assert code == 0 and "in sequence: equal" in out, err
+    assert [path.name for path in sorted((folder / "parts").glob("*.onnx"))] == ["m.1.onnx", "m.2.onnx"]
+    code, _, err = surgery(capsys, "split", "m.onnx", "b")
+    assert (code, err) == (2, "surgery: 'b' is not a number of parts; for a tensor, pass --at TENSOR\n")
+
+
+def test_a_folder_in_place_of_the_recipe_of_a_batch_means_default(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "models").mkdir()
+    (folder / "m.onnx").rename(folder / "models" / "m.onnx")
+    code, out, err = surgery(capsys, "batch", "models", "-o", "out", "--jobs", "1")
+    assert code == 0 and out.startswith("ok: 1 model: 1 done"), out + err
+    assert (folder / "out" / "m.onnx").is_file()
+    code, _, err = surgery(capsys, "batch", "tidy", "-o", "out")
+    assert code == 2 and "SOURCE is missing; pass models or a folder" in err
+
+
+@pytest.mark.parametrize("typed", ["add-output", "add-outputs"])
+def test_outputs_are_added_by_either_name(typed: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = surgery(capsys, typed, "m.onnx", "b", "-o", "out.onnx")
+    assert code == 0, err
+    assert [one.name for one in onnx.load(folder / "out.onnx").graph.output] == ["y", "z", "b"]
