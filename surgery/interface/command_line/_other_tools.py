@@ -276,7 +276,7 @@ def option_instead(command: str, option: str, model: str) -> str | None:
 def value_instead(command: str, names: Sequence[str], value: str, model: str) -> str | None:
     """Return what to type instead of a value that an option of the same name has in another tool; None for others."""
     if "--inputs" in names and value.endswith(".onnx"):
-        return _MODEL
+        return f"a model is not an input set; {_MODEL}"
     if command in ("extract", "cut") and {"--inputs", "--outputs"}.intersection(names):
         described = _DESCRIBED.fullmatch(value)
         return described and f"names are enough, types and shapes are inferred: {names[-1]} {described[1]}"

@@ -142,7 +142,7 @@ def test_unverified_may_be_accepted(folder: Path, capsys: pytest.CaptureFixture[
 MISTAKES = [
     (["--inputs", "no.npz"], "surgery: no.npz: no such file or folder"),
     (["--inputs", "empty"], "surgery: empty: no inputs in this folder"),
-    (["--inputs", "a.onnx"], "surgery: a.onnx: a '.onnx' file is not an input set"),
+    (["--inputs", "a.onnx"], "surgery {}: argument --inputs: invalid value: 'a.onnx'; a model is not an input set"),
     (["--inputs", "text.npz"], "surgery: text.npz: cannot be read"),
     (["--dims", "bach=1"], "surgery: the model has no dynamic dim 'bach'; did you mean 'batch'?"),
     (["--dims", "width=1"], "surgery: the model has no dynamic dim 'width'; its dynamic dims are batch"),
@@ -165,7 +165,7 @@ def test_mistakes_are_answered_in_one_line(
     for command in (["verify", "a.onnx", "wrong.onnx"], ["run", "drop-identity", "a.onnx"]):
         code, out, err = surgery(capsys, *command, *flags)
         assert (code, out, err.count("\n")) == (2, "", 1)
-        assert err.startswith(words)
+        assert err.startswith(words.format(command[0]))
 
 
 @pytest.mark.parametrize(
