@@ -92,8 +92,8 @@ def said(capsys: pytest.CaptureFixture[str], typed: str) -> str:
         ),
         (
             "apply --input m.onnx --output o.onnx",
-            "surgery apply: argument --inputs: invalid value: 'm.onnx'; a model is not an input set; the model is given "
-            "without a flag, and the result by -o FILE",
+            "surgery apply: argument --inputs: invalid value: 'm.onnx'; a model is not an input set; the model is "
+            "given without a flag, and the result by -o FILE",
         ),
     ],
 )
