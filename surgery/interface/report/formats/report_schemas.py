@@ -99,7 +99,7 @@ SHAPES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "apply": (_RUN,),
     "run": (_SINGLE,),
     "extract": (_SINGLE,),
-    **dict.fromkeys(("rename", "set-dims", "cut", "insert", "remove", "replace"), (_SINGLE,)),
+    **dict.fromkeys(("rename", "set-dims", "cut", "add-outputs", "insert", "remove", "replace"), (_SINGLE,)),
     **dict.fromkeys(("upgrade", "downgrade", "strip"), (_SINGLE,)),
     "merge": (_SINGLE,),
     "inspect": (

@@ -26,6 +26,7 @@ RUNS = {
     "rename": ["rename m.onnx x=image -o renamed.onnx"],
     "set-dims": ["set-dims m.onnx n=2"],
     "cut": ["cut m.onnx --outputs m"],
+    "add-outputs": ["add-outputs m.onnx m"],
     "insert": ["insert m.onnx Relu --after m"],
     "remove": ["remove m.onnx --op MatMul"],
     "replace": ["replace m.onnx --op Relu --with Tanh"],
