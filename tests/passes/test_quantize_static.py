@@ -156,9 +156,10 @@ def test_calibration_is_reused_when_other_sites_are_skipped(short_models: Path) 
             self.asked += 1
             return calibration
 
-    source, memory = Once(), {}
+    source, memory, asked = Once(), {}, []
     for skip in (frozenset[int](), frozenset({2}), frozenset({1, 3})):
         graph = Graph(storage.ir_from_proto(stored.proto, stored.weights), weights=stored.weights)
         graph.calibration, graph.memory = source, memory
         run_pass(declared, graph, declared.bind({}), skip=skip, timeout=300)
-    assert source.asked == 1
+        asked.append(source.asked)
+    assert asked[0] > 0 and set(asked) == {asked[0]}  # the first run asks once for each group of values

@@ -104,13 +104,13 @@ def test_a_rule_is_part_of_the_key(model: Path, cache: Path) -> None:
 
 def test_a_changed_pass_source_invalidates_the_cache(model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(model, cache)
-    known = keys.sources.source_of
+    known = keys.code_digests.source_of
 
     def changed(one: Pass) -> PassSource:
         found = known(one)
         return PassSource(found.origin, "0" * 64) if one.name == "fuse-matmul-add" else found
 
-    monkeypatch.setattr(keys.sources, "source_of", changed)
+    monkeypatch.setattr(keys.code_digests, "source_of", changed)
     found = run(model, cache)
     # The step makes the same, so that those after it are known.
     assert found.watcher.ran == ["fuse-matmul-add"]

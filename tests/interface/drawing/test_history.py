@@ -85,7 +85,7 @@ def history_rename(graph: Graph) -> None:
         node.name = f"n{number}"
     ports = {*graph.ir.graph.inputs, *graph.ir.graph.outputs}
     values = [value for node in graph.ir.graph for value in node.outputs if value not in ports]
-    graph.rename({value: f"v{number}" for number, value in enumerate(values)})
+    graph.rename_values({value: f"v{number}" for number, value in enumerate(values)})
 
 
 def applied(steps: str, more: str = "") -> tuple[runner.Result, Tape]:
