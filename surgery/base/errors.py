@@ -308,6 +308,11 @@ def neighbour(path: Path) -> str | None:
     return str(path.parent / near) if near is not None else None
 
 
+def counted(number: int, what: str) -> str:
+    """Return a number of things: "1 step", "2 steps"."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def first_few(things: Iterable[object], most: int, mark: str = ",") -> str:
     """Format the first items, and the number of further ones."""
     texts = [str(thing) for thing in things]

@@ -12,10 +12,8 @@ import onnx
 
 from surgery.base.errors import SurgeryError
 from surgery.engine.caching.cache_folder import CacheFolder, Damaged
-from surgery.model.storage import all_tensors
+from surgery.model.storage import Reference, all_tensors, external_reference, is_external
 from surgery.model.wire.stored_lists import stored_lists
-from surgery.model.wire.tensors import external_reference, is_external
-from surgery.model.wire.wire import Reference
 
 if TYPE_CHECKING:
     from surgery.model.wire.weights import Weights

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from surgery.base.errors import PassError, SurgeryError, require_machine
+from surgery.base.errors import PassError, SurgeryError, counted, require_machine
 from surgery.base.promises import Parity
 from surgery.engine.pipeline.expectations import unfit
 from surgery.engine.pipeline.shortfall import Shortfall
@@ -105,7 +105,7 @@ def _too_small(step: PassStep, option: str, count: int) -> str:
     least = step.options.get(option, defaults.get(option))
     bound = f"{least / 1024:g} KiB" if option == "min_size" and isinstance(least, int) else str(least)
     unit = " elements" if option == "min_elements" else ""
-    what = f"{count} weight{'' if count == 1 else 's'} below {bound}{unit}"
+    what = f"{counted(count, 'weight')} below {bound}{unit}"
     return f"nothing to quantize: {what} (--set {option}=0 of '{step.name}')"
 
 

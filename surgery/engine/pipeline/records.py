@@ -19,8 +19,7 @@ from surgery.model.graph.state import Defect, Refused, Site
 from surgery.model.remote import urls
 from surgery.model.storage.summary import Summary, summarize
 from surgery.model.targets import STANDARD
-from surgery.verification.comparing.details import NOTHING_HELPS, Status
-from surgery.verification.verdict.verifier import Verdict
+from surgery.verification.comparing.details import NOTHING_HELPS, Status, Verdict
 
 if TYPE_CHECKING:
     import onnx

@@ -8,7 +8,6 @@ from surgery.base.errors import UsageError
 from surgery.base.promises import CHANGES, unknown_changes
 from surgery.engine.registry import discovery
 from surgery.engine.registry.api import api_of
-from surgery.engine.registry.everyday_words import passes_for
 from surgery.engine.registry.passes import Pass, require_name, suggestion
 from surgery.engine.registry.predicates import Predicate
 
@@ -58,6 +57,8 @@ class Catalog:
         """Return the pass of that name; raise UsageError, with a suggestion or the reason, if it is unavailable."""
         found = self.get(name)
         if found is None:
+            from surgery.engine.registry.everyday_words import passes_for  # a table that only this error needs
+
             meant = [f"'{one}'" for one in passes_for(name)]
             near = f"; did you mean {' or '.join(meant)}?" if meant else suggestion(name, self.passes())
             todo = None if near else "see 'surgery passes'"

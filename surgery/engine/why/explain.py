@@ -12,7 +12,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from surgery.base.errors import BlockedError, SurgeryError, UsageError
+from surgery.base.errors import BlockedError, SurgeryError, UsageError, counted
 from surgery.base.views import view
 from surgery.base.workers import default_memory
 from surgery.base.workers.fork import call_in_fork
@@ -176,7 +176,7 @@ class Why:
     def __repr__(self) -> str:
         """Return a line for a prompt."""
         misses = f"{self.near_misses_total} near miss{'' if self.near_misses_total == 1 else 'es'}"
-        return f"<Why of {self.name!r}: {len(self.sites)} site{'' if len(self.sites) == 1 else 's'}, {misses}>"
+        return f"<Why of {self.name!r}: {counted(len(self.sites), 'site')}, {misses}>"
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from surgery.base.errors import counted
 from surgery.base.views import view
 from surgery.engine.pipeline.candidate import Candidate
 from surgery.engine.pipeline.delta_debugging import Guilty, SearchLimit, SiteSearch
@@ -82,7 +83,7 @@ class Blame:
         """Return a line for a prompt."""
         if self.step is None:
             return f"<Blame of {self.recipe!r}: no step fails>"
-        guilty = f"{len(self.guilty)} of {self.sites} site{'' if self.sites == 1 else 's'}"
+        guilty = f"{len(self.guilty)} of {counted(self.sites, 'site')}"
         return f"<Blame of {self.recipe!r}: step {self.step.name!r} fails, {guilty} guilty>"
 
     def _repr_html_(self) -> str:

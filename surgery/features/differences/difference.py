@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from surgery.base.errors import counted
 from surgery.base.views import view
 from surgery.features.differences.changes import Change, of_maps, of_one
 from surgery.features.differences.constant_differences import Constants
@@ -132,7 +133,7 @@ def _heading(function: onnx.FunctionProto) -> str:
     attributes = [*function.attribute, *(attribute.name for attribute in function.attribute_proto)]
     taken = "; ".join(filter(None, (", ".join(function.input), ", ".join(attributes))))
     count = len(function.node)
-    return f"({taken}) -> ({', '.join(function.output)}), {count} node{'' if count == 1 else 's'}"
+    return f"({taken}) -> ({', '.join(function.output)}), {counted(count, 'node')}"
 
 
 def _ports(kind: str, before: tuple[Port, ...], after: tuple[Port, ...]) -> tuple[Change, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery.base.errors import UsageError
+from surgery.base.errors import UsageError, counted
 from surgery.base.views import view
 from surgery.features.frameworks import import_plan, rotary, source_elements
 from surgery.features.frameworks.import_plan import ImportPlan, Layout, WeightMisfit
@@ -42,8 +42,8 @@ class Imported:
     def __repr__(self) -> str:
         """Return a line for a prompt."""
         count, misfits = len(self.plan.assignments), len(self.plan.misfits)
-        wrong = f", {misfits} misfit{'' if misfits == 1 else 's'}" if misfits else ""
-        return f"<Imported: {'ok' if self.ok else 'not ok'}, {count} initializer{'' if count == 1 else 's'}{wrong}>"
+        wrong = f", {counted(misfits, 'misfit')}" if misfits else ""
+        return f"<Imported: {'ok' if self.ok else 'not ok'}, {counted(count, 'initializer')}{wrong}>"
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from surgery.base.errors import PlanError, UsageError
+from surgery.base.errors import PlanError, UsageError, counted
 from surgery.engine.pipeline.records import END, Silent
 from surgery.features.planning.basis import basis, changes
 from surgery.features.planning.plan_document import Plan, PlannedSite, PlannedStep
@@ -210,17 +210,13 @@ class Follower:
         """Return the outcome of the plan in one line."""
         found = self.to_json()
         if not self._plan.is_edited:
-            return f"as planned: {_count(self._plan.sites, 'site')} in {_count(len(self._plan.steps), 'step')}"
-        parts = [f"{_count(len(found['skipped']), 'site')} skipped"]
+            return f"as planned: {counted(self._plan.sites, 'site')} in {counted(len(self._plan.steps), 'step')}"
+        parts = [f"{counted(len(found['skipped']), 'site')} skipped"]
         if found["left_out"]:
             parts.append(f"{len(found['left_out'])} left out because they only arise without them")
         if found["not_reached"]:
             parts.append(f"{len(found['not_reached'])} not reached, because they need a skipped one")
         return f"as planned: {', '.join(parts)}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _sites(steps: Iterable[PlannedStep]) -> Iterator[tuple[PlannedStep, PlannedSite]]:

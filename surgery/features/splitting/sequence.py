@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from surgery.base.promises import Parity
 from surgery.features.splitting.cutting import Piece, together
 from surgery.model.runtime.engine import Engine, RunOutcome
-from surgery.verification.comparing.details import Status
+from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker, new_findings
-from surgery.verification.verdict.verifier import Verdict, Verifier
+from surgery.verification.verdict.verifier import Verifier
 
 if TYPE_CHECKING:
     import onnx

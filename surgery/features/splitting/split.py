@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery.base.errors import UsageError
+from surgery.base.errors import UsageError, counted
 from surgery.base.views import view
 from surgery.features.splitting.cut_choice import Balance, balanced_cuts, named_cuts
 from surgery.features.splitting.cutting import Piece, SourceModel, pieces
@@ -16,9 +16,9 @@ from surgery.features.splitting.sequence import verify
 from surgery.features.splitting.types import Types
 from surgery.model import storage
 from surgery.model.storage.summary import summarize
+from surgery.verification.comparing.details import Verdict
 from surgery.verification.inputs.given import with_found_sets
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
-from surgery.verification.verdict.verifier import Verdict
 
 if TYPE_CHECKING:
     import onnx
@@ -63,7 +63,7 @@ class Split:
 
     def __repr__(self) -> str:
         """Return a line for a prompt."""
-        parts = f"{len(self.parts)} part{'' if len(self.parts) == 1 else 's'}"
+        parts = f"{counted(len(self.parts), 'part')}"
         return f"<Split of {Path(self.model).name!r}: {'ok' if self.ok else 'not ok'}, {parts}, {self.verdict.status}>"
 
     def _repr_html_(self) -> str:

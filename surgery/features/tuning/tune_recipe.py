@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from surgery.base.errors import ExpectationError, UsageError
+from surgery.base.errors import ExpectationError, UsageError, counted
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.optional_steps import optional_steps, split_before, with_chosen, without_speed
 from surgery.engine.pipeline.records import Observer, Result, Silent, StepRecord
@@ -114,7 +114,7 @@ def _written(recipe: Recipe, runs: _Runs, trials: Sequence[Trial], spec: TuneSpe
 
 
 def _head(recipe: Recipe, trials: Sequence[Trial], spec: TuneSpec) -> list[str]:
-    threads = f"{spec.bench.threads} thread{'' if spec.bench.threads == 1 else 's'}"
+    threads = f"{counted(spec.bench.threads, 'thread')}"
     source = f" from {recipe.path.name}" if recipe.path is not None else ""
     first = f"Found by 'surgery tune'{source}: {threads}, confidence {spec.bench.level:.4g}."
     return [first, *(_summary(one) for one in trials if one.what == "step" or one.kept)]

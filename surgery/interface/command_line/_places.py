@@ -17,7 +17,7 @@ from surgery.base.errors import SurgeryError, UsageError
 from surgery.model.remote.urls import is_url
 
 if TYPE_CHECKING:
-    from surgery.model.storage.staging import Staging
+    from surgery.model.storage import Staging
 
 STREAM: Final = "-"
 LOCK_SUFFIX: Final = ".lock"

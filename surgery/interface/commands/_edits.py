@@ -147,7 +147,9 @@ def _set_dims(arguments: argparse.Namespace) -> Chosen:
         name, value = _pair(text[::-1].replace(":", "=", 1)[::-1] if colon else text, "DIM=SIZE", "batch=1")
         axis = _AXIS.fullmatch(name)
         if axis is not None:
-            own = ports.setdefault(axis[1], [None] * name_kinds.rank(arguments.model, axis[1]))
+            if axis[1] not in ports:
+                ports[axis[1]] = [None] * name_kinds.rank(arguments.model, axis[1])
+            own = ports[axis[1]]
             own[name_kinds.axis(axis[1], int(axis[2]), len(own))] = resolve(value)
         elif "," in value or value.startswith("["):
             sizes = [part.strip() for part in value.strip("[]").split(",")]

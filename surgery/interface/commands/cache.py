@@ -10,7 +10,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING, Any
 
-from surgery.base.errors import UsageError
+from surgery.base.errors import UsageError, counted
 from surgery.interface.command_line import _caching, _output
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _prune(arguments: argparse.Namespace) -> int:
         found = housekeeping.prune(folder, older_than=seconds, max_bytes=most)
     from surgery.interface.report.formatting import size
 
-    files = f"{found.files} file{'' if found.files == 1 else 's'}"
+    files = f"{counted(found.files, 'file')}"
     _write(arguments, found, f"removed {files} ({size(found.bytes)}); {size(found.left)} left\n")
     return 0
 
@@ -90,7 +90,7 @@ def _described(found: Contents) -> str:
     rows: dict[str, Any] = {
         "folder": found.folder,
         "size": f"{size(found.bytes)} of at most {size(found.limit)}",
-        "entries": f"{found.entries} of {found.sets} set{'' if found.sets == 1 else 's'} of runs",
+        "entries": f"{found.entries} of {counted(found.sets, 'set')} of runs",
         "tensors": f"{found.tensors} ({size(found.tensor_bytes)})",
         "found": f"{found.found} of {asked}{share}",
     }

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery.base.errors import UsageError
+from surgery.base.errors import UsageError, counted
 from surgery.base.views import view as shown
 from surgery.features.inspection.inspect import inspect_stored
 from surgery.interface.drawing.assembling import document
@@ -44,7 +44,7 @@ class ModelView:
     def __repr__(self) -> str:
         """Return a line for a prompt."""
         name = self.title if self.title == _IN_MEMORY else repr(self.title)
-        return f"<ModelView of {name}: {_count(self.nodes, 'node')}, {_count(self.groups, 'group')}>"
+        return f"<ModelView of {name}: {counted(self.nodes, 'node')}, {counted(self.groups, 'group')}>"
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows: the page in a frame."""
@@ -96,7 +96,3 @@ def _costs(stored: storage.StoredModel, sizes: Mapping[str, int], *, is_wanted: 
 
     sizes = {**dict.fromkeys(known, 1), **sizes}
     return {"costs": {"sizes": sizes, "before": operator_costs(stored, sizes)}}
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' if number != 1 else ''}"

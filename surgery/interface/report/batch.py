@@ -13,7 +13,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from surgery.base.errors import first_few
+from surgery.base.errors import counted, first_few
 from surgery.interface.report.formatting import duration, moved_bytes, moved_nodes, size
 from surgery.interface.report.progress import Remaining
 
@@ -123,7 +123,7 @@ class BatchProgress:
 
 def models(count: int) -> str:
     """Return a number of models: "1 model", "2 models"."""
-    return f"{count} model{'' if count == 1 else 's'}"
+    return f"{counted(count, 'model')}"
 
 
 def _was(count: int) -> str:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from surgery.base.errors import first_few
+from surgery.base.errors import counted, first_few
 from surgery.verification.comparing.details import Status
 
 if TYPE_CHECKING:
     from surgery.model.storage.summary import Summary
-    from surgery.verification.verdict.verifier import Verdict
+    from surgery.verification.comparing.details import Verdict
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
@@ -47,11 +47,6 @@ def moved_bytes(before: int | None, after: int) -> str:
     if first.split()[-1] == second.split()[-1]:
         first = first.split()[0]
     return f"{first} -> {second}{_share(before or 0, after)}"
-
-
-def counted(number: int, what: str) -> str:
-    """Return a number of things: "1 step", "2 steps"."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _share(before: int, after: int) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from surgery.engine.pipeline.records import Result
-    from surgery.verification.verdict.verifier import Verdict
+    from surgery.verification.comparing.details import Verdict
 
 WITHIN = "less accurate on purpose, within the budget"
 

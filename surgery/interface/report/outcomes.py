@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery.base.errors import Problem, RecipeError, SurgeryError, internal
+from surgery.base.errors import Problem, RecipeError, SurgeryError, counted, internal
 from surgery.interface.report import difference, fit, loss, missed, terminal
 from surgery.interface.report.formats.outcome import Check, Level, Outcome, SummaryTable, placed
 from surgery.interface.report.formatting import needed, size
@@ -323,7 +323,7 @@ def of_error(command: str, error: Exception) -> Outcome:
     about = "Errors that end a command."
     if isinstance(error, RecipeError):
         checks = tuple(_problem(problem) for problem in error.problems)
-        headline = f"the recipe has {len(checks)} mistake{'' if len(checks) == 1 else 's'}"
+        headline = f"the recipe has {counted(len(checks), 'mistake')}"
         return Outcome(command, checks[0].path, headline, code, checks, is_complete=False)
     kind = error.code if isinstance(error, SurgeryError) else "internal"
     where = error.where or "" if isinstance(error, SurgeryError) else ""

@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from surgery.base.errors import first_few
+from surgery.base.errors import counted, first_few
 from surgery.interface.report.formats.markdown import code
-from surgery.interface.report.formatting import change, counted, moved_bytes, moved_nodes, not_met, size
+from surgery.interface.report.formatting import change, moved_bytes, moved_nodes, not_met, size
 
 if TYPE_CHECKING:
     from surgery.features.planning.make import Planning

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from surgery.base.errors import counted
 from surgery.verification.comparing.details import Status
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def _compared(verdicts: Sequence[Verdict], compared: Sequence[Status], account: 
         ties = any(one.is_tied for one in (*verdicts, *([end] if end is not None else [])))
         found += f" up to rounding{' and choices between near ties' if ties else ''}"
     runs = _runs(account)
-    found = f"{found} on {runs} input{'' if runs == 1 else 's'}" if runs else found.rstrip(",")
+    found = f"{found} on {counted(runs, 'input')}" if runs else found.rstrip(",")
     if account.validity is not None and account.validity.is_evaluated:
         found += ", run by the reference evaluator of onnx"
     return f"{found}, run with {', '.join(account.providers)}" if account.providers else found
@@ -76,9 +77,9 @@ def details(committed: Sequence[StepRecord], account: Result) -> str:
     reference = f"the original, or {after}" if after else "the original"
     claim = f"{'after the other steps, ' if lossy else ''}{worst} {reference}{beyond}"
     # The inputs of the reference are listed, and a model that nothing was compared with has none.
-    claim += f"{',' if after or beyond else ''} on {runs} input set{'' if runs == 1 else 's'}" if runs else ""
-    counted = f"{len(compared)} step{'' if len(compared) == 1 else 's'}"
-    proof = f"{claim} after {'the step' if len(compared) == 1 else f'each of {counted}'}"
+    claim += f"{',' if after or beyond else ''} on {counted(runs, 'input set')}" if runs else ""
+    steps = counted(len(compared), "step")
+    proof = f"{claim} after {'the step' if len(compared) == 1 else f'each of {steps}'}"
     regional = sum(1 for step in committed if step.verdict is not None and step.verdict.region is not None)
     together = sum(1 for step in committed if step.verdict is not None and step.verdict.together)
     if regional or together:
@@ -112,4 +113,4 @@ def _beyond(verdicts: Sequence[Verdict], end: Verdict | None) -> str:
 def _moves(verdicts: Sequence[Status]) -> str:
     """Return the number of changes that compute something else on purpose."""
     count = sum(one is Status.INTENDED for one in verdicts)
-    return f"{count} change{'' if count == 1 else 's'} on purpose, run but not compared" if count else ""
+    return f"{counted(count, 'change')} on purpose, run but not compared" if count else ""

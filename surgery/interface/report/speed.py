@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from surgery.base.errors import counted
 from surgery.interface.report.formatting import size
 from surgery.verification.benchmarking.measurements import Comparison, Measured
 from surgery.verification.benchmarking.spec import BenchSpec
@@ -84,7 +85,7 @@ def _how(found: Comparison) -> Iterator[str]:
 
 def how_measured(spec: BenchSpec, inputs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the conditions of a measurement: the clock, the threads, and the input sets."""
-    threads = f"{spec.threads} thread{'' if spec.threads == 1 else 's'}"
+    threads = f"{counted(spec.threads, 'thread')}"
     clock = "processor time" if spec.used_clock == "processor" else "time by the clock"
     yield f"{clock}, {threads}, optimization {spec.optimization}"
     for one in inputs[:3]:

@@ -16,7 +16,7 @@ from surgery.verification.comparing.details import Status
 
 if TYPE_CHECKING:
     from surgery.engine.pipeline.records import StepRecord
-    from surgery.verification.verdict.verifier import Verdict
+    from surgery.verification.comparing.details import Verdict
 
 STATUS_STYLES = {"committed": "green", "unchanged": "dim", "rolled_back": "yellow", "skipped": "dim", "failed": "red"}
 _FEW = 20

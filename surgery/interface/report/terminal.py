@@ -11,11 +11,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from surgery.base.errors import first_few
+from surgery.base.errors import counted, first_few
 from surgery.interface.report import loss, missed, proof, steps
 from surgery.interface.report.formatting import (
     change,
-    counted,
     duration,
     moved_nodes,
     needed,
@@ -202,7 +201,7 @@ def _from_cache(account: Result, start: str) -> str:
     """Return the number of results taken from the cache."""
     taken, end = account.cached
     count = len(account.steps)
-    parts = [f"{taken} of {count} step{'' if count == 1 else 's'}"] if taken else []
+    parts = [f"{taken} of {counted(count, 'step')}"] if taken else []
     parts += ["the verdict on the whole model"] if end else []
     return f"{start} the cache: {' and '.join(parts)}{'.' if start[0] == ' ' else ''}" if parts else ""
 
@@ -293,7 +292,7 @@ def _not_kept(refused: Sequence[StepRecord]) -> str:
     """Describe the refused steps, and the refused sites of other steps."""
     whole = sum(1 for step in refused if not step.refused_sites)
     sites = sum(len(step.refused_sites) for step in refused)
-    found = [f"{count} {one}{'' if count == 1 else 's'}" for count, one in ((whole, "step"), (sites, "site")) if count]
+    found = [counted(count, one) for count, one in ((whole, "step"), (sites, "site")) if count]
     return f"{' and '.join(found)} {'was' if whole + sites == 1 else 'were'} refused and undone, see above"
 
 
@@ -404,7 +403,7 @@ def _outputs(found: Pair, *, every: bool = False) -> str:
         shown = f", {steps.distance(verdict)}"
     share = used(verdict)
     detail = shown if every else f", tolerance used: {share}" if share else ""
-    number = f" on {runs} input set{'' if runs == 1 else 's'}" if runs else ""
+    number = f" on {counted(runs, 'input set')}" if runs else ""
     return f"{'outputs: ' if found.complaints else ''}{verdict.status}{number}{detail}"
 
 

@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from surgery.base.errors import counted
 from surgery.engine.why.explain import NearMiss, Refusals, RefusedNode, Silence, Why
 from surgery.features.bisection.remedies import Remedies
 from surgery.interface.report.formatting import quoted_names
@@ -38,7 +39,7 @@ def remedies(found: Remedies) -> RenderableType:
     """Return the changes that make the pass fire at more places, for each reason for leaving places unchanged."""
     parts: list[RenderableType] = []
     for left in found.left:
-        parts += [Text(""), Text.assemble((f"{_count(len(left.places), 'place')}: {left.reason}", "bold"))]
+        parts += [Text(""), Text.assemble((f"{counted(len(left.places), 'place')}: {left.reason}", "bold"))]
         parts.append(Text(f"  first: '{left.places[0]}', in the original {_names(left.origins)}"))
         parts += [Text(f"  nodes around it were made by {', '.join(left.passes)}") for _ in left.passes[:1]]
         parts += [Text(f"  exported from {left.exported}") for _ in [left.exported] if left.exported]
@@ -52,16 +53,12 @@ def remedies(found: Remedies) -> RenderableType:
 
 def _head(found: Why) -> str:
     place = f" at '{found.at}'" if found.at else ""
-    sites = _count(len(found.sites), "site")
+    sites = counted(len(found.sites), "site")
     if found.kind == "pattern":
-        return f"{found.name}{place}: {sites}, {_count(found.near_misses_total, 'kind')} of near misses"
+        return f"{found.name}{place}: {sites}, {counted(found.near_misses_total, 'kind')} of near misses"
     if found.kind == "graph":
-        return f"{found.name}{place}: {sites}, {_count(sum(one.count for one in found.refusals), 'refusal')}"
+        return f"{found.name}{place}: {sites}, {counted(sum(one.count for one in found.refusals), 'refusal')}"
     return f"{found.name}{place}: {'changes' if found.operators else 'does not change'} the model"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _more(number: int) -> list[RenderableType]:
@@ -79,7 +76,7 @@ def _site(site: Site) -> str:
 
 def _near_miss(number: int, miss: NearMiss) -> Iterator[RenderableType]:
     yield Text("")
-    head = f"near miss {number}: {miss.op} '{miss.anchor}', {miss.matched} of {_count(len(miss.lines), 'line')}"
+    head = f"near miss {number}: {miss.op} '{miss.anchor}', {miss.matched} of {counted(len(miss.lines), 'line')}"
     yield Text.assemble((head, "bold"), f"; pattern {miss.pattern}, opset {miss.opset}")
     table = Table.grid(padding=(0, 2))
     for line in miss.lines:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery.base.errors import UsageError
+from surgery.base.errors import UsageError, counted
 from surgery.base.operators.message_tensors import from_array
 from surgery.base.operators.subgraphs import graphs
 from surgery.base.views import view
@@ -30,7 +30,7 @@ class ExportedWeights:
 
     def __repr__(self) -> str:
         """Return a line for a prompt."""
-        count = f"{self.tensors} tensor{'' if self.tensors == 1 else 's'}"
+        count = f"{counted(self.tensors, 'tensor')}"
         return f"<ExportedWeights: {count}, {self.bytes:,} bytes>"
 
     def _repr_html_(self) -> str:

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from surgery.base.errors import PatternError
+from surgery.base.errors import PatternError, counted
 from surgery.base.operators.schemas import (
     alike,
     fixed_type,
@@ -176,9 +176,9 @@ class EmissionChecker(NameChecker):
     ) -> None:
         most, results = len(function.input), len(function.output)
         if given > most or (given < most and not open_end):
-            self.wrong(f"function {operator.name} takes {_counted(most, 'input')}, not {given}", operator.column)
+            self.wrong(f"function {operator.name} takes {counted(most, 'input')}, not {given}", operator.column)
         elif len(statement.results) > results:
-            self.wrong(f"function {operator.name} has {_counted(results, 'output')}", operator.column)
+            self.wrong(f"function {operator.name} has {counted(results, 'output')}", operator.column)
         known = {*function.attribute, *(one.name for one in function.attribute_proto)}
         for setting in statement.settings:
             if not setting.spread and setting.name not in known:
@@ -252,7 +252,3 @@ class EmissionChecker(NameChecker):
             return None
         ops = " or ".join(sorted(name for _, name in bound.ops))
         return f"'{setting.name}...' are attributes of {ops}, not of {operator.name}"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

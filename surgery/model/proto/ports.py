@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Literal
 
-from surgery.base.errors import UsageError
+from surgery.base.errors import UsageError, counted
 from surgery.base.operators.subgraphs import graphs
 from surgery.model.proto.signature import Port, signature
 
@@ -69,7 +69,7 @@ def by_position(first: onnx.ModelProto, second: onnx.ModelProto) -> PortMatch:
 
 def _counted(ports: Sequence[Port], kind: str) -> str:
     names = ", ".join(port.name for port in ports[:8]) + (", …" if len(ports) > 8 else "")
-    return f"{len(ports)} {kind}{'' if len(ports) == 1 else 's'}{f' ({names})' if names else ''}"
+    return f"{counted(len(ports), kind)}{f' ({names})' if names else ''}"
 
 
 def required(model: onnx.ModelProto) -> list[Port]:

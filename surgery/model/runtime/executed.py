@@ -13,6 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from surgery.base.errors import counted
+
 if TYPE_CHECKING:
     import onnxruntime
 
@@ -35,7 +37,7 @@ class Executed:
 
     def __str__(self) -> str:
         copies = f" and {self.copies} copies between devices" if self.copies else ""
-        return f"{self.total} node{'' if self.total == 1 else 's'}{copies} executed"
+        return f"{counted(self.total, 'node')}{copies} executed"
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of the JSON report: nodes, copies between devices, and both by provider and operator."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from surgery.base.errors import counted
 from surgery.base.promises import Parity
 from surgery.model.runtime.engine import RunOutcome
 from surgery.verification.comparing.arbiter import Float64Arbiter, Ruling
@@ -69,7 +70,7 @@ class OutputJudge:
         if empty and inside is None:
             what = "; ".join(f"'{name}' {why}" for name, why in sorted(empty.items()))
             return Verdict(Status.UNVERIFIED, VACUOUS, None, f"nothing is proven: {what}", details)
-        text = found.tell() if total.bits else f"bit-identical in {_count(found.runs)}"
+        text = found.tell() if total.bits else f"bit-identical in {counted(found.runs, 'run')}"
         status = Status.CLOSE if total.bits else Status.EQUAL
         verdict = Verdict(status, None, total.as_needed(), f"{text}{self._note()}", details)
         return inside(verdict, empty) if empty and inside is not None else verdict
@@ -193,10 +194,6 @@ def describe(run: Run | None) -> str:
 def names(items: frozenset[str]) -> str:
     """Return sorted, quoted names as text."""
     return ", ".join(f"'{name}'" for name in sorted(items))
-
-
-def _count(runs: int) -> str:
-    return "1 run" if runs == 1 else f"{runs} runs"
 
 
 def _named(run: Run) -> Run:

@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from surgery.base.errors import first_few
 from surgery.base.promises import Change, Parity
 from surgery.model.proto.signature import Port, Signature, signature
 from surgery.verification.accuracy.loss_evaluation import Loss
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 Model = tuple["onnx.ModelProto", bytes]
 
-_MOST_TOLD = 3
+_MOST_NAMED = 3
 
 
 class SignatureTracker:
@@ -98,7 +99,10 @@ class SignatureTracker:
                 verdict = self._at_other_sizes(terms, model, data) or verdict
             references.is_right = references.is_right or (verdict.passed and data == references.committed)
         changes = [deviation.text for deviation in current.signature.compare(terms.signature, renamed)]
-        remarks = [*_some(changes), *(f"output '{name}' is not compared" for name in terms.incomparable)]
+        remarks = [
+            *([first_few(changes, _MOST_NAMED, ";")] if changes else ()),
+            *(f"output '{name}' is not compared" for name in terms.incomparable),
+        ]
         remarks += terms.remarks if terms is not current else ()
         remarks += [terms.hint(model)] if verdict.reason == NOT_RUN and terms.hint(model) else []
         return replace(verdict, message="; ".join([verdict.message, *remarks])) if remarks else verdict
@@ -210,11 +214,6 @@ class SignatureTracker:
         inputs = replace(terms.inputs_for(model, self._spec)[0], data=(), only_given=False)
         with closing(Verifier(data, inputs, self._spec)) as verifier:
             return trial.runs_elsewhere(verifier.original, terms.freed)
-
-
-def _some(changes: list[str]) -> list[str]:
-    """Return the changes of a signature, limited to a few."""
-    return changes if len(changes) <= _MOST_TOLD else [*changes[:_MOST_TOLD], f"and {len(changes) - _MOST_TOLD} more"]
 
 
 def _match_by_order(before: Signature, after: Signature) -> dict[str, str]:

@@ -16,11 +16,11 @@ from surgery.model import storage
 from surgery.model.proto.ports import By, PortMatch, by_name, by_position, mismatch, narrowed, rename
 from surgery.model.proto.signature import signature
 from surgery.verification.comparing.deployment import Deployed
-from surgery.verification.comparing.details import Status
+from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.inputs.given import with_found_sets
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
 from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker
-from surgery.verification.verdict.verifier import Verdict, Verifier
+from surgery.verification.verdict.verifier import Verifier
 
 if TYPE_CHECKING:
     import onnx

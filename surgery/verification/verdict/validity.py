@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from surgery.base.errors import counted
 from surgery.base.views import view
 from surgery.model import storage
 from surgery.model.proto.repair import faults
@@ -75,7 +76,7 @@ class Validity:
     def __repr__(self) -> str:
         """Return a line for a prompt; `str` has the problems."""
         count = len(self.findings) + bool(self.refusal) + bool(self.failure)
-        return f"<Validity: {'ok' if self.ok else f'{count} problem' + ('' if count == 1 else 's')}>"
+        return f"<Validity: {'ok' if self.ok else counted(count, 'problem')}>"
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows."""

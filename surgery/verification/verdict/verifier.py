@@ -34,8 +34,6 @@ from surgery.verification.running.pieces import too_much
 from surgery.verification.verdict.change_verifier import ChangeVerifier
 from surgery.verification.verdict.equal_draws import EqualDraws
 
-__all__ = ["Verdict", "Verifier"]
-
 
 class Verifier:
     """Verifies changed models against one original.

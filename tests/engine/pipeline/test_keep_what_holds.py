@@ -25,9 +25,8 @@ from surgery.interface import commands as cli
 from surgery.model.graph import text
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.state import Site
-from surgery.verification.comparing.details import Status
+from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.signature.tracker import SignatureTracker
-from surgery.verification.verdict.verifier import Verdict
 
 SMALL_WRONG = str(SUPPORT / "plugin_small_wrong.py")
 

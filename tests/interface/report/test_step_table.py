@@ -13,8 +13,7 @@ from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.records import Result, StepRecord
 from surgery.interface.report import terminal
 from surgery.model.graph import text
-from surgery.verification.comparing.details import Status
-from surgery.verification.verdict.verifier import Verdict
+from surgery.verification.comparing.details import Status, Verdict
 
 EQUAL = Verdict(Status.EQUAL, None, {"rtol": 0.0, "atol": 0.0}, "", None, region=686)
 LONG = "output 'last_hidden_state'[0, 1, 20]: 0.543096066 instead of 0.810079634; " * 9

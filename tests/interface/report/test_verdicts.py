@@ -9,9 +9,8 @@ import pytest
 from rich.console import Console
 
 from surgery.interface.report import steps, terminal
-from surgery.verification.comparing.details import Arbitration, Details, Status
+from surgery.verification.comparing.details import Arbitration, Details, Status, Verdict
 from surgery.verification.verdict.pair import Pair
-from surgery.verification.verdict.verifier import Verdict
 
 NEEDED = {"rtol": 1.2e-5, "atol": 1.5e-6}
 

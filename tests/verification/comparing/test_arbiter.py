@@ -13,12 +13,13 @@ from surgery.base.promises import Parity
 from surgery.model.runtime.engine import Engine
 from surgery.verification.comparing.arbiter import Float64Arbiter
 from surgery.verification.comparing.compare import ComparisonRules, TensorPair
+from surgery.verification.comparing.details import Verdict
 from surgery.verification.comparing.distances import Float64Case, Float64Output, typical
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.feed_plan import Binding
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.running import ensembles
-from surgery.verification.verdict.verifier import Verdict, Verifier
+from surgery.verification.verdict.verifier import Verifier
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 X = "(float[N,24] x) => (float[N,24] y)"

@@ -13,10 +13,10 @@ from surgery.base.promises import Parity
 from surgery.verification.accuracy.metrics import SAME
 from surgery.verification.comparing import tolerance as tolerance_module
 from surgery.verification.comparing.compare import ComparisonRules, OutputDistances, compare, ulps
-from surgery.verification.comparing.details import Details, Element, Status
+from surgery.verification.comparing.details import Details, Element, Status, Verdict
 from surgery.verification.comparing.tolerance import Scales, blocks
 from surgery.verification.inputs.spec import VerifySpec
-from surgery.verification.verdict.verifier import Verdict, Verifier
+from surgery.verification.verdict.verifier import Verifier
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 X = "(float[N,24] x) => (float[N,24] y)"

@@ -8,8 +8,9 @@ import pytest
 
 from surgery.base.promises import Parity
 from surgery.verification.comparing import moments as moments_module
+from surgery.verification.comparing.details import Verdict
 from surgery.verification.comparing.moments import REPEATS, SEEDS, compare
-from surgery.verification.verdict.verifier import Verdict, Verifier
+from surgery.verification.verdict.verifier import Verifier
 
 pytestmark = pytest.mark.slow
 

@@ -7,8 +7,9 @@ import pytest
 
 from surgery.base.promises import Parity
 from surgery.model.graph import text
+from surgery.verification.comparing.details import Verdict
 from surgery.verification.inputs.spec import VerifySpec
-from surgery.verification.verdict.verifier import Verdict, Verifier
+from surgery.verification.verdict.verifier import Verifier
 
 
 def judged(before: str, after: str, promise: Parity = Parity.EXACT, times: int = 1) -> Verdict:

@@ -7,11 +7,12 @@ import pytest
 
 from surgery.base.promises import Parity
 from surgery.model.graph import text
+from surgery.verification.comparing.details import Verdict
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.regions.kept_elements import with_elements
 from surgery.verification.regions.region_comparer import PROVED
 from surgery.verification.regions.regions import Region, nudged
-from surgery.verification.verdict.verifier import Verdict, Verifier
+from surgery.verification.verdict.verifier import Verifier
 
 
 def judged(before: str | onnx.ModelProto, after: str | onnx.ModelProto, promise: Parity = Parity.EXACT) -> Verdict:

@@ -13,13 +13,14 @@ from surgery.model.graph import text
 from surgery.model.proto.randomness import origins
 from surgery.model.runtime.engine import Engine, RunOutcome
 from surgery.verification.comparing.compare import ComparisonRules
+from surgery.verification.comparing.details import Verdict
 from surgery.verification.comparing.output_judge import Findings, OutputJudge
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.vacuity import Evidence, Run, vacuous
 from surgery.verification.inputs.feed_plan import Binding
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.regions import run_groups
-from surgery.verification.verdict.verifier import Verdict, Verifier
+from surgery.verification.verdict.verifier import Verifier
 
 HEAD = """g (float[N,4] x) => (float[N,4] y) <float zero = {0}, float one = {1}, float two = {2},
     float l = {0.6931471805599453}, float n = {-2.5}>"""

@@ -8,8 +8,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 from surgery.base.promises import Parity
+from surgery.verification.comparing.details import Verdict
 from surgery.verification.regions import inner_values, intermediate
-from surgery.verification.verdict.verifier import Verdict, Verifier
+from surgery.verification.verdict.verifier import Verifier
 
 pytestmark = pytest.mark.slow
 

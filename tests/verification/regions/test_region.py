@@ -11,10 +11,11 @@ import surgery
 from surgery.base.promises import Parity
 from surgery.model.graph import text
 from surgery.model.runtime.engine import EngineName, RunOutcome
+from surgery.verification.comparing.details import Verdict
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.regions.regional_verdict import ComparedRegions, Regional, _GrowingChange
 from surgery.verification.verdict import change_verifier
-from surgery.verification.verdict.verifier import Verdict, Verifier
+from surgery.verification.verdict.verifier import Verifier
 from surgery.verification.verdict.whole_models import WholeModels
 
 pytestmark = pytest.mark.slow

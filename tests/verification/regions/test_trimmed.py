@@ -12,10 +12,11 @@ import pytest
 from surgery.base.promises import Parity
 from surgery.model.graph import text
 from surgery.model.runtime.engine import Engine, RunOutcome
+from surgery.verification.comparing.details import Verdict
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.regions import region_comparer, region_feeding
 from surgery.verification.regions.region_feeding import Drawn
-from surgery.verification.verdict.verifier import Verdict, Verifier
+from surgery.verification.verdict.verifier import Verifier
 
 NUMBERS = ",".join(map(str, range(16)))
 HEAD = f"g (float[N,4] x) => (float[N,4] y) <float zero = {{0}}, float two = {{2}}, float[4,4] w = {{{NUMBERS}}}>"

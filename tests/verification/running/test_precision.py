@@ -8,9 +8,10 @@ import pytest
 
 from surgery import Parity
 from surgery.model.graph import text
+from surgery.verification.comparing.details import Verdict
 from surgery.verification.comparing.saturation import unit_ranges
 from surgery.verification.running.precision import may_be_narrower, narrowest
-from surgery.verification.verdict.verifier import Verdict, Verifier
+from surgery.verification.verdict.verifier import Verifier
 
 
 def verdict(before: str, after: str, promise: Parity = Parity.CLOSE) -> Verdict:

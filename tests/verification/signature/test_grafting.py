@@ -6,9 +6,9 @@ import pytest
 
 from surgery.base.promises import CHANGES, Parity
 from surgery.model.graph import text
+from surgery.verification.comparing.details import Verdict
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.signature.tracker import SignatureTracker
-from surgery.verification.verdict.verifier import Verdict
 
 WHOLE = """<ir_version: 8, opset_import: ["" : 17, "d" : 1]>
 g (float[n, 4] x, float[n, 4] mask) => (float[n, 4] y) <float[4] w = {1, -2, 3, 4}, float one = {1}> {

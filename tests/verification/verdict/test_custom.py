@@ -20,11 +20,11 @@ from surgery.model import storage
 from surgery.model.graph import text
 from surgery.model.runtime.engine import Engine
 from surgery.model.runtime.setup import SessionSetup
-from surgery.verification.comparing.details import Status
+from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.verdict.checks import check, new_findings
 from surgery.verification.verdict.pair import verify
-from surgery.verification.verdict.verifier import Verdict, Verifier
+from surgery.verification.verdict.verifier import Verifier
 
 PORTS = "(string[n] s) => (string[n] y, int64[n] z)"
 UPPER = "u = ai.onnx.contrib.StringUpper(s) k = Identity(u) y = Identity(k) z = ai.onnx.contrib.StringLength(s)"

@@ -11,7 +11,8 @@ from support.breadth import sampled
 
 from surgery.base.promises import Parity
 from surgery.model.runtime import sessions
-from surgery.verification.verdict.verifier import Verdict, Verifier
+from surgery.verification.comparing.details import Verdict
+from surgery.verification.verdict.verifier import Verifier
 
 IR = '<ir_version: 10, opset_import: ["": 21, "f": 1]>'
 NOISE = '<domain: "f", opset_import: ["": 21]> uniform (i) => (o) { o = RandomUniformLike(i) }'

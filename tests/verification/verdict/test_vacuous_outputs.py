@@ -6,7 +6,8 @@ import onnx
 import pytest
 
 from surgery.base.promises import Parity
-from surgery.verification.verdict.verifier import Verdict, Verifier
+from surgery.verification.comparing.details import Verdict
+from surgery.verification.verdict.verifier import Verifier
 
 X = "(float[N,S] x) => (float[N,S] y)"
 

@@ -17,9 +17,10 @@ from surgery.base.promises import Parity
 from surgery.model.proto.randomness import Origins, origins
 from surgery.model.runtime import sessions, versions
 from surgery.verification.comparing import reference_run as original_module
+from surgery.verification.comparing.details import Verdict
 from surgery.verification.inputs.spec import VerifySpec
 from surgery.verification.verdict.change_verifier import ChangeVerifier
-from surgery.verification.verdict.verifier import Verdict, Verifier
+from surgery.verification.verdict.verifier import Verifier
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 

@@ -15,7 +15,8 @@ from support import corpus
 
 from surgery.base.promises import Parity
 from surgery.model import storage
-from surgery.verification.verdict.verifier import Verdict, Verifier
+from surgery.verification.comparing.details import Verdict
+from surgery.verification.verdict.verifier import Verifier
 
 STEP = 40
 
