@@ -23,9 +23,10 @@ from contextlib import suppress
 from typing import IO, Any, Self
 
 from surgery.base.errors import WorkerError
-from surgery.base.workers import messages
-from surgery.base.workers.client import forkserver, shutdown
+from surgery.base.workers import client, messages
+from surgery.base.workers.client import allow_fork, forkserver, shutdown
 from surgery.base.workers.ending import OUT_OF_MEMORY, TIMEOUT, died, last_line, shorten, tells_of_memory
+from surgery.base.workers.forked_server import ForkedServer
 from surgery.base.workers.server import after_call, note, stage
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Worker",
     "WorkerRaised",
     "after_call",
+    "allow_fork",
     "before_call",
     "default_memory",
     "note",
@@ -89,7 +91,7 @@ def before_call(prepare: Callable[[object], object]) -> None:
 
 def start() -> None:
     """Start the fork server now, without waiting for it, so that its imports overlap with other work."""
-    forkserver()
+    client.start(ForkedServer)
 
 
 class Worker:

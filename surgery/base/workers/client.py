@@ -9,32 +9,45 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from surgery.base.errors import WorkerError
 
 _MESSAGE_LIMIT = 1 << 16
 
 
-class ForkServer:
-    """A running fork server. Requests may come from any thread."""
+class Process(Protocol):
+    """The part of `subprocess.Popen` that a server needs."""
 
-    def __init__(self) -> None:
+    pid: int
+    returncode: int | None
+
+    def poll(self) -> int | None:
+        """Return the exit code or negative signal number, or None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; raise `subprocess.TimeoutExpired` after `timeout` seconds."""
+
+    def kill(self) -> None:
+        """Kill it, unless it has ended."""
+
+
+Launch = Callable[[socket.socket, Mapping[str, str]], Process]
+"""Starts a server that serves on a socket, in an environment."""
+
+
+class ForkServer:
+    """A running fork server: a new interpreter, or what `launch` returns. Requests may come from any thread."""
+
+    def __init__(self, launch: Launch | None = None) -> None:
         self.owner = os.getpid()
         self._workers: set[int] = set()
         self._lock = threading.Lock()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "surgery.base.workers", str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                env=_environment(),
-                start_new_session=True,
-            )
+            self._process = (launch or _new_interpreter)(theirs, _environment())
 
     @property
     def pid(self) -> int:
@@ -96,8 +109,42 @@ class ForkServer:
         return loaded
 
 
+def _new_interpreter(control: socket.socket, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "surgery.base.workers", str(control.fileno())],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=[control.fileno()],
+        env=environment,
+        start_new_session=True,
+    )
+
+
 _current: ForkServer | None = None
 _starting = threading.Lock()
+_may_fork = False
+
+
+def allow_fork() -> None:
+    """Let `start` fork the server from this process, which runs nothing but surgery."""
+    global _may_fork
+    _may_fork = True
+
+
+def start(fork: Launch) -> None:
+    """Start the fork server, if there is none, without waiting for it.
+
+    It is forked from this process if that is allowed and no other thread may hold locks, which the fork would not
+    release.
+    """
+    global _current, _may_fork
+    forked = _may_fork and _current is None and threading.active_count() == 1
+    _may_fork = False
+    if forked:
+        _current = ForkServer(fork)
+    else:
+        forkserver()
 
 
 def forkserver() -> ForkServer:

@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from surgery.base.workers.server import after_call, note, stage
 
 
@@ -126,6 +128,18 @@ def steps(count: int, seconds: float) -> None:
     for number in range(count):
         stage(f"step {number}")
         time.sleep(seconds)
+
+
+def environment(names: list[str]) -> dict[str, str | None]:
+    """Return environment variables of the process."""
+    return {name: os.environ.get(name) for name in names}
+
+
+def threads_of_a_product() -> int:
+    """Multiply matrices, which a linear algebra library may do in several threads; return the number of threads."""
+    square = np.ones((800, 800))
+    square @ square
+    return len(list(Path("/proc/self/task").iterdir()))
 
 
 def facts() -> dict[str, object]:

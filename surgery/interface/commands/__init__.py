@@ -97,9 +97,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     given[0] = ALIASES.get(given[0], given[0])
     arguments = parser(_named(given)).parse_args(given, argparse.Namespace(given=given))
     if argv is None:
-        from surgery.base.workers.process_memory import return_large  # imports NumPy, which help does not need
+        from surgery.base import workers  # imports NumPy, which help does not need
+        from surgery.base.workers.process_memory import return_large
 
         return_large()
+        workers.allow_fork()
     try:
         _configuration.fill(arguments, arguments.parser, arguments.parser.seen, parser)
         _log.begin(arguments.log_file, given)
