@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from surgery.base.json_record import Record
 from surgery.engine.batching.ledger import LedgerRow
 
 What = Literal["broken", "fixed", "missing", "new", "nodes", "bytes", "verdict", "tolerance", "seconds", "contents"]
@@ -27,7 +28,7 @@ class Thresholds:
 
 
 @dataclass(frozen=True)
-class ModelChange:
+class ModelChange(Record, keys="name what before after worse=is_worse note"):
     """A change of one model, and whether it is for the worse."""
 
     name: str
@@ -37,20 +38,9 @@ class ModelChange:
     is_worse: bool
     note: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "name": self.name,
-            "what": self.what,
-            "before": self.before,
-            "after": self.after,
-            "worse": self.is_worse,
-            "note": self.note,
-        }
-
 
 @dataclass(frozen=True)
-class BatchTotals:
+class BatchTotals(Record, keys="models nodes bytes seconds:3"):
     """Totals over the models that are done in both runs."""
 
     models: int
@@ -58,18 +48,9 @@ class BatchTotals:
     bytes: tuple[int, int]
     seconds: tuple[float, float]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values; each total is a pair, before and after."""
-        return {
-            "models": self.models,
-            "nodes": list(self.nodes),
-            "bytes": list(self.bytes),
-            "seconds": [round(value, 3) for value in self.seconds],
-        }
-
 
 @dataclass(frozen=True)
-class CorpusComparison:
+class CorpusComparison(Record, keys="totals changes"):
     """The differences between two runs. `same` counts the models without any change."""
 
     before: int
@@ -93,16 +74,8 @@ class CorpusComparison:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON document of `surgery corpus`."""
-        return {
-            "format_version": 1,
-            "before": self.before,
-            "after": self.after,
-            "same": self.same,
-            "worse": len(self.worse),
-            "counts": self.counts(),
-            "totals": self.totals.to_json(),
-            "changes": [change.to_json() for change in self.changes],
-        }
+        sizes = {"before": self.before, "after": self.after, "same": self.same, "worse": len(self.worse)}
+        return {"format_version": 1, **sizes, "counts": self.counts(), **super().to_json()}
 
 
 def compare(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+
+from surgery.base.json_record import Record
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Record):
     """Settings for all models of a batch. Missing ones are taken from the recipes."""
 
     trust: bool = False
@@ -39,29 +40,11 @@ class Settings:
     custom_op_libraries: tuple[str, ...] = ()
     providers: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "trust": self.trust,
-            "plugins": list(self.plugins),
-            "target": self.target,
-            "layout": self.layout,
-            "on_failure": self.on_failure,
-            "strict": self.strict,
-            "unverified": self.unverified,
-            "custom_op_libraries": list(self.custom_op_libraries),
-            "providers": list(self.providers),
-        }
-
 
 @dataclass(frozen=True)
-class BatchLimits:
+class BatchLimits(Record):
     """The limits for one model and for all models together, in seconds and bytes; None means no limit."""
 
     timeout: float | None = None
     memory: int | None = None
     total_memory: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {"timeout": self.timeout, "memory": self.memory, "total_memory": self.total_memory}

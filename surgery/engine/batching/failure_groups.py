@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
+from surgery.base.json_record import Record
 from surgery.engine.batching.ledger import LedgerRow
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
@@ -20,17 +20,13 @@ _RUN = re.compile(r"(…)(?:[\s,]+(?:and\s+)?…)+")
 
 
 @dataclass(frozen=True)
-class FailureGroup:
+class FailureGroup(Record):
     """Models that failed for the same cause. `cause` is the message without particulars, `example` one full message."""
 
     kind: str
     cause: str
     example: str
     models: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {"kind": self.kind, "cause": self.cause, "example": self.example, "models": list(self.models)}
 
 
 def groups(rows: Iterable[LedgerRow]) -> tuple[FailureGroup, ...]:

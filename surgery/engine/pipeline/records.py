@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from surgery.base.errors import PassError
+from surgery.base.json_record import Record
 from surgery.base.operators.empties import REFUSING_EMPTY, refusing_more
 from surgery.base.views import view
 from surgery.engine.pipeline.shortfall import Shortfall, of_broken
@@ -74,7 +75,7 @@ def _declined(refusals: Sequence[Refused]) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class RefusedSite:
+class RefusedSite(Record, keys="site=number anchor why"):
     """A site that was left out of a step because the step fails with it; `why` gives the failure."""
 
     number: int
@@ -84,10 +85,6 @@ class RefusedSite:
     def __str__(self) -> str:
         place = f" at '{self.anchor}'" if self.anchor else ""
         return f"refused site {self.number}{place}: {self.why}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields of the JSON report."""
-        return {"site": self.number, "anchor": self.anchor, "why": self.why}
 
 
 @dataclass(frozen=True)
@@ -186,7 +183,7 @@ class Expectation:
 
 
 @dataclass(frozen=True)
-class Figures:
+class Figures(Record):
     """The figures compared with the last release. `bytes` is the size of the files without statement of provenance.
 
     `tolerance` is the largest share of the tolerance that a step or the whole model needed; `speed` is relative to the
@@ -197,10 +194,6 @@ class Figures:
     bytes: int | None = None
     tolerance: float | None = None
     speed: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields of the JSON report."""
-        return {"nodes": self.nodes, "bytes": self.bytes, "tolerance": self.tolerance, "speed": self.speed}
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from surgery.base.errors import SurgeryError, require_machine
+from surgery.base.json_record import Record
 from surgery.base.operators.operations import MACS, UnknownDim, terms
 from surgery.engine.pipeline.candidate import Candidate
 from surgery.model.graph.graph import Graph
@@ -65,7 +66,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Sensitivity:
+class Sensitivity(Record, keys="use metrics metric=score macs"):
     """The loss of the outputs by one site alone: the share of the budget that it uses, and the worst of each metric.
 
     `macs` are the multiply-accumulates of its node, with free dims assumed to be 16. `score` is the user's metric, if
@@ -80,17 +81,10 @@ class Sensitivity:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        metrics = {name: value if math.isfinite(value) else str(value) for name, value in self.metrics.items()}
-        use = self.use if math.isfinite(self.use) else str(self.use)
-        score = {} if self.score is None else {"metric": self.score if math.isfinite(self.score) else str(self.score)}
-        return {
-            "site": self.site.number,
-            "anchor": self.site.anchor,
-            "use": use,
-            "metrics": metrics,
-            **score,
-            "macs": self.macs,
-        }
+        found = {"site": self.site.number, "anchor": self.site.anchor, **super().to_json()}
+        if self.score is None:
+            del found["metric"]
+        return found
 
     def __str__(self) -> str:
         used = f"uses {_share(self.use)} the budget alone" if math.isfinite(self.use) else "cannot be converted"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from surgery.base.errors import UsageError
+from surgery.base.json_record import Record
 from surgery.engine.provenance import signing
 from surgery.engine.provenance.model_digests import ALGORITHM, ModelIdentity, ModelPart, identity_of
 from surgery.engine.provenance.recipe_closure import closure_of
@@ -46,7 +47,7 @@ _MOST: Final = 5000
 
 
 @dataclass(frozen=True)
-class Mismatch:
+class Mismatch(Record):
     """A mismatch: what it concerns, and the problem."""
 
     what: str
@@ -55,13 +56,9 @@ class Mismatch:
     def __str__(self) -> str:
         return f"{self.what}: {self.problem}"
 
-    def to_json(self) -> dict[str, str]:
-        """Return the fields of the JSON report."""
-        return {"what": self.what, "problem": self.problem}
-
 
 @dataclass
-class Checked:
+class Checked(Record, keys="findings checked remarks statement"):
     """The result of a check: mismatches, remarks on unchecked items, and checked items."""
 
     statement: Mapping[str, Any]
@@ -75,13 +72,7 @@ class Checked:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of the JSON report."""
-        return {
-            "ok": not self.findings,
-            "findings": [one.to_json() for one in self.findings],
-            "checked": self.checked,
-            "remarks": self.remarks,
-            "statement": self.statement,
-        }
+        return {"ok": not self.findings, **super().to_json()}
 
 
 @dataclass(frozen=True)

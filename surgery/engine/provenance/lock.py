@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from surgery.base.errors import UsageError
+from surgery.base.json_record import Record
 from surgery.engine.provenance import code_digests, packages
 from surgery.engine.provenance.recipe_closure import closure_of, passes_of, settings_of
 from surgery.engine.recipe import recipe_lookup
@@ -42,7 +43,7 @@ _SHORT: Final = 12
 
 
 @dataclass(frozen=True)
-class PinChange:
+class PinChange(Record, keys="what from=old to=new"):
     """A changed pin: its title, and both values as text."""
 
     what: str
@@ -51,10 +52,6 @@ class PinChange:
 
     def __str__(self) -> str:
         return f"{self.what}: {self.old} -> {self.new}"
-
-    def to_json(self) -> dict[str, str]:
-        """Return the fields of a JSON report."""
-        return {"what": self.what, "from": self.old, "to": self.new}
 
 
 def pins(recipe: Recipe) -> dict[str, Any]:

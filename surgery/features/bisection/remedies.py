@@ -9,10 +9,11 @@ from __future__ import annotations
 from ast import literal_eval
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import SurgeryError
+from surgery.base.json_record import Record
 from surgery.engine.pipeline.run_until import run_until
 from surgery.engine.recipe import load
 from surgery.engine.recipe.schema import PassStep, Recipe, pass_steps, with_pass_steps
@@ -73,15 +74,11 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Remedies:
+class Remedies(Record):
     """The places that a pass leaves unchanged, by reason, and the changes that helped at none of them."""
 
     left: tuple[Left, ...]
     in_vain: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

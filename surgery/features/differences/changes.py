@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from surgery.base.json_record import Record
+
 
 @dataclass(frozen=True)
-class Change:
+class Change(Record):
     """A property that differs; None stands for absent."""
 
     what: str
@@ -22,10 +24,6 @@ class Change:
 
     def __str__(self) -> str:
         return f"{self.what} {_told(self.before)} -> {_told(self.after)}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {"what": self.what, "before": self.before, "after": self.after}
 
 
 _SHORT = 12

@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from surgery.base.json_record import Record
 from surgery.features.differences.constant_distances import Distance, distance, sign_of
 from surgery.features.differences.matching import Matching, instead
 from surgery.features.differences.side import Side, Value
@@ -84,7 +85,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class ConstantPair:
+class ConstantPair(Record, keys="before after how distance"):
     """A constant that is in both models. `distance` is None if the elements are equal or differ in number."""
 
     before: Constant
@@ -92,15 +93,6 @@ class ConstantPair:
     how: How
     equal: bool
     distance: Distance | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "before": self.before.to_json(),
-            "after": self.after.to_json(),
-            "how": self.how,
-            "distance": self.distance.to_json() if self.distance is not None else None,
-        }
 
 
 @dataclass(frozen=True)
@@ -125,7 +117,7 @@ class Tie:
 
 
 @dataclass(frozen=True)
-class Constants:
+class Constants(Record, keys="renamed moved changed removed added ties"):
     """The correspondence of the constants of two models."""
 
     pairs: tuple[ConstantPair, ...] = ()
@@ -155,15 +147,7 @@ class Constants:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; constants that are equal under the same name are only counted."""
-        return {
-            "same": sum(pair.equal for pair in self.pairs),
-            "renamed": [pair.to_json() for pair in self.renamed],
-            "moved": [pair.to_json() for pair in self.moved],
-            "changed": [pair.to_json() for pair in self.changed],
-            "removed": [constant.to_json() for constant in self.removed],
-            "added": [constant.to_json() for constant in self.added],
-            "ties": [tie.to_json() for tie in self.ties],
-        }
+        return {"same": sum(pair.equal for pair in self.pairs), **super().to_json()}
 
 
 def constants(matching: Matching) -> Constants:

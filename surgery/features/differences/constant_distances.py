@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from surgery.base.json_record import Record
 from surgery.model.storage import bytes_of, external_reference, is_external
 from surgery.model.wire.tensors import STRING
 
@@ -35,7 +36,7 @@ def sign_of(tensor: onnx.TensorProto, weights: Weights) -> Hashable:
 
 
 @dataclass(frozen=True)
-class Distance:
+class Distance(Record, keys="elements different max_abs=largest relative not_finite"):
     """How far apart the elements of two tensors are, as float64.
 
     `relative` is the largest difference divided by the largest magnitude in the first tensor. Elements that are NaN or
@@ -48,16 +49,6 @@ class Distance:
     largest: float | None
     relative: float | None
     not_finite: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "elements": self.elements,
-            "different": self.different,
-            "max_abs": self.largest,
-            "relative": self.relative,
-            "not_finite": self.not_finite,
-        }
 
 
 def distance(a: onnx.TensorProto, of_a: Weights, b: onnx.TensorProto, of_b: Weights) -> Distance | None:

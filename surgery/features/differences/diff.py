@@ -9,7 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery.features.differences.changes import Change
 from surgery.features.differences.constant_differences import constants
 from surgery.features.differences.difference import Difference, compare, with_costs
 from surgery.features.differences.matching import Matching
@@ -17,14 +16,11 @@ from surgery.features.differences.node_differences import Correspondence
 from surgery.features.differences.replacement_causes import correspondence
 from surgery.features.differences.side import Side
 from surgery.model import storage
-from surgery.model.storage.summary import OperatorCount, histogram
 
 if TYPE_CHECKING:
     import onnx
 
     Model = str | Path | onnx.ModelProto
-
-__all__ = ["Change", "Correspondence", "Difference", "OperatorCount", "correspond", "diff", "histogram"]
 
 
 def diff(before: Model, after: Model, *, costs: bool = False) -> Difference:

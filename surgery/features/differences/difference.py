@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import counted
+from surgery.base.json_record import Record
 from surgery.base.views import view
 from surgery.features.differences.changes import Change, of_maps, of_one
 from surgery.features.differences.constant_differences import Constants
@@ -32,7 +33,7 @@ _SIZES = {
 
 
 @dataclass(frozen=True)
-class Difference:
+class Difference(Record, keys="nodes constants operators signature opsets functions metadata sizes parity"):
     """The result of `surgery diff`. `operators` lists all operators, including those with equal counts.
 
     `parity` is the result of running both models, if requested.
@@ -63,20 +64,8 @@ class Difference:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, as docs/reference/json.md describes them."""
-        return {
-            "same": self.same,
-            "before": {"path": _path(self.before), "nodes": self.before.nodes},
-            "after": {"path": _path(self.after), "nodes": self.after.nodes},
-            "nodes": self.nodes.to_json(),
-            "constants": self.constants.to_json(),
-            "operators": [count.to_json() for count in self.operators],
-            "signature": [change.to_json() for change in self.signature],
-            "opsets": [change.to_json() for change in self.opsets],
-            "functions": [change.to_json() for change in self.functions],
-            "metadata": [change.to_json() for change in self.metadata],
-            "sizes": [change.to_json() for change in self.sizes],
-            "parity": self.parity.to_json() if self.parity is not None else None,
-        }
+        before, after = ({"path": _path(side), "nodes": side.nodes} for side in (self.before, self.after))
+        return {"same": self.same, "before": before, "after": after, **super().to_json()}
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows."""
@@ -97,7 +86,7 @@ def with_costs(found: Difference, before: StoredModel, after: StoredModel) -> Di
     from surgery.features.inspection.analysis import analyse
 
     a, b = analyse(before).costs, analyse(after).costs
-    told = of_one("MACs", a.macs.plain(), b.macs.plain()) + of_one("FLOPs", a.flops.plain(), b.flops.plain())
+    told = of_one("MACs", a.macs.to_json(), b.macs.to_json()) + of_one("FLOPs", a.flops.to_json(), b.flops.to_json())
     return replace(found, sizes=found.sizes + told)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
+from surgery.base.json_record import Record
 from surgery.features.differences.changes import Change
 from surgery.features.differences.name_globs import place
 from surgery.model.lineage.entries import CONSTANT, LineageEntry
@@ -31,7 +32,7 @@ Cause = Literal["dead", "duplicate", "constant", "bypassed", "replaced", "unneed
 
 
 @dataclass(frozen=True)
-class NodePair:
+class NodePair(Record):
     """A node that is in both models; `changes` are the differences of its attributes, inputs and outputs."""
 
     before: LineageEntry
@@ -39,18 +40,9 @@ class NodePair:
     how: How
     changes: tuple[Change, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "before": self.before.to_json(),
-            "after": self.after.to_json(),
-            "how": self.how,
-            "changes": [change.to_json() for change in self.changes],
-        }
-
 
 @dataclass(frozen=True)
-class ReplacedNodes:
+class ReplacedNodes(Record, keys="before after dropped brought passes how"):
     """Nodes that became other nodes, or constants.
 
     `dropped` are the nodes that only the old nodes needed, removed with them; `brought` were added with the new nodes.
@@ -86,20 +78,9 @@ class ReplacedNodes:
     def __str__(self) -> str:
         return " -> ".join(" + ".join(map(str, side)) for side in (self.before, self.after))
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "before": [entry.to_json() for entry in self.before],
-            "after": [entry.to_json() for entry in self.after],
-            "dropped": [entry.to_json() for entry in self.dropped],
-            "brought": [entry.to_json() for entry in self.brought],
-            "passes": list(self.passes),
-            "how": self.how,
-        }
-
 
 @dataclass(frozen=True)
-class Lone:
+class Lone(Record, keys="*entry cause now? others needed_by"):
     """A node that only one of the models has; `now` names its replacement in the other model, if known.
 
     `others` are the nodes that only it needed, removed or added with it. `needed_by` names the first few of the changes
@@ -111,16 +92,6 @@ class Lone:
     now: str = ""
     others: tuple[LineageEntry, ...] = ()
     needed_by: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            **self.entry.to_json(),
-            "cause": self.cause,
-            "now": self.now or None,
-            "others": [entry.to_json() for entry in self.others],
-            "needed_by": list(self.needed_by),
-        }
 
     def __str__(self) -> str:
         needed = f"; needed by {', '.join(dict.fromkeys(self.needed_by))}" if self.needed_by else ""
@@ -167,7 +138,7 @@ class Happening(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Correspondence:
+class Correspondence(Record, keys="matched differing=total unexplained kinds renamed changed groups removed added"):
     """The correspondence of the nodes of two models."""
 
     pairs: tuple[NodePair, ...] = ()
@@ -179,6 +150,11 @@ class Correspondence:
     def matched(self) -> dict[str, int]:
         """The number of matched nodes by sign."""
         return dict(Counter(pair.how for pair in self.pairs if pair.after.op != CONSTANT))
+
+    @property
+    def renamed(self) -> list[NodePair]:
+        """The nodes in both models that have other names."""
+        return [pair for pair in self.pairs if pair.before.name != pair.after.name]
 
     @property
     def changed(self) -> list[NodePair]:
@@ -244,20 +220,6 @@ class Correspondence:
             by = _by(lone.entry, _ADDED[lone.cause])
             entries, others = (lone.entry, *lone.others), len(lone.others)
             yield Happening(f"{lone.entry.op} added", by, entries, f"{lone}{now}", others)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values; nodes that are equal under the same name are only counted."""
-        return {
-            "matched": self.matched,
-            "differing": self.total,
-            "unexplained": self.unexplained,
-            "kinds": [kind.to_json() for kind in self.kinds],
-            "renamed": [pair.to_json() for pair in self.pairs if pair.before.name != pair.after.name],
-            "changed": [pair.to_json() for pair in self.changed],
-            "groups": [group.to_json() for group in self.groups],
-            "removed": [lone.to_json() for lone in self.removed],
-            "added": [lone.to_json() for lone in self.added],
-        }
 
 
 REMOVED: dict[Cause, str] = {

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import UsageError
+from surgery.base.json_record import Record
 from surgery.base.views import view
 from surgery.engine.pipeline import runner
 from surgery.features.frameworks import parity, programs
@@ -30,20 +31,16 @@ _PROGRAM = ".pt2"
 
 
 @dataclass(frozen=True)
-class Stage:
+class Stage(Record, keys="stage=name text seconds:3"):
     """One stage of an export: its name, its result as text, and its duration in seconds."""
 
     name: str
     text: str
     seconds: float
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {"stage": self.name, "text": self.text, "seconds": round(self.seconds, 3)}
-
 
 @dataclass
-class Exported:
+class Exported(Record, keys="ok target file=written exporter stages warnings exported cleanup=cleanup_report result"):
     """The result of an export. `written` is the file, None if the verdict is negative and not accepted.
 
     `exported` is the comparison of the model from the exporter, and `result` that of the model after the recipe.
@@ -91,18 +88,7 @@ class Exported:
         `turned`: the lines that branch on a tensor value and took another branch than in the export; `unturned`: those
         that never did; `left_out`: inputs that the module refuses. `cleanup` is the report of the recipe.
         """
-        return {
-            "format_version": FORMAT_VERSION,
-            "ok": self.ok,
-            "target": self.target,
-            "file": None if self.written is None else str(self.written),
-            "exporter": self.exporter,
-            "stages": [stage.to_json() for stage in self.stages],
-            "warnings": list(self.warnings),
-            "exported": None if self.exported is None else self.exported.to_json(),
-            "cleanup": self.cleanup_report,
-            "result": None if self.result is None else self.result.to_json(),
-        }
+        return {"format_version": FORMAT_VERSION, **super().to_json()}
 
     @contextmanager
     def stage(self, name: str, show: Callable[[str], object]) -> Iterator[list[str]]:

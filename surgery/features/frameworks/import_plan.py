@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 import onnx_ir as ir
 
 from surgery.base.errors import UsageError
+from surgery.base.json_record import Record
 from surgery.features.frameworks.consumers import ROWS, UNKNOWN
 from surgery.features.frameworks.conventions import Conventions, gates, is_stacked
 from surgery.features.frameworks.mapping import NameMapping, TensorSource
@@ -34,16 +35,12 @@ Kind = Literal["missing", "unexpected", "shape", "dtype", "range", "layout"]
 
 
 @dataclass(frozen=True)
-class WeightMisfit:
+class WeightMisfit(Record):
     """A mismatch: an initializer or a tensor of the checkpoint, and the reason."""
 
     kind: Kind
     name: str
     message: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {"kind": self.kind, "name": self.name, "message": self.message}
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from surgery.base.errors import UsageError
+from surgery.base.json_record import Record
 from surgery.base.promises import Parity
 from surgery.features.frameworks.torch_side import Ran, TensorRead, TorchSide
 from surgery.verification.comparing.compare import same_bits
@@ -50,7 +51,7 @@ class Turned:
 
 
 @dataclass(frozen=True)
-class ModuleParity:
+class ModuleParity(Record, keys="*verdict bindings turned unturned left_out"):
     """The verdict on an exported model, the inputs, and the branches of the module on tensor values.
 
     `turned`: decisions that differed on some inputs. `unturned`: decisions that never did. `left_out`: inputs that the
@@ -62,16 +63,6 @@ class ModuleParity:
     turned: tuple[Turned, ...] = ()
     unturned: tuple[TensorRead, ...] = ()
     left_out: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            **self.verdict.to_json(),
-            "bindings": list(self.bindings),
-            "turned": [one.to_json() for one in self.turned],
-            "unturned": [one.to_json() for one in self.unturned],
-            "left_out": list(self.left_out),
-        }
 
 
 def compare(

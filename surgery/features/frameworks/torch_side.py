@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from surgery.base.errors import UsageError
+from surgery.base.json_record import Record
 from surgery.base.workers import Worker, WorkerRaised
 from surgery.features.frameworks.request import Exporter, ModuleInput, ModuleInputs
 from surgery.model.runtime.engine import RunOutcome
@@ -16,7 +17,7 @@ _HOME = "surgery.features.frameworks.torch_worker"
 
 
 @dataclass(frozen=True)
-class TensorRead:
+class TensorRead(Record):
     """A value that the module read from a tensor during a run, and the line that read it."""
 
     file: str
@@ -28,10 +29,6 @@ class TensorRead:
     def place(self) -> str:
         """The line number with the text of the line."""
         return f"{Path(self.file).name}:{self.line}{f' `{self.text}`' if self.text else ''}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {"file": self.file, "line": self.line, "text": self.text, "value": self.value}
 
 
 @dataclass(frozen=True)

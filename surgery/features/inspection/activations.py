@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import onnx_ir as ir
 
+from surgery.base.json_record import Record
 from surgery.base.operators.moving import RESHAPING
 from surgery.base.operators.operations import UnknownDim
 from surgery.features.inspection.amounts import Amount
@@ -17,7 +17,7 @@ from surgery.model.storage.ir_scopes import subgraphs
 
 
 @dataclass(frozen=True)
-class Activations:
+class Activations(Record):
     """Bytes of inputs, outputs and intermediate values, without weights; the nodes run in the order of the file.
 
     Each value is kept from its producer to its last reader, an output until the end. `peak` is the maximum kept at one
@@ -29,10 +29,6 @@ class Activations:
     at: str
     total: Amount
     unknown: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values: a number, or an expression in the names of dims."""
-        return {"peak": self.peak.plain(), "at": self.at, "total": self.total.plain(), "unknown": self.unknown}
 
 
 class _ScopeWalk:
@@ -118,7 +114,7 @@ def nbytes(value: Value) -> Amount | None:
     if dtype.bitwidth >= 8:
         return elements.times(dtype.bitwidth // 8)
     # Elements smaller than a byte are packed.
-    count = elements.plain()
+    count = elements.to_json()
     return Amount.of(-(-count * dtype.bitwidth // 8)) if isinstance(count, int) else None
 
 

@@ -70,7 +70,7 @@ class Amount:
         """Whether the amount contains no named dims."""
         return not any(names for names, number in self._terms.items() if number)
 
-    def plain(self) -> int | str:
+    def to_json(self) -> int | str:
         """Return the amount as a number, or as an expression in normal form."""
         if self.is_number:
             return self._terms[()]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from surgery.base.json_record import Record
 from surgery.features.inspection.activations import Activations, activations
 from surgery.features.inspection.binding import bind, dynamic_dims, inlined
 from surgery.features.inspection.costs import Costs, costs
@@ -20,20 +20,16 @@ __all__ = ["Activations", "Analysis", "Costs", "Dynamic", "Finding", "Gap", "Wei
 
 
 @dataclass(frozen=True)
-class Dynamic:
+class Dynamic(Record):
     """A dynamic dim: the inputs that have it, such as "x[0]", or the node that computes it from data."""
 
     name: str
     places: tuple[str, ...]
     made_by: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {"name": self.name, "places": list(self.places), "made_by": self.made_by}
-
 
 @dataclass(frozen=True)
-class Analysis:
+class Analysis(Record, keys="sizes costs activations weights dynamic without_kernel=gaps findings"):
     """The costs of one run, with the dims in `sizes` bound and the others left as names.
 
     `gaps` is None if ONNX Runtime does not report its kernels.
@@ -46,18 +42,6 @@ class Analysis:
     dynamic: tuple[Dynamic, ...]
     gaps: tuple[Gap, ...] | None
     findings: tuple[Finding, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "sizes": dict(self.sizes),
-            "costs": self.costs.to_json(),
-            "activations": self.activations.to_json(),
-            "weights": self.weights.to_json(),
-            "dynamic": [item.to_json() for item in self.dynamic],
-            "without_kernel": None if self.gaps is None else [gap.to_json() for gap in self.gaps],
-            "findings": [item.to_json() for item in self.findings],
-        }
 
 
 def analyse(stored: storage.StoredModel, sizes: Mapping[str, int] | None = None) -> Analysis:

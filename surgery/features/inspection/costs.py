@@ -42,9 +42,9 @@ class Costs:
     def to_json(self) -> dict[str, Any]:
         """Return plain values; an amount is a number, or an expression in the names of dims."""
         return {
-            "macs": self.macs.plain(),
-            "flops": self.flops.plain(),
-            "macs_by_op": {op: amount.plain() for op, amount in self.by_size()},
+            "macs": self.macs.to_json(),
+            "flops": self.flops.to_json(),
+            "macs_by_op": {op: amount.to_json() for op, amount in self.by_size()},
             "uncounted": dict(self.uncounted),
             "counted_once": self.turns,
         }

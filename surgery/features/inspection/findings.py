@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from surgery.base.errors import first_few
+from surgery.base.json_record import Record
 from surgery.base.operators.releases import reader, release
 from surgery.features.inspection.kernel_gaps import Gap
 from surgery.features.inspection.weights import WeightSummary
@@ -25,17 +26,13 @@ _STANDARD = ("", "ai.onnx.ml")
 
 
 @dataclass(frozen=True)
-class Finding:
+class Finding(Record):
     """One finding: a stable code, a one-sentence description, a count, and a remedy if there is one."""
 
     code: str
     what: str
     count: int
     todo: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return dict(vars(self))
 
 
 def findings(proto: onnx.ModelProto, graph: Graph, weights: WeightSummary, gaps: list[Gap] | None) -> list[Finding]:

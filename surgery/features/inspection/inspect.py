@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from surgery.base.json_record import Record
 from surgery.base.operators.subgraphs import nodes, reads, subgraphs
 from surgery.base.views import view
 from surgery.model import storage
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Port:
+class Port(Record):
     """An input or output of a model. A dim is a number, a name, or None if it is not declared."""
 
     name: str
@@ -36,13 +37,9 @@ class Port:
             return self.type
         return f"{self.type}[{', '.join('?' if dim is None else str(dim) for dim in self.shape)}]"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {"name": self.name, "type": self.type, "shape": list(self.shape) if self.shape is not None else None}
-
 
 @dataclass(frozen=True)
-class Inspection:
+class Inspection(Record):
     """The result of `surgery inspect`.
 
     `bytes` is the size of the files, `weight_bytes` that of constant tensors, and `metadata_bytes` that of metadata and
@@ -67,29 +64,6 @@ class Inspection:
     bytes: int | None
     metadata: dict[str, str] = field(default_factory=dict)
     metadata_bytes: DescriptionBytes = field(default_factory=DescriptionBytes)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "path": str(self.path) if self.path is not None else None,
-            "ir_version": self.ir_version,
-            "producer": self.producer,
-            "opsets": self.opsets,
-            "inputs": [port.to_json() for port in self.inputs],
-            "overridable": [port.to_json() for port in self.overridable],
-            "outputs": [port.to_json() for port in self.outputs],
-            "nodes": self.nodes,
-            "depth": self.depth,
-            "ops": self.ops,
-            "domains": self.domains,
-            "functions": self.functions,
-            "parameters": self.parameters,
-            "parameters_by_type": self.parameters_by_type,
-            "weight_bytes": self.weight_bytes,
-            "bytes": self.bytes,
-            "metadata": self.metadata,
-            "metadata_bytes": self.metadata_bytes.to_json(),
-        }
 
     def __repr__(self) -> str:
         """Return a line for a prompt."""

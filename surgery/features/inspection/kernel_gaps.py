@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from surgery.base.errors import SurgeryError
+from surgery.base.json_record import Record
 from surgery.model.analysis.misfits import Reason, misfits
 from surgery.model.graph.graph import Graph
 from surgery.model.targets import Target
@@ -15,17 +15,13 @@ _CPU = Target("ort-cpu", provider="CPUExecutionProvider", expands=True, widens={
 
 
 @dataclass(frozen=True)
-class Gap:
+class Gap(Record):
     """Nodes of one operator without a kernel, and the reason: the operator, its version or a type."""
 
     op: str
     why: str
     count: int
     first: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return dict(vars(self))
 
 
 def gaps(graph: Graph) -> list[Gap] | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
+from surgery.base.json_record import Record
 from surgery.base.operators.moving import RESHAPING
 from surgery.features.inspection.activations import nbytes
 from surgery.features.inspection.amounts import Amount
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class OperatorCost:
+class OperatorCost(Record):
     """All nodes of one operator: their number, multiply-accumulates, operations, and bytes of operands and results.
 
     Operators that only reinterpret the shape of a tensor move no bytes.
@@ -35,11 +36,6 @@ class OperatorCost:
     macs: Amount = field(default_factory=Amount)
     flops: Amount = field(default_factory=Amount)
     bytes: Amount = field(default_factory=Amount)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values; amounts are numbers, or expressions in the names of dims."""
-        amounts = {name: getattr(self, name).plain() for name in ("macs", "flops", "bytes")}
-        return {"op": self.op, "nodes": self.nodes, **amounts}
 
 
 def operator_costs(stored: StoredModel, sizes: Mapping[str, int] | None = None) -> dict[str, Any]:
@@ -94,4 +90,4 @@ def _sum(amounts: Iterator[Amount]) -> int | str:
     total = Amount()
     for one in amounts:
         total += one
-    return total.plain()
+    return total.to_json()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from surgery.base.errors import SurgeryError, UsageError
+from surgery.base.json_record import Record
 from surgery.base.operators import releases
 from surgery.base.operators.releases import Release, release
 from surgery.base.operators.schemas import newest_opset
@@ -65,7 +66,7 @@ class Blocker:
 
 
 @dataclass(frozen=True)
-class OpsetCandidate:
+class OpsetCandidate(Record, keys="opset how by? *release operators blockers"):
     """An opset, and how the model gets there. `operators` has the changed operator counts, before and after."""
 
     opset: int
@@ -80,17 +81,6 @@ class OpsetCandidate:
         """Whether the model can have this opset."""
         return self.how != "blocked"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "opset": self.opset,
-            "how": self.how,
-            "by": self.by or None,
-            **self.release.to_json(),
-            "operators": {op: list(counts) for op, counts in self.operators.items()},
-            "blockers": [asdict(blocker) for blocker in self.blockers],
-        }
-
 
 @dataclass(frozen=True)
 class ImportedDomain:
@@ -104,7 +94,11 @@ class ImportedDomain:
 
 
 @dataclass(frozen=True)
-class Study:
+class Study(
+    Record,
+    keys="path opset ir_version ir_version_read_by=reader lowest lowest_converted candidates"
+    " obstacles domains functions",
+):
     """The result of `surgery opset`. `opset` is that of the default domain, 0 if the model does not import it."""
 
     path: Path | None
@@ -131,21 +125,6 @@ class Study:
     def lowest_converted(self) -> int | None:
         """The lowest opset that the model can have, with or without conversion."""
         return min((candidate.opset for candidate in self.candidates if candidate.is_reached), default=None)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "path": str(self.path) if self.path is not None else None,
-            "opset": self.opset,
-            "ir_version": self.ir_version,
-            "ir_version_read_by": self.reader,
-            "lowest": self.lowest,
-            "lowest_converted": self.lowest_converted,
-            "candidates": [candidate.to_json() for candidate in self.candidates],
-            "obstacles": [asdict(obstacle) for obstacle in self.obstacles],
-            "domains": [asdict(domain) for domain in self.domains],
-            "functions": dict(self.functions),
-        }
 
 
 def opset(model: Model, to: int | None = None) -> Study:

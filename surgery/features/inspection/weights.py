@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from surgery.base.json_record import Record
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.values import Value
 
@@ -13,7 +14,7 @@ _LEAST = 1024
 
 
 @dataclass(frozen=True)
-class Weight:
+class Weight(Record):
     """A constant tensor: its element type, dims, size in bytes, and the number of node inputs that read it."""
 
     name: str
@@ -21,10 +22,6 @@ class Weight:
     dims: tuple[int, ...]
     bytes: int
     reads: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {**vars(self), "dims": list(self.dims)}
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def total(known: Iterable[Amount | None]) -> Operations:
     for amount in known:
         if amount is not None:
             found += amount
-    return found.plain()
+    return found.to_json()
 
 
 def between(before: ModelParts, after: ModelParts) -> Savings:
@@ -96,7 +96,7 @@ def between(before: ModelParts, after: ModelParts) -> Savings:
         if done is not None and before.operations.get(label) is not done:
             amount -= done
     return Savings(
-        nodes=len(before.nodes) - len(after.nodes), bytes=before.size - after.size, operations=amount.plain()
+        nodes=len(before.nodes) - len(after.nodes), bytes=before.size - after.size, operations=amount.to_json()
     )
 
 
@@ -180,4 +180,4 @@ def _saved(site: Site, before: ModelParts, after: ModelParts) -> Operations:
         if done is None:
             return None
         amount -= done
-    return amount.plain()
+    return amount.to_json()

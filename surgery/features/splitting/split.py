@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import UsageError, counted
+from surgery.base.json_record import Record
 from surgery.base.views import view
 from surgery.features.splitting.cut_choice import Balance, balanced_cuts, named_cuts
 from surgery.features.splitting.cutting import Piece, SourceModel, pieces
@@ -29,7 +30,7 @@ _UNVERIFIED_OK = "accept"
 
 
 @dataclass(frozen=True)
-class Part:
+class Part(Record):
     """One piece: its file, the sources of its inputs, its outputs, and its size.
 
     `inputs` maps each input to the number of the piece that produces it, from 1, or to 0 for an input of the whole
@@ -43,13 +44,9 @@ class Part:
     nodes: int
     weights: int
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {**vars(self), "defaults": list(self.defaults), "outputs": list(self.outputs)}
-
 
 @dataclass(frozen=True)
-class Split:
+class Split(Record, keys="verdict files"):
     """The pieces of a model in execution order, and the verdict on them. `files` are the written files."""
 
     model: str
@@ -87,12 +84,7 @@ class Split:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values: the plan, the verdict and the files."""
-        return {
-            "ok": self.ok,
-            **self.plan(),
-            "verdict": self.verdict.to_json(),
-            "files": [str(path) for path in self.files],
-        }
+        return {"ok": self.ok, **self.plan(), **super().to_json()}
 
 
 def split(

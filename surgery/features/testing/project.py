@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from surgery.base.errors import PassError, SurgeryError, UsageError, WorkerError
+from surgery.base.json_record import Record
 from surgery.engine.registry.catalog import catalog
 from surgery.engine.registry.passes import Pass, suggestion
 from surgery.features.testing.case import SUFFIX, Case, CaseError, case_files, read_case
@@ -72,7 +73,7 @@ class CaseResult:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Record, keys="counts incomplete seconds:3 cases=results"):
     """The results of all cases; `incomplete` lists the behaviours that no case covers."""
 
     results: tuple[CaseResult, ...]
@@ -92,13 +93,7 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of the JSON report."""
-        return {
-            "ok": self.exit_code == 0,
-            "counts": self.counts,
-            "incomplete": list(self.incomplete),
-            "seconds": round(self.seconds, 3),
-            "cases": [result.to_json() for result in self.results],
-        }
+        return {"ok": self.exit_code == 0, **super().to_json()}
 
 
 def find_project(places: Sequence[Path] = (), plugins: Sequence[str] = ()) -> Project:

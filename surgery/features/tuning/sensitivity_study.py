@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from surgery.base.errors import PassError, UsageError
+from surgery.base.json_record import Record
 from surgery.base.promises import Parity
 from surgery.engine.pipeline.pipeline import Pipeline
 from surgery.engine.pipeline.records import Observer
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SensitivityStudy:
+class SensitivityStudy(Record, keys="pass=name budget use metrics synthetic sites"):
     """The sensitivities of the sites of a step, the most sensitive first, and the loss of all of them together.
 
     `use` is the share of the budget that the whole step uses, and `metrics` the worst value of each metric. `budget`
@@ -37,18 +38,6 @@ class SensitivityStudy:
 
     def __str__(self) -> str:
         return f"{self.name}: all {len(self.sites)} sites together: {tell(self.metrics)}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        whole = {name: str(value) if abs(value) == float("inf") else value for name, value in self.metrics.items()}
-        return {
-            "pass": self.name,
-            "budget": list(self.budget),
-            "use": str(self.use) if self.use == float("inf") else self.use,
-            "metrics": whole,
-            "synthetic": self.synthetic,
-            "sites": [one.to_json() for one in self.sites],
-        }
 
 
 def study(

@@ -17,12 +17,13 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from surgery.base import workers
 from surgery.base.errors import SurgeryError, WorkerError, internal
+from surgery.base.json_record import Record
 from surgery.base.workers.installed import INSTALL
 from surgery.engine.provenance.packages import BUILDS, builds
 
@@ -59,7 +60,7 @@ class InstallationProblem:
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(Record, keys="ok findings"):
     """All findings, in the order of the checks."""
 
     findings: tuple[InstallationProblem, ...]
@@ -68,10 +69,6 @@ class Diagnosis:
     def ok(self) -> bool:
         """Whether nothing is broken."""
         return all(finding.level != "broken" for finding in self.findings)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields of the JSON report."""
-        return {"ok": self.ok, "findings": [asdict(finding) for finding in self.findings]}
 
 
 def diagnose() -> Diagnosis:

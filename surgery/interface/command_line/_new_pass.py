@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from surgery.base.errors import OutputError, UsageError
+from surgery.base.json_record import Record
 from surgery.engine.registry import discovery
 from surgery.engine.registry.catalog import catalog
 from surgery.engine.registry.passes import require_name
@@ -29,7 +29,7 @@ _SPARES = "unchanged.onnxtxt", "keeps_integers.onnxtxt"
 
 
 @dataclass(frozen=True)
-class NewPass:
+class NewPass(Record, keys="name pass=file cases entry_point"):
     """The files of a new pass with their text; `root` is the folder of the project.
 
     `entry_point` is the line with which the project's package would provide the pass, if applicable.
@@ -50,15 +50,6 @@ class NewPass:
     def write(self, *, force: bool = False) -> None:
         """Write all files, or none; OutputError if one exists that must not be overwritten."""
         write_files(self.texts, force=force)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields of the JSON report."""
-        return {
-            "name": self.name,
-            "pass": str(self.file),
-            "cases": [str(path) for path in self.cases],
-            "entry_point": self.entry_point,
-        }
 
 
 def require_free(paths: Iterable[Path], *, force: bool = False) -> None:

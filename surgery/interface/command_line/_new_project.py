@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import ExpectationError, UsageError
+from surgery.base.json_record import Record
 from surgery.engine import recipe as recipes
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.agenda import Agenda
@@ -31,7 +32,7 @@ _CHANGED = "committed"
 
 
 @dataclass(frozen=True)
-class NewProject:
+class NewProject(Record, keys="model recipe test workflow steps"):
     """The files of a new project with their text; `result` is the run of the new recipe."""
 
     model: Path
@@ -48,15 +49,8 @@ class NewProject:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of the JSON report."""
-        return {
-            "model": str(self.model),
-            "recipe": str(self.recipe),
-            "test": str(self.test),
-            "workflow": str(self.workflow),
-            "steps": list(self.steps),
-            "nodes_before": self.result.input.nodes,
-            "nodes_after": self.result.output.nodes,
-        }
+        result = self.result
+        return {**super().to_json(), "nodes_before": result.input.nodes, "nodes_after": result.output.nodes}
 
 
 def propose(

@@ -88,7 +88,10 @@ def bases(definition: Definition) -> list[Definition]:
 
 
 def members(definition: Definition) -> dict[str, Definition]:
-    """Return the public members of a class, with those of bases with a private name, by name in written order."""
+    """Return the public members of a class, with those of bases with a private name, by name in written order.
+
+    The method of a record is last.
+    """
     assert isinstance(definition.node, ast.ClassDef)
     module, found = definition.module, {}
     for base in bases(definition):
@@ -99,6 +102,9 @@ def members(definition: Definition) -> dict[str, Definition]:
         found[name] = Definition(module, name, node, doc or (inherited.doc if inherited else ""), definition.name)
         if isinstance(node, ast.FunctionDef):
             found.update({name: Definition(module, name, *own, definition.name) for name, own in _set_on_self(node)})
+    for base in bases(definition):
+        if base.name == "Record":
+            found = {**found, **{name: one for name, one in members(base).items() if name not in found}}
     return {name: member for name, member in found.items() if not name.startswith("_")}
 
 

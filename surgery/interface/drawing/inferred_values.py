@@ -57,7 +57,7 @@ class Facts:
         for node in (node for inner in nested([scope]) for node in inner):
             counted = macs(Node(graph, node)) if node.outputs else None
             if counted is not None and counted.rough:
-                self._macs[function, node.outputs[0].name or ""] = counted.plain()
+                self._macs[function, node.outputs[0].name or ""] = counted.to_json()
 
 
 def _typed(value: Value) -> str:

@@ -48,7 +48,7 @@ def _costs(found: Analysis) -> Iterator[tuple[str, str]]:
 
 
 def _amount(amount: Amount, unit: str) -> str:
-    plain = amount.plain()
+    plain = amount.to_json()
     if isinstance(plain, int):
         return size(plain) if unit else _count(plain)
     if len(plain) > _SHORT:

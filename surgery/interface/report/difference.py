@@ -9,10 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from surgery.base.errors import first_few
+from surgery.features.differences.changes import Change
 from surgery.features.differences.constant_differences import Constant, ConstantPair, Constants
 from surgery.features.differences.constant_distances import Distance
-from surgery.features.differences.diff import Change, Correspondence, Difference
-from surgery.features.differences.node_differences import ChangeKind
+from surgery.features.differences.difference import Difference
+from surgery.features.differences.node_differences import ChangeKind, Correspondence
 from surgery.interface.report import formatting, terminal
 
 _FEW = 20

@@ -15,7 +15,8 @@ from surgery.model.storage.summary import histogram
 
 if TYPE_CHECKING:
     from surgery.engine.pipeline.records import Expectation, Result, StepRecord
-    from surgery.features.differences.diff import Change, Difference
+    from surgery.features.differences.changes import Change
+    from surgery.features.differences.difference import Difference
     from surgery.features.inspection.fit import Fit
     from surgery.model.storage.summary import OperatorCount
     from surgery.verification.verdict.pair import Pair

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from surgery.base.errors import UsageError, counted
+from surgery.base.json_record import Record
 from surgery.base.operators.message_tensors import from_array
 from surgery.base.operators.subgraphs import graphs
 from surgery.base.views import view
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ExportedWeights:
+class ExportedWeights(Record):
     """The result of an export: the files, the number of tensors, and their total bytes."""
 
     files: tuple[Path, ...]
@@ -37,10 +38,6 @@ class ExportedWeights:
         """Return the HTML that a notebook shows."""
         rows = [(str(path),) for path in self.files]
         return view("listed")(repr(self)[1:-1], "ok", (), ("File",), rows, "files")
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {"files": [str(path) for path in self.files], "tensors": self.tensors, "bytes": self.bytes}
 
 
 def export_weights(

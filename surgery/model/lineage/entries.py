@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from surgery.base.json_record import Record
 from surgery.model.lineage import lineage
 from surgery.model.lineage.lineage import Lineage
 
@@ -19,7 +20,7 @@ GRAPHS = (5, 10)
 
 
 @dataclass(frozen=True, eq=False)
-class LineageEntry:
+class LineageEntry(Record, keys="op name scope"):
     """A node, or an initializer that a pass made.
 
     `name` is the name of the node, or its operator and outputs if it has none ("Relu -> y"). `scope` is empty for the
@@ -54,10 +55,6 @@ class LineageEntry:
     def __str__(self) -> str:
         # The name of an unnamed node begins with its operator already.
         return self.name if self.name.startswith(f"{self.op} -> ") else f"{self.op} '{self.name}'"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {"op": self.op, "name": self.name, "scope": self.scope}
 
 
 def entries(model: onnx.ModelProto) -> Iterator[LineageEntry]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import UsageError
+from surgery.base.json_record import Record
 from surgery.model import storage
 from surgery.model.lineage.entries import CONSTANT, LineageEntry, entries
 
@@ -16,16 +17,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PassCount:
+class PassCount(Record, keys="pass=name nodes constants"):
     """How many nodes and constants of a model a pass contributed to."""
 
     name: str
     nodes: int
     constants: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {"pass": self.name, "nodes": self.nodes, "constants": self.constants}
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from surgery.base.json_record import Record
 from surgery.base.operators.subgraphs import nodes
 from surgery.model import storage
 
@@ -83,7 +84,7 @@ def data_files(stored: storage.StoredModel) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class OperatorCount:
+class OperatorCount(Record, keys="op before after difference"):
     """The number of occurrences of an operator in two models."""
 
     op: str
@@ -94,10 +95,6 @@ class OperatorCount:
     def difference(self) -> int:
         """After minus before."""
         return self.after - self.before
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {"op": self.op, "before": self.before, "after": self.after, "difference": self.difference}
 
 
 def histogram(before: dict[str, int], after: dict[str, int]) -> tuple[OperatorCount, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from surgery.base.json_record import Record
 from surgery.model.wire.wire import LENGTH, encode_tag, encode_varint
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ PRODUCER = ("producer_name", "producer_version")
 
 
 @dataclass(frozen=True)
-class DescriptionBytes:
+class DescriptionBytes(Record, keys="total entries doc_strings producer"):
     """The bytes that descriptions take in the file: metadata entries by their keys, doc strings, and the producer."""
 
     entries: dict[str, int] = field(default_factory=dict)
@@ -29,15 +30,6 @@ class DescriptionBytes:
     def total(self) -> int:
         """All bytes."""
         return sum(self.entries.values()) + self.doc_strings + self.producer
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "total": self.total,
-            "entries": self.entries,
-            "doc_strings": self.doc_strings,
-            "producer": self.producer,
-        }
 
 
 def described(message: Any) -> Iterator[Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from surgery.base.json_record import Record
 from surgery.base.views import view
 from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.statistics import Interval
@@ -16,7 +17,7 @@ Ended = Literal["narrow", "decided", "time", "repeats"]
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(Record):
     """The private memory in bytes that a process needs to run a model, in addition to its initial memory.
 
     Mapped files do not count. `peak` is the maximum over opening a session and a few runs, `run` that over the runs
@@ -26,13 +27,9 @@ class Memory:
     peak: int
     run: int
 
-    def to_json(self) -> dict[str, int]:
-        """Return plain values."""
-        return {"peak": self.peak, "run": self.run}
-
 
 @dataclass(frozen=True)
-class OperatorTime:
+class OperatorTime(Record):
     """The time of all nodes of one operator in a run, in seconds, and the number of nodes.
 
     The nodes are those after the graph optimizations of ONNX Runtime; times do not include their subgraphs.
@@ -43,13 +40,9 @@ class OperatorTime:
     nodes: int
     share: float
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {"op": self.op, "seconds": self.seconds, "nodes": self.nodes, "share": self.share}
-
 
 @dataclass(frozen=True)
-class Measured:
+class Measured(Record, keys="name path seconds speed session_seconds bytes memory profile?"):
     """The measurements of one model.
 
     `seconds` is the median time of a run, `speed` the time of the baseline divided by the time of this model (None for
@@ -64,19 +57,6 @@ class Measured:
     bytes: int | None = None
     memory: Memory | None = None
     profile: tuple[OperatorTime, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "name": self.name,
-            "path": str(self.path) if self.path is not None else None,
-            "seconds": self.seconds,
-            "speed": self.speed.to_json() if self.speed is not None else None,
-            "session_seconds": self.session_seconds,
-            "bytes": self.bytes,
-            "memory": self.memory.to_json() if self.memory is not None else None,
-            "profile": [one.to_json() for one in self.profile] or None,
-        }
 
 
 @dataclass(frozen=True)

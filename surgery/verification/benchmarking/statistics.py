@@ -22,6 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from surgery.base.json_record import Record
+
 Array = np.ndarray[Any, Any]
 
 TRIMMED = 0.2
@@ -38,7 +40,7 @@ _HARDLY_ANY = 1e-9
 
 
 @dataclass(frozen=True)
-class Interval:
+class Interval(Record):
     """A ratio with its confidence interval."""
 
     ratio: float
@@ -61,10 +63,6 @@ class Interval:
     def excludes(self, ratio: float) -> bool:
         """Return whether a ratio is outside of the interval."""
         return not self.low <= ratio <= self.high
-
-    def to_json(self) -> dict[str, float]:
-        """Return plain values."""
-        return {"ratio": self.ratio, "low": self.low, "high": self.high}
 
 
 def trimmed_mean(values: Array) -> Array:

@@ -26,6 +26,7 @@ from math import inf
 from typing import Any
 
 from surgery.base.errors import UsageError
+from surgery.base.json_record import Record
 from surgery.base.operators.cost import opening
 from surgery.base.promises import Parity
 from surgery.model.runtime.engine import ELSEWHERE, TITLES, RunOutcome
@@ -55,7 +56,7 @@ _HOW = f"with the default optimizations of {TITLES['onnxruntime']}"
 
 
 @dataclass(frozen=True)
-class Deployed:
+class Deployed(Record, keys="executed original note? runtime"):
     """The result of running a changed model as deployed.
 
     `verdict` compares its outputs with the original's. `executed` are the nodes that the runtime executed, None if the
@@ -73,15 +74,8 @@ class Deployed:
     def to_json(self) -> dict[str, Any]:
         """Return the fields of the JSON report."""
         verdict = self.verdict
-        return {
-            "verdict": verdict.status.value,
-            "reason": verdict.reason,
-            "message": verdict.message,
-            "executed": self.executed.to_json() if self.executed is not None else None,
-            "original": self.original.to_json() if self.original is not None else None,
-            "note": self.note or None,
-            "runtime": self.runtime,
-        }
+        head = {"verdict": verdict.status.value, "reason": verdict.reason, "message": verdict.message}
+        return {**head, **super().to_json()}
 
     @property
     def ok(self) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
+
+from surgery.base.json_record import Record
 
 
 class Status(StrEnum):
@@ -67,7 +68,7 @@ Plain = float | int | bool | str | complex
 
 
 @dataclass(frozen=True)
-class Element:
+class Element(Record):
     """One element of an output on both sides. `ulp` is their distance in units in the last place, for floats.
 
     `item` is the position of the tensor in an output that is a sequence. The index of a complex number has one more
@@ -82,33 +83,17 @@ class Element:
     ulp: float | None = None
     binding: Mapping[str, Any] | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "output": self.output,
-            "item": list(self.item),
-            "index": list(self.index),
-            "original": plain(self.original),
-            "changed": plain(self.changed),
-            "ulp": plain(self.ulp),
-            "binding": dict(self.binding) if self.binding is not None else None,
-        }
-
 
 @dataclass(frozen=True)
-class NonFinitePlaces:
+class NonFinitePlaces(Record):
     """Elements that are NaN, or infinite, on one side only: how many, and the first."""
 
     count: int
     first: Element
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {"count": self.count, "first": self.first.to_json()}
-
 
 @dataclass(frozen=True)
-class Arbitration:
+class Arbitration(Record, keys="original changed narrow unavailable?"):
     """The result of the float64 run. `original` and `changed` are the largest distances from it, in tolerances.
 
     `narrow` names the operators that had to run in float32. `unavailable` says why there is no float64 result.
@@ -119,22 +104,13 @@ class Arbitration:
     narrow: tuple[str, ...] = ()
     unavailable: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "original": plain(self.original),
-            "changed": plain(self.changed),
-            "narrow": list(self.narrow),
-            "unavailable": self.unavailable or None,
-        }
-
 
 ErrorUnit = Literal["tolerance", "rms"]
 """The unit of the errors of an output: the tolerance, or the root mean square of the original's output."""
 
 
 @dataclass(frozen=True)
-class OutputErrors:
+class OutputErrors(Record, keys="output=name elements equal unit endless largest worst"):
     """The error distribution of one output, in shares of the tolerance; a share of 1 uses all that is allowed.
 
     For a lossy step, errors are shares of the root mean square of the output. `equal` elements are equal, and no share
@@ -154,20 +130,11 @@ class OutputErrors:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return {
-            "output": self.name,
-            "elements": self.elements,
-            "equal": self.equal,
-            "unit": self.unit,
-            "endless": self.endless,
-            "largest": plain(self.largest),
-            "worst": self.worst.to_json() if self.worst is not None else None,
-            "shares": {"first": self.first, "counts": list(self.counts)},
-        }
+        return {**super().to_json(), "shares": {"first": self.first, "counts": list(self.counts)}}
 
 
 @dataclass(frozen=True)
-class Details:
+class Details(Record, keys="elements differing beyond ulp worst nan infinite float64 metrics accuracy outputs tied"):
     """The findings of a comparison over all outputs and sets of inputs.
 
     `elements` were compared, `differing` of them have different bits, `beyond` of them exceed the tolerance. `ulp` is
@@ -190,18 +157,9 @@ class Details:
     outputs: tuple[OutputErrors, ...] = ()
     tied: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values; NaN and infinity, which JSON lacks, as strings."""
-        parts = {name: getattr(self, name) for name in ("worst", "nan", "infinite", "float64")}
-        parts_json = {name: part.to_json() if part is not None else None for name, part in parts.items()}
-        metrics = None if self.metrics is None else {name: plain(value) for name, value in self.metrics.items()}
-        counts = {"elements": self.elements, "differing": self.differing, "beyond": self.beyond, "ulp": plain(self.ulp)}
-        spread = {"outputs": [one.to_json() for one in self.outputs], "tied": self.tied}
-        return {**counts, **parts_json, "metrics": metrics, "accuracy": _plain(self.accuracy), **spread}
-
 
 @dataclass(frozen=True)
-class Verdict:
+class Verdict(Record, keys="verdict=status reason needed message details region together"):
     """The result of a verification.
 
     `needed` is the smallest rtol and atol, together, that would have passed, and as `factor` their multiple of the
@@ -248,26 +206,4 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return {
-            "verdict": self.status.value,
-            "reason": self.reason,
-            "needed": dict(self.needed) if self.needed is not None else dict(NOTHING_HELPS),
-            "message": self.message,
-            "details": self.details.to_json() if self.details is not None else None,
-            "region": self.region,
-            "together": self.together,
-        }
-
-
-def plain(value: Plain | None) -> float | int | bool | str | None:
-    """Return a value in a form that JSON can hold."""
-    if isinstance(value, complex) or (isinstance(value, float) and not math.isfinite(value)):
-        return str(value)
-    return value
-
-
-def _plain(value: Any) -> Any:
-    """Return nested values in a form that JSON can hold."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list) else plain(value)
+        return {**super().to_json(), "needed": dict(self.needed if self.needed is not None else NOTHING_HELPS)}

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from surgery.base.errors import UsageError
+from surgery.base.json_record import Record
 from surgery.base.operators.subgraphs import nodes
 from surgery.model.runtime.executed import Executed
 from surgery.model.storage import without_alias
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ExecutedNodes:
+class ExecutedNodes(Record, keys="nodes ops=model executed"):
     """The nodes of a model by operator, and those that the runtime executes in their place."""
 
     model: Mapping[str, int]
@@ -30,10 +31,6 @@ class ExecutedNodes:
     def nodes(self) -> int:
         """The number of nodes in the model."""
         return sum(self.model.values())
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields of the JSON report."""
-        return {"nodes": self.nodes, "ops": dict(self.model), "executed": self.executed.to_json()}
 
 
 def executed_nodes(

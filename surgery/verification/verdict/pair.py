@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from surgery.base.errors import UsageError
+from surgery.base.json_record import Record
 from surgery.base.promises import Parity
 from surgery.base.views import view
 from surgery.model import storage
@@ -37,7 +38,7 @@ Interface = Literal["keep", "may-narrow"]
 
 
 @dataclass(frozen=True)
-class Pair:
+class Pair(Record, keys="ok *verdict by inputs outputs signature narrowed findings deployed bindings"):
     """The verdict on two models, the differences of their signatures by name, and the inputs that they ran on.
 
     `inputs` and `outputs` are the matched names. `accepts` says whether an unverified result is acceptable. `narrowed`
@@ -45,6 +46,10 @@ class Pair:
     or if the interface is narrowed although it may not be, the models do not agree. `deployed` is the result of running
     the second model with the default options of ONNX Runtime, None if that was not requested or the models differ
     without them; if that is wrong, so is the verdict.
+
+    In its JSON form, `bindings` are the sets of inputs, each with `dims`, `character` (the kind of data, or the name of
+    a given set), `seed` (null for a given set), `refused` (why the original rejects it) and `expected_outputs`
+    ("reproduced", or where the original differs from the outputs that came with it).
     """
 
     verdict: Verdict
@@ -82,30 +87,6 @@ class Pair:
         return view("listed")(
             repr(self)[1:-1], "ok" if self.ok else "bad", remarks, ("", "First", "Second"), rows, "inputs and outputs"
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values.
-
-        `ok`: whether the exit code is 0. `verdict`, `reason`, `needed`, `message`, `details`: see `Verdict`. `by`:
-        "name" or "position". `inputs`, `outputs`: pairs of names, of A and of B. `signature`: differences of the
-        signatures by name, as text. `narrowed`: what only A accepts. `findings`: what the checker finds in B alone.
-        `deployed`: the verdict on B with the default options of ONNX Runtime, and the nodes that are then executed.
-        `bindings`: the sets of inputs, each with `dims`, `character` (the kind of data, or the name of a given set),
-        `seed` (null for a given set), `refused` (why the original rejects it) and `expected_outputs` ("reproduced", or
-        where the original differs from the outputs that came with it).
-        """
-        return {
-            "ok": self.ok,
-            **self.verdict.to_json(),
-            "by": self.by,
-            "inputs": [list(pair) for pair in self.inputs],
-            "outputs": [list(pair) for pair in self.outputs],
-            "signature": list(self.signature),
-            "narrowed": list(self.narrowed),
-            "findings": list(self.findings),
-            "deployed": self.deployed.to_json() if self.deployed is not None else None,
-            "bindings": list(self.bindings),
-        }
 
 
 def verify(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from surgery.base.errors import counted
+from surgery.base.json_record import Record
 from surgery.base.views import view
 from surgery.model import storage
 from surgery.model.proto.repair import faults
@@ -29,7 +30,7 @@ REDECLARING = "redeclare-shapes"
 
 
 @dataclass(frozen=True)
-class Validity:
+class Validity(Record, keys="valid=ok findings runtime=refusal? failure? overridable repaired?"):
     """The problems of a model as it is.
 
     `findings` are those of the checker and of strict shape inference. `refusal` says why ONNX Runtime does not load it;
@@ -104,17 +105,6 @@ class Validity:
             [f"{self.stale}: 'surgery run {REDECLARING} MODEL -o OUT{accepted}' repairs that"] if self.stale else []
         )
         return f"invalid: {'; '.join([*repair, *self.findings, *refusal, *failure])}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "valid": self.ok,
-            "findings": list(self.findings),
-            "runtime": self.refusal or None,
-            "failure": self.failure or None,
-            "overridable": self.overridable,
-            "repaired": self.repaired or None,
-        }
 
 
 def validity(stored: storage.StoredModel, spec: VerifySpec, findings: list[str] | None = None) -> Validity:

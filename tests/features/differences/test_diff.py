@@ -11,7 +11,7 @@ from support import ROOT
 
 import surgery
 from surgery.base.errors import ModelFileError
-from surgery.features.differences.diff import Difference
+from surgery.features.differences.difference import Difference
 from surgery.interface import commands as cli
 from surgery.model.graph import text
 

@@ -10,7 +10,8 @@ import surgery
 from surgery.base.errors import UsageError
 from surgery.base.operators.subgraphs import nodes
 from surgery.engine import recipe
-from surgery.features.differences.diff import Correspondence, correspond
+from surgery.features.differences.diff import correspond
+from surgery.features.differences.node_differences import Correspondence
 from surgery.interface import commands as cli
 from surgery.model.graph import text
 from surgery.model.lineage.entries import entries

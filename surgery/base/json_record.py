@@ -1,0 +1,93 @@
+"""Records: dataclasses whose JSON form follows from their fields."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import PurePath
+from typing import Any, ClassVar, Final, NamedTuple, overload
+
+_KEY: Final = re.compile(r"(?P<inlined>\*?)(?:(?P<key>\w+)=)?(?P<attribute>\w+)(?P<or_null>\??)(?::(?P<digits>\d))?")
+
+
+class Key(NamedTuple):
+    """How reports show an attribute of a record."""
+
+    name: str
+    attribute: str
+    is_inlined: bool = False
+    """The keys of the nested record take its place."""
+    or_null: bool = False
+    """What is empty is shown as null."""
+    digits: int | None = None
+    """Numbers are rounded to as many decimal digits."""
+
+
+class Record:
+    """A base of dataclasses: reports show the fields, in their order.
+
+    `keys` of the class statement lists the keys if these are others than the fields:
+
+        class Stage(Record, keys="stage=name text? seconds:3 *verdict"):
+
+    Each is the name of a field or property, or `key=name`. "?" shows an empty value as null, ":3" rounds to three
+    digits, and "*" inserts the keys of a nested record.
+    """
+
+    _keys: ClassVar[tuple[Key, ...]] = ()
+
+    def __init_subclass__(cls, *, keys: str = "") -> None:
+        """Read the keys. TypeError if one names no attribute, so that a misspelled name fails on import."""
+        if keys:
+            cls._keys = tuple(_key(cls, text) for text in keys.split())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        found: dict[str, Any] = {}
+        for key in shown(type(self)):
+            value = plain(getattr(self, key.attribute), key.digits)
+            found.update(value if key.is_inlined else {key.name: (value or None) if key.or_null else value})
+        return found
+
+
+def _key(kind: type, text: str) -> Key:
+    found = _KEY.fullmatch(text)
+    known = {name for base in kind.__mro__ for name in (*vars(base), *vars(base).get("__annotations__", ()))}
+    if found is None or found["attribute"] not in known:
+        raise TypeError(f"{kind.__name__} has no attribute for its key '{text}'")
+    digits = None if found["digits"] is None else int(found["digits"])
+    name = found["key"] or found["attribute"]
+    return Key(name, found["attribute"], bool(found["inlined"]), bool(found["or_null"]), digits)
+
+
+def shown(kind: type[Any]) -> tuple[Key, ...]:
+    """Return the keys of a record, or of another dataclass, which shows all of its fields."""
+    return getattr(kind, "_keys", ()) or tuple(Key(field.name, field.name) for field in fields(kind))
+
+
+@overload
+def plain(value: Mapping[str, Any]) -> dict[str, Any]: ...
+@overload
+def plain(value: Any, digits: int | None = None) -> Any: ...
+def plain(value: Any, digits: int | None = None) -> Any:
+    """Return a value as JSON holds it, with NaN and infinity, which JSON lacks, as strings; `digits` rounds numbers."""
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if isinstance(value, Mapping):
+        return {key: plain(item, digits) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item, digits) for item in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {key.name: plain(getattr(value, key.attribute)) for key in shown(type(value))}
+    return _scalar(value, digits)
+
+
+def _scalar(value: Any, digits: int | None) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, (complex, PurePath)) or (isinstance(value, float) and not math.isfinite(value)):
+        return str(value)
+    return round(value, digits) if digits is not None and isinstance(value, float) else value
