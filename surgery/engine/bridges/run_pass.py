@@ -6,7 +6,7 @@ they run on the graph in a fork, and the result is returned as a model without w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,11 +22,12 @@ from surgery.base.errors import (
     require_machine,
     unpack_error,
 )
+from surgery.base.packing import Packer
 from surgery.base.workers import default_memory
 from surgery.base.workers.fork import call_in_fork
 from surgery.model import storage
 from surgery.model.graph.graph import Graph
-from surgery.model.graph.signature_mappings import SignatureMapping, pack, unpack
+from surgery.model.graph.signature_mappings import Joined, Pieces, Relation, SignatureMapping
 from surgery.model.graph.state import Defect, Refused, Site, WorkerLimits
 from surgery.model.graph.values import Node
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     import onnx
 
     from surgery.engine.registry.passes import Pass
+
+
+_PACKER = Packer(Site, Refused, Relation, Joined, Pieces)
 
 
 @dataclass(frozen=True)
@@ -155,20 +159,20 @@ def _transform_in_fork(
         try:
             apply(declared, graph, options)
         except SurgeryError as error:
-            return {"error": pack_error(error), "refusals": _plain(graph.refusals)}
+            return {"error": pack_error(error), "refusals": _PACKER.pack(tuple(graph.refusals))}
         return {
             "model": _export(graph).SerializeToString(deterministic=True),
-            "sites": [[s.number, s.anchor, s.removed, s.added, s.skipped] for s in graph.sites],
-            "refusals": _plain(graph.refusals),
+            "sites": _PACKER.pack(tuple(graph.sites)),
+            "refusals": _PACKER.pack(tuple(graph.refusals)),
             "renamed": dict(graph.renamed),
-            "accounts": pack(tuple(graph.accounts)),
+            "accounts": _PACKER.pack(tuple(graph.accounts)),
             "remarks": list(graph.remarks),
         }
 
     limit = memory if memory is not None else default_memory()
     stage = f"pass '{declared.name}'"
     answer, printed = call_in_fork(work, stage=stage, timeout=timeout, memory=limit, home=declared.file)
-    refusals = tuple(Refused(anchor, reason) for anchor, reason in answer["refusals"])
+    refusals = _PACKER.unpack(answer["refusals"])
     if "error" in answer:
         graph.refusals = [*refusals]
         problem = unpack_error(answer["error"])
@@ -176,17 +180,11 @@ def _transform_in_fork(
         raise problem
     return PassResult(
         proto=onnx.load_model_from_string(answer["model"]),
-        sites=tuple(
-            Site(n, anchor, tuple(gone), tuple(new), skipped) for n, anchor, gone, new, skipped in answer["sites"]
-        ),
+        sites=_PACKER.unpack(answer["sites"]),
         refusals=refusals,
         live=False,
         printed=printed,
         renamed=answer["renamed"],
-        accounts=unpack(answer["accounts"]),
+        accounts=_PACKER.unpack(answer["accounts"]),
         remarks=tuple(answer["remarks"]),
     )
-
-
-def _plain(refusals: Sequence[Refused]) -> list[list[str]]:
-    return [[refused.anchor, refused.reason] for refused in refusals]

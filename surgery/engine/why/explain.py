@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import BlockedError, SurgeryError, UsageError, counted
+from surgery.base.json_record import Record
+from surgery.base.packing import Packer
 from surgery.base.views import view
 from surgery.base.workers import default_memory
 from surgery.base.workers.fork import call_in_fork
@@ -151,7 +153,10 @@ class Silence:
 
 
 @dataclass(frozen=True)
-class Why:
+class Why(
+    Record,
+    keys="pass=name kind at sites near_misses near_misses_total refusals silent looked absent operators remark",
+):
     """The explanation of one pass on one model.
 
     `kind` is "pattern", "graph", or the API that the pass is written in. `looked` has the operators that the pass
@@ -194,26 +199,8 @@ class Why:
             lines = [f"the pass refused nothing; it looked at {_counts(self.looked)}"]
         return lines[:most] or [self.remark or "no part of the model resembles the pattern"]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields of the JSON report."""
-        fields = asdict(self)
-        return {"pass": fields.pop("name"), **fields}
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Why:
-        """Return the explanation from the result of `to_json`."""
-        operators = data["operators"]
-        made = _read(cls, {"name": data["pass"], **{key: item for key, item in data.items() if key != "pass"}})
-        return replace(
-            made,
-            sites=tuple(_read(Site, one) for one in data["sites"]),
-            near_misses=tuple(
-                _read(NearMiss, one, lines=PatternLine, flaws=Flaw, bindings=BoundValue) for one in data["near_misses"]
-            ),
-            refusals=tuple(_read(Refusals, one, places=RefusedNode) for one in data["refusals"]),
-            silent=tuple(_read(Silence, one) for one in data["silent"]),
-            operators=None if operators is None else {op: (old, new) for op, (old, new) in operators.items()},
-        )
+_PACKER = Packer(Why, Site, NearMiss, PatternLine, Flaw, BoundValue, Refusals, RefusedNode, Silence)
 
 
 def _and(anchors: Sequence[str]) -> str:
@@ -227,19 +214,6 @@ def _first(refusals: Refusals) -> str:
 
 def _counts(looked: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {op or 'nodes'}" for op, count in looked.items()) or "no node"
-
-
-T = TypeVar("T")
-
-
-def _read(kind: type[T], data: Mapping[str, Any], **parts: type[Any]) -> T:
-    """Create a dataclass from its fields as JSON; `parts` has the item classes of list fields."""
-    fields: dict[str, Any] = {}
-    for name, item in data.items():
-        part = parts.get(name)
-        items = [_read(part, one) for one in item] if part is not None else item
-        fields[name] = tuple(items) if isinstance(items, list) else items
-    return kind(**fields)
 
 
 def explain(
@@ -268,14 +242,15 @@ def explain(
         return _explain(declared, proto, weights, bound, at, limit, target, excepted)
     weights.open_scratch()
 
-    def work() -> dict[str, Any]:
-        return _explain(declared, proto, weights, bound, at, limit, target, excepted).to_json()
+    def work() -> Any:
+        return _PACKER.pack(_explain(declared, proto, weights, bound, at, limit, target, excepted))
 
     bytes_, stage = memory if memory is not None else default_memory(), f"pass '{declared.name}'"
     answer, printed = call_in_fork(work, stage=stage, timeout=timeout, memory=bytes_, home=declared.file)
     if printed:
         said(printed)
-    return Why.from_json(answer)
+    found: Why = _PACKER.unpack(answer)
+    return found
 
 
 def why_so_few(

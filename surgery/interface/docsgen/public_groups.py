@@ -126,7 +126,6 @@ INTERNAL: Mapping[str, tuple[str, ...]] = {
     "ModuleInputs": ("described", "size", "named", "axes"),
     "VerifySpec": ("setup",),
     "BenchSpec": ("used_clock",),
-    "Why": ("from_json",),
     "Graph": ("finish",),
     "Builder": ("edits", "is_idle"),
     "NodeSelector": ("read", "alternatives"),

@@ -57,14 +57,3 @@ class Pieces:
 
 
 SignatureMapping = Relation | Joined | Pieces
-
-
-def pack(accounts: tuple[SignatureMapping, ...]) -> list[dict[str, Any]]:
-    """Return plain data for another process."""
-    return [{"kind": type(account).__name__, **vars(account)} for account in accounts]
-
-
-def unpack(packed: list[dict[str, Any]]) -> tuple[SignatureMapping, ...]:
-    """Return the mappings that `pack` packed."""
-    kinds: dict[str, type[SignatureMapping]] = {"Relation": Relation, "Joined": Joined, "Pieces": Pieces}
-    return tuple(kinds[item["kind"]](**{key: value for key, value in item.items() if key != "kind"}) for item in packed)
