@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from surgery.verification.benchmarking.spec import BenchSpec as BenchSpec
     from surgery.verification.inputs.spec import AccuracySpec as AccuracySpec
     from surgery.verification.inputs.spec import DataSpec as DataSpec
+    from surgery.verification.inputs.spec import ImageSpec as ImageSpec
     from surgery.verification.inputs.spec import InputsSpec as InputsSpec
     from surgery.verification.inputs.spec import MetricLimit as MetricLimit
     from surgery.verification.inputs.spec import SampleSpec as SampleSpec
@@ -157,6 +158,7 @@ _HOMES = {
     "OptimizerPass": "engine.bridges.installed_tools",
     "run_tool": "engine.bridges.run_tool",
     "Graph": "model.graph.graph",
+    "ImageSpec": "verification.inputs.spec",
     "InputsSpec": "verification.inputs.spec",
     "Keeps": "engine.registry.options",
     "Match": "model.patterns",

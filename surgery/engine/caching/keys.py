@@ -42,7 +42,8 @@ def refusal(run: RunStart) -> str:
         return "a plan selects the sites"
     if verify.providers:
         return f"results of {', '.join(verify.providers)} depend on drivers, whose versions are not known"
-    if inputs.generator is not None or verify.accuracy.metric is not None:
+    data = (*inputs.data, *inputs.calibration.data, *verify.accuracy.samples.data)
+    if inputs.generator is not None or verify.accuracy.metric is not None or any(one.function for one in data):
         return "inputs or metrics come from Python code, which may depend on anything"
     if counts_runs(run.first.proto):
         return "the model draws random numbers, so each run adds evidence"

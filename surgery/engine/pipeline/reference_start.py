@@ -40,7 +40,8 @@ def repaired(stored: storage.StoredModel) -> storage.StoredModel:
 def begin(stored: storage.StoredModel, inputs: InputsSpec, verify: VerifySpec, *, early: bool = True) -> ReferenceStart:
     """Start to run a model on its inputs, unless verification is off. The caller closes the tracker.
 
-    Unless `early`, the model runs only when its outputs are needed.
+    Unless `early`, the model runs only when its outputs are needed. Raises RecipeError or UsageError for data that does
+    not fit the model, also where only a later step would read it.
     """
     fault = repair.faults(stored.proto)
     stored = repaired(stored)

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import require_machine
 from surgery.engine.pipeline import baseline
@@ -27,6 +27,7 @@ from surgery.model import storage
 from surgery.model.proto.repair import faults
 from surgery.model.remote import urls
 from surgery.model.storage.summary import data_files, summarize
+from surgery.verification.inputs.spec import DataSpec
 from surgery.verification.verdict.validity import Validity
 
 if TYPE_CHECKING:
@@ -219,6 +220,18 @@ def _unverifiable(pipeline: Pipeline, facts: EndFacts) -> str:
     return ""
 
 
+def _with_data(recipe: Recipe, calibration: Any, evaluation: Any) -> Recipe:
+    """Return a recipe with other data for lossy passes, where it is given."""
+    inputs, verify = recipe.inputs, recipe.verify
+    if calibration is not None:
+        found = replace(inputs.calibration, data=DataSpec.each(calibration))
+        recipe = replace(recipe, inputs=replace(inputs, calibration=found))
+    if evaluation is not None:
+        samples = replace(verify.accuracy.samples, data=DataSpec.each(evaluation))
+        recipe = replace(recipe, verify=replace(verify, accuracy=replace(verify.accuracy, samples=samples)))
+    return recipe
+
+
 def apply(
     model: Model,
     recipe: Given = "default",
@@ -227,6 +240,8 @@ def apply(
     force: bool = False,
     trust: bool = False,
     target: str | Path | None = None,
+    calibration: Any = None,
+    evaluation: Any = None,
     layout: storage.Layout = "keep",
     lock: str | Path | bool = False,
     options: RunOptions = _DEFAULT,
@@ -236,8 +251,10 @@ def apply(
     `model` is a path, a URL, an onnx.ModelProto, an onnx_ir.Model, or what `surgery.load` returns, `output` a path or a
     URL. `recipe` is a path, the name of a shipped recipe, YAML text, a list of passes and steps, a mapping, or a loaded
     recipe. `target` is the runtime that the model is made for, as a name or the path of a profile; it overrides the
-    recipe's. With `lock`, the path of a lock or True for the one next to the recipe, nothing runs if anything has
-    changed since the lock was made.
+    recipe's. So do `calibration` and `evaluation`, the data of lossy passes: paths of .npz files or of folders, such as
+    of images, `FILE.py:FUNCTION`, mappings of arrays by the names of inputs, `DataSpec`, or a list of these. With
+    `lock`, the path of a lock or True for the one next to the recipe, nothing runs if anything has changed since the
+    lock was made.
 
     Raises RecipeError for mistakes in the recipe, UsageError if a recipe, target or lock does not exist or the lock
     does not hold, ModelFileError if the model cannot be read, and OutputError if `output` exists and is not to be
@@ -245,7 +262,7 @@ def apply(
     or disk space run out. A negative verdict does not raise: look at `Result.ok`.
     """
     loaded = recipe if isinstance(recipe, Recipe) else _recipe(recipe, trust, options.contained)
-    loaded = loaded if target is None else replace(loaded, target=str(target))
+    loaded = _with_data(loaded if target is None else replace(loaded, target=str(target)), calibration, evaluation)
     if lock:
         from surgery.engine.provenance.lock import require
 

@@ -18,8 +18,13 @@ from surgery.engine.recipe.schema import UNTIL_STABLE, Baseline, PassStep, Recip
 from surgery.engine.recipe.writer import STEPS, Remarked, bare, given, written
 from surgery.model.targets import STANDARD
 from surgery.verification.accuracy import budget
-from surgery.verification.accuracy.user_metric import describe_drop
-from surgery.verification.inputs.spec import AccuracySpec, InputsSpec, MetricSpec, SampleSpec, VerifySpec
+from surgery.verification.inputs.spec import (
+    AccuracySpec,
+    InputsSpec,
+    MetricSpec,
+    SampleSpec,
+    VerifySpec,
+)
 
 
 def data(recipe: Recipe) -> dict[str, Any]:
@@ -87,13 +92,13 @@ def _metric(spec: MetricSpec | None) -> dict[str, Any]:
     if spec is None:
         return {}
     function = f"{spec.file.absolute()}:{spec.function}"
-    return {"function": function, "drop": describe_drop(spec), "better": "lower" if spec.lower else "higher"}
+    return {"function": function, "drop": spec.allowed, "better": "lower" if spec.lower else "higher"}
 
 
 def _samples(spec: SampleSpec) -> dict[str, Any]:
     if spec == SampleSpec():
         return {}
-    return given({"data": [item.path for item in spec.data], "sets": spec.sets})
+    return given({"data": [item.written(Path.absolute) for item in spec.data], "sets": spec.sets})
 
 
 def _plugins(recipe: Recipe) -> Iterator[str]:
@@ -161,7 +166,7 @@ def _inputs(inputs: InputsSpec) -> dict[str, Any]:
     return {
         "dims": inputs.dims,
         "tensors": {name: _plain(spec) for name, spec in inputs.tensors.items()},
-        "data": [spec.path for spec in inputs.data],
+        "data": [spec.written(Path.absolute) for spec in inputs.data],
         "generator": f"{generator.file.absolute()}:{generator.function}" if generator is not None else None,
         "only_given": inputs.only_given or None,
     }

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
 
+from surgery.engine.recipe.data_files import PYTHON, TENSOR_FILES, DataSets, function_of, place_of
 from surgery.engine.recipe.draft import Draft, NamedError, NotedError, TakesError
 from surgery.engine.recipe.fields import (
     Flag,
@@ -28,7 +29,7 @@ from surgery.engine.recipe.fields import (
     value_of,
 )
 from surgery.engine.recipe.plugins import read_local
-from surgery.engine.recipe.recipe_paths import below, is_file, mode
+from surgery.engine.recipe.recipe_paths import below, is_file
 from surgery.engine.registry.options import SizeUnit, parse_size
 from surgery.engine.yaml.yaml_nodes import Listing, Table, YamlNode, describe, key_text, plain, quoted
 from surgery.verification.accuracy import budget, user_metric
@@ -37,14 +38,12 @@ from surgery.verification.inputs.spec import (
     AccuracySpec,
     Better,
     Compare,
-    DataSpec,
     Deployment,
     GeneratorSpec,
     InputsSpec,
     MetricLimit,
     MetricSpec,
     Mode,
-    Place,
     SampleSpec,
     TensorSpec,
     Unverified,
@@ -53,10 +52,7 @@ from surgery.verification.inputs.spec import (
 
 # Inputs
 
-TENSOR_FILES = (".npy", ".npz", ".pb")
 _A_TENSOR = "the path of a .npy, .npz or .pb file"
-_SETS = "the paths of .npz files and of folders with input_0.pb or test_data_set_0 in them"
-_PYTHON = r"\.py:[^\W\d]\w*$"
 _FUNCTION = "the path of a Python file and the name of a function in it, such as inputs.py:make"
 _METRIC = "the path of a Python file and the name of a function in it, such as metric.py:score"
 
@@ -90,30 +86,8 @@ def _tensor_file(name: str, info: ValidationInfo[Draft]) -> Path:
     return path
 
 
-def _data(node: YamlNode, draft: Draft) -> DataSpec:
-    name = read_text(node, _SETS)
-    path = below(draft.folder, name)
-    if not mode(path):
-        raise ValueError(f"no file or folder {quoted(name)} in the recipe's folder")
-    if is_file(path) and path.suffix not in TENSOR_FILES:
-        raise TakesError(_SETS)
-    return DataSpec(path, place=_place(draft, node))
-
-
 def _generator(node: YamlNode, draft: Draft) -> GeneratorSpec:
-    return GeneratorSpec(*_function(node, draft, _FUNCTION), _place(draft, node))
-
-
-def _function(node: YamlNode, draft: Draft, wanted: str) -> tuple[Path, str]:
-    """Read a function of a Python file, which needs the caller's trust."""
-    file, colon, function = read_text(node, wanted).rpartition(":")
-    if not colon or not file.endswith(".py") or not function.isidentifier():
-        raise TakesError(wanted)
-    return read_local(node, draft, file, "run"), function
-
-
-def _place(draft: Draft, node: YamlNode) -> Place:
-    return Place(draft.path, node.line, node.column)
+    return GeneratorSpec(*function_of(node, draft, _FUNCTION), place_of(draft, node))
 
 
 def pattern(expression: str) -> WithJsonSchema:
@@ -143,7 +117,7 @@ class Tensor(Section):
             raise NotedError
         if len(given) != 1:
             raise NamedError(f"input {{}} takes one of {', '.join(self.keys())}; here are {len(given)}")
-        return TensorSpec(**given, place=_place(draft, node))
+        return TensorSpec(**given, place=place_of(draft, node))
 
 
 _Extent = Annotated[int, Field(ge=1), takes("a whole number or a list of them", int)]
@@ -163,10 +137,11 @@ class Inputs(Section):
     tensors: Annotated[dict[str, Tensor], entries("a mapping such as {mask: {values: [0, 1]}}"), Frozen] = key(
         "How to fill single inputs, by name."
     )
-    data: Annotated[tuple[Annotated[Any, reads(_data), pattern(r"\S")], ...], OneOrMore()] = key(
-        "Complete sets of inputs: .npz files, folders with input_0.pb, or folders of these."
+    data: DataSets = key(
+        "Complete sets of inputs: .npz files, folders with input_0.pb, folders of these, folders of images, mappings "
+        "that describe these, or functions such as data.py:batches that return dicts of arrays, which need trust."
     )
-    generator: Annotated[Any, reads(_generator), pattern(_PYTHON)] = key(
+    generator: Annotated[Any, reads(_generator), pattern(PYTHON)] = key(
         "A function of a Python file that makes inputs, such as inputs.py:make. It is code, and needs trust."
     )
     only_given: Flag = key("Use the given inputs only; generate none.")
@@ -262,7 +237,6 @@ def _limit(node: YamlNode, output: str | None) -> MetricLimit:
 _LIMIT = {"type": "string", "pattern": rf"^\s*({'|'.join(METRICS)})\s*[<>]=\s*[0-9.eE+-]+\s*(dB|%)?\s*$"}
 _ONE_OR_MORE: list[dict[str, Any]] = [_LIMIT, {"type": "array", "items": _LIMIT, "minItems": 1}]
 _Sets = Annotated[int, Field(ge=1), takes("a whole number of at least 1", int)]
-_SETS_OF_DATA = Annotated[tuple[Annotated[Any, reads(_data), pattern(r"\S")], ...], OneOrMore()]
 
 
 class Calibration(Section):
@@ -271,8 +245,9 @@ class Calibration(Section):
     makes: ClassVar[Any] = SampleSpec
     wanted = "a mapping such as {data: calibration.npz}"
 
-    data: _SETS_OF_DATA = key(
-        "Complete sets of inputs, as under `inputs`. Without any, those of `inputs` are used, or synthetic ones."
+    data: DataSets = key(
+        "Complete sets of inputs, as under `inputs`. Without any, those of `inputs` are used, or synthetic ones; "
+        "accuracy is measured on the calibration data, if only that is given."
     )
     sets: _Sets = key(
         "The number of synthetic sets, or of those that the generator makes (default: 12 to 64, by the cost of a run)."
@@ -297,7 +272,7 @@ class Metric(Section):
     }
 
     function: Annotated[
-        Any, reads(lambda node, draft: (*_function(node, draft, _METRIC), _place(draft, node))), pattern(_PYTHON)
+        Any, reads(lambda node, draft: (*function_of(node, draft, _METRIC), place_of(draft, node))), pattern(PYTHON)
     ] = needed(
         "A function of a Python file, such as metric.py:score. It is called with two lists that have a dict of arrays "
         "for each set under `data`, the outputs of the model and all arrays of the set, and returns a number. It is "

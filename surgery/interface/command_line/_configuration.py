@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from surgery.base.errors import Problem, RecipeError, UsageError, closest
 from surgery.engine.recipe.recipe_paths import configuration_folder
+from surgery.interface.command_line import _places
 
 FILE = "surgery.toml"
 _PYPROJECT = "pyproject.toml"
@@ -38,6 +39,7 @@ _OF_PROJECTS = frozenset(
         "exact",
         "exclude",
         "exit_code",
+        "image",
         "include",
         "inputs",
         "lineage",
@@ -250,7 +252,8 @@ def _problem(one: ConfiguredFlag, parser: argparse.ArgumentParser) -> str:
 
 def _is_harmless(action: argparse.Action, value: Any) -> bool:
     """Return whether a project's file can set a flag to a value."""
-    if action.dest in _OF_USERS:
+    items = value if isinstance(value, list) else [value]
+    if action.dest in _OF_USERS or any(_places.CODE in str(item) for item in items):
         return False
     is_number = action.type in (int, float) or (isinstance(value, int | float) and not isinstance(value, bool))
     return action.choices is not None or is_number or _name(action) in _OF_PROJECTS

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 STREAM: Final = "-"
 LOCK_SUFFIX: Final = ".lock"
+CODE: Final = ".py:"
+"""What the place of a set of inputs contains if a function makes it, as in `FILE.py:FUNCTION`."""
 
 
 class PlaceType(NamedTuple):

@@ -24,7 +24,8 @@ _HEAD = 1 << 12
 
 _FLAGS = (
     *("target", "on_failure", "unverified", "dims", "inputs", "provider", "custom_op_library"),
-    *("accuracy", "metric", "drop", "lower_is_better", "evaluation", "calibration", "plugin", "excepted"),
+    *("accuracy", "metric", "drop", "lower_is_better", "evaluation", "calibration", "image"),
+    *("plugin", "excepted"),
 )
 """The flags that determine what a run does. Flags for the locations of results are not fixed."""
 
@@ -194,11 +195,17 @@ def restore(plan: Plan, arguments: argparse.Namespace, found: Finder) -> None:
             was = f"was made with {_shown(name, planned)}" if planned else f"was made without {_flag(name)}"
             todo = f"omit {_flag(name)}, or make another plan"
             raise UsageError(f"the plan {was}, not with {_shown(name, given)}", where=str(where), todo=todo)
-        if planned and not given and name in _CODE and not arguments.trust:
+        if planned and not given and _is_code(name, planned) and not arguments.trust:
             what = f"the plan loads local code: {_shown(name, planned)}"
             raise UsageError(what, where=str(where), todo="give the flag again, or pass --trust")
         if planned:
             setattr(arguments, name, planned)
+
+
+def _is_code(name: str, planned: Any) -> bool:
+    """Return whether a flag loads local code: by its nature, or because its inputs are made by a function."""
+    items = planned if isinstance(planned, list) else [planned]
+    return name in _CODE or (name in _PATHS and any(_places.CODE in str(item) for item in items))
 
 
 def _same(name: str, given: Any, planned: Any) -> bool:

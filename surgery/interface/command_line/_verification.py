@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 
-from surgery.base.errors import UsageError
+from surgery.base.errors import UsageError, closest
 from surgery.interface.command_line import _excepted, _places, _targets
 
 if TYPE_CHECKING:
     from surgery.engine.recipe.schema import Recipe
-    from surgery.verification.inputs.spec import InputsSpec, MetricLimit, MetricSpec, VerifySpec
+    from surgery.verification.inputs.spec import DataSpec, ImageSpec, InputsSpec, MetricLimit, MetricSpec, VerifySpec
 
 
 DROP = "0.5 %"
@@ -35,8 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -> No
         type=_places.data,
         action="append",
         default=[],
-        help="also run on these inputs: a .npz file, a folder with input_0.pb, or a folder of either; may be repeated",
+        help="also run on these inputs: a .npz file, a folder with input_0.pb, a folder of either, a folder of images, "
+        "or FILE.py:FUNCTION; may be repeated",
     )
+    add_image_argument(group)
     group.add_argument(
         "--dims",
         metavar="NAME=N[,N]",
@@ -87,7 +89,8 @@ def add_accuracy_arguments(parser: argparse.ArgumentParser) -> None:
         type=_places.data,
         action="append",
         default=[],
-        help="measure accuracy on these inputs: a .npz file or a folder as for --inputs; may be repeated",
+        help="measure accuracy on these inputs: a .npz file, a folder of images, or others as for --inputs; may be "
+        "repeated (default: those of --calibration)",
     )
     group.add_argument(
         "--calibration",
@@ -95,14 +98,12 @@ def add_accuracy_arguments(parser: argparse.ArgumentParser) -> None:
         type=_places.data,
         action="append",
         default=[],
-        help="calibrate passes with these inputs; may be repeated",
+        help="calibrate passes with these inputs, as for --evaluation; may be repeated",
     )
 
 
 def accuracy(arguments: argparse.Namespace, inputs: InputsSpec, verify: VerifySpec) -> tuple[InputsSpec, VerifySpec]:
     """Combine the specs of a recipe with the flags about accuracy, which take precedence."""
-    from surgery.verification.inputs.spec import DataSpec
-
     limits = accuracy_limits(arguments)
     if limits:
         verify = replace(verify, accuracy=replace(verify.accuracy, limits=limits))
@@ -111,10 +112,10 @@ def accuracy(arguments: argparse.Namespace, inputs: InputsSpec, verify: VerifySp
         # The limits of the recipe concern other metrics; with --accuracy, both apply.
         verify = replace(verify, accuracy=replace(verify.accuracy, metric=metric, limits=limits))
     if arguments.evaluation:
-        samples = replace(verify.accuracy.samples, data=tuple(DataSpec(Path(path)) for path in arguments.evaluation))
+        samples = replace(verify.accuracy.samples, data=data_specs(arguments, arguments.evaluation))
         verify = replace(verify, accuracy=replace(verify.accuracy, samples=samples))
     if arguments.calibration:
-        found = tuple(DataSpec(Path(path)) for path in arguments.calibration)
+        found = data_specs(arguments, arguments.calibration)
         inputs = replace(inputs, calibration=replace(inputs.calibration, data=found))
     return inputs, verify
 
@@ -197,13 +198,14 @@ def combined(
     arguments: argparse.Namespace, model: Path, inputs: InputsSpec, verify: VerifySpec
 ) -> tuple[InputsSpec, VerifySpec]:
     """Combine the specs of a recipe with the flags, which take precedence."""
-    from surgery.verification.inputs.spec import DataSpec, FrozenDict
+    from surgery.verification.inputs.spec import FrozenDict
 
     given = dims(arguments)
     if given:
         _require_dims(model, given)
         _require_room(model, given)
-    data = tuple(DataSpec(Path(path)) for path in arguments.inputs)
+    data = data_specs(arguments, arguments.inputs)
+    _require_images(arguments)
     if "accuracy" in arguments:
         inputs, verify = accuracy(arguments, inputs, verify)
     return (
@@ -216,6 +218,14 @@ def combined(
             deployment="off" if arguments.no_deployment else verify.deployment,
         ),
     )
+
+
+def _require_images(arguments: argparse.Namespace) -> None:
+    """Refuse a description of images without data."""
+    paths = [*arguments.inputs, *getattr(arguments, "evaluation", ()), *getattr(arguments, "calibration", ())]
+    if arguments.image and not paths:
+        flag = "--calibration" if "calibration" in arguments else "--inputs"
+        raise UsageError("--image describes a folder of images, and none is given", todo=f"pass {flag} FOLDER")
 
 
 def dims(arguments: argparse.Namespace) -> dict[str, tuple[int, ...]]:
@@ -296,3 +306,96 @@ def start() -> None:
     from surgery.base import workers
 
     workers.start()
+
+
+def add_image_argument(parser: argparse._ActionsContainer) -> None:
+    """Add the argument that describes folders of images."""
+    parser.add_argument(
+        "--image",
+        metavar="OPTION=VALUE",
+        action="append",
+        default=[],
+        help="describe the folders of images among the inputs: mean=0.485,0.456,0.406, std=0.229,0.224,0.225, "
+        "scale=1/255, layout=NHWC, size=224x224, fit=stretch|crop|pad, resize=256, channels=BGR, "
+        "interpolation=bicubic, limit=128; may be repeated",
+    )
+
+
+def _image_spec(given: Iterable[str]) -> ImageSpec | None:
+    """Return what `--image` describes; None if it is not given."""
+    from surgery.verification.inputs.spec import ImageSpec
+
+    kinds = get_type_hints(ImageSpec)
+    known = [one.name for one in fields(ImageSpec)]
+    found: dict[str, Any] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        if name not in known or not value:
+            near = closest(name, known)
+            todo = f"did you mean '{near}'?" if near and near != name else f"write OPTION=VALUE with {', '.join(known)}"
+            raise UsageError(f"--image {text}: expected an option of images", todo=todo)
+        try:
+            read: Callable[[str, Any], Any] = _READERS.get(name, _word)
+            found[name] = read(value, kinds[name])
+        except (ValueError, ZeroDivisionError) as error:
+            raise UsageError(f"--image {text}: {_expected(name, kinds[name])}") from error
+    return ImageSpec(**found) if found else None
+
+
+def data_specs(arguments: argparse.Namespace, paths: Iterable[str]) -> tuple[DataSpec, ...]:
+    """Return sets of inputs that the command line names; `--image` describes the folders among them."""
+    from surgery.verification.inputs.spec import DataSpec
+
+    images = _image_spec(arguments.image)
+    return tuple(DataSpec.of(path, images if Path(path).is_dir() else None) for path in paths)
+
+
+def _numbers(text: str, _: Any) -> tuple[float, ...]:
+    return tuple(float(part) for part in text.strip("[]").split(","))
+
+
+def _ratio(text: str, _: Any) -> float:
+    dividend, *divisor = text.split("/", 1)
+    return float(dividend) / float(divisor[0] if divisor else 1)
+
+
+def _size(text: str, _: Any) -> tuple[int, int]:
+    parts = [int(part) for part in text.lower().replace(",", "x").split("x")]
+    height, width = parts * 2 if len(parts) == 1 else parts
+    return height, width
+
+
+def _whole(text: str, _: Any) -> int:
+    return int(text)
+
+
+def _word(text: str, kind: Any) -> str:
+    if text not in _words(kind):
+        raise ValueError(text)
+    return text
+
+
+def _words(kind: Any) -> list[str]:
+    """Return the words of a choice, which may be optional."""
+    return [word for one in get_args(kind) for word in ([one] if isinstance(one, str) else _words(one))]
+
+
+_READERS: Final[dict[str, Callable[[str, Any], Any]]] = {
+    "mean": _numbers,
+    "std": _numbers,
+    "scale": _ratio,
+    "size": _size,
+    "resize": _whole,
+    "limit": _whole,
+}
+
+
+def _expected(name: str, kind: Any) -> str:
+    if name in ("mean", "std"):
+        return f"expected one number, or one per channel: {name}=0.485,0.456,0.406"
+    if name == "size":
+        return "expected height and width: size=224, or size=224x320"
+    if name == "scale":
+        return "expected a number: scale=1/255"
+    words = _words(kind)
+    return f"expected {', '.join(words[:-1])} or {words[-1]}" if words else "expected a whole number"

@@ -67,9 +67,10 @@ def _add_input_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         action="append",
         default=[],
-        help="run on these inputs: a .npz file, a folder with input_0.pb, or a folder of either; may be repeated "
-        "(default: one set that the baseline accepts)",
+        help="run on these inputs: a .npz file, a folder with input_0.pb, a folder of either, or a folder of images; "
+        "may be repeated (default: one set that the baseline accepts)",
     )
+    _verification.add_image_argument(parser)
     parser.add_argument(
         "--dims",
         metavar="NAME=N",

@@ -51,7 +51,7 @@ def main(arguments: argparse.Namespace) -> int:
 
     inputs = None
     if not arguments.no_run:
-        data = tuple(DataSpec(Path(path)) for path in arguments.inputs)
+        data = tuple(DataSpec.of(path) for path in arguments.inputs)
         inputs = InputsSpec(dims=FrozenDict(_verification.dims(arguments)), data=data)
     spec = VerifySpec(custom_op_library=_verification.libraries(arguments), providers=tuple(arguments.provider))
     answers, code = [], 0

@@ -92,7 +92,9 @@ def _convert(arguments: argparse.Namespace, given: Path, wanted: int, made: Path
     from surgery.engine.recipe import single_step
 
     # The inputs and dims of the call are those of the result.
-    own = argparse.Namespace(**{**vars(arguments), "dims": [], "inputs": [], "evaluation": [], "calibration": []})
+    own = argparse.Namespace(
+        **{**vars(arguments), "dims": [], "inputs": [], "evaluation": [], "calibration": [], "image": []}
+    )
     recipe = _verification.applied(single_step(_CONVERSION, {"to": wanted}), own, given)
     stated = not arguments.no_provenance
     result = runner.apply(

@@ -84,7 +84,7 @@ def _recipe(arguments: argparse.Namespace, name: str, options: dict[str, Any], f
         "deployment": "off" if arguments.no_deployment else None,
     }
     accuracy = _accuracy(arguments, path)
-    inputs = {"dims": _verification.dims(arguments), "data": [path(given) for given in arguments.inputs]}
+    inputs = {"dims": _verification.dims(arguments), "data": _data_of(arguments, arguments.inputs, path)}
     return written(
         {
             "recipe": name,
@@ -104,6 +104,10 @@ def _step(name: str, options: dict[str, Any], excepted: list[Any]) -> Any:
     if excepted:
         return {"pass": name, **({"with": options} if options else {}), "except": excepted}
     return {name: options} if options else name
+
+
+def _data_of(arguments: argparse.Namespace, given: list[str], path: Callable[[str], str]) -> list[Any]:
+    return [one.written(lambda place: path(str(place))) for one in _verification.data_specs(arguments, given)]
 
 
 def _target(arguments: argparse.Namespace, path: Callable[[str], str]) -> str | None:
@@ -129,6 +133,6 @@ def _accuracy(arguments: argparse.Namespace, path: Callable[[str], str]) -> dict
             "better": "lower" if metric.lower else None,
         }
     )
-    accuracy = {"budget": limits or None, "metric": scored, "data": [path(given) for given in arguments.evaluation]}
-    calibration = {"data": [path(given) for given in arguments.calibration]}
+    accuracy = {"budget": limits or None, "metric": scored, "data": _data_of(arguments, arguments.evaluation, path)}
+    calibration = {"data": _data_of(arguments, arguments.calibration, path)}
     return {"accuracy": accuracy, "calibration": calibration}

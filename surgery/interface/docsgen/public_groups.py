@@ -54,8 +54,8 @@ written with.""",
                 "Settings",
                 "Arguments of the functions above; the settings of a recipe are those of its file.",
                 (
-                    *("InputsSpec", "DataSpec", "TensorSpec", "SampleSpec", "VerifySpec", "AccuracySpec"),
-                    *("MetricLimit", "BenchSpec", "ModuleInputs", "ModuleInput"),
+                    *("InputsSpec", "DataSpec", "ImageSpec", "TensorSpec", "SampleSpec", "VerifySpec"),
+                    *("AccuracySpec", "MetricLimit", "BenchSpec", "ModuleInputs", "ModuleInput"),
                 ),
             ),
             NameGroup("Results", "", ("Result",)),
@@ -125,6 +125,8 @@ INTERNAL: Mapping[str, tuple[str, ...]] = {
     "Exported": ("stage",),
     "ModuleInputs": ("described", "size", "named", "axes"),
     "VerifySpec": ("setup",),
+    "DataSpec": ("title", "written", "of"),
+    "ImageSpec": ("unusual",),
     "BenchSpec": ("used_clock",),
     "Graph": ("finish",),
     "Builder": ("edits", "is_idle"),
@@ -138,7 +140,7 @@ INTERNAL: Mapping[str, tuple[str, ...]] = {
 CONSTRUCTED = frozenset(
     {
         *("External", "RunOptions", "SurgeryError", "Refusal", "InputsSpec", "DataSpec", "TensorSpec", "SampleSpec"),
-        *("VerifySpec", "AccuracySpec", "MetricLimit", "BenchSpec", "ModuleInputs", "ModuleInput"),
+        *("ImageSpec", "VerifySpec", "AccuracySpec", "MetricLimit", "BenchSpec", "ModuleInputs", "ModuleInput"),
     }
 )
 """The classes that the reader constructs, so that the parameters are shown."""

@@ -29,6 +29,12 @@ _SECTIONS = (
     ("rule", "A rule", "An entry of `rules`. Its key is the name of a pass that this recipe can use."),
     ("inputs", "`inputs`", "The inputs that both models run on. Anything left out is derived from the graph."),
     ("tensor", "`inputs: tensors`", "One entry per input."),
+    (
+        "images",
+        "`data`: images",
+        "A folder of images in place of a path. "
+        "[Quantize a model](../how-to/quantize-a-model.md#calibrate-with-images) explains it.",
+    ),
     ("verify", "`verify`", "How the two models are compared."),
     (
         "accuracy",
@@ -179,11 +185,12 @@ def _keys(mapping: Mapping[str, Any]) -> Iterator[str]:
 
 def _takes(body: Mapping[str, Any]) -> str:
     """Return a description of the values that a schema accepts."""
-    if "anyOf" in body:
-        first, *others = body["anyOf"]
+    alternatives = body.get("anyOf") or body.get("oneOf")
+    if alternatives:
+        first, *others = alternatives
         if [one.get("items") for one in others] == [first]:
             return f"{_takes(first)}; or a list of such"
-        return " or ".join(dict.fromkeys(map(_takes, body["anyOf"])))
+        return " or ".join(dict.fromkeys(map(_takes, alternatives)))
     if "$ref" in body:
         return _reference(body["$ref"].rpartition("/")[2])
     if "enum" in body:

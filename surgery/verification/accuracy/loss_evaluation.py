@@ -135,12 +135,14 @@ def _deviation(groups: Sequence[Sequence[float]]) -> float:
 class Evaluation:
     """Measures changed models against one original. The facts about the original are determined once.
 
-    Models are skeletons with the names of the original's inputs and outputs.
+    Models are skeletons with the names of the original's inputs and outputs. If `calibrated`, the samples are those
+    that passes calibrate with.
     """
 
-    def __init__(self, original: ReferenceRun, spec: AccuracySpec) -> None:
+    def __init__(self, original: ReferenceRun, spec: AccuracySpec, *, calibrated: bool = False) -> None:
         self._original = original
         self._spec = spec
+        self._calibrated = calibrated
         self.limits = spec.limits or (DEFAULT if spec.metric is None else ())
         self._engines: dict[bool, Engine] = {}
         self._user: UserMetric | None = None
@@ -336,7 +338,8 @@ class Evaluation:
     def _note(self) -> str:
         count = len(self.samples.feeds)
         kind = "synthetic " if self.samples.synthetic else ""
-        return f"; measured on {count} {kind}{'set' if count == 1 else 'sets'} of inputs"
+        same = ", those of the calibration" if self._calibrated else ""
+        return f"; measured on {count} {kind}{'set' if count == 1 else 'sets'} of inputs{same}"
 
     def _account(self, uses: Sequence[LimitUse], score: Score | None, worst: Metrics) -> Mapping[str, Any]:
         """Return the budget and its use as plain values; `worst` has the worst of each metric."""

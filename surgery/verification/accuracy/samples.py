@@ -18,7 +18,7 @@ from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.inputs.feed_plan import Binding
 from surgery.verification.inputs.given import Given, GivenBinding
 from surgery.verification.inputs.input_sets import CHEAP, TRIVIAL
-from surgery.verification.inputs.spec import InputsSpec, SampleSpec
+from surgery.verification.inputs.spec import AccuracySpec, InputsSpec, SampleSpec
 
 CALIBRATION_SEED, EVALUATION_SEED = 10_000, 20_000
 """The first seed of either kind, relative to the seed of the recipe; verification uses the first few seeds."""
@@ -75,6 +75,14 @@ def samples(reference: ReferenceRun, spec: SampleSpec, first_seed: int) -> Sampl
         return Samples([one.feed for one in given], given, synthetic=False)
     drawn = _drawn(reference, spec, reference.seed + first_seed)
     return Samples([reference.inputs.feed(one) for one in drawn], drawn, synthetic=reference.inputs.draws_all)
+
+
+def measured_on(spec: AccuracySpec, inputs: InputsSpec) -> AccuracySpec:
+    """Return the settings with the calibration data as evaluation data, if nothing else shows real inputs."""
+    calibration = inputs.calibration.data
+    if not calibration or spec.samples.data or inputs.generator or not all(one.found for one in inputs.data):
+        return spec
+    return replace(spec, samples=replace(spec.samples, data=calibration))
 
 
 def _given(reference: ReferenceRun, spec: SampleSpec) -> list[GivenBinding]:

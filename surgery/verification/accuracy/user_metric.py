@@ -34,14 +34,9 @@ def read_drop(text: str) -> tuple[float, bool]:
     return (float(number) / _PERCENT, True) if unit else (float(number), False)
 
 
-def describe_drop(spec: MetricSpec) -> str:
-    """Return the drop as a recipe writes it."""
-    return f"{spec.drop * _PERCENT:g} %" if spec.relative else f"{spec.drop:g}"
-
-
 def describe_metric(spec: MetricSpec) -> str:
     """Return the limit as text for messages."""
-    return f"{spec.title} {'rises' if spec.lower else 'drops'} by at most {describe_drop(spec)}"
+    return f"{spec.title} {'rises' if spec.lower else 'drops'} by at most {spec.allowed}"
 
 
 _DEVIATIONS = 2.0

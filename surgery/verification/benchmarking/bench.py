@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from surgery.base.errors import UsageError
@@ -14,9 +13,8 @@ from surgery.verification.benchmarking.profiling import measure_nodes
 from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.subjects import Subject, require_same_inputs, subject
 from surgery.verification.comparing.reference_run import ReferenceRun
-from surgery.verification.inputs.given import Given
-from surgery.verification.inputs.given_values import MisfitError, sets_in
-from surgery.verification.inputs.spec import DataSpec, InputsSpec, SampleSpec, VerifySpec
+from surgery.verification.inputs.given import first_sets
+from surgery.verification.inputs.spec import InputsSpec, SampleSpec, VerifySpec
 
 _MOST_SETS = 4
 """Maximum number of sets of typical inputs."""
@@ -89,13 +87,4 @@ def typical_inputs(inputs: InputsSpec, evaluation: SampleSpec, original: Subject
     if not given or not all(one.found for one in inputs.data):
         return inputs
     # Not all of them are read: there may be thousands.
-    few = tuple(DataSpec(path, one.arrays, place=one.place) for one in given for path in _paths(one))[:_MOST_SETS]
-    sets = Given(original.skeleton(), replace(inputs, data=few), labelled=True).sets
-    return replace(inputs, data=tuple(DataSpec(one.path, one.feed) for one in sets))
-
-
-def _paths(given: DataSpec) -> list[Path]:
-    try:
-        return [given.path] if given.arrays is not None else sets_in(given.path)
-    except MisfitError as error:
-        error.complain(given.place, str(given.path))
+    return replace(inputs, data=first_sets(original.skeleton(), given, _MOST_SETS))

@@ -1,11 +1,16 @@
-"""Inputs made by a user's function, called in a worker because it may raise, hang or end its process."""
+"""Inputs made by a user's functions, called in a worker because they may raise, hang or end its process.
+
+One kind of function makes a set for given dims and a seed, another returns sets of real inputs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -176,3 +181,66 @@ def _packed(made: Any) -> dict[str, Any]:
 
 def _is_text(array: Any) -> bool:
     return all(isinstance(item, str) for item in array.reshape(-1).tolist())
+
+
+# Sets
+
+_MOST: Final = 10_000
+"""Maximum number of sets, because a generator may never end."""
+
+_SECONDS: Final = 600.0
+"""The time limit of all sets together."""
+
+
+def sets_of(file: Path, function: str) -> Sequence[Mapping[str, Any]]:
+    """Return the sets that a function makes; raise MisfitError if it fails. An unchanged file is called once."""
+    if not file.is_file():
+        raise MisfitError("no such file")
+    return _sets(str(file.absolute()), function, str(Path.cwd()), file.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=2)
+def _sets(file: str, function: str, folder: str, _: int) -> Sequence[Mapping[str, Any]]:
+    worker = Worker(timeout=_SECONDS)
+    try:
+        answer = worker.call(
+            "surgery.verification.inputs.generator:collect", file=file, function=function, folder=folder
+        )
+    except WorkerError as error:
+        raise MisfitError(error.what) from error
+    finally:
+        worker.close()
+    if "problem" in answer:
+        raise MisfitError(answer["problem"])
+    return tuple(answer["sets"])
+
+
+def collect(file: str, function: str, folder: str) -> dict[str, Any]:
+    """Call a user's function, in a worker process and in the caller's folder, and collect the sets that it returns.
+
+    Returns `{"sets": ...}`, or `{"problem": text}` with a text for the user.
+    """
+    try:
+        found = find(file, function, folder)
+    except LocalFunctionError as error:
+        return {"problem": str(error)}
+    stage(f"{Path(file).name}:{function}")
+    sets: list[Any] = []
+    try:
+        for item in islice(_items(found()), _MOST + 1):
+            one = _packed(item)
+            if "problem" in one:
+                return {"problem": f"set {len(sets) + 1}: {one['problem'].replace('it returns', 'it is')}"}
+            sets.append(one["arrays"])
+    except BaseException as error:
+        return {"problem": raised(error, file)}
+    if len(sets) > _MOST:
+        return {"problem": f"it returns more than {_MOST} sets"}
+    return {"sets": sets} if sets else {"problem": "it returns no sets"}
+
+
+def _items(made: Any) -> Iterator[Any]:
+    """Iterate over the result of a function: sets, one set, or a CalibrationDataReader of ONNX Runtime."""
+    if callable(getattr(made, "get_next", None)):
+        return iter(made.get_next, None)
+    return iter([made]) if isinstance(made, Mapping) else iter(made)

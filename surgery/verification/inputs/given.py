@@ -8,15 +8,19 @@ the original can be blamed if they are not reproduced.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import UsageError
 from surgery.verification.inputs.dims import free_names
 from surgery.verification.inputs.feed_plan import Binding, read_defaults, read_ports
+from surgery.verification.inputs.generator import sets_of
 from surgery.verification.inputs.given_values import (
+    FileValues,
     MisfitError,
     is_set,
     natural,
@@ -26,6 +30,7 @@ from surgery.verification.inputs.given_values import (
     shape_of,
     split,
 )
+from surgery.verification.inputs.images import ImageReader, image_files, is_image
 from surgery.verification.inputs.input_port import InputPort
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, Place
 
@@ -102,13 +107,13 @@ class Given:
         import onnx
 
         model = onnx.load_model_from_string(skeleton)
-        ports = read_ports(model)
-        defaults = read_defaults(model)
-        read_tensors(inputs, ports, defaults)
-        names = _names(inputs.data)
-        for item in inputs.data:
-            self._read(item, names, model.graph, ports, defaults)
-        covered = inputs.generator is not None or all(port.name in inputs.tensors for port in ports)
+        known = ModelPorts.of(model)
+        read_tensors(inputs, known.ports, known.defaults)
+        found = [(item, self._sets_of(item, known)) for item in inputs.data]
+        names = _names([one.path for _, sets in found for one in sets])
+        for item, sets in found:
+            self._read(item, sets, names, known.ports)
+        covered = inputs.generator is not None or all(port.name in inputs.tensors for port in known.ports)
         if inputs.only_given and not self.sets and not covered:
             raise UsageError("only_given: no input set is given", todo="list some under data, or remove only_given")
 
@@ -129,48 +134,45 @@ class Given:
             MisfitError(f"the original rejects these inputs: {refusal}").complain(binding.place, str(binding.path))
         self.left_out.append((binding, refusal))
 
-    def _read(
-        self,
-        item: DataSpec,
-        names: Mapping[Path, str],
-        graph: onnx.GraphProto,
-        ports: Sequence[InputPort],
-        defaults: Sequence[InputPort],
-    ) -> None:
-        path = item.path
+    def _sets_of(self, item: DataSpec, known: ModelPorts) -> list[DataSet]:
         try:
-            for path in [item.path] if item.arrays is not None else sets_in(item.path):
-                if item.arrays is not None:
-                    values = split(item.arrays, ports, defaults, graph, labelled=self._labelled)
-                else:
-                    values = read_set(path, ports, defaults, graph, labelled=self._labelled)
-                self.sets.append(
-                    GivenBinding(
-                        bind(ports, values.inputs),
-                        names[path],
-                        feed=values.inputs,
-                        expected=values.outputs,
-                        others=values.others,
-                        found=item.found,
-                        place=item.place,
-                        path=path,
-                    )
-                )
+            return data_sets(item, known, labelled=self._labelled)
         except (MisfitError, OSError) as raised:
-            error = raised if isinstance(raised, MisfitError) else MisfitError(f"cannot be read: {raised.strerror}")
-            if not item.found:
-                error.complain(item.place, str(path))
-            self.left_out.append((GivenBinding({}, names.get(path, path.name), found=True), str(error)))
+            self._leave_out(item, item.path, Path(item.title).name, raised)
+            return []
+
+    def _read(
+        self, item: DataSpec, sets: Sequence[DataSet], names: Mapping[Path, str], ports: Sequence[InputPort]
+    ) -> None:
+        for one in sets:
+            try:
+                values = one.read()
+            except (MisfitError, OSError) as raised:
+                self._leave_out(item, one.path, names[one.path], raised)
+                return
+            self.sets.append(
+                GivenBinding(
+                    bind(ports, values.inputs),
+                    names[one.path],
+                    feed=values.inputs,
+                    expected=values.outputs,
+                    others=values.others,
+                    found=item.found,
+                    place=item.place,
+                    path=one.path,
+                )
+            )
+
+    def _leave_out(self, item: DataSpec, path: Path, name: str, raised: MisfitError | OSError) -> None:
+        """Record that a found set does not fit; for one that was asked for, raise the error."""
+        error = raised if isinstance(raised, MisfitError) else MisfitError(f"cannot be read: {raised.strerror}")
+        if not item.found:
+            error.complain(item.place, str(path) if path != item.path else item.title)
+        self.left_out.append((GivenBinding({}, name, found=True), str(error)))
 
 
-def _names(data: Sequence[DataSpec]) -> dict[Path, str]:
+def _names(paths: Sequence[Path]) -> dict[Path, str]:
     """Name paths by their last part, with the folder where several share it."""
-    paths: list[Path] = []
-    for item in data:
-        try:
-            paths += [item.path] if item.arrays is not None else sets_in(item.path)
-        except (MisfitError, OSError):
-            continue
     counts = Counter(path.name for path in paths)
     return {path: path.name if counts[path.name] == 1 else f"{path.parent.name}/{path.name}" for path in paths}
 
@@ -185,3 +187,117 @@ def bind(ports: Sequence[InputPort], feed: Mapping[str, Any]) -> dict[str, int]:
             if extent in names:
                 point.setdefault(str(extent), actual)
     return {name: point.get(name, 0) for name in names}
+
+
+@dataclass(frozen=True)
+class ModelPorts:
+    """What the sets for a model have to fit: its inputs, those with defaults, and its graph."""
+
+    ports: Sequence[InputPort]
+    defaults: Sequence[InputPort]
+    graph: onnx.GraphProto
+
+    @classmethod
+    def of(cls, model: onnx.ModelProto) -> ModelPorts:
+        """Return those of a model."""
+        return cls(read_ports(model), read_defaults(model), model.graph)
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """One set of inputs under the name of its file; `read` may raise MisfitError or OSError."""
+
+    path: Path
+    read: Callable[[], FileValues]
+
+
+def data_sets(item: DataSpec, model: ModelPorts, *, labelled: bool = False) -> list[DataSet]:
+    """Return the sets of a specification, which are not read yet; raise MisfitError if there are none."""
+    if item.arrays is not None:
+        return [DataSet(item.path, partial(_split, item.arrays, model, labelled))]
+    if item.function:
+        found = sets_of(item.path, item.function)
+        titles = [Path(f"{item.title} {number}") for number in range(1, len(found) + 1)]
+        return [DataSet(title, partial(_split, arrays, model, labelled)) for title, arrays in zip(titles, found)]
+    if has_images(item):
+        reader, groups = _images(item, model)
+        return [DataSet(group[0], partial(_read_images, reader, group)) for group in groups]
+    more = {"labelled": labelled}
+    return [
+        DataSet(path, partial(read_set, path, model.ports, model.defaults, model.graph, **more))
+        for path in sets_in(item.path)
+    ]
+
+
+def check(skeleton: bytes, items: Iterable[DataSpec]) -> None:
+    """Raise RecipeError or UsageError for data that does not fit a model, before a run needs it.
+
+    The first set of each item is read, and all images are opened.
+    """
+    import onnx
+
+    ports = ModelPorts.of(onnx.load_model_from_string(skeleton))
+    for item in items:
+        with _complaining(item):
+            if has_images(item):
+                reader, groups = _images(item, ports)
+                reader.check([file for group in groups for file in group])
+        _first(item, ports, 1)
+
+
+def first_sets(skeleton: bytes, items: Sequence[DataSpec], most: int) -> tuple[DataSpec, ...]:
+    """Return up to `most` sets as arrays, without those after them being read; raise RecipeError or UsageError."""
+    import onnx
+
+    ports = ModelPorts.of(onnx.load_model_from_string(skeleton))
+    found: list[DataSpec] = []
+    for item in items:
+        found += _first(item, ports, most - len(found))
+    return tuple(found)
+
+
+def _first(item: DataSpec, ports: ModelPorts, most: int) -> list[DataSpec]:
+    with _complaining(item):
+        sets = data_sets(item, ports, labelled=True)[:most]
+    found = []
+    for one in sets:
+        with _complaining(item, one.path):
+            found.append(DataSpec(one.path, one.read().inputs))
+    return found
+
+
+@contextmanager
+def _complaining(item: DataSpec, path: Path | None = None) -> Iterator[None]:
+    """Raise problems with an item, or with the set at a path, as errors for the user."""
+    try:
+        yield
+    except (MisfitError, OSError) as raised:
+        error = raised if isinstance(raised, MisfitError) else MisfitError(f"cannot be read: {raised.strerror}")
+        error.complain(item.place, str(path or item.title))
+
+
+def has_images(item: DataSpec) -> bool:
+    """Return whether an item is an image or a folder of images: declared as such, or without sets of other formats."""
+    if item.arrays is not None or item.function:
+        return False
+    if item.images is not None or is_image(item.path):
+        return True
+    if not item.path.is_dir() or is_set(item.path):
+        return False
+    return not any(one.suffix == ".npz" or is_set(one) for one in item.path.iterdir()) and bool(image_files(item.path))
+
+
+def _images(item: DataSpec, model: ModelPorts) -> tuple[ImageReader, list[list[Path]]]:
+    """Return the reader of images, and the images of each set."""
+    if not item.path.exists():
+        raise MisfitError("no such file or folder")
+    reader = ImageReader.of(item.images, model.ports)
+    return reader, reader.sets(image_files(item.path))
+
+
+def _read_images(reader: ImageReader, files: Sequence[Path]) -> FileValues:
+    return FileValues({reader.port.name: reader.read(files)})
+
+
+def _split(arrays: Mapping[str, Any], model: ModelPorts, labelled: bool) -> FileValues:
+    return split(arrays, model.ports, model.defaults, model.graph, labelled=labelled)

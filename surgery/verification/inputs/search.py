@@ -8,14 +8,15 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
 
+from surgery.base.operators import traits
 from surgery.base.operators.cost import PROBE, PROBE_NODE
+from surgery.base.operators.use import Index
 from surgery.verification.inputs.alike import guesses
 from surgery.verification.inputs.comparisons import compares
 from surgery.verification.inputs.cover import Cover, CoverBudget
 from surgery.verification.inputs.dims import NARROW, UNKNOWN, Dims, Implied
 from surgery.verification.inputs.feed_plan import PROFILES, Binding, DimKey, FeedPlan
 from surgery.verification.inputs.input_sets import CHEAP, SECOND, TRIVIAL
-from surgery.verification.inputs.positions import leaves_positions
 
 Probe = Callable[[Binding], "str | None"]
 """Runs the original with a binding; returns None if that succeeds, else the runtime's message."""
@@ -57,6 +58,11 @@ class Found:
 
 _MOST_ELEMENTS = 1 << 27
 """Maximum number of elements of all inputs together, at sizes that the user did not ask for: 1 GiB in float64."""
+
+_LEAST_POSITIONS = 5
+"""The smallest number of positions of a window along an axis that is enough."""
+
+_Shapes = Mapping[str, Sequence[int]]
 
 _DEARER = 4
 """How much longer a run takes than the first at points that are tried last."""
@@ -178,7 +184,7 @@ class _SizeSearch:
         if not dims.spatial or self.cost(self._binding(dims.point(0))) <= TRIVIAL:
             return dims
         shapes = [self.shapes(self._binding(narrow.point(which))) for which in (0, 1)]
-        leaves = shapes[0] and leaves_positions(self.plan.index, *shapes)
+        leaves = shapes[0] and _leaves_positions(self.plan.index, *shapes)
         return narrow if leaves and self._accepts(narrow.point(0)) else dims
 
     def _first(self) -> Binding | None:
@@ -396,3 +402,25 @@ class _SizeSearch:
 
 def _key(binding: Binding) -> Hashable:
     return binding.profile, binding.seed, tuple(sorted(binding.dims.items()))
+
+
+def _leaves_positions(index: Index, first: _Shapes, second: _Shapes) -> bool:
+    """Return whether in two runs each window has enough positions along every axis that differs between the runs.
+
+    With few positions on an image, padding is all that most taps of a kernel see.
+    """
+    for node, _ in index.nodes:
+        if traits.slides(node.op_type) and not node.op_type.startswith("Global"):
+            axes = _moved(node.input[0], first, second)
+            results = [shapes.get(node.output[0], ()) for shapes in (first, second)]
+            if not axes or any(
+                len(shape) <= axes[-1] or min(shape[axis] for axis in axes) < _LEAST_POSITIONS for shape in results
+            ):
+                return False
+    return True
+
+
+def _moved(name: str, first: _Shapes, second: _Shapes) -> list[int]:
+    """Return the axes of an image, without batch and channels, that differ between two runs."""
+    one, other = first.get(name, ()), second.get(name, ())
+    return [axis for axis in range(2, len(one)) if len(one) == len(other) and one[axis] != other[axis]]

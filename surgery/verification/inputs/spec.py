@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar
 
+from surgery.base.errors import UsageError
 from surgery.model.runtime.setup import SessionSetup
 
 K = TypeVar("K")
@@ -73,18 +75,91 @@ class TensorSpec:
 
 
 @dataclass(frozen=True)
-class DataSpec:
-    """Whole sets of inputs: a file, a folder, or `arrays` by the names of the inputs.
+class ImageSpec:
+    """How images become the input of a model: `(pixel * scale - mean) / std`, at the size of the input.
 
-    `path` is a `.npz`, a folder with `input_0.pb` and so on, or a folder of such files and folders; with `arrays`, it
-    is the name of the set in messages. `found` marks a test set that was found next to the model: problems with it are
-    remarks, not errors.
+    `mean` and `std` have one number, or one per channel. Without `scale`, it is 1/255, or 1 if `mean` or `std` exceed 1
+    and so are in units of pixels. `layout` and `size` (height and width) are needed only where the model's input does
+    not show them. `fit` says what happens to images of another shape: they are stretched, cropped in the center, or
+    padded with black; `resize` is the length of the shorter side before a crop, such as 256 before a crop to 224.
+    `limit` is the number of images that are used, spread evenly over the folder.
+    """
+
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    scale: float | None = None
+    layout: Literal["NCHW", "NHWC"] | None = None
+    size: tuple[int, int] | None = None
+    fit: Literal["stretch", "crop", "pad"] | None = None
+    resize: int | None = None
+    channels: Literal["RGB", "BGR"] = "RGB"
+    interpolation: Literal["nearest", "bilinear", "bicubic"] = "bilinear"
+    limit: int = 128
+
+    @property
+    def unusual(self) -> dict[str, Any]:
+        """The options that differ from the defaults, as plain values."""
+        usual = type(self)()
+        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        listed = {name: value for name, value in found.items() if value != getattr(usual, name)}
+        return {name: [*value] if isinstance(value, tuple) else value for name, value in listed.items()}
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """Whole sets of inputs: a file, a folder, `arrays` by the names of the inputs, or the result of a function.
+
+    `path` is a `.npz`, a folder with `input_0.pb` and so on, a folder of such files and folders, or a folder of images,
+    which are read as `images` says. With `function`, it is a Python file, and that function returns an iterable of
+    dicts of arrays; the caller has to ask first whether the file may be run. With `arrays`, it is the name of the set
+    in messages. `found` marks a test set that was found next to the model: problems with it are remarks, not errors.
     """
 
     path: Path
     arrays: Mapping[str, Any] | None = field(default=None, compare=False)
     found: bool = False
     place: Place | None = field(default=None, compare=False)
+    images: ImageSpec | None = None
+    function: str = ""
+
+    @classmethod
+    def of(cls, text: str, images: ImageSpec | None = None) -> DataSpec:
+        """Read the path of a file or folder, or `FILE.py:FUNCTION`."""
+        file, _, function = text.rpartition(":")
+        if file.endswith(".py") and function.isidentifier():
+            return cls(Path(file), function=function)
+        return cls(Path(text), images=images)
+
+    @classmethod
+    def each(cls, given: Any) -> tuple[DataSpec, ...]:
+        """Return sets given in Python: paths, mappings of arrays, specifications, or a list of these.
+
+        Raises UsageError for anything else.
+        """
+        items: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
+        return tuple(cls._one(item, number) for number, item in enumerate(items, start=1))
+
+    @classmethod
+    def _one(cls, item: Any, number: int) -> DataSpec:
+        if isinstance(item, DataSpec):
+            return item
+        if isinstance(item, Mapping):
+            return cls(Path(f"inputs {number}"), item)
+        if isinstance(item, str | os.PathLike):
+            return cls.of(os.fspath(item))
+        todo = "pass a path, or a mapping from the names of inputs to arrays, or a list of these"
+        raise UsageError(f"an object of type {type(item).__name__} is no set of inputs", todo=todo)
+
+    def written(self, path: Callable[[Path], Any] = Path) -> Any:
+        """Return the set as a recipe has it: a path, a function, or a mapping with a folder; `path` converts paths."""
+        if self.images is not None:
+            return {"images": path(self.path), **self.images.unusual}
+        return f"{path(self.path)}:{self.function}" if self.function else path(self.path)
+
+    @property
+    def title(self) -> str:
+        """The name used in messages."""
+        return f"{self.path}:{self.function}" if self.function else str(self.path)
 
 
 @dataclass(frozen=True)
@@ -159,6 +234,11 @@ class MetricSpec:
     def title(self) -> str:
         """The name used in messages."""
         return f"{self.file.name}:{self.function}"
+
+    @property
+    def allowed(self) -> str:
+        """The allowed drop, as a recipe writes it."""
+        return f"{self.drop * 100:g} %" if self.relative else f"{self.drop:g}"
 
 
 @dataclass(frozen=True)

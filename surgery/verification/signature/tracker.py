@@ -19,6 +19,7 @@ from surgery.verification.accuracy.loss_evaluation import Loss
 from surgery.verification.comparing.deployment import Deployed
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, VACUOUS
+from surgery.verification.inputs import given
 from surgery.verification.inputs.spec import InputsSpec, MetricLimit, VerifySpec
 from surgery.verification.signature import intended as trial
 from surgery.verification.signature.references import Accounts, References
@@ -37,10 +38,13 @@ class SignatureTracker:
     """Checks the models of a chain against their signature and the results of the original.
 
     Throughout, `renamed` maps inputs and outputs of the model that was committed last to their names in a new one, and
-    `accounts` describe how they follow from each other.
+    `accounts` describe how they follow from each other. Raises RecipeError or UsageError for calibration or evaluation
+    data that does not fit the original, which only a later step would read.
     """
 
     def __init__(self, original: bytes, inputs: InputsSpec, spec: VerifySpec) -> None:
+        if data := (*inputs.calibration.data, *spec.accuracy.samples.data):
+            given.check(original, data)
         self.references = References(original, inputs, spec)
         self._spec = spec
         self.deploys_on = ""

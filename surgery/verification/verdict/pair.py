@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -170,17 +169,7 @@ def spec_of(inputs: Given) -> InputsSpec:
         return InputsSpec()
     if isinstance(inputs, InputsSpec):
         return inputs
-    items: Sequence[Any] = inputs if isinstance(inputs, list | tuple) else [inputs]
-    wrong = next((item for item in items if not isinstance(item, str | os.PathLike | Mapping)), None)
-    if wrong is not None:
-        todo = "pass a path, or a mapping from the names of inputs to arrays, or a list of these"
-        raise UsageError(f"an object of type {type(wrong).__name__} is no set of inputs", todo=todo)
-    return InputsSpec(
-        data=tuple(
-            DataSpec(Path(f"inputs {number}"), item) if isinstance(item, Mapping) else DataSpec(Path(item))
-            for number, item in enumerate(items, start=1)
-        )
-    )
+    return InputsSpec(data=DataSpec.each(inputs))
 
 
 def _hint(first: onnx.ModelProto, second: onnx.ModelProto, by: By) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 from surgery.base.promises import Parity
 from surgery.model.runtime.engine import FEW_WEIGHTS, Engine, RunOutcome
 from surgery.verification.accuracy.loss_evaluation import Evaluation, Loss
-from surgery.verification.accuracy.samples import CALIBRATION_SEED, Samples, samples
+from surgery.verification.accuracy.samples import CALIBRATION_SEED, Samples, measured_on, samples
 from surgery.verification.comparing.deployment import Deployed, DeploymentCheck
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.observed_shapes import Seen, seen
@@ -59,7 +59,8 @@ class Verifier:
         original = self._seeded(original)
         self.original = ReferenceRun(original, inputs or InputsSpec(), self.spec)
         self._judge = OutputJudge(self.original)
-        self.accuracy = Evaluation(self.original, self.spec.accuracy)
+        accuracy = measured_on(self.spec.accuracy, inputs or InputsSpec())
+        self.accuracy = Evaluation(self.original, accuracy, calibrated=accuracy is not self.spec.accuracy)
         self._deployments: dict[str, DeploymentCheck] = {}
         self._overridable = overridable(original)
         self._overriding: Verifier | None = None

@@ -184,9 +184,27 @@ def test_options_next_to_the_name_are_checked_too() -> None:
         ("inputs: {tensors: {x: {file: a.npy}}}", "1:30: no file 'a.npy' in the recipe's folder"),
         (
             "inputs: {data: 5}",
-            "1:16: 'data' takes the paths of .npz files and of folders with input_0.pb or test_data_set_0 in them, "
-            "not 5",
+            "1:16: 'data' takes the paths of .npz files and of folders with input_0.pb or images in them, functions "
+            "such as data.py:batches, and mappings such as {images: FOLDER, mean: 0.5}, not 5",
         ),
+        ("inputs: {data: {mean: 1}}", "1:16: a mapping under 'data' needs 'images', a folder of images"),
+        ("inputs: {data: {images: a}}", "1:25: no file or folder 'a' in the recipe's folder"),
+        (
+            "inputs: {data: {images: ., mean: x}}",
+            "1:34: 'mean' takes a number, or a list with one for each channel, not 'x'",
+        ),
+        (
+            "inputs: {data: {images: ., size: [1, 0]}}",
+            "1:34: 'size' takes a whole number, or height and width such as [224, 320], not a list",
+        ),
+        ("inputs: {data: {images: ., scale: 1/0}}", "1:35: 'scale' takes a number such as 0.0039, or 1/255, not '1/0'"),
+        (
+            "inputs: {data: {images: ., fit: crp}}",
+            "1:33: 'fit' takes stretch, crop or pad, not 'crp'; did you mean 'crop'?",
+        ),
+        ("inputs: {data: {images: ., limit: 0}}", "1:35: 'limit' is at least 1, not 0"),
+        ("inputs: {data: {images: ., std_dev: 1}}", "1:28: no key 'std_dev'; did you mean 'std'?"),
+        ("inputs: {data: calib.py:make}", "1:16: no file 'calib.py' in the recipe's folder"),
         ("inputs: {data: [a.npz]}", "1:17: no file or folder 'a.npz' in the recipe's folder"),
         ("inputs: {only_given: 1}", "1:22: 'only_given' takes true or false, not 1"),
         ("inputs: {only_given: 'true'}", "1:22: 'only_given' takes true or false, not 'true'; remove the quotes"),
