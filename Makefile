@@ -77,6 +77,7 @@ lint: $(VENV)/tested
 # Writes the generated pages and, with `picture`, the picture of a run.
 docs: $(VENV)/installed
 	$(BIN)/python -m surgery.interface.docsgen docs
+	$(BIN)/python -m surgery.engine.recipe.checked
 
 # The manual pages, in build/man.
 man: $(VENV)/installed

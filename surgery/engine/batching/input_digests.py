@@ -24,12 +24,12 @@ def recipe_digest(recipe: str, settings: Settings) -> str:
     """
     from surgery.engine.provenance.code_digests import sources
     from surgery.engine.provenance.recipe_closure import closure_of, passes_of
-    from surgery.engine.recipe import loader
+    from surgery.engine.recipe import load
     from surgery.engine.registry.catalog import catalog
 
     for plugin in settings.plugins:
         catalog.load_plugin(plugin)
-    found = loader.load(recipe, trust=settings.trust)
+    found = load(recipe, trust=settings.trust)
     passes = {name: asdict(source) for name, source in sources(passes_of(found)).items()}
     return digest_of({"files": dict(closure_of(found).files), "passes": passes})
 

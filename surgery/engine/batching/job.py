@@ -17,7 +17,7 @@ from surgery.engine.batching.input_digests import digest_of_files
 from surgery.engine.batching.ledger import BROKE
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.run_options import RunOptions
-from surgery.engine.recipe import loader
+from surgery.engine.recipe import load
 from surgery.model import storage
 from surgery.model.remote import urls
 from surgery.model.storage import staging
@@ -131,7 +131,7 @@ def _load(recipe: str, trust: bool, plugins: Sequence[str], digest: str) -> Reci
 
     for plugin in plugins:
         catalog.load_plugin(plugin)
-    return loader.load(recipe, trust=trust)
+    return load(recipe, trust=trust)
 
 
 _loaded = cache(_load)

@@ -9,8 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from surgery.engine.recipe.checked import load as load
     from surgery.engine.recipe.count_condition import CountCondition as CountCondition
-    from surgery.engine.recipe.loader import load as load
     from surgery.engine.recipe.loader import parse as parse
     from surgery.engine.recipe.loader import single_step as single_step
     from surgery.engine.recipe.recipe_lookup import names as names
@@ -31,7 +31,7 @@ _HOMES = {
     "Step": "schema",
     "UseStep": "schema",
     "When": "schema",
-    "load": "loader",
+    "load": "checked",
     "names": "recipe_lookup",
     "parse": "loader",
     "single_step": "loader",

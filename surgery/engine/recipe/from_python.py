@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from surgery.base.errors import UsageError
-from surgery.engine.recipe.loader import load, parse
+from surgery.engine import recipe as recipes
 from surgery.engine.recipe.schema import PassStep, Recipe, RepeatStep, Step, UseStep
 
 Given = str | Path | Recipe | Mapping[str, Any] | Sequence[Any]
@@ -27,9 +27,9 @@ def read(given: Given, *, trust: bool = False) -> Recipe:
     if isinstance(given, Recipe):
         return given
     if isinstance(given, str):
-        return parse(given, trust=trust) if _is_yaml(given) else load(given, trust=trust)
+        return (recipes.parse if _is_yaml(given) else recipes.load)(given, trust=trust)
     if isinstance(given, Path):
-        return load(given, trust=trust)
+        return recipes.load(given, trust=trust)
     if isinstance(given, Mapping):
         return _parsed(given, trust)
     if not isinstance(given, Sequence) or not given:
@@ -54,7 +54,7 @@ def _parsed(value: Any, trust: bool) -> Recipe:
         text = json.dumps(value, default=_plain, ensure_ascii=False)
     except TypeError as error:
         raise UsageError(f"a recipe has only texts, numbers, lists and mappings: {error}") from None
-    return parse(text, trust=trust)
+    return recipes.parse(text, trust=trust)
 
 
 def _plain(value: Any) -> Any:

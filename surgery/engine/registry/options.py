@@ -109,13 +109,21 @@ class Option:
         return any(isinstance(part, FileOption) for part in _parts(self.annotation))
 
     def converted_default(self) -> Any:
-        """Return the default as passed to the pass; plain values are not validated, to avoid slow imports."""
-        if any(self.annotation is kind and type(self.default) is held for kind, held in _PLAIN):
-            return self.default
-        return self.validate(self.default)
+        """Return the default as passed to the pass."""
+        return self.default if self._is_plain(self.default) else self.validate(self.default)
+
+    def _is_plain(self, value: Any) -> bool:
+        """Return whether a value needs no conversion, and so no slow import of pydantic."""
+        if value is None:
+            return NoneType in typing.get_args(self.annotation)
+        if isinstance(value, str):
+            return typing.get_origin(self.annotation) is Literal and value in typing.get_args(self.annotation)
+        return any(self.annotation is kind and type(value) is held for kind, held in _PLAIN)
 
     def validate(self, value: Any) -> Any:
         """Convert a value from YAML or the command line; raise ValueError, with a one-line message, for a problem."""
+        if not isinstance(value, float) and self._is_plain(value):
+            return value
         from pydantic import TypeAdapter, ValidationError
 
         value = _computed(self.annotation, str(value) if isinstance(value, Path) else value)

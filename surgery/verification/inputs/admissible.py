@@ -8,6 +8,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ MOST = 4096
 _LONG = (range(MOST + 1, 1 << 16, 8), range(1 << 16, 1 << 20, 80), (16000, 22050, 24000, 32000, 44100, 48000, 480000))
 """Extents of signals, which are considered for dims that have to be larger; the last ones are whole seconds."""
 
-EXTENTS: Integers = np.unique(np.concatenate([np.arange(1, MOST + 1), *map(np.array, _LONG)]))
+EXTENTS: Integers = np.array(sorted({*range(1, MOST + 1), *chain(*_LONG)}))
 """The extents that are considered; the first `MOST` are consecutive."""
 
 Holds = npt.NDArray[np.bool_]
