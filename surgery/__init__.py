@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from surgery.features.inspection.opsets import opset as opset
     from surgery.features.planning.make import plan as plan
     from surgery.features.splitting.split import split as split
+    from surgery.features.workbench.session import Session as Session
     from surgery.interface.drawing.model_view import view as view
     from surgery.model.analysis.attributes import require_form as require_form
     from surgery.model.analysis.attributes import typed_attribute as typed_attribute
@@ -115,6 +116,7 @@ _HOMES = {
     "EditedGraph": "engine.pipeline.edit",
     "edit": "engine.pipeline.edit",
     "Result": "engine.pipeline.records",
+    "Session": "features.workbench.session",
     "histogram": "features.inspection.inspect",
     "explain": "engine.why.asked",
     "opset": "features.inspection.opsets",

@@ -74,6 +74,7 @@ def no_configuration(
     """Nobody's own configuration has a say in the tests, and each has a cache of its own."""
     base = tmp_path_factory.getbasetemp()
     monkeypatch.setenv("XDG_CONFIG_HOME", str(base / "no-configuration"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(base / f"state-{crc32(request.node.nodeid.encode()):08x}"))
     monkeypatch.setenv("SURGERY_CACHE_DIR", str(base / f"cache-{crc32(request.node.nodeid.encode()):08x}"))
 
 

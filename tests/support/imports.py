@@ -44,6 +44,7 @@ ORDER = {
             "splitting",
             "tuning",
             "testing",
+            "workbench",
         ),
     ),
     "interface": (*("pages", "layout", "drawing", "report.formats", "report", "command_line", "commands", "docsgen"),),

@@ -46,6 +46,11 @@ written with.""",
             NameGroup("Verify and measure", "", ("verify", "check", "bench")),
             NameGroup("Edit by hand", "", ("edit", "EditedGraph")),
             NameGroup(
+                "Edit step by step",
+                "A live model with the steps of a recipe, as `surgery open` has it.",
+                ("Session",),
+            ),
+            NameGroup(
                 "Load, save, convert and split",
                 "",
                 ("load", "save", "External", "split", "export", "import_weights", "export_weights"),

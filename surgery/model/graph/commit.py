@@ -42,7 +42,7 @@ class Commit:
     def run(self) -> tuple[list[str], list[ir.Node]]:
         """Apply the edits; return the labels of the removed nodes, and the added nodes. Raises `Refusal`."""
         edits = self.edits
-        self._check(edits)
+        self.check()
         self._set_versions(edits)
         self._define(edits.definitions)
         for value, wish, before in edits.constants:
@@ -198,8 +198,9 @@ class Commit:
             self.graph.ir.functions[function.identifier()] = function
             self.graph.take_in(function)
 
-    def _check(self, edits: Edits) -> None:
+    def check(self) -> None:
         """Refuse edits that cannot all be applied, before any change."""
+        edits = self.edits
         for function in edits.definitions:
             if function.identifier() in self.graph.ir.functions:
                 raise Refusal(f"the model already has a function {function.domain}::{function.name}")

@@ -1,0 +1,419 @@
+"""A session: a live model with a list of recipe steps, each of which runs and is verified as in `surgery.apply`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from surgery.base.errors import ExpectationError, SurgeryError, UsageError
+from surgery.engine.caching.cache_folder import CacheFolder
+from surgery.engine.caching.step_cache import Steps
+from surgery.engine.pipeline import runner
+from surgery.engine.provenance.statement_writing import SUFFIX, Sidecar
+from surgery.engine.recipe import resolved
+from surgery.engine.recipe.from_python import read
+from surgery.engine.recipe.loader import parse
+from surgery.engine.recipe.schema import Recipe
+from surgery.engine.recipe.writer import written
+from surgery.features.workbench.draft_file import DraftFile
+from surgery.features.workbench.live_run import LiveRun, StepRun
+from surgery.features.workbench.offers import Offer, Offers
+from surgery.features.workbench.step_outcomes import RefusedStep, SessionStep, outcome, refused_step
+from surgery.features.workbench.step_texts import StepText, StepTexts, split, step_texts
+from surgery.model import storage
+
+if TYPE_CHECKING:
+    import onnx
+
+    from surgery.engine.pipeline.candidate import State
+    from surgery.engine.pipeline.records import Observer, Result
+    from surgery.engine.recipe.from_python import Given
+    from surgery.engine.why.explain import Why
+    from surgery.model.storage.loading import Model
+
+_IDLE = StepText("- drop-dead")
+"""A step that stands for none: a recipe without steps cannot be read."""
+
+
+@dataclass(frozen=True)
+class SessionChange:
+    """The outcome of a change to the steps: whether it was made, the steps then, or else the refused step."""
+
+    ok: bool
+    steps: tuple[SessionStep, ...]
+    refused: RefusedStep | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        refused = self.refused.to_json() if self.refused is not None else None
+        return {"ok": self.ok, "steps": [step.to_json() for step in self.steps], "refused": refused}
+
+
+@dataclass(frozen=True)
+class SavedSession:
+    """The files that a session wrote, and the result of the run that they come from."""
+
+    result: Result
+    model: Path
+    recipe: Path
+    report: Path
+    provenance: Path
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """The steps and their outcomes at one time: what undo goes back to. Steps that are off have no outcome."""
+
+    texts: StepTexts
+    recipe: Recipe
+    ran: tuple[StepRun | None, ...] = field(default=())
+
+
+class Session:
+    """A model that is edited step by step: the steps are those of a recipe, and each is verified before it counts.
+
+        with surgery.Session.open("model.onnx") as session:
+            session.add("drop-dropout")
+            session.add({"set-dims": {"dims": {"batch": "N"}}})
+            session.undo()
+            session.save("edited")
+
+    A step that is refused changes nothing, and neither does a change of other steps with which a later one is refused:
+    the `SessionChange` says which, why and where. Every change is saved to a draft, which `open` finds again.
+    """
+
+    _draft: DraftFile
+    _live: LiveRun
+
+    def __init__(self, stored: storage.StoredModel, *, trust: bool, observer: Observer | None) -> None:
+        self.stored = stored
+        self.reopened = False
+        """Whether the steps come from the draft of a session that ended without being saved."""
+        self.refused: RefusedStep | None = None
+        """The step of the recipe that was refused when the session was opened; it and those after it are off."""
+        self._trust, self._observer = trust, observer
+        self._path: Path | None = None
+        self._past: list[_Moment] = []
+        self._future: list[_Moment] = []
+        self._offers: tuple[bytes, Offers] | None = None
+
+    @classmethod
+    def open(
+        cls,
+        model: Model,
+        recipe: Given | None = None,
+        *,
+        trust: bool = False,
+        fresh: bool = False,
+        observer: Observer | None = None,
+    ) -> Self:
+        """Open a model, with the steps of a recipe, or those of the draft of an earlier session of both.
+
+        `fresh` ignores the draft. With `trust`, recipes may run local code. `observer` receives the progress of steps.
+        Raises what `surgery.apply` raises before a run.
+        """
+        session = cls(storage.opened(model), trust=trust, observer=observer)
+        begun = ""
+        if recipe is None:
+            name = session.stored.path.stem if session.stored.path is not None else "model"
+            texts = StepTexts((), written({"recipe": name}).rstrip("\n"))
+        else:
+            texts, session._path = _given(recipe, trust)
+            begun = texts.whole()
+        session._draft = DraftFile(session.stored, begun)
+        session._live = LiveRun(session.stored, session._draft.outcomes, observer)
+        found = None if fresh else session._draft.read()
+        session.reopened = found is not None and found != texts
+        session._start(found if session.reopened and found is not None else texts)
+        return session
+
+    def _start(self, texts: StepTexts) -> None:
+        """Run the first steps; a refused one is switched off, with those after it, which may need it."""
+        moment, refused = self._tried(texts)
+        if refused is not None:
+            self.refused = refused
+            on = [number for number, step in enumerate(texts.steps) if step.on]
+            least = on[len([ran for ran in moment.ran if ran is not None])]
+            steps = (replace(step, on=step.on and number < least) for number, step in enumerate(texts.steps))
+            moment, _ = self._tried(replace(texts, steps=tuple(steps)))
+        self._now = moment
+
+    def __enter__(self) -> Self:
+        """Return the session."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the session."""
+        self.close()
+
+    def close(self) -> None:
+        """End all work. The draft stays until the session is saved or discarded."""
+        self._live.close()
+
+    def discard(self) -> None:
+        """Remove the draft, and close the session."""
+        self.close()
+        self._draft.remove()
+
+    def __repr__(self) -> str:
+        """Return a line for a prompt."""
+        name = self.stored.path.name if self.stored.path is not None else "a model in memory"
+        on = sum(step.on for step in self._now.texts.steps)
+        return f"<Session of {name!r}: {on} of {len(self._now.texts.steps)} steps, {self._state.nodes} nodes>"
+
+    # Reading
+
+    @property
+    def steps(self) -> tuple[SessionStep, ...]:
+        """The steps with their outcomes."""
+        return _outcomes(self._now)
+
+    @property
+    def model(self) -> storage.StoredModel:
+        """The model after the last step; weights are shared with the original."""
+        return self._stored(self._state)
+
+    def model_after(self, step: int) -> storage.StoredModel:
+        """Return the model after a step, counted from 0; -1 is the original."""
+        return self._stored(self._states(step)[-1])
+
+    def states(self) -> tuple[onnx.ModelProto, ...]:
+        """Return the models without weights: the original, and that after each step that is on."""
+        return tuple(state.proto for state in self._states(len(self._now.ran) - 1))
+
+    @property
+    def can_undo(self) -> bool:
+        """Whether there is a change to undo."""
+        return bool(self._past)
+
+    @property
+    def can_redo(self) -> bool:
+        """Whether there is a change to redo."""
+        return bool(self._future)
+
+    def recipe_yaml(self) -> str:
+        """Return the recipe as text; steps that are switched off are comments."""
+        return self._now.texts.whole()
+
+    def _states(self, step: int) -> list[State]:
+        if not -1 <= step < len(self._now.ran):
+            raise UsageError(f"there is no step {step}", todo=f"there are {len(self._now.ran)}, counted from 0")
+        assert self._live.first is not None
+        return [self._live.first, *(ran.after for ran in self._now.ran[: step + 1] if ran is not None)]
+
+    @property
+    def _state(self) -> State:
+        return self._states(len(self._now.ran) - 1)[-1]
+
+    def _stored(self, state: State) -> storage.StoredModel:
+        if state is self._live.first:
+            return self.stored
+        return storage.StoredModel(None, state.proto, self.stored.weights, self.stored.external)
+
+    # Changes
+
+    def add(self, step: str | Mapping[str, Any], at: int | None = None) -> SessionChange:
+        """Add a step at the end, or before the step `at`: the name of a pass, a mapping, or YAML of one or more steps.
+
+        Raises RecipeError, with the place of each mistake, if it is not a valid step.
+        """
+        steps = self._now.texts.steps
+        place = len(steps) if at is None else self._number(at, len(steps) + 1)
+        return self._change((*steps[:place], *step_texts(step), *steps[place:]))
+
+    def replace(self, number: int, step: str | Mapping[str, Any]) -> SessionChange:
+        """Replace a step, counted from 0."""
+        steps, at = self._now.texts.steps, self._number(number)
+        return self._change((*steps[:at], *step_texts(step), *steps[at + 1 :]))
+
+    def remove(self, number: int) -> SessionChange:
+        """Remove a step, counted from 0; the steps after it run again on the model before it."""
+        steps, at = self._now.texts.steps, self._number(number)
+        return self._change((*steps[:at], *steps[at + 1 :]))
+
+    def move(self, number: int, to: int) -> SessionChange:
+        """Move a step to another place."""
+        steps = [*self._now.texts.steps]
+        step = steps.pop(self._number(number))
+        steps.insert(self._number(to), step)
+        return self._change(tuple(steps))
+
+    def switch(self, number: int, on: bool) -> SessionChange:
+        """Switch a step on or off."""
+        at = self._number(number)
+        steps = (replace(step, on=on) if one == at else step for one, step in enumerate(self._now.texts.steps))
+        return self._change(tuple(steps))
+
+    def write(self, text: str) -> SessionChange:
+        """Replace the whole recipe by a text, as people edit it.
+
+        Raises RecipeError, with the line and column of each mistake in the text.
+        """
+        parse(text, self._path, trust=self._trust)
+        return self._made(split(text))
+
+    def undo(self) -> SessionChange:
+        """Undo the last change. Nothing runs: the outcomes before it are known."""
+        return self._go(self._past, self._future, "undo")
+
+    def redo(self) -> SessionChange:
+        """Make the last undone change again."""
+        return self._go(self._future, self._past, "redo")
+
+    def _go(self, source: list[_Moment], target: list[_Moment], verb: str) -> SessionChange:
+        if not source:
+            raise UsageError(f"there is nothing to {verb}")
+        target.append(self._now)
+        self._now = source.pop()
+        self._draft.write(self._now.texts)
+        return SessionChange(True, self.steps)
+
+    def _number(self, number: int, count: int | None = None) -> int:
+        count = len(self._now.texts.steps) if count is None else count
+        if not 0 <= number < count:
+            raise UsageError(f"there is no step {number}", todo=f"there are {len(self._now.texts.steps)}, from 0")
+        return number
+
+    def _change(self, steps: tuple[StepText, ...]) -> SessionChange:
+        return self._made(replace(self._now.texts, steps=steps))
+
+    def _made(self, texts: StepTexts) -> SessionChange:
+        """Run the steps of a text; make it the current one unless a step is refused."""
+        moment, refused = self._tried(texts)
+        if refused is not None:
+            return SessionChange(False, self.steps, refused)
+        self._past.append(self._now)
+        self._future.clear()
+        self._now = moment
+        self._draft.write(texts)
+        return SessionChange(True, self.steps)
+
+    def _tried(self, texts: StepTexts) -> tuple[_Moment, RefusedStep | None]:
+        """Run steps up to the first refused one."""
+        recipe = self._read(texts)
+        on = [step for step in texts.steps if step.on]
+        settings = f"{texts.above}\0{texts.below}"
+        found, refused = self._live.run(recipe, settings, [step.text for step in on])
+        outcomes = iter(found)
+        moment = _Moment(texts, recipe, tuple(next(outcomes, None) if step.on else None for step in texts.steps))
+        if refused is None:
+            return moment, None
+        return moment, refused_step(recipe.steps[refused.step], on[refused.step], refused)
+
+    def _read(self, texts: StepTexts, path: Path | None = None) -> Recipe:
+        """Read the recipe of a text, whose positions are those in `recipe_yaml`."""
+        if any(step.on for step in texts.steps):
+            return parse(texts.whole(), path or self._path, trust=self._trust)
+        return replace(parse(texts.whole((_IDLE,)), path or self._path, trust=self._trust), steps=())
+
+    # What can be done
+
+    def offers(self, selection: Sequence[str]) -> list[Offer]:
+        """List what can be done with nodes and tensors, given by name: every pass of surgery, those with a site first.
+
+        An offer without a site says why not, as far as that is known; see `why`.
+        """
+        return self._prepared_offers().of(selection)
+
+    def why(self, name: str, node: str, options: Mapping[str, Any] | None = None) -> Why:
+        """Explain why a pass does, or does not, do anything at a node, as `surgery.explain` does."""
+        return self._prepared_offers().why(name, node, options or {})
+
+    def _prepared_offers(self) -> Offers:
+        """Return the index of the current model; it is made once for each."""
+        state = self._state
+        if self._offers is None or self._offers[0] is not state.data:
+            target = self._now.recipe.profile
+            self._offers = state.data, Offers(state.proto, self.stored.weights, target)
+        return self._offers[1]
+
+    # Files
+
+    def save_recipe(self, path: str | Path, *, force: bool = False) -> Path:
+        """Write the recipe, completely or not at all. Its relative paths become absolute where they would not hold."""
+        if not any(step.on for step in self._now.texts.steps):
+            raise UsageError("the session has no step, and a recipe needs one", todo="add a step first")
+        target = storage.check_target(path, force=force)
+        storage.write_texts({target: self._text_for(target)})
+        return target
+
+    def _text_for(self, target: Path) -> str:
+        here = self._read(self._now.texts)
+        try:
+            is_same = resolved.data(here) == resolved.data(self._read(self._now.texts, target))
+        except SurgeryError:
+            is_same = False
+        return self.recipe_yaml() if is_same else resolved.brief(here)
+
+    def save(self, place: str | Path, *, force: bool = False) -> SavedSession:
+        """Run the whole recipe as `surgery.apply` does, and write the model, recipe, report and provenance.
+
+        `place` is a folder, or the path of the model, next to which the others are written. Outcomes of steps that ran
+        before are reused. Raises ExpectationError, and writes nothing, if the result is not accepted.
+        """
+        model, recipe, report = self._places(Path(place))
+        sidecar = Sidecar()
+        for path in (model, report, model.with_name(model.name + SUFFIX)):
+            storage.check_target(path, force=force)
+        before = recipe.read_bytes() if recipe.is_file() else None
+        self.save_recipe(recipe, force=force)
+        try:
+            result = self._applied(recipe, model, sidecar, force=force)
+        except BaseException:
+            _restore(recipe, before)
+            raise
+        storage.write_texts({report: json.dumps(result.to_json(), indent=2) + "\n"})
+        self._draft.remove()
+        return SavedSession(result, model, recipe, report, sidecar.target(model))
+
+    def _places(self, place: Path) -> tuple[Path, Path, Path]:
+        name = self.stored.path.name if self.stored.path is not None else "model.onnx"
+        model = place if place.suffix == ".onnx" else place / Path(name).with_suffix(".onnx")
+        with storage.output_errors(model.parent):
+            model.parent.mkdir(parents=True, exist_ok=True)
+        return model, model.with_suffix(".yaml"), model.with_suffix(".report.json")
+
+    def _applied(self, recipe: Path, model: Path, sidecar: Sidecar, *, force: bool) -> Result:
+        self._live.close()
+        cache = Steps(CacheFolder(self._draft.outcomes, lambda text: None))
+        options = runner.RunOptions(observer=self._observer, cache=cache, provenance=sidecar)
+        loaded = read(recipe, trust=self._trust)
+        result = runner.apply(self.stored, loaded, output=model, force=force, options=options)
+        if not result.ok:
+            raise ExpectationError(_why_not_ok(result), todo="nothing was written; change the step, or switch it off")
+        return result
+
+
+def _given(recipe: Given, trust: bool) -> tuple[StepTexts, Path | None]:
+    """Return the text of a recipe, and the path of its file."""
+    loaded = read(recipe, trust=trust)
+    if loaded.path is not None:
+        return split(loaded.path.read_text(encoding="utf-8")), loaded.path
+    return split(recipe if isinstance(recipe, str) else resolved.brief(loaded)), None
+
+
+def _outcomes(moment: _Moment) -> tuple[SessionStep, ...]:
+    steps = iter(moment.recipe.steps)
+    return tuple(
+        outcome(number, next(steps) if text.on else None, text, ran)
+        for number, (text, ran) in enumerate(zip(moment.texts.steps, moment.ran))
+    )
+
+
+def _why_not_ok(result: Result) -> str:
+    """Return why a result is not accepted."""
+    if result.failure is not None:
+        return f"step '{result.failure.name}' is refused: {result.failure.message}"
+    missed = [one.what for one in result.expectations if not one.ok]
+    return f"the recipe expects {', '.join(missed)}" if missed else result.unverifiable or "the result is not accepted"
+
+
+def _restore(path: Path, content: bytes | None) -> None:
+    """Put back what a file held, or remove it."""
+    if content is None:
+        path.unlink(missing_ok=True)
+    else:
+        storage.write_texts({path: content.decode("utf-8", "replace")})

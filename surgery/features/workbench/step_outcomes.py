@@ -1,0 +1,198 @@
+"""The outcomes of the steps of a session, in the form that people and pages read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from surgery.engine.recipe.schema import PassStep, RepeatStep, Step
+from surgery.features.workbench.live_run import EndedRun, StepRun
+from surgery.features.workbench.step_texts import StepText
+
+if TYPE_CHECKING:
+    import onnx
+
+    from surgery.engine.pipeline.records import StepRecord
+    from surgery.verification.comparing.details import Element, Verdict
+
+_MOST_NODES = 200
+"""Maximum number of nodes that are listed for a step."""
+
+
+@dataclass(frozen=True)
+class NodeChanges:
+    """The nodes of the main graph that a step added, removed and changed in place, by name or first output."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    altered: tuple[str, ...] = ()
+
+    @classmethod
+    def between(cls, before: onnx.ModelProto, after: onnx.ModelProto) -> NodeChanges:
+        """Compare two models."""
+        if before is after:
+            return cls()
+        old, new = _labelled(before), _labelled(after)
+        altered = tuple(name for name, node in new.items() if name in old and old[name] != node)
+        return cls(tuple(n for n in new if n not in old), tuple(n for n in old if n not in new), altered)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the counts, and the first names of each kind."""
+        kinds = {"added": self.added, "removed": self.removed, "altered": self.altered}
+        return {kind: {"count": len(names), "nodes": list(names[:_MOST_NODES])} for kind, names in kinds.items()}
+
+
+@dataclass(frozen=True)
+class SessionStep:
+    """A step of a session, and its outcome.
+
+    `status` is that of its record, "off" if the step is switched off, and "waiting" if it did not run because an
+    earlier step was refused. `records` has one record for each pass that ran, and `nodes` counts those of the model
+    after it.
+    """
+
+    number: int
+    title: str
+    text: str
+    on: bool
+    status: str
+    records: tuple[StepRecord, ...] = field(default=(), repr=False)
+    changed: NodeChanges = field(default=NodeChanges(), repr=False)
+    nodes: int | None = None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict on the last change that it made, if it was verified."""
+        found = [record.verdict for record in self.records if record.verdict is not None]
+        return found[-1] if found else None
+
+    @property
+    def seconds(self) -> float:
+        """The duration of its run; a step that is replayed takes next to none."""
+        return sum(record.seconds for record in self.records)
+
+    @property
+    def tolerance(self) -> float | None:
+        """The largest share of the tolerance that it needed; None if nothing was compared."""
+        verdicts = [record.verdict for record in self.records if record.verdict is not None]
+        factors = [verdict.needed.get("factor") for verdict in verdicts if verdict.needed is not None]
+        return max((factor for factor in factors if factor is not None), default=None)
+
+    @property
+    def message(self) -> str:
+        """What the pass and the verdict say, one line each."""
+        lines = [record.message for record in self.records if record.message]
+        if self.status == "unchanged" and not lines:
+            lines = [f"{one.anchor}: {one.reason}" for record in self.records for one in record.refusals[:3]]
+        return "\n".join(dict.fromkeys(lines))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        verdict = self.verdict
+        return {
+            "number": self.number,
+            "title": self.title,
+            "text": self.text,
+            "on": self.on,
+            "status": self.status,
+            "verdict": verdict.status.value if verdict is not None else None,
+            "region": verdict.region if verdict is not None else None,
+            "tolerance": self.tolerance,
+            "seconds": round(self.seconds, 4),
+            "cached": bool(self.records) and all(record.cached for record in self.records),
+            "sites": sum(record.sites for record in self.records),
+            "message": self.message,
+            "nodes": self.nodes,
+            "changed": self.changed.to_json(),
+        }
+
+
+@dataclass(frozen=True)
+class RefusedStep:
+    """Why a step was refused, and where: `value` is the offending one, if it was compared, and `nodes` where it lies.
+
+    `line` is the line of the step in the recipe.
+    """
+
+    title: str
+    text: str
+    message: str
+    line: int
+    value: Element | None = None
+    nodes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.title}: {self.message}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        value = self.value.to_json() if self.value is not None else None
+        shown = {"title": self.title, "text": self.text, "message": self.message, "line": self.line}
+        return {**shown, "value": value, "nodes": list(self.nodes[:_MOST_NODES])}
+
+
+def title_of(step: Step | None, text: StepText) -> str:
+    """Return the name of the pass of a step, or what else it does; of a step that is off, as far as its text says."""
+    if step is None:
+        line = next(line for line in text.text.split("\n") if line.startswith("-"))
+        return line.removeprefix("-").removeprefix(" pass:").strip(" :'\"")
+    if isinstance(step, PassStep):
+        return step.name
+    if isinstance(step, RepeatStep):
+        return f"repeat {step.times if step.times is not None else 'until-stable'}"
+    return f"use {step.recipe.name}"
+
+
+def outcome(number: int, step: Step | None, text: StepText, ran: StepRun | None) -> SessionStep:
+    """Return a step with its outcome; one that did not run is off, or waits for an earlier one."""
+    if ran is None:
+        return SessionStep(number, title_of(step, text), text.text, text.on, "waiting" if text.on else "off")
+    changed = NodeChanges.between(ran.before.proto, ran.after.proto)
+    return SessionStep(
+        number, title_of(step, text), text.text, text.on, _status(ran.records), ran.records, changed, ran.after.nodes
+    )
+
+
+def refused_step(step: Step, text: StepText, refused: EndedRun) -> RefusedStep:
+    """Return why a step was refused."""
+    failed = refused.records[-1]
+    details = failed.verdict.details if failed.verdict is not None else None
+    value = None
+    if details is not None:
+        gaps = [one.first for one in (details.nan, details.infinite) if one is not None]
+        value = details.worst if details.worst is not None else next(iter(gaps), None)
+    changed = NodeChanges.between(refused.before, refused.wrong or refused.before)
+    anchors = [site.anchor for site in failed.applied] + [one.anchor for one in failed.refusals]
+    makers = [] if value is None else _makers(refused.before, value.output)
+    found = (*changed.altered, *changed.removed, *anchors, *makers)
+    nodes = tuple(dict.fromkeys(name for name in found if name))
+    return RefusedStep(title_of(step, text), text.text, failed.message, step.line, value, nodes)
+
+
+def _status(records: Sequence[StepRecord]) -> str:
+    """Return one status for all passes that a step ran: a change counts more than none, and an undone one most."""
+    found = [record.status for record in records]
+    return next((one for one in ("failed", "rolled_back", "committed", "unchanged") if one in found), "skipped")
+
+
+def _makers(proto: onnx.ModelProto, value: str) -> Iterable[str]:
+    return (node.name or node.output[0] for node in proto.graph.node if value in node.output)
+
+
+def _labelled(proto: onnx.ModelProto) -> Mapping[str, bytes]:
+    """Return the nodes of the main graph by name, or by their first output, with their contents."""
+    found: dict[str, bytes] = {}
+    for node in proto.graph.node:
+        label = node.name or next(filter(None, node.output), "")
+        while label in found:
+            label += "'"
+        found[label] = _content(node)
+    return found
+
+
+def _content(node: onnx.NodeProto) -> bytes:
+    """Return what a node computes from what; where it comes from, in its metadata, does not count."""
+    parts = (node.op_type, node.domain, "\0".join(node.input), "\0".join(node.output))
+    attributes = b"".join(one.SerializeToString(deterministic=True) for one in node.attribute)
+    return "\n".join(parts).encode("utf-8", "surrogateescape") + attributes
