@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from surgery.base.operators.forms import Schema
 from surgery.base.operators.kernel_table import rows
-from surgery.base.operators.type_strings import widened
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -108,6 +107,13 @@ def _list_and_exit() -> NoReturn:
         code = 0
     finally:
         os._exit(code)
+
+
+def widened(kind: str) -> str:
+    """Return a type with float64 instead of a narrower float."""
+    for name in ("(float16)", "(bfloat16)", "(float)"):
+        kind = kind.replace(name, "(double)")
+    return kind
 
 
 class Kernels:

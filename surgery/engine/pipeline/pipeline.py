@@ -18,7 +18,6 @@ from surgery.engine.pipeline.committed import CommittedModel
 from surgery.engine.pipeline.delta_debugging import MOST_RUNS, Guilts, SiteSearch
 from surgery.engine.pipeline.expectations import Speed, answers, comparisons, empty, executed, expectations, fits, speed
 from surgery.engine.pipeline.judging import Judge, Trusting, Verifying
-from surgery.engine.pipeline.optional_steps import is_lossy
 from surgery.engine.pipeline.records import END, Expectation, Journal, Observer, Recorder, StepRecord, last_loss
 from surgery.engine.pipeline.reference_start import ReferenceStart, begin
 from surgery.engine.pipeline.site_choice import SiteChoice
@@ -27,10 +26,10 @@ from surgery.engine.pipeline.step_cache import Judged, NoCache, RunStart, StepCa
 from surgery.engine.pipeline.transaction import Transaction, Workbench, account
 from surgery.engine.recipe.schema import Expect, PassStep, Recipe, RepeatStep, Step, UseStep, When, pass_steps
 from surgery.model import storage
-from surgery.model.proto.fingerprint import same_but_for_names
 from surgery.model.proto.signature import signature
 from surgery.model.storage.summary import opset
 from surgery.verification.comparing.deployment import Deployed
+from surgery.verification.comparing.fingerprint import same_but_for_names
 
 _MOST_ROUNDS = 100
 """Rounds after which `repeat: until-stable` gives up, since its passes keep finding something to change."""
@@ -364,7 +363,7 @@ class Pipeline:
 
         A recipe that trades accuracy for speed has to be as fast as before only if it did.
         """
-        trades = any(map(is_lossy, pass_steps(recipe.steps)))
+        trades = any(step.is_lossy for step in pass_steps(recipe.steps))
         if least <= 1.0 and trades and last_loss(self.journal.records[earlier:]) is None:
             return Speed("not measured: no lossy step changed the model", True, None)
         self.journal.stage("(expect)", "speed")

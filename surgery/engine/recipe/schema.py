@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from surgery.base.promises import Parity
 from surgery.engine.recipe.count_condition import CountCondition
 from surgery.verification.inputs.spec import FrozenDict, InputsSpec, VerifySpec
 
@@ -154,6 +155,11 @@ class PassStep(_Placed):
         from surgery.engine.registry.catalog import catalog
 
         return self.declared if self.declared is not None else catalog.find(self.name)
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether the step trades accuracy on purpose."""
+        return self.find().promise(self.options) is Parity.LOSSY
 
     def bind(self) -> dict[str, Any]:
         """Convert the options; file paths are relative to the folder of the recipe."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from surgery.model.graph.describe import contents, listed, named, typed
+from surgery.engine.why.describe import contents, listed, named, typed
 from surgery.model.graph.values import Node, Refusal, Value
 
 _ENDS = re.compile(r"(continue|break|pass|return( None| False)?|raise .*)$")

@@ -22,10 +22,10 @@ from surgery.engine.bridges.except_selectors import excepted_nodes
 from surgery.engine.bridges.run_pass import PassResult, run_pass
 from surgery.engine.registry.passes import suggestion
 from surgery.engine.why.decision_trace import SkippingLine
+from surgery.engine.why.describe import contents, named, source, typed
 from surgery.engine.why.nearest import NearMatch, absent_ops, candidates
 from surgery.engine.why.tracing_graph import Declined, TracingGraph
 from surgery.model import storage
-from surgery.model.graph.describe import contents, named, source, typed
 from surgery.model.graph.state import Site
 from surgery.model.graph.values import Node, Value
 from surgery.model.patterns import compile_pattern

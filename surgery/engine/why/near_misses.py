@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Literal
 
-from surgery.model.graph.describe import contents, listed, named, source
+from surgery.engine.why.describe import contents, listed, named, source
 from surgery.model.graph.values import Node, Refusal, Value
 from surgery.model.patterns.compiled_pattern import CompiledPattern
 from surgery.model.patterns.match import Bindings, fits_literal, orders, same_attribute

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from surgery.engine.why.describe import listed, named
 from surgery.engine.why.near_misses import Fault, Grower, Partial, seeds
 from surgery.engine.why.tracing_graph import Declined, TracingGraph
-from surgery.model.graph.describe import listed, named
 from surgery.model.graph.values import Node, Value
 from surgery.model.patterns.compiled_pattern import CompiledPattern, compile_pattern
 from surgery.model.patterns.match import Bindings, Match, matches

@@ -13,8 +13,8 @@ from typing import Any
 import onnx_ir as ir
 
 from surgery.engine.why.decision_trace import Tracer, deciding, is_of
+from surgery.engine.why.describe import named, typed
 from surgery.model.graph.builder import Builder
-from surgery.model.graph.describe import named, typed
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.values import Node, Refusal, Value
 from surgery.model.shapes.facts import Fact, dims

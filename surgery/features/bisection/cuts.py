@@ -11,8 +11,8 @@ import numpy as np
 
 from surgery.model.proto.dataflow import Flow
 from surgery.model.proto.extract import cut, describe
-from surgery.model.proto.fingerprint import trace
 from surgery.model.storage.summary import operators
+from surgery.verification.comparing.fingerprint import trace
 
 if TYPE_CHECKING:
     import onnx

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import ExpectationError, UsageError, counted
 from surgery.engine.pipeline import runner
-from surgery.engine.pipeline.optional_steps import optional_steps, split_before, with_chosen, without_speed
 from surgery.engine.pipeline.records import Observer, Result, Silent, StepRecord
 from surgery.engine.recipe.on_failure import decided
 from surgery.engine.recipe.schema import OnFailure, PassStep, Recipe
+from surgery.features.tuning.optional_steps import optional_steps, split_before, with_chosen, without_speed
 from surgery.features.tuning.site_groups import groups_of
 from surgery.features.tuning.tuning import StepOutcome, Surroundings, Trial, Tuner, TuneSpec
 from surgery.model import storage

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from surgery.base.errors import SurgeryError, require_machine
-from surgery.engine.pipeline.optional_steps import OptionalStep, excluding, excluding_option
 from surgery.engine.recipe.schema import PassStep
+from surgery.features.tuning.optional_steps import OptionalStep, excluding, excluding_option
 from surgery.features.tuning.site_groups import SiteGroup, by_name, selectors
 from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.statistics import Interval

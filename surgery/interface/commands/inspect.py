@@ -141,7 +141,7 @@ def _executed(arguments: argparse.Namespace) -> int:
 
 
 def _lineage(arguments: argparse.Namespace) -> int:
-    from surgery.model.lineage.pass_counts import descent
+    from surgery.features.inspection.pass_counts import descent
 
     found = descent(arguments.model)
     if arguments.node is not None:

@@ -6,9 +6,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from surgery.features.inspection.pass_counts import Descent
 from surgery.model.lineage.entries import LineageEntry
 from surgery.model.lineage.lineage import Lineage
-from surgery.model.lineage.pass_counts import Descent
 
 _FEW = 3
 

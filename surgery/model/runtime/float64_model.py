@@ -20,12 +20,13 @@ import numpy as np
 from surgery.base.operator_inputs.seeds import seeded
 from surgery.base.operators import traits
 from surgery.base.operators.forms import Parameter, Schema, plain_domain
-from surgery.base.operators.kernels import Kernels, choose, installed
+from surgery.base.operators.kernels import Kernels, choose, installed, widened
 from surgery.base.operators.message_tensors import from_array, to_array
 from surgery.base.operators.moving import GATHERING
 from surgery.base.operators.result_types import BIT_CAST, FLOAT_BY_DEFAULT, STASHING, TYPE_ATTRIBUTES
 from surgery.base.operators.subgraphs import BODIES
-from surgery.base.operators.type_strings import (
+from surgery.model.runtime.expand import expand
+from surgery.model.runtime.type_strings import (
     DOUBLE,
     FLOAT,
     FLOATS,
@@ -35,9 +36,7 @@ from surgery.base.operators.type_strings import (
     single,
     value_of_tensor,
     widen_type,
-    widened,
 )
-from surgery.model.runtime.expand import expand
 
 if TYPE_CHECKING:
     import onnx

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import UsageError
 from surgery.model import storage
-from surgery.model.proto.ports import by_name, mismatch
 from surgery.model.remote import urls
 from surgery.model.storage.summary import data_files
+from surgery.verification.comparing.ports import by_name, mismatch
 
 if TYPE_CHECKING:
     import onnx

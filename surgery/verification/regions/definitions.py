@@ -15,7 +15,7 @@ from surgery.base.operators.forms import plain_domain
 from surgery.base.operators.moving import GATHERING
 from surgery.model.proto.dataflow import Flow, ends_of
 from surgery.model.proto.extract import called
-from surgery.model.proto.fingerprint import content, same_bytes, short
+from surgery.verification.comparing.fingerprint import content, same_bytes, short
 
 if TYPE_CHECKING:
     import onnx

@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from surgery.model.proto.dataflow import Flow
-from surgery.model.proto.fingerprint import ModelRelation, trace
 from surgery.verification.comparing.details import Status, Verdict
+from surgery.verification.comparing.fingerprint import ModelRelation, trace
 from surgery.verification.regions.inner_values import InnerComparison, Inside
 from surgery.verification.regions.upstream import RegionTrials, UpstreamRegion
 

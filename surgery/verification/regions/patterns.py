@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from surgery.base.operators.subgraphs import subgraphs
-from surgery.model.proto.fingerprint import content as stored
+from surgery.verification.comparing.fingerprint import content as stored
 from surgery.verification.regions.definitions import Definitions
 from surgery.verification.regions.region_feeding import bounding
 from surgery.verification.regions.region_values import Point

@@ -10,13 +10,13 @@ import numpy as np
 
 from surgery.base.operators.dtypes import is_float
 from surgery.base.promises import Parity
-from surgery.model.proto.fingerprint import alike
 from surgery.model.proto.randomness import origins
 from surgery.model.runtime.engine import RunOutcome
 from surgery.model.runtime.reference_runs import external_bytes
 from surgery.model.shapes.declarations import element_types
 from surgery.verification.comparing.compare import ComparisonRules, exceeds
 from surgery.verification.comparing.details import Status, Verdict
+from surgery.verification.comparing.fingerprint import alike
 from surgery.verification.comparing.output_judge import NOT_RUN
 from surgery.verification.comparing.vacuity import ALWAYS_EMPTY, NEVER_FINITE, Run, tensors
 from surgery.verification.inputs.spec import VerifySpec

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from surgery.model.proto.dataflow import Flow
 from surgery.model.proto.extract import called
-from surgery.model.proto.fingerprint import hands_on, numbered, operation
 from surgery.verification.comparing.details import Status, Verdict
+from surgery.verification.comparing.fingerprint import hands_on, numbered, operation
 from surgery.verification.comparing.output_judge import VACUOUS
 from surgery.verification.regions.regions import OWN_INITIALIZERS, Region
 

@@ -19,9 +19,9 @@ from surgery.base.operators.dtypes import is_float
 from surgery.base.promises import Parity
 from surgery.model.proto.dataflow import Flow
 from surgery.model.proto.extract import cut, describe, only
-from surgery.model.proto.fingerprint import ModelRelation
 from surgery.model.proto.randomness import origins
 from surgery.verification.comparing.compare import OutputDistances, compare, tensors
+from surgery.verification.comparing.fingerprint import ModelRelation
 from surgery.verification.comparing.vacuity import Run, vacuous
 from surgery.verification.inputs.feed_plan import Binding
 from surgery.verification.regions.inner_values import Inside, Observed, is_moved, nudge

@@ -23,8 +23,8 @@ import onnx
 from surgery.base.operators.dtypes import type_of
 from surgery.model.proto.extract import cut, describe
 from surgery.model.proto.randomness import origins
-from surgery.model.proto.stored_ensembles import has_lists, key_of_node, listed
 from surgery.model.runtime.engine import Engine, EngineName, Outputs, RunOutcome
+from surgery.model.wire.stored_lists import digest, has_lists, is_stored, length
 from surgery.verification.running.pieces import PieceEngine, Values, Whole, fed
 
 if TYPE_CHECKING:
@@ -225,3 +225,25 @@ def _content(value: np.ndarray[Any, Any]) -> tuple[str, tuple[int, ...], bytes]:
     """Return the type, shape and digest of a tensor."""
     data = repr(value.tolist()).encode() if value.dtype.kind in "OUS" else np.ascontiguousarray(value).tobytes()
     return value.dtype.str, value.shape, hashlib.sha256(data).digest()
+
+
+def listed(node: onnx.NodeProto) -> int:
+    """Return the size of the lists of a node that are outside the skeleton, in bytes."""
+    return sum(length(attribute) for attribute in node.attribute if is_stored(attribute))
+
+
+def key_of_node(model: onnx.ModelProto, node: onnx.NodeProto) -> Hashable:
+    """Return a key that is the same for nodes that compute the same, in models with the same opsets.
+
+    Names do not matter, nor where the lists are stored. Raises ModelFileError.
+    """
+    bare = type(node)(op_type=node.op_type, domain=node.domain, overload=node.overload)
+    bare.output.extend("there" if name else "" for name in node.output)
+    lists: list[tuple[str, bytes]] = []
+    for attribute in sorted(node.attribute, key=lambda one: one.name):
+        if is_stored(attribute):
+            lists.append((attribute.name, digest(attribute)))
+        else:
+            bare.attribute.append(attribute)
+    opsets = frozenset((one.domain, one.version) for one in model.opset_import)
+    return bare.SerializeToString(deterministic=True), tuple(lists), opsets, model.ir_version

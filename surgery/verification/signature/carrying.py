@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.base.operators.dtypes import type_of
-from surgery.model.proto.ports import required
 from surgery.model.proto.signature import Port, Signature, signature
 from surgery.model.runtime.engine import Engine
+from surgery.verification.comparing.ports import required
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
 from surgery.verification.signature.relating import GIVEN, Settled
 

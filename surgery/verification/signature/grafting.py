@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from surgery.base.operators.subgraphs import graphs
 from surgery.model.proto.dataflow import Flow, reads
 from surgery.model.proto.extract import function_key
-from surgery.model.proto.ports import make_room, names_of, rename_values
+from surgery.verification.comparing.ports import make_room, names_of, rename_values
 
 if TYPE_CHECKING:
     import onnx

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from surgery.base.operators.dtypes import is_float
-from surgery.model.proto.ports import PortMatch
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, describe
+from surgery.verification.comparing.ports import PortMatch
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.vacuity import Run, tensors
 from surgery.verification.signature.terms import Freed

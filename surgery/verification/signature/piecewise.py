@@ -7,8 +7,8 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from surgery.model.proto.ports import names_of, rename_values
 from surgery.model.storage.summary import opset
+from surgery.verification.comparing.ports import names_of, rename_values
 
 if TYPE_CHECKING:
     import onnx

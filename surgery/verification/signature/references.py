@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from surgery.base.errors import PassError
 from surgery.model.graph.signature_mappings import SignatureMapping
-from surgery.model.proto.ports import by_name
 from surgery.model.proto.signature import signature
+from surgery.verification.comparing.ports import by_name
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.signature.relating import Settled
 from surgery.verification.signature.terms import Names, SignatureView, onnx_model, see

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Protocol
 from surgery.base.errors import PassError
 from surgery.base.operators.subgraphs import subgraphs
 from surgery.model.graph.signature_mappings import Joined, Pieces, Relation, SignatureMapping
-from surgery.model.proto.composition import compose, obstacle
 from surgery.model.proto.dataflow import Flow
-from surgery.model.proto.ports import PortMatch, make_room, names_of, unused
+from surgery.verification.comparing.ports import PortMatch, make_room, names_of, unused
+from surgery.verification.signature.composition import compose, obstacle
 from surgery.verification.signature.piecewise import Piecewise
 
 if TYPE_CHECKING:

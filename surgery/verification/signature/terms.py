@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from surgery.model.graph.signature_mappings import SignatureMapping
 from surgery.model.proto.dataflow import Flow
-from surgery.model.proto.ports import PortMatch, rename, required, retype
 from surgery.model.proto.signature import Signature, signature
 from surgery.model.storage.summary import opset
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN
+from surgery.verification.comparing.ports import PortMatch, rename, required, retype
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 from surgery.verification.signature import grafting
 from surgery.verification.signature.carrying import carry

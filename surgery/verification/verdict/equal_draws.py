@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from surgery.base.operators import traits
 from surgery.base.promises import Parity
 from surgery.model.proto.draws import redrawn
-from surgery.model.proto.seeding import Seeded, Seeds
 from surgery.verification.comparing.details import Status, Verdict
 from surgery.verification.comparing.output_judge import NOT_RUN, names
+from surgery.verification.verdict.seeding import Seeded, Seeds
 
 if TYPE_CHECKING:
     import onnx

@@ -13,10 +13,10 @@ from surgery.base.json_record import Record
 from surgery.base.promises import Parity
 from surgery.base.views import view
 from surgery.model import storage
-from surgery.model.proto.ports import By, PortMatch, by_name, by_position, mismatch, narrowed, rename
 from surgery.model.proto.signature import signature
 from surgery.verification.comparing.deployment import Deployed
 from surgery.verification.comparing.details import Status, Verdict
+from surgery.verification.comparing.ports import By, PortMatch, by_name, by_position, mismatch, narrowed, rename
 from surgery.verification.inputs.given import with_found_sets
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
 from surgery.verification.verdict.checks import CHECK_TIMEOUT, Checker

@@ -18,8 +18,8 @@ from surgery.features.bisection.bisect import bisect
 from surgery.model import storage
 from surgery.model.graph import text
 from surgery.model.graph.signature_mappings import Joined, Relation
-from surgery.model.proto.ports import retype
 from surgery.model.runtime.engine import Engine, RunOutcome
+from surgery.verification.comparing.ports import retype
 from surgery.verification.comparing.probing import SearchEnded
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec

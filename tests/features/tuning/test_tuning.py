@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from surgery.base.errors import UsageError, WorkerError
-from surgery.engine.pipeline.optional_steps import OptionalStep
 from surgery.engine.recipe import PassStep
+from surgery.features.tuning.optional_steps import OptionalStep
 from surgery.features.tuning.site_groups import SiteGroup
 from surgery.features.tuning.tuning import StepOutcome, Surroundings, Trial, Tuner, TuneSpec
 from surgery.verification.benchmarking.statistics import Interval

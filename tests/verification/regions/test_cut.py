@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from surgery.base.errors import UsageError, WorkerError
 from surgery.model.proto.extract import cut
-from surgery.model.proto.fingerprint import trace
+from surgery.verification.comparing.fingerprint import trace
 from surgery.verification.regions.definitions import Definitions, differing
 from surgery.verification.regions.recorded_values import record
 

@@ -16,7 +16,7 @@ import surgery
 from surgery.base.errors import ModelFileError, UsageError
 from surgery.base.promises import Parity
 from surgery.model.graph import text
-from surgery.model.proto.ports import PortMatch, by_position, rename
+from surgery.verification.comparing.ports import PortMatch, by_position, rename
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
 # The names of `model` in other places, so that renaming must avoid each of them.

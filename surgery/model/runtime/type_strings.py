@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from surgery.base.operators.kernels import widened
+
 if TYPE_CHECKING:
     import onnx
 
@@ -25,13 +27,6 @@ class TypedValue:
     def is_float(self) -> bool:
         """Whether its element type is a float that becomes float64, including in a sequence or an optional."""
         return widened(self.kind) != self.kind
-
-
-def widened(kind: str) -> str:
-    """Return a type with float64 instead of a narrower float."""
-    for name in ("(float16)", "(bfloat16)", "(float)"):
-        kind = kind.replace(name, "(double)")
-    return kind
 
 
 def single(kind: str) -> str:

@@ -8,14 +8,14 @@ import pytest
 
 from surgery.base.errors import UsageError
 from surgery.engine import recipe as recipes
-from surgery.engine.pipeline.optional_steps import (
+from surgery.engine.recipe import PassStep, Recipe, RepeatStep, Step, UseStep, resolved
+from surgery.features.tuning.optional_steps import (
     excluding,
     excluding_option,
     optional_steps,
     split_before,
     with_chosen,
 )
-from surgery.engine.recipe import PassStep, Recipe, RepeatStep, Step, UseStep, resolved
 
 TEXT = """
 recipe: eight

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.base.operators.subgraphs import graphs
 from surgery.model.proto.extract import function_key
-from surgery.model.proto.ports import names_of, rename_values, unused
 from surgery.model.proto.signature import signature
+from surgery.verification.comparing.ports import names_of, rename_values, unused
 
 if TYPE_CHECKING:
     import onnx

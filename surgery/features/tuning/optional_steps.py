@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from surgery.base.errors import UsageError
-from surgery.base.promises import Parity
 from surgery.engine.recipe.schema import Expect, PassStep, Recipe, RepeatStep, Step, UseStep
 from surgery.engine.registry.passes import suggestion
 from surgery.verification.inputs.spec import FrozenDict
@@ -37,18 +36,13 @@ def optional_steps(recipe: Recipe, names: Collection[str] = ()) -> tuple[Optiona
     for name in names:
         if name not in known:
             raise UsageError(f"recipe '{recipe.name}' has no step '{name}'{suggestion(name, known)}")
-    found = tuple(OptionalStep(place, step) for place, step in every if step.name in names or is_lossy(step))
+    found = tuple(OptionalStep(place, step) for place, step in every if step.name in names or step.is_lossy)
     if not found:
         raise UsageError(
             f"recipe '{recipe.name}' has no lossy step, so nothing is optional",
             todo="name steps that it can do without: --optional PASS",
         )
     return found
-
-
-def is_lossy(step: PassStep) -> bool:
-    """Return whether a step trades accuracy on purpose."""
-    return step.find().promise(step.options) is Parity.LOSSY
 
 
 def _placed(steps: Sequence[Step], place: Place = ()) -> Iterator[tuple[Place, PassStep]]:

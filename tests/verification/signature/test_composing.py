@@ -12,7 +12,7 @@ from surgery.engine import recipe as recipes
 from surgery.engine.pipeline import runner
 from surgery.engine.registry.catalog import catalog
 from surgery.model.graph import text
-from surgery.model.proto.composition import compose, obstacle
+from surgery.verification.signature.composition import compose, obstacle
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "l" : 1]>'
 FIRST = f"""{HEAD}

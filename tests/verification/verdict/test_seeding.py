@@ -7,7 +7,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from surgery.model.proto.seeding import Seeds
+from surgery.verification.verdict.seeding import Seeds
 
 IR = '<ir_version: 10, opset_import: ["": 21, "f": 1]>'
 PAIR = "(float[4] x) => (float[4] y, float[4] z)"
