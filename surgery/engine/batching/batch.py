@@ -125,10 +125,12 @@ def batch(given: Batch, watcher: Watcher) -> BatchResult:
     )
     _make(folder)
     with Ledger(folder) as ledger:
+        # What an interrupted batch was working on may be half done.
         ledger.requeue()
         recorded = ledger.rows()
         known = resume.of_folder(recorded, output, wanted.output_folder)
         plan = resume.plan(entries, known, wanted, lambda row: resume.is_in_place(row, output))
+        # Files that this batch did not write are not overwritten, and that must be known before the first model runs.
         if not given.force:
             _spare(resume.foreign(plan.todo, known, output, given.settings.layout))
         ledger.put(row for name, row in plan.rows.items() if recorded.get(name) != row)

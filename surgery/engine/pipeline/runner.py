@@ -71,6 +71,8 @@ def run(
     recipe = decided(recipe, options.on_failure)
     refused: list[StepRecord] = []
     attempt = recipe
+    # The verdict on the whole result comes last. If it is negative although every step held, the recipe runs again
+    # from the start, with a stricter verification that finds the step to blame.
     while True:
         with (
             rare_collections(),
@@ -95,6 +97,7 @@ def run(
             except RefusedEndError as end:
                 refused.append(end.record)
                 steps.journal.observer.done(end.record)
+                # The reference run that was started early belongs to the first attempt, which has used it up.
                 attempt, reference = _stricter(attempt, end.record), None
                 continue
             except Abort:

@@ -169,10 +169,13 @@ class SiteChooser:
         """
         self._all = frozenset(site.number for site in sites)
         units = self._units(sites)
+        # A unit that exceeds the budget alone cannot be chosen. The others compete by what they use for what they save.
         order = sorted((unit for unit in units if unit.use <= 1.0), key=_price)
         chosen, best, used = self._longest(order)
         for _ in range(_MOST_ADDITIONS):
             left = [unit for unit in order if unit not in chosen]
+            # Losses do not add up: together, units often lose less than the sum of what each loses alone. The measured
+            # loss of the chosen ones shows by how much, and so how many more may fit.
             expected = sum(unit.use for unit in chosen)
             scale = used / expected if expected > 0.0 and used > 0.0 else 1.0
             more = _fitting(left, (1.0 - used) / scale)
@@ -184,6 +187,7 @@ class SiteChooser:
                 order.remove(max(more, key=lambda unit: (unit.use, unit.noise)))
                 continue
             chosen, best, used = [*chosen, *more], candidate, loss.use(self.limits)
+        # So far, the runtime did not optimize the models, which rounds in another way; the result is judged optimized.
         best = self._optimized(chosen, best)
         converted = {site.number for site in best.applied} if best is not None else set()
         found = [one for unit in units for one in unit.sites() if one.site.number not in converted]

@@ -1,4 +1,9 @@
-"""Builder: the buffered edit of one site, committed atomically."""
+"""Builder: the buffered edit of one site, committed atomically.
+
+It is one class, because passes edit through one name, `new`, and each of its methods records one edit. The rest is
+elsewhere: copies of bodies in `copy` and `function_bodies`, declared relations in `claims`, and the effects on the
+graph in `commit` and `signature_edits`.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +16,11 @@ import numpy as np
 import onnx_ir as ir
 
 from surgery.base.operators.empties import REFUSING_EMPTY
+from surgery.model.graph.claims import Claim, Operand
 from surgery.model.graph.copy import Copier, function_of
 from surgery.model.graph.edits import FIRST_WITH_FUNCTIONS, Edits, ModelField, NewNode
 from surgery.model.graph.function_bodies import function_of_model
-from surgery.model.graph.signature_mappings import End, Pieces, Relation
+from surgery.model.graph.signature_mappings import Pieces
 from surgery.model.graph.values import Node, Refusal, Value
 from surgery.model.shapes.facts import Dim
 from surgery.model.targets import STANDARD, Target
@@ -380,9 +386,7 @@ class Builder:
             if values is not None:
                 self.edits.port_orders[end] = [(value.ir, value.ir.name) for value in values]
 
-    def relate_input(
-        self, value: Value | str, text: str, *, inverse: str = "", **names: Value | str | np.ndarray[Any, Any]
-    ) -> None:
+    def relate_input(self, value: Value | str, text: str, *, inverse: str = "", **names: Operand) -> None:
         """Define how an input of the previous model is computed from the new inputs; declare the change.
 
         `text` has nodes as ONNX text, in the opset of the model; the last line computes the input. Dtype, layout or
@@ -396,9 +400,9 @@ class Builder:
         these sets are not used.
         """
         port = value if isinstance(value, str) else self.name_before(value)
-        self._claim("input", port, text, names, inverse)
+        self.edits.claims.append(Claim("input", port, text, names, inverse))
 
-    def relate_output(self, value: Value | str, text: str, **names: Value | str | np.ndarray[Any, Any]) -> None:
+    def relate_output(self, value: Value | str, text: str, **names: Operand) -> None:
         """Define how a new output is computed from values of the previous model; declare the change.
 
         The reverse of `relate_input`: the last line computes the output, and `text` reads outputs or inner values of
@@ -411,7 +415,7 @@ class Builder:
         before = {
             key: self.name_before(operand) if isinstance(operand, Value) else operand for key, operand in names.items()
         }
-        self._claim("output", value, text, before, "")
+        self.edits.claims.append(Claim("output", value, text, before))
 
     def relate_pieces(self, inputs: Mapping[str, int], outputs: Mapping[str, int], count: int) -> None:
         """Declare that the model computes each part of a batch independently; declare "dims".
@@ -421,27 +425,6 @@ class Builder:
         every piece receives all other inputs whole.
         """
         self.edits.pieces.append(Pieces(dict(inputs), dict(outputs), count))
-
-    def _claim(
-        self,
-        end: End,
-        port: Value | str,
-        body: str,
-        names: Mapping[str, Value | str | np.ndarray[Any, Any]],
-        inverse: str,
-    ) -> None:
-        from surgery.model.graph.text import parse_nodes
-
-        for part in (body, inverse):
-            parse_nodes(part)
-        constants = {key: operand for key, operand in names.items() if isinstance(operand, np.ndarray)}
-
-        def settled() -> Relation:
-            """Return the relation with the final names of new values."""
-            operands = {key: _name_of(operand) for key, operand in names.items() if not isinstance(operand, np.ndarray)}
-            return Relation(end, _name_of(port), body, operands, constants, inverse)
-
-        self.edits.claims.append(settled)
 
     def name_before(self, value: Value) -> str:
         """Return the name of a value before the pass."""
@@ -454,7 +437,3 @@ class Builder:
         Nodes that only it needed are removed. Refused for an output, and if the type is unknown.
         """
         self.edits.ports.append(("cut", value.ir))
-
-
-def _name_of(operand: Value | str) -> str:
-    return operand if isinstance(operand, str) else operand.name

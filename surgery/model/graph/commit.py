@@ -43,6 +43,7 @@ class Commit:
         """Apply the edits; return the labels of the removed nodes, and the added nodes. Raises `Refusal`."""
         edits = self.edits
         self.check()
+        # From here on nothing is refused: a site is applied as a whole, or not at all.
         self._set_versions(edits)
         self._define(edits.definitions)
         for value, wish, before in edits.constants:
@@ -51,6 +52,7 @@ class Commit:
         for made in edits.nodes:
             places[made.before][self._add_node(made, self._scope(made.before), made.before)] = None
         added = [node for nodes in places.values() for node in nodes]
+        # Types and dims are compared as they are known before the edits.
         declarations = self._redeclaration(edits)
         orphans = self._adjust(edits)
         self._rename_changed(edits)
@@ -63,6 +65,7 @@ class Commit:
         orphans += [(value, None) for value in self.ports.change()]
         orphans += [(value, None) for value in edits.drops]
         orphans += [(value, None) for node in added for value in node.outputs]
+        # New nodes that nothing reads go first, for they still read old values.
         for value, place in reversed(orphans):
             removed += self._sweep((value,), place)
         for value, _, _ in edits.constants:
@@ -73,6 +76,7 @@ class Commit:
         if edits.opsets:
             self.graph.facts.forget()  # the table has the shape rules of the previous versions
         self._describe(edits)
+        # Only now is it known which new nodes have stayed, and what they replace.
         self.stamps.write()
         for thing in edits.stripped:
             strip(thing.metadata)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import onnx_ir as ir
 
 from surgery.base.promises import Change
-from surgery.model.graph.signature_mappings import Joined, Pieces, Relation
+from surgery.model.graph.claims import Claim
+from surgery.model.graph.signature_mappings import Joined, Pieces
 from surgery.model.graph.values import Node, Value
 from surgery.model.shapes.facts import Dim
 
@@ -63,7 +64,7 @@ class Edits:
     port_types: list[tuple[ir.Value, ir.TypeProtocol | None, Sequence[Dim] | None]] = field(default_factory=list)
     port_orders: dict[str, list[tuple[ir.Value, str | None]]] = field(default_factory=dict)
     output_names: dict[ir.Value, str] = field(default_factory=dict)
-    claims: list[Callable[[], Relation]] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
     joins: list[Joined] = field(default_factory=list)
     pieces: list[Pieces] = field(default_factory=list)
     bindings: list[tuple[ir.Value, ir.TensorProtocol]] = field(default_factory=list)

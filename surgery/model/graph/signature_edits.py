@@ -120,7 +120,7 @@ class SignatureEdits:
             graph.facts.forget()
         if edits.orders:
             graph.arrange(edits.orders)
-        graph.accounts += [*edits.joins, *edits.pieces, *(claim() for claim in edits.claims)]
+        graph.accounts += [*edits.joins, *edits.pieces, *(claim.settled() for claim in edits.claims)]
         return orphans
 
     def _ends(self, end: str) -> list[ir.Value]:

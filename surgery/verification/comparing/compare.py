@@ -378,6 +378,7 @@ def _compare_floats(pair: TensorPair, rules: ComparisonRules, into: OutputDistan
     worst, overall, position = -1.0, 0.0, (0,) * expected.ndim
     misplaced: tuple[int, ...] | None = None
     spread = into.spread(pair.name)
+    # Block by block, because a whole output in float64 would take several times its memory.
     for block in blocks(expected.shape):
         raw_x, raw_y = np.asarray(expected[block]), np.asarray(actual[block])
         x, y = raw_x.astype(np.float64), raw_y.astype(np.float64)
@@ -393,6 +394,7 @@ def _compare_floats(pair: TensorPair, rules: ComparisonRules, into: OutputDistan
         if not finite.all():
             into.nan = _noted(into.nan, np.isnan(x) != np.isnan(y), block, pair)
             into.infinite = _noted(into.infinite, _misplaced_infinities(x, y), block, pair)
+            # No tolerance excuses an infinity or NaN on one side only: it is reported instead of the largest error.
             broken = np.isinf(found) & ~finite
             if misplaced is None and broken.any():
                 misplaced = place(block, broken.shape, int(np.argmax(broken)))

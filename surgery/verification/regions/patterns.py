@@ -58,6 +58,7 @@ def pattern_of(region: Region, points: Sequence[Point], before: Definitions) -> 
             attributes = tuple(sorted(attribute.SerializeToString(deterministic=True) for attribute in node.attribute))
             names = tuple(map(number, node.input)), tuple(map(number, node.output))
             family.append((node.domain, node.op_type, *names, attributes))
+        # The elements of large weights are left out, so that repeated layers have the same pattern.
         for tensor in piece.graph.initializer:
             is_large = _is_large(tensor)
             weights = weights or is_large
@@ -68,6 +69,7 @@ def pattern_of(region: Region, points: Sequence[Point], before: Definitions) -> 
         origin = name in before.inputs, bounding(before, name)
         family.append((number(name), form.dtype.str, len(form.shape), *origin))
         details.append(tuple(point.forms[name].shape for point in points))
+        # Recorded values belong to one run, and regions with other values may behave in another way.
         if not form.is_drawn:
             details.append(tuple(values[name].tobytes() for point in points for values in point.recorded))
     family.append(tuple(map(number, region.outputs)))

@@ -233,11 +233,13 @@ class RegionComparer:
         skeletons = [piece.SerializeToString() for piece in pieces]
         feeding = self._feeding(region, points, before, pieces[0])
         chosen = feeding.sets(promise, few=few)
+        # Guards such as masks decide only on special data. A region that is one of many alike does without it.
         if not few:
             chosen += feeding.deciding([binding for binding, _ in chosen], self._engine)
         refusal, has_run = "", False
         for group in run_in_groups(self._engine, skeletons, feeding, chosen):
             mine, theirs = group.outcomes
+            # If the original does not run, nothing is known. If only the changed one does not, that is a difference.
             if mine.failure is not None:
                 raise UnknownError(f"the region of the original does not run: {mine.failure}")
             kept = {number: run for number, run in enumerate(mine.runs) if not isinstance(run, str)}
@@ -250,6 +252,7 @@ class RegionComparer:
                 return failure
             runs = [Run(*group.sets[number], outputs) for number, outputs in kept.items()]
             tally.add(runs, [run for run in (theirs.runs[number] for number in kept) if not isinstance(run, str)])
+            # The outputs of a group may be large, and those of the next one come while these names still hold them.
             del mine, theirs, kept, runs
         if not has_run:
             raise UnknownError(f"the region of the original does not run: {refusal}")

@@ -253,6 +253,7 @@ def nudged(piece: onnx.ModelProto, name: str, element_type: int = 0) -> onnx.Mod
     result = onnx.ModelProto()
     result.CopyFrom(piece)
     nodes = [*result.graph.node]
+    # The value gets another name where it is computed, so that its readers read the changed one under the old name.
     own = f"{name}/own"
     nodes[place].output[list(nodes[place].output).index(name)] = own
     chain, numbers = _numbers_like(name, own, element_type, {"many": 1000.0, "part": 0.01, "one": 1.0})

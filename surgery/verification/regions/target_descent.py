@@ -48,15 +48,18 @@ def descend(
             pairs = _read(sides, flows, pair)
             if pairs is None:
                 return verdict, []
+            # Values with the same number are computed in the same way from the same values, and need no comparison.
             found.update((one, None) for one in pairs if numbers[0].get(one[0], -1) != numbers[1].get(one[1], -2))
         if not found:
             break
         piece = _between(region, flows, list(found))
         verdicts = compare(piece)
+        # If a value upstream differs, nothing is shown by them, and the verdict on the target stays.
         if any(not one.passed and one.reason != VACUOUS for one in verdicts.values()):
             return verdict, []
         shown.append(piece)
         close += [one for one in verdicts.values() if one.status is Status.CLOSE]
+        # What is vacuous here may be shown one level up, as the target may by these values.
         pending = [pair for pair, label in zip(found, piece.targets) if not verdicts[label].passed]
         if not pending:
             break

@@ -97,6 +97,7 @@ class Watch:
         fed = _fed(own, [guard.value for guard in found])
         sources = [fed[guard.value] for guard in found]
         near = _near(own.graph, index)
+        # One guard of each kind on the same inputs is enough: layers repeat the same guard. The first one is kept.
         unlike = {
             (guard.test, guard.bound, inputs, _origin(guard.value, index)): n
             for n, (guard, inputs) in reversed(list(enumerate(zip(found, sources))))
@@ -107,6 +108,7 @@ class Watch:
             return
         self.sources = {found[n]: sources[n] for n in kept}
         names = [name for n in kept for name in _names(n)]
+        # Only what the guards read is run, not the whole model.
         piece = cut(own, {}, names)
         renamed = dict(zip(names, (name for n, _ in enumerate(kept) for name in _names(n))))
         _rename(piece.graph, renamed)

@@ -126,11 +126,13 @@ class Verifier:
         """
         if self._draws is None:
             return self.changes.verify(candidate, promise, before, later)
+        # The models draw the same random numbers if their draws can be paired; then equality is meaningful.
         older = before if before is None else self._seeded(before)
         newer = later if later is None else (later[0], self._seeded(later[1]))
         verdict = self._draws.judge(candidate, promise, lambda model: self.changes.verify(model, promise, older, newer))
         if verdict is not None:
             return verdict
+        # The draws cannot be paired, so single elements say nothing: the distributions of the outputs are compared.
         self._apart.add(hashlib.sha256(candidate).digest())
         return self._by_distribution.verify(candidate, promise, before, later)
 
