@@ -119,6 +119,9 @@ def widened(kind: str) -> str:
 class Kernels:
     """The kernels and schemas of the installed runtime."""
 
+    def __init__(self) -> None:
+        self._read: dict[tuple[str, str, int], Schema | None] = {}
+
     @cached_property
     def _kernels(self) -> Mapping[tuple[str, str], list[tuple[int, int, Constraints]]]:
         found: dict[tuple[str, str], list[tuple[int, int, Constraints]]] = defaultdict(list)
@@ -137,8 +140,11 @@ class Kernels:
 
     def schema(self, domain: str, op_type: str, opset: int) -> Schema | None:
         """Return the schema at an opset; None if the runtime does not know the operator."""
-        older = [item for item in self._schemas.get((domain, op_type), ()) if item.since_version <= opset]
-        return Schema.of(max(older, key=lambda item: item.since_version)) if older else None
+        key = domain, op_type, opset
+        if key not in self._read:
+            older = [item for item in self._schemas.get((domain, op_type), ()) if item.since_version <= opset]
+            self._read[key] = Schema.of(max(older, key=lambda item: item.since_version)) if older else None
+        return self._read[key]
 
     def names(self) -> list[tuple[str, str]]:
         """List the operators of the runtime as pairs of domain and name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -59,7 +59,7 @@ def version_of(distribution: str) -> str:
     For "onnxruntime", any build of ONNX Runtime counts; one with another name is named after its version.
     """
     if distribution == BUILDS[0]:
-        found = next(iter(builds().items()), None)
+        found = next(_builds(), None)
         if found is None:
             return MISSING
         return found[1] if found[0] == distribution else f"{found[1]} ({found[0]})"
@@ -68,8 +68,12 @@ def version_of(distribution: str) -> str:
 
 def builds() -> Mapping[str, str]:
     """Return the versions of the installed builds of ONNX Runtime by distribution; usually there is one."""
-    found = {name: _version(name) for name in BUILDS}
-    return {name: one for name, one in found.items() if one is not None}
+    return dict(_builds())
+
+
+def _builds() -> Iterator[tuple[str, str]]:
+    found = ((name, _version(name)) for name in BUILDS)
+    return ((name, one) for name, one in found if one is not None)
 
 
 def _version(distribution: str) -> str | None:

@@ -37,6 +37,11 @@ def names() -> tuple[str, ...]:
     return tuple(sorted({*_own(), *entry_points.files(ENTRY_POINTS)}))
 
 
+def is_name(text: str) -> bool:
+    """Return whether a text is in `names`; installed packages are only searched for names that are not shipped."""
+    return text in _own() or text in entry_points.files(ENTRY_POINTS)
+
+
 def problems() -> list[str]:
     """List the recipes that installed packages add in vain, one per line."""
     return entry_points.problems(ENTRY_POINTS, _own())
@@ -52,7 +57,7 @@ def locate(text: str, base: Path) -> Path:
 
     Names take precedence over files; `./tidy` is always a file. Raises UsageError with a suggestion if it is not found.
     """
-    if text in names():
+    if is_name(text):
         return folder() / f"{text}.yaml" if text in _own() else entry_points.files(ENTRY_POINTS)[text]
     path = below(base, text)
     found = mode(path)

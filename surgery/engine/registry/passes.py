@@ -7,7 +7,7 @@ import re
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -138,9 +138,13 @@ class Pass:
 
     def promise(self, given: Mapping[str, Any]) -> Parity:
         """Return the promise with these options: that of an option of the type `Keeps`, or else the declared one."""
-        chosen = (given.get(option.name, option.default) for option in self.options if option.annotation == Keeps)
+        chosen = (given.get(option.name, option.default) for option in self._keeping)
         promises = (Parity.INTENDED if kept == "nothing" else Parity(kept) for kept in chosen)
         return next(promises, self.parity)
+
+    @cached_property
+    def _keeping(self) -> tuple[Option, ...]:
+        return tuple(option for option in self.options if option.annotation == Keeps)
 
     @property
     def is_standard(self) -> bool:
@@ -179,7 +183,8 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"; did you mean '{near}'?" if near else ""
 
 
-def _sections(doc: str) -> dict[str, str]:
+@cache
+def _sections(doc: str) -> Mapping[str, str]:
     """Split a docstring into its sections; the text before them has the empty name."""
     parts = re.split(r"^(Options|Example):\n", inspect.cleandoc(doc), flags=re.MULTILINE)
     bodies = [parts[0].strip(), *(inspect.cleandoc("\n" + body) for body in parts[2::2])]

@@ -49,7 +49,7 @@ def kind(text: str) -> Kind:
     path = Path(text)
     if path.suffix in _MODELS:
         return "model"
-    if text in recipe_lookup.names() or not path.is_file():
+    if recipe_lookup.is_name(text) or not path.is_file():
         return "recipe"  # the loader reports the problem
     try:
         with path.open("rb") as file:
@@ -109,7 +109,7 @@ def given(recipe: str, folder: Path) -> str:
     """Return the reference of a plan to a recipe: the name of a shipped one, else as `_reference` returns it."""
     from surgery.engine.recipe import recipe_lookup
 
-    return recipe if recipe in recipe_lookup.names() else _reference(recipe, folder)
+    return recipe if recipe_lookup.is_name(recipe) else _reference(recipe, folder)
 
 
 def _reference(path: str, folder: Path) -> str:

@@ -39,7 +39,7 @@ def _own() -> frozenset[str]:
 
 def find(text: str) -> Target:
     """Return the target of that name, or the profile at that path; raise UsageError if there is none."""
-    if text in names():
+    if text in _own() or text in names():
         return _shipped(text)
     if not text.endswith(SUFFIXES):
         missing = entry_points.broken(ENTRY_POINTS)
