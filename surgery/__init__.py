@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from surgery.base.errors import UsageError as UsageError
     from surgery.base.errors import WorkerError as WorkerError
     from surgery.base.operators.kernels import is_computed as is_computed
+    from surgery.base.operators.moving import GATHERING as GATHERING
+    from surgery.base.operators.moving import RESHAPES as RESHAPES
     from surgery.base.promises import Parity as Parity
     from surgery.engine.bridges.installed_tools import OptimizerPass as OptimizerPass
     from surgery.engine.bridges.objects import add_pass as add_pass
@@ -185,6 +187,8 @@ _HOMES = {
     "data_type": "model.graph.literals",
     "graph_pass": "engine.registry.declare",
     "is_computed": "base.operators.kernels",
+    "GATHERING": "base.operators.moving",
+    "RESHAPES": "base.operators.moving",
     "is_finite": "model.analysis.finiteness",
     "literal_tensor": "model.graph.literals",
     "misfit": "model.analysis.misfits",

@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from surgery import Builder, Node, Value
+from surgery import RESHAPES, Builder, Node, Value
 
-VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
-MOVEMENTS = ("Transpose", *VIEWS)
+MOVEMENTS = ("Transpose", *RESHAPES)
 """Operators that rearrange all elements of their input."""
 
 

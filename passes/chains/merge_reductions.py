@@ -1,8 +1,8 @@
 """Reductions whose axes are removed or added afterwards."""
 
-from surgery import Builder, Graph, Node, Parity, graph_pass
+from surgery import RESHAPES, Builder, Graph, Node, Parity, graph_pass
 
-from ._shared import VIEWS, constant_ints, has_parameters
+from ._shared import constant_ints, has_parameters
 
 REDUCTIONS = (
     "ArgMax",
@@ -36,7 +36,7 @@ def merge_reductions(graph: Graph) -> None:
     """
     for node in graph.nodes(*REDUCTIONS):
         readers = node.outputs[0].consumers
-        if len(readers) == 1 and readers[0].op in VIEWS and readers[0].required_input(0) == node.outputs[0]:
+        if len(readers) == 1 and readers[0].op in RESHAPES and readers[0].required_input(0) == node.outputs[0]:
             with graph.site(readers[0]) as new:
                 _merge(node, readers[0], new)
 

@@ -4,9 +4,9 @@ from collections import deque
 
 import numpy as np
 
-from surgery import Builder, Graph, Node, Parity, Value, graph_pass
+from surgery import RESHAPES, Builder, Graph, Node, Parity, Value, graph_pass
 
-from ._shared import VIEWS, axes_of, has_parameters
+from ._shared import axes_of, has_parameters
 
 
 @graph_pass("merge-reshapes", parity=Parity.EXACT)
@@ -24,20 +24,20 @@ def merge_reshapes(graph: Graph) -> None:
             y = Reshape(a, s)
         }
     """
-    todo = deque(graph.nodes(*VIEWS))
+    todo = deque(graph.nodes(*RESHAPES))
     while todo:
         first = todo.popleft()
         readers = first.outputs[0].consumers
-        if first.is_removed or not readers or any(reader.op not in VIEWS for reader in readers):
+        if first.is_removed or not readers or any(reader.op not in RESHAPES for reader in readers):
             continue
         before = len(graph.changed_nodes)
         source = first.input(0)
         with graph.site(first) as new:
             _merge(first, readers, new)
         changed = [Node(graph, node) for node in graph.changed_nodes[before:]]
-        todo += [node for node in changed if node.op in VIEWS]
+        todo += [node for node in changed if node.op in RESHAPES]
         # The source that is now read instead may have only such readers.
-        if changed and source is not None and source.producer is not None and source.producer.op in VIEWS:
+        if changed and source is not None and source.producer is not None and source.producer.op in RESHAPES:
             todo.append(source.producer)
 
 

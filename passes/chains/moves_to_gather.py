@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from surgery import Builder, Graph, Node, Parity, Value, graph_pass
+from surgery import RESHAPES, Builder, Graph, Node, Parity, Value, graph_pass
 
 from ._axes import Extent, extents
 from ._gather import FEWEST, MOST
 from ._layout import spec
-from ._shared import VIEWS, constant_ints, has_parameters, is_known_movement
+from ._shared import constant_ints, has_parameters, is_known_movement
 from ._slices import slice_inputs
 
 LONGEST = 16
@@ -23,7 +23,7 @@ LARGEST = 1 << 22
 """Maximum number of elements, of one batch item, that are followed."""
 
 CHOICES = ("Gather", "Slice", "Concat")
-ENDS = (*VIEWS, "Transpose", *CHOICES)
+ENDS = (*RESHAPES, "Transpose", *CHOICES)
 
 Array = np.ndarray[Any, Any]
 

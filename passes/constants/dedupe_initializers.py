@@ -3,13 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-from surgery import Graph, Node, Parity, Size, Value, graph_pass
+from surgery import GATHERING, Graph, Node, Parity, Size, Value, graph_pass
 
 from ._shared import value_bytes
 from ._turned import turned_pairs
-
-LOOKUPS = ("Gather", "GatherElements", "GatherND")
-"""Operators that pick out rows: they read the matrix itself, and products its Transpose."""
 
 FIRST_WITH_INNER = 4
 """The first IR version in which an initializer is not an input of its graph, which that of a branch cannot be."""
@@ -47,7 +44,7 @@ def dedupe_initializers(graph: Graph, *, transposed: Size = 1_000_000) -> None:
 
 
 def _is_needed_as_it_is(value: Value) -> tuple[bool, bool]:
-    return value.is_output, any(reader.op in LOOKUPS for reader in value.consumers)
+    return value.is_output, any(reader.op in GATHERING for reader in value.consumers)
 
 
 class _Storage:

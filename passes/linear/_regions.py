@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from surgery import Graph, Node, Value
+from surgery import RESHAPES, Graph, Node, Value
 
-from ._rows import RESHAPES, RowWise, row_wise
+from ._rows import RowWise, row_wise
 
 
 @dataclass(eq=False)

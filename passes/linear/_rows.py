@@ -8,12 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from surgery import Node, Refusal, Value
+from surgery import RESHAPES, Node, Refusal, Value
 
 Dims = tuple[int | str, ...]
-
-RESHAPES = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
-"""Operators that only change the shape of their first input."""
 
 _ALONG_AXIS = ("Hardmax", "LayerNormalization", "LogSoftmax", "LpNormalization", "RMSNormalization", "Softmax")
 _REDUCTIONS = ("ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum")

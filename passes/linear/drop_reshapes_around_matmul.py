@@ -1,8 +1,8 @@
 """A linear layer between two Reshapes."""
 
-from surgery import Builder, Graph, Node, Parity, Value, graph_pass
+from surgery import RESHAPES, Builder, Graph, Node, Parity, Value, graph_pass
 
-from ._rows import RESHAPES, dims_of
+from ._rows import dims_of
 
 
 @graph_pass("drop-reshapes-around-matmul", parity=Parity.CLOSE)

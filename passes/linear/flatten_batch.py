@@ -1,10 +1,10 @@
 """Hidden states as matrices."""
 
-from surgery import Graph, Parity, graph_pass
+from surgery import RESHAPES, Graph, Parity, graph_pass
 
 from ._matrices import Matrices
 from ._regions import Regions
-from ._rows import RESHAPES, row_wise
+from ._rows import row_wise
 
 
 @graph_pass("flatten-batch", parity=Parity.CLOSE)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from surgery import Graph, Node, Value
+from surgery import GATHERING, Graph, Node, Value
 
 from ._narrow_format import Format
-from ._narrow_nodes import LARGE_MATRIX, TABLES, floats, is_default
+from ._narrow_nodes import LARGE_MATRIX, floats, is_default
 from ._narrow_ranges import Ranges
 
 _JUMPING = frozenset({"Ceil", "Floor", "Mod", "Range", "Round", "Tan", "Unique"})
@@ -22,7 +22,7 @@ _ANGLES = frozenset({"Cos", "Sin", "Tan"})
 LARGEST_ERROR = 2.0**-6
 """The rounding error of an angle, in radians, above which not even three digits of its sine are right."""
 
-_LAYERS = frozenset({"Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul", "RNN"}) | TABLES
+_LAYERS = frozenset({"Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul", "RNN"}) | GATHERING
 
 
 def is_jumping(node: Node) -> bool:

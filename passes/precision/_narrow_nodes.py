@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from surgery import Graph, Node, Value
+from surgery import GATHERING, Graph, Node, Value
 
 MOVING = frozenset(
     {
@@ -16,9 +16,6 @@ MOVING = frozenset(
 )
 """Operators that pass on elements or a monotonic function of them: rounding their float inputs gives the same as
 rounding their results. So they need no type of their own, and take the type of their neighbors."""
-
-TABLES = frozenset({"Gather", "GatherElements", "GatherND"})
-"""Operators that read a few rows of a table; a constant table is a weight."""
 
 EXTENTS = frozenset({"Shape", "Size"})
 """Operators that read no elements."""
@@ -63,7 +60,7 @@ def is_default(node: Node) -> bool:
 def reads_table(node: Node) -> bool:
     """Return whether a node reads rows of a constant table."""
     table = node.input(0)
-    return is_default(node) and node.op in TABLES and table is not None and table.is_constant
+    return is_default(node) and node.op in GATHERING and table is not None and table.is_constant
 
 
 def is_moving(node: Node) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from surgery import Node, Refusal, Value
+from surgery import RESHAPES, Node, Refusal, Value
 
 from ._scales import Operand, along, groups_of, operand
 from ._stored_weights import parameter
@@ -34,7 +34,6 @@ PASSING = frozenset(
 )
 """Operators that return c · y for c · x, with any c > 0 for each channel."""
 
-RESHAPING = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 POOLS = ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
 LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "com.microsoft::FusedMatMul")
 
@@ -73,7 +72,7 @@ class Source:
                 _require_inference(node)
             grouped = node.op == "GroupNormalization" and node.opset < 21
             self._normalization(node, (1, 2), _is_second(node, axis) and not grouped)
-        elif node.op in RESHAPING:
+        elif node.op in RESHAPES:
             data = node.required_input(0)
             shapes = data.shape, node.outputs[0].shape
             # Elements keep their order, so they stay in their channels if the last axis keeps its length.

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from surgery import Builder, Node, Refusal, Value
+from surgery import RESHAPES, Builder, Node, Refusal, Value
 
 COPY, INFER = 0, -1
 """Elements of a Reshape's shape that are not extents."""
@@ -12,7 +12,6 @@ COPY, INFER = 0, -1
 MOVED = "more than one dim moves to another position, or one next to dims that may be 0"
 """Why a shape must be computed."""
 
-_RESHAPES = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 
 Extent = int | str
 """A number, or a symbolic expression."""
@@ -34,7 +33,7 @@ def reshaped(value: Value) -> Iterator[Value]:
     while here is not None:
         yield here
         producer = here.producer
-        here = producer.input(0) if producer is not None and producer.op in _RESHAPES else None
+        here = producer.input(0) if producer is not None and producer.op in RESHAPES else None
 
 
 def reshape_target(node: Node, source: Value | None = None) -> list[Extent]:

@@ -2,13 +2,12 @@
 
 from collections import deque
 
-from surgery import Builder, Graph, Node, Parity, Value, graph_pass
+from surgery import RESHAPES, Builder, Graph, Node, Parity, Value, graph_pass
 
 from ._before import are_layers, take_in_before
 from ._layers import ELEMENTWISE, Affine, affine
 
 OPERATORS = (*ELEMENTWISE, "BatchNormalization")
-RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 GELU_SINCE = 20
 LONGEST = 4
 """Maximum number of consecutive nodes that are stepped over to recognize an idiom."""

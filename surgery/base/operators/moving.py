@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-RESHAPING = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+"""Operators that only change the shape of their first input."""
+
+RESHAPING = frozenset({*RESHAPES, "Identity"})
 """Operators that pass all elements through in order: the result is the operand with another shape."""
 
 REARRANGING = RESHAPING | {
@@ -21,7 +24,7 @@ REARRANGING = RESHAPING | {
 """Operators that pass elements through, repeat or drop some, and add no new ones."""
 
 GATHERING = frozenset({"Gather", "GatherElements", "GatherND"})
-"""Operators that read few elements of a large table."""
+"""Operators that read a few rows or elements of a table."""
 
 EXTENTS = frozenset({"Shape", "Size"})
 """Operators whose results are dims of their operand, or their product."""
