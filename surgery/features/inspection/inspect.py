@@ -7,16 +7,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from surgery.base.json_record import Record
 from surgery.base.operators.subgraphs import nodes, reads, subgraphs
 from surgery.base.views import view
+from surgery.engine.provenance import statement_summary
 from surgery.model import storage
 from surgery.model.lineage.entries import function_name
 from surgery.model.storage.summary import data_files, operators
 from surgery.model.wire.collection import collection_paused
 from surgery.model.wire.descriptions import DescriptionBytes, description_bytes
+from surgery.model.wire.digests import STATEMENT_KEY
 
 if TYPE_CHECKING:
     import onnx
@@ -64,6 +66,10 @@ class Inspection(Record):
     bytes: int | None
     metadata: dict[str, str] = field(default_factory=dict)
     metadata_bytes: DescriptionBytes = field(default_factory=DescriptionBytes)
+
+    def provenance(self) -> dict[str, Any] | None:
+        """Return what the provenance statement in the model says, unchecked; None without a statement of surgery."""
+        return statement_summary.read_summary(self.metadata.get(STATEMENT_KEY, ""))
 
     def __repr__(self) -> str:
         """Return a line for a prompt."""

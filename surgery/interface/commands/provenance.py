@@ -8,6 +8,7 @@ signature proves that the model and the statement were not changed together.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,23 +81,19 @@ def _tell(model: Path, found: Checked, arguments: argparse.Namespace) -> None:
     _output.write(f"{model}: {end}", wrap=False)
 
 
-def _facts(statement: dict[str, Any] | Any) -> list[str]:
+def _facts(statement: Mapping[str, Any]) -> list[str]:
     """Summarize how a model was made."""
-    predicate = statement["predicate"]
-    definition, details = predicate["buildDefinition"], predicate["runDetails"]
-    steps = predicate["surgery_steps"]
-    versions = details["builder"].get("version")
-    version = versions.get("onnx-surgery") if isinstance(versions, dict) else versions
-    packages = [one["uri"].removeprefix("pkg:pypi/") for one in definition["resolvedDependencies"] if "uri" in one]
+    from surgery.engine.provenance import statement_summary
+
+    found = statement_summary.summary(statement)
     lines = [
-        f"recipe:   {definition['externalParameters'].get('recipe')}, by surgery {version}",
-        f"steps:    {', '.join(_step(step) for step in steps) or 'none changed it'}",
-        f"packages: {', '.join(packages)}",
+        f"recipe:   {found['recipe']}, by surgery {found['surgery']}",
+        f"steps:    {', '.join(_step(step) for step in found['steps']) or 'none changed it'}",
+        f"packages: {', '.join(found['packages'])}",
     ]
-    times = details.get("metadata")
-    return [*lines, f"written:  {times.get('finishedOn')}"] if isinstance(times, dict) else lines
+    return [*lines, f"written:  {found['written']}"] if found["written"] is not None else lines
 
 
-def _step(step: dict[str, Any]) -> str:
-    facts = [str(step[name]) for name in ("status", "verdict") if name in step]
-    return f"{step.get('pass')} ({', '.join(facts)})"
+def _step(step: Mapping[str, Any]) -> str:
+    facts = [str(step[name]) for name in ("status", "verdict") if step[name] is not None]
+    return f"{step['pass']} ({', '.join(facts)})"

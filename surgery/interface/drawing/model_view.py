@@ -67,7 +67,12 @@ def view(
     TransferError if a connection breaks.
     """
     stored, sizes = storage.opened(model), dict(dims or {})
-    found = {**inspect_stored(stored).to_json(), **_costs(stored, sizes, is_wanted=costs, is_used=costs or profile)}
+    inspected = inspect_stored(stored)
+    found = {
+        **inspected.to_json(),
+        "provenance": inspected.provenance(),
+        **_costs(stored, sizes, is_wanted=costs, is_used=costs or profile),
+    }
     history = History.of(stored)
     history.title = history.title or _IN_MEMORY
     if profile:

@@ -24,7 +24,8 @@ _SIZES = ("weight bytes", "file bytes")
 def model_sections(found: Mapping[str, Any]) -> list[PageSection]:
     """Return the sections on a model; `found` is the JSON report of `surgery inspect`, without the analysis.
 
-    It may also have `costs`, as in the report of a run, for this model only.
+    It may also have `costs`, as in the report of a run, for this model only, and `provenance`, the summary of the
+    statement that the model carries.
     """
     operators = sorted(found["ops"].items(), key=lambda item: (-item[1], item[0]))
     costs = run_evidence.costs(found, {"before": "The model"})
@@ -32,7 +33,18 @@ def model_sections(found: Mapping[str, Any]) -> list[PageSection]:
         PageSection("summary", "Summary", render("models/summary.html.jinja", found=found)),
         PageSection("operators", "Operators", render("models/operators.html.jinja", operators=operators)),
         *([PageSection("costs", "Cost by operator", costs)] if costs else []),
+        *_provenance(found.get("provenance"), found.get("path")),
     ]
+
+
+def _provenance(stated: Mapping[str, Any] | None, path: str | None) -> list[PageSection]:
+    """Return the section on how a model was made, as its statement says."""
+    if not stated:
+        return []
+    rows = [(str(step["pass"]), marks.verdict(step["verdict"]), step["status"]) for step in stated["steps"]]
+    end = marks.verdict(stated["end"]) if stated["end"] else None
+    body = render("models/provenance.html.jinja", stated=stated, rows=rows, end=end, path=path or "FILE")
+    return [PageSection("provenance", "Provenance", body)]
 
 
 def model_page(title: str, found: Mapping[str, Any], drawing: Mapping[str, Any]) -> str:

@@ -17,6 +17,10 @@ _MOST = 240
 _BYTES = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 _COUNTS = ((10**12, "T"), (10**9, "G"), (10**6, "M"))
 _MINUS = "\u2212"
+_POWER = re.compile(r"\*\*(\d+)(?![\w.])")
+_PRODUCT = re.compile(r"(?<!\*)\*(?!\*)")
+_LARGE = re.compile(r"(?<![\w.])\d{4,}(?![\w.])")
+_RAISED = str.maketrans("0123456789", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
 MISSING = "\u2013"
 """The text for a missing value: a dash."""
 
@@ -52,19 +56,26 @@ def signed(number: int) -> str:
 
 
 def amount(number: float | str | None) -> str:
-    """Format a large number with a prefix: "1.25 G"; an expression is unchanged."""
+    """Format a large number with a prefix: "1.25 G"; an expression likewise: "1.03 G × batch"."""
     if number is None or isinstance(number, str):
-        return number or MISSING
+        return expression(number) if number else MISSING
     for factor, prefix in _COUNTS:
         if abs(number) >= factor:
             return f"{number / factor:.3g}\u00a0{prefix}"
     return integer(round(number))
 
 
+def expression(text: str) -> str:
+    """Format an expression in dims, such as "1025171456*batch**2 + 24": "1.03 G × batch² + 24"."""
+    shown = _POWER.sub(lambda found: found[1].translate(_RAISED), text)
+    shown = _PRODUCT.sub("\u00a0\u00d7\u00a0", shown)
+    return _LARGE.sub(lambda found: amount(int(found[0])), shown)
+
+
 def size(number: float | str | None) -> str:
-    """Format a number of bytes: "2.5 MB"; an expression only gets the unit."""
+    """Format a number of bytes: "2.5 MB"; an expression gets the unit: "1.03 G × batch B"."""
     if number is None or isinstance(number, str):
-        return f"{number} B" if number else MISSING
+        return f"{expression(number)}\u00a0B" if number else MISSING
     for factor, unit in _BYTES:
         if abs(number) >= factor:
             return f"{number / factor:.3g}\u00a0{unit}".replace("-", _MINUS)

@@ -143,7 +143,7 @@ def _agreement(found: Mapping[str, Any] | None) -> RunVerdict:
         return RunVerdict("warn", "The model was changed, and not compared with the original.")
     message = found.get("message") or ""
     lead = "The largest error is in " if message.startswith("output ") else ""
-    remark = (f"{lead}{message}",) if message else ()
+    remark = (_sentence(f"{lead}{message}"),) if message else ()
     kinds = {
         "equal": RunVerdict("ok", "The result is bit-identical to the original."),
         "close": RunVerdict("ok", "The result agrees with the original.", remark),
@@ -154,6 +154,11 @@ def _agreement(found: Mapping[str, Any] | None) -> RunVerdict:
     return kinds.get(
         found["verdict"], RunVerdict("warn", "The result could not be compared with the original.", remark)
     )
+
+
+def _sentence(text: str) -> str:
+    """Return a message with a capital at its start; names in quotes keep theirs."""
+    return text[:1].upper() + text[1:]
 
 
 def facts(run: Mapping[str, Any]) -> Iterator[KeyFigure]:

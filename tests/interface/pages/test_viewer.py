@@ -154,10 +154,10 @@ def test_removed_and_added_nodes_are_marked(open_viewer: Any, browser: Any) -> N
 
 def test_the_removed_are_hidden_on_request(open_viewer: Any) -> None:
     page = open_viewer(CHANGED)
-    page.get_by_role("button", name="Show removed nodes").click()
+    page.get_by_role("button", name="Removed nodes").click()
     assert not shown(page) & {"Div", "Erf", "Identity"}
     assert "Gelu" in shown(page)
-    page.get_by_role("button", name="Show removed nodes").click()
+    page.get_by_role("button", name="Removed nodes").click()
     assert shown(page) >= {"Div", "Erf", "Identity"}
 
 
@@ -289,7 +289,7 @@ def test_text_of_models_is_escaped(open_viewer: Any) -> None:
     page = open_viewer(drawings.hostile())
     for node in range(len(drawings.HOSTILE)):
         page.evaluate(f"view.go({node})")
-    page.get_by_role("button", name="Side: changes and outline").click()
+    page.get_by_role("button", name="Outline and changes").click()
     page.get_by_role("treeitem").first.click()
     page.keyboard.press("/")
     page.keyboard.type("<script")

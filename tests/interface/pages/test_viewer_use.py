@@ -238,7 +238,7 @@ def test_a_region_is_extracted_from_the_file_of_the_state(open_viewer: Any) -> N
     # The graph after a step in between is in no file.
     page.evaluate("view.setState(1)")
     assert page.evaluate("surgeryViewer.extractCommand(view)") is None
-    for name in ("Copy the command that extracts", "Copy extract command"):
+    for name in ("Copy command that extracts", "Copy extract command"):
         page.get_by_role("button", name=name).click()
         page.locator("[role=status]", has_text="No file holds the graph after this step").wait_for(state="attached")
         page.evaluate("view.announce('')")

@@ -35,10 +35,37 @@
     if (opened) target.scrollIntoView();
   }
 
-  async function inflate(element) {
-    var packed = Uint8Array.from(atob(element.textContent.trim()), function (c) { return c.charCodeAt(0); });
-    var stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
-    return JSON.parse(await new Response(stream).text());
+  // In the frame of a notebook, a link to a part of the page would lead to the notebook: its address is the base of links.
+  function keepLinksInFrame() {
+    if (location.protocol !== "about:") return;
+    document.addEventListener("click", function (event) {
+      var link = event.target.closest("a[href^='#']");
+      if (!link) return;
+      event.preventDefault();
+      location.hash = link.getAttribute("href");
+    });
+  }
+
+  // The picture is drawn when it is printed: until then, groups are opened and closed.
+  function drawOnPaper(view) {
+    var paper = document.getElementById("graph-paper");
+    if (paper) paper.replaceChildren(surgeryViewer.picture(view, paper));
+  }
+
+  // A table that is not wider than its room needs no scrolling of its own, so its head can stay at the top of the window.
+  function keepHeads() {
+    var boxes = document.querySelectorAll(".wide");
+    var nav = document.querySelector(".contents");
+    var watch = new ResizeObserver(function () {
+      root.style.setProperty("--head-top", (nav ? nav.offsetHeight : 0) + "px");
+      boxes.forEach(function (box) {
+        var fits = box.scrollWidth <= box.clientWidth;
+        box.classList.toggle("fits", fits);
+        if (fits) box.removeAttribute("tabindex");
+        else box.tabIndex = 0;
+      });
+    });
+    boxes.forEach(function (box) { watch.observe(box); });
   }
 
   async function drawGraph() {
@@ -47,14 +74,9 @@
     if (!data || !view || typeof surgeryViewer === "undefined") return;
     var note = document.getElementById("graph-note");
     try {
-      if (surgeryViewer.boot) {
-        if (note) note.remove();
-        await surgeryViewer.boot(view, data, { theme: theme() });
-      } else {
-        var drawing = await inflate(data);
-        if (note) note.remove();
-        await surgeryViewer.mount(view, drawing, { theme: theme() });
-      }
+      if (note) note.remove();
+      var shown = await surgeryViewer.boot(view, data, { theme: theme() });
+      window.addEventListener("beforeprint", function () { drawOnPaper(shown); });
     } catch (error) {
       var line = document.createElement("p");
       line.className = "note";
@@ -67,5 +89,7 @@
   prepareTheme();
   window.addEventListener("hashchange", reveal);
   reveal();
+  keepLinksInFrame();
+  keepHeads();
   drawGraph();
 })();

@@ -87,8 +87,8 @@ var surgeryViewer = (function () {
     return svg;
   };
 
-  /** Return a button with an icon, whose label is also its tooltip. */
-  sv.iconButton = function (icon, label, onclick, attributes) {
+  /** Return a button with an icon, whose label is also its tooltip; `shown` is the part of it next to the icon. */
+  sv.iconButton = function (icon, label, onclick, attributes, shown) {
     const made = sv.element("button", {
       type: "button",
       class: "sv-button",
@@ -98,6 +98,10 @@ var surgeryViewer = (function () {
       ...attributes,
     });
     made.append(sv.icon(icon));
+    if (shown) {
+      made.classList.add("sv-labelled");
+      made.append(sv.element("span", { class: "sv-label", text: shown }));
+    }
     return made;
   };
 
@@ -121,6 +125,14 @@ var surgeryViewer = (function () {
       if (size >= factor) return Number((value / factor).toPrecision(3)) + " " + unit;
     }
     return String(value);
+  };
+
+  /** Return an expression in dims as people write it: "1025171456*batch**2" is "1.03 G × batch²". */
+  sv.expression = function (text) {
+    return String(text)
+      .replace(/\*\*(\d+)(?![\w.])/g, (_, power) => power.replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]))
+      .replace(/(?<!\*)\*(?!\*)/g, " × ")
+      .replace(/(?<![\w.])\d{4,}(?![\w.])/g, (digits) => sv.number(Number(digits)));
   };
 
   /** Return seconds with a unit. */

@@ -41,9 +41,9 @@
 
   const round = (value) => Math.round(value * 10) / 10;
 
-  /** Return the current region as the text of an SVG file. */
-  sv.svg = function (view) {
-    const { rectangle, only, title } = sv.region(view);
+  /** Return a region, or else the current one, as the text of an SVG file. */
+  sv.svg = function (view, region = sv.region(view)) {
+    const { rectangle, only, title } = region;
     const { scene, palette } = view;
     const [x0, y0, x1, y1] = [
       rectangle[0] - MARGIN,
@@ -86,13 +86,14 @@
 
   function* edges(view, isIn, only, [x0, y0, x1, y1]) {
     const { scene, palette } = view;
-    const styles = [null, [palette.removed, "3 4"], [palette.edge, ""], [palette.added, ""], [palette.muted, "1.5 4"]];
+    const ghost = [palette.removed, "3 4"];
+    const styles = [ghost, ghost, [palette.edge, ""], [palette.added, ""], [palette.muted, "1.5 4"]];
     for (let edge = 0; edge < scene.edges.count; edge++) {
       const path = scene.routes.path(edge);
       const isNear = scene.routes.grid.touches(edge, x0, y0, x1, y1);
       if (only ? !(only.has(scene.edges.from[edge]) && only.has(scene.edges.to[edge])) : !isNear) continue;
       const [color, dash] = styles[scene.edges.kind[edge]];
-      yield `<path d="${curve(path)}" fill="none" stroke="${color}" stroke-width="1.2"${scene.edges.kind[edge] === 1 ? ' stroke-opacity=".45"' : ""}${dash ? ` stroke-dasharray="${dash}"` : ""}${scene.edges.kind[edge] === 4 ? "" : ' marker-end="url(#arrow)"'}/>`;
+      yield `<path d="${curve(path)}" fill="none" stroke="${color}" stroke-width="1.2"${scene.edges.kind[edge] < 2 ? ` stroke-opacity="${scene.edges.kind[edge] ? 0.45 : 0.16}"` : ""}${dash ? ` stroke-dasharray="${dash}"` : ""}${scene.edges.kind[edge] === 4 ? "" : ' marker-end="url(#arrow)"'}/>`;
     }
   }
 
@@ -133,7 +134,7 @@
     const badge = { [sv.ADDED]: "+", [sv.ALTERED]: "~" }[isGroup ? -1 : status];
     if (badge)
       text += `<circle cx="${round(right - 1)}" cy="${round(top + 1)}" r="6.5" fill="${stroke}"/><text x="${round(right - 1)}" y="${round(top + 1)}" text-anchor="middle" dominant-baseline="central" font-weight="700" fill="${palette.bg}">${badge}</text>`;
-    return text;
+    return scene.isFaded(item) ? `<g opacity="${sv.FADED}">${text}</g>` : text;
   }
 
   /** Save the current region as an SVG file. */

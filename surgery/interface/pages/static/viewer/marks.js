@@ -57,10 +57,14 @@
     return painter.context.createPattern(tile, "repeat");
   }
 
+  /** The opacity of removed constants. */
+  sv.FADED = 0.35;
+
   /** Draw outlines and badges of boxes that were added, altered or removed. */
   sv.drawMarks = function (painter, count) {
     const { palette } = painter;
-    ghosts(painter, count);
+    ghosts(painter, count, (item) => painter.scene.isFaded(item), sv.FADED);
+    ghosts(painter, count, (item) => !painter.scene.isFaded(item), 1);
     outlines(painter, count, sv.ADDED, palette.added, []);
     outlines(painter, count, sv.ALTERED, palette.changed, []);
     if (sv.NODE_HEIGHT * painter.k < 9) return;
@@ -68,13 +72,14 @@
     badges(painter, count, sv.ALTERED, palette.changed);
   };
 
-  function collect(painter, count, status) {
+  function collect(painter, count, status, isWanted = () => true) {
     const { scene, byStyle, context } = painter;
     let any = false;
     context.beginPath();
     for (let at = 0; at < count; at++) {
       const item = byStyle[at];
       if (scene.status[item] !== status || (status === sv.ALTERED && item >= scene.model.n)) continue;
+      if (!isWanted(item)) continue;
       painter.locate(item);
       painter.box((painter.scene.model.isGroup(item) ? 8 : 5) * painter.k);
       any = true;
@@ -82,17 +87,18 @@
     return any;
   }
 
-  function ghosts(painter, count) {
+  function ghosts(painter, count, isWanted, alpha) {
     const { context, palette, k } = painter;
-    if (!collect(painter, count, sv.REMOVED)) return;
+    if (!collect(painter, count, sv.REMOVED, isWanted)) return;
     context.fillStyle = palette.bg;
     context.fill();
+    context.globalAlpha = alpha;
     if (k >= 0.3) {
       context.fillStyle = painter.hatch ??= hatchOf(painter);
       context.fill();
     }
     context.strokeStyle = palette.removed;
-    context.globalAlpha = 0.75;
+    context.globalAlpha = 0.75 * alpha;
     context.lineWidth = 1;
     context.setLineDash([4 * Math.min(1, k + 0.3), 3 * Math.min(1, k + 0.3)]);
     context.stroke();

@@ -125,6 +125,11 @@
     }
 
     /** Return whether a row of nodes is an input or output of the graph. */
+    /** Return whether a node is a Constant: removed ones are many, and say little. */
+    isConstant(node) {
+      return node < this.n && this.strings[this.op[node]] === "Constant";
+    }
+
     isPort(node) {
       return this.port[node] >= 0 || this.strings[this.domain[node]] === "surgery.port";
     }

@@ -90,9 +90,14 @@
 
   function toolbar(view) {
     const bar = element("div", { class: "sv-toolbar", role: "toolbar", "aria-label": "Graph" });
-    const side = sv.iconButton("side", "Side: changes and outline", () => view.showSide(), {
-      "aria-expanded": "false",
-    });
+    const hasChanges = view.model.states.length > 1;
+    const side = sv.iconButton(
+      "side",
+      hasChanges ? "Changes and outline" : "Outline and changes",
+      () => view.showSide(),
+      { "aria-expanded": "false" },
+      hasChanges ? "Changes" : "Outline",
+    );
     view.sideButton = side;
     view.search = new sv.SearchBox(view);
     const group = (...children) => element("div", { class: "sv-buttons" }, ...children);
@@ -102,13 +107,23 @@
       sv.iconButton("fit", "Fit (0)", () => view.fit()),
     ];
     const more = [
-      sv.iconButton("expand", "Open all groups", () => view.setAll(true)),
-      sv.iconButton("collapse", "Close all groups", () => view.setAll(false)),
+      sv.iconButton("expand", "Open all groups", () => view.setAll(true), {}, "Open all"),
+      sv.iconButton("collapse", "Close all groups", () => view.setAll(false), {}, "Close all"),
     ];
     if (view.model.g === 0) more.length = 0;
-    const save = sv.iconButton("export", "Save what is selected or visible as SVG", () => sv.saveSvg(view));
-    const extract = sv.iconButton("copy", "Copy the command that extracts what is selected or visible", () =>
-      sv.copyExtractCommand(view),
+    const save = sv.iconButton(
+      "export",
+      "Save SVG of what is selected or visible",
+      () => sv.saveSvg(view),
+      {},
+      "Save SVG",
+    );
+    const extract = sv.iconButton(
+      "copy",
+      "Copy command that extracts what is selected or visible",
+      () => sv.copyExtractCommand(view),
+      {},
+      "Copy command",
     );
     const legend = sv.iconButton(
       "legend",
@@ -118,12 +133,17 @@
         legend.setAttribute("aria-expanded", String(!isOff));
       },
       { "aria-expanded": "false" },
+      "Legend",
     );
     bar.append(group(side), view.search.element, element("div", { class: "sv-space" }));
-    if (view.model.states.length > 1) {
-      view.ghosts = sv.iconButton("ghost", "Show removed nodes", () => view.setShowsRemoved(!view.scene.showsRemoved), {
-        "aria-pressed": String(view.scene.showsRemoved),
-      });
+    if (hasChanges) {
+      view.ghosts = sv.iconButton(
+        "ghost",
+        "Removed nodes",
+        () => view.setShowsRemoved(!view.scene.showsRemoved),
+        { "aria-pressed": String(view.scene.showsRemoved) },
+        "Removed",
+      );
       bar.append(group(view.ghosts));
     }
     if (more.length) bar.append(element("div", { class: "sv-buttons sv-wide-only" }, ...more));

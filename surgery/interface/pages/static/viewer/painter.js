@@ -165,7 +165,7 @@
       context.fill();
     }
 
-    // Edges: solid alive, dashed removed, thick new, dotted to the subgraphs of a node.
+    // Edges: solid alive, dashed removed (faint from removed constants), thick new, dotted to the subgraphs of a node.
     drawEdges() {
       const { scene, foundEdges, context, palette } = this;
       const { edges, routes } = scene;
@@ -174,7 +174,7 @@
       const count = routes.grid.query(...this.camera.view(20), foundEdges);
       const stride = count > MANY_EDGES ? Math.ceil(count / MANY_EDGES) : 1;
       const styles = this.edgeStyles();
-      for (let kind = 1; kind < KINDS; kind++) {
+      for (let kind = 0; kind < KINDS; kind++) {
         const style = styles[kind];
         for (let thick = 0; thick < 2; thick++) {
           context.beginPath();
@@ -204,7 +204,7 @@
       const { palette } = this;
       const dim = this.view.selected >= 0 ? 0.55 : 1;
       return (this.styles = [
-        null,
+        { color: palette.removed, dash: [3, 4], width: 0.85, alpha: 0.42 * sv.FADED * dim },
         { color: palette.removed, dash: [3, 4], width: 0.85, alpha: 0.42 * dim },
         { color: palette.edge, dash: [], width: 1, alpha: dim },
         { color: palette.added, dash: [], width: 1.5, alpha: dim },
@@ -240,7 +240,7 @@
 
     drawArrows(count, styles) {
       const { context, scene, foundEdges } = this;
-      for (let kind = 1; kind < KINDS - 1; kind++) {
+      for (let kind = 0; kind < KINDS - 1; kind++) {
         context.beginPath();
         for (let at = 0; at < count; at++) {
           if (scene.edges.kind[foundEdges[at]] === kind) this.arrow(foundEdges[at], 1);
@@ -363,6 +363,7 @@
           const item = this.byStyle[at];
           if (item >= scene.model.n || scene.status[item] !== sv.REMOVED) continue;
           this.locate(item);
+          context.globalAlpha = scene.isFaded(item) ? sv.FADED : 1;
           this.label(item, size, 5.5 * k);
           // A line through small letters hides them; the dashes and hatching of the box are enough.
           if (size < LEAST_CROSSED) continue;
@@ -374,6 +375,7 @@
             Math.max(1, k),
           );
         }
+        context.globalAlpha = 1;
       }
       if (k >= TWO_LINES) this.drawNames(count);
       for (let at = 0; at < count; at++)

@@ -180,7 +180,7 @@
     }
 
     macs(macs) {
-      return typeof macs === "number" ? sv.number(macs) : this.long(macs);
+      return this.long(typeof macs === "number" ? sv.number(macs) : sv.expression(macs));
     }
 
     /** Say who made the node from what, what became of it, and how it was altered. */

@@ -34,6 +34,11 @@
       return status === sv.REMOVED ? this.showsRemoved : status !== sv.UNBORN && status !== sv.GONE;
     }
 
+    /** Return whether a node is drawn faintly: a removed Constant, of which there are many. */
+    isFaded(item) {
+      return this.status[item] === sv.REMOVED && this.model.isConstant(item);
+    }
+
     /** Take places from the layout, then lift the edges to what is shown. */
     rebuild() {
       this.place();
@@ -150,6 +155,9 @@
         }
       }
       this.addOwners(from, to, many, kind, first);
+      kind.forEach((is, at) => {
+        if (is === 1 && this.isFaded(from[at])) kind[at] = 0;
+      });
       this.edges = {
         count: from.length,
         from: Int32Array.from(from),

@@ -5,6 +5,8 @@
   // A first picture is opened as far as its texts can still be read.
   const READABLE = 0.62;
   const FIRST_TRIES = 40;
+  // A small graph is enlarged up to this zoom, so that it fills the view.
+  const LARGEST_FIT = 1.5;
 
   sv.View = class {
     constructor(model, options) {
@@ -414,7 +416,7 @@
 
     fit(isAtOnce) {
       const { camera, scene } = this;
-      const place = camera.placeFor([0, 0, scene.width, scene.height]);
+      const place = camera.placeFor([0, 0, scene.width, scene.height], LARGEST_FIT, 20);
       // A chain of thousands of rows has no shape on a screen: its beginning is shown first.
       if (isAtOnce && place[2] < 0.02 && scene.leaves.length) {
         place[2] = Math.min(0.5, Math.max(0.05, (camera.width - 60) / Math.max(1, scene.width)));
