@@ -9,7 +9,7 @@ PYTEST := -m pytest -n auto --dist worksteal --durations-by-file=10
 # The processes that tests start share the bytecode of what they import, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-slow test-all test-gpu coverage test-latest test-lowest test-middle lint docs man picture site lock clean
+.PHONY: demo test test-slow test-all test-gpu coverage test-latest test-lowest test-middle lint docs man picture site dist release lock clean
 
 demo: $(VENV)/installed
 	$(BIN)/surgery apply recipes/bert.yaml
@@ -93,6 +93,25 @@ site: $(VENV)/installed
 		print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'])")
 	.venv-site/bin/sphinx-build --fail-on-warning --keep-going --quiet -b html docs build/site
 
+# The source distribution and the wheel of the current commit in dist, checked, and installed in fresh environments: the
+# wheel with each of PYTHONS. Nothing is uploaded.
+PYTHONS ?= $(PYTHON)
+dist: $(VENV)/installed .venv-dist/installed
+	rm -rf dist
+	$(BIN)/python .ci/dist.py dist
+	.venv-dist/bin/twine check --strict dist/*
+	.ci/try-dist "$(PYTHON)" dist/*.tar.gz
+	.ci/try-dist "$(PYTHONS)" dist/*.whl
+
+# Raises the version by a PART, which is major, minor or patch, dates the changelog, commits and tags.
+release: .venv-dist/installed
+	.venv-dist/bin/bump-my-version bump $(PART)
+
+.venv-dist/installed:
+	$(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/python $(PIP_INSTALL) 'bump-my-version>=1.8' 'twine>=7'
+	touch $@
+
 COMPILE := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command 'make lock'
 
@@ -116,4 +135,4 @@ $(VENV)/tested: $(VENV)/installed requirements-test.lock
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-latest .venv-lowest .venv-middle .venv-site build dist *.egg-info
+	rm -rf $(VENV) .venv-latest .venv-lowest .venv-middle .venv-site .venv-dist build dist *.egg-info

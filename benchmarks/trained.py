@@ -160,7 +160,11 @@ class Bench:
             return row
         if not (tool.is_peer or row.failure):
             row.again = self._again(tool, target)
-        found = facts.of(target)
+        try:
+            found = facts.of(target)
+        except OSError as problem:
+            row.failure = f"its external data is missing: {Path(problem.filename or '').name}"
+            return row
         row.nodes, row.bytes = found["nodes"], found["bytes"]
         row.signature, row.note = outcome.compare_interfaces(self.interface, outcome.interface(target))
         if self.problem:
