@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import PurePath
@@ -42,7 +42,8 @@ class Record:
     def __init_subclass__(cls, *, keys: str = "") -> None:
         """Read the keys. TypeError if one names no attribute, so that a misspelled name fails on import."""
         if keys:
-            cls._keys = tuple(_key(cls, text) for text in keys.split())
+            known = {name for base in cls.__mro__ for name in (*vars(base), *vars(base).get("__annotations__", ()))}
+            cls._keys = tuple(_key(cls, text, known) for text in keys.split())
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -53,9 +54,9 @@ class Record:
         return found
 
 
-def _key(kind: type, text: str) -> Key:
+def _key(kind: type, text: str, known: Collection[str]) -> Key:
+    """Read a key of a class that has the `known` attributes."""
     found = _KEY.fullmatch(text)
-    known = {name for base in kind.__mro__ for name in (*vars(base), *vars(base).get("__annotations__", ()))}
     if found is None or found["attribute"] not in known:
         raise TypeError(f"{kind.__name__} has no attribute for its key '{text}'")
     digits = None if found["digits"] is None else int(found["digits"])

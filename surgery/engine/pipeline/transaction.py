@@ -26,7 +26,6 @@ from surgery.engine.pipeline.sensitivity import Sensitivity, SiteChooser, costs_
 from surgery.engine.pipeline.site_choice import SiteChoice, chosen
 from surgery.engine.pipeline.step_cache import Judged, NoCache, StepCache
 from surgery.engine.recipe.schema import PassStep
-from surgery.engine.why.explain import explained, why_so_few
 from surgery.model.graph.state import CalibrationSource, Defect, Feed, Refused
 from surgery.model.storage.summary import operators, opset
 from surgery.verification.comparing.deployment import Deployed
@@ -283,6 +282,8 @@ class Transaction:
             return concluded("failed")
         failed = self._expect(candidate)
         if failed:
+            from surgery.engine.why.explain import explained, why_so_few  # only for steps that fail
+
             bench.judge.join()  # explaining a pass runs it, maybe in a fork
             why = why_so_few(
                 *(self.step, len(candidate.applied), before.proto, bench.model.stored.weights), bench.model.target

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from surgery.base.errors import SurgeryError
-from surgery.features.inspection.fit import steps_toward
 
 if TYPE_CHECKING:
     from surgery.engine.pipeline.records import Expectation, Result
@@ -25,6 +24,8 @@ def advice(found: Result, item: Expectation) -> Iterator[str]:
 
 
 def _steps(found: Result, target: str) -> Sequence[str]:
+    from surgery.features.inspection.fit import steps_toward  # only for expectations that are not met
+
     try:
         return steps_toward(replace(found.stored, proto=found.proto), target)
     except SurgeryError:  # the kernels of the installed runtime cannot be read: the expectation says so

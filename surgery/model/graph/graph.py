@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import onnx_ir as ir
 
 from surgery.base.errors import PassError, SurgeryError, UsageError, internal, machine_failure
-from surgery.model.checkpoints.checkpoints import Checkpoint, read_checkpoint
 from surgery.model.graph import traversal
 from surgery.model.graph.builder import Builder
 from surgery.model.graph.calibration_recording import Recording, record, record_bodies
@@ -33,6 +32,8 @@ from surgery.model.wire.globs import Globs, did_you_mean
 
 if TYPE_CHECKING:
     import networkx
+
+    from surgery.model.checkpoints.checkpoints import Checkpoint
 
 EXCEPTED = "it touches a node that 'except' leaves alone: '"
 """The beginning of the reason of a refusal, followed by the node."""
@@ -201,6 +202,8 @@ class Graph(GraphState):
 
     def read_tensors(self, path: Path) -> Checkpoint:
         """List the tensors of a file such as .safetensors without reading them; raise ModelFileError if damaged."""
+        from surgery.model.checkpoints.checkpoints import read_checkpoint  # few passes read checkpoints
+
         assert self.weights is not None
         return read_checkpoint(path, self.weights)
 
