@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import PurePath
 from typing import Any, ClassVar, Final, NamedTuple, overload
 
-_KEY: Final = re.compile(r"(?P<inlined>\*?)(?:(?P<key>\w+)=)?(?P<attribute>\w+)(?P<or_null>\??)(?::(?P<digits>\d))?")
+_KEY: Final = re.compile(r"(?P<inlined>\*?)(?:(?P<key>\w+)=)?(?P<path>[\w.]+)(?P<or_null>\??)(?::(?P<digits>\d))?")
 
 
 class Key(NamedTuple):
     """How reports show an attribute of a record."""
 
     name: str
-    attribute: str
+    path: tuple[str, ...]
+    """The attribute, or one of an attribute."""
     is_inlined: bool = False
     """The keys of the nested record take its place."""
     or_null: bool = False
@@ -33,8 +34,8 @@ class Record:
 
         class Stage(Record, keys="stage=name text? seconds:3 *verdict"):
 
-    Each is the name of a field or property, or `key=name`. "?" shows an empty value as null, ":3" rounds to three
-    digits, and "*" inserts the keys of a nested record.
+    Each is a field or property, or `key=field`; `spec.level` is an attribute of a field, and null if the field is.
+    "?" shows an empty value as null, ":3" rounds to three digits, and "*" inserts the keys of a nested record.
     """
 
     _keys: ClassVar[tuple[Key, ...]] = ()
@@ -43,30 +44,35 @@ class Record:
         """Read the keys. TypeError if one names no attribute, so that a misspelled name fails on import."""
         if keys:
             known = {name for base in cls.__mro__ for name in (*vars(base), *vars(base).get("__annotations__", ()))}
-            cls._keys = tuple(_key(cls, text, known) for text in keys.split())
+            cls._keys = tuple(_key(cls.__name__, known, text) for text in keys.split())
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         found: dict[str, Any] = {}
         for key in shown(type(self)):
-            value = plain(getattr(self, key.attribute), key.digits)
+            value = plain(_reached(self, key.path), key.digits)
             found.update(value if key.is_inlined else {key.name: (value or None) if key.or_null else value})
         return found
 
 
-def _key(kind: type, text: str, known: Collection[str]) -> Key:
-    """Read a key of a class that has the `known` attributes."""
+def _key(kind: str, known: Container[str], text: str) -> Key:
     found = _KEY.fullmatch(text)
-    if found is None or found["attribute"] not in known:
-        raise TypeError(f"{kind.__name__} has no attribute for its key '{text}'")
+    path = () if found is None else tuple(found["path"].split("."))
+    if found is None or path[0] not in known:
+        raise TypeError(f"{kind} has no attribute for its key '{text}'")
     digits = None if found["digits"] is None else int(found["digits"])
-    name = found["key"] or found["attribute"]
-    return Key(name, found["attribute"], bool(found["inlined"]), bool(found["or_null"]), digits)
+    return Key(found["key"] or path[-1], path, bool(found["inlined"]), bool(found["or_null"]), digits)
+
+
+def _reached(value: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        value = None if value is None else getattr(value, name)
+    return value
 
 
 def shown(kind: type[Any]) -> tuple[Key, ...]:
     """Return the keys of a record, or of another dataclass, which shows all of its fields."""
-    return getattr(kind, "_keys", ()) or tuple(Key(field.name, field.name) for field in fields(kind))
+    return getattr(kind, "_keys", ()) or tuple(Key(field.name, (field.name,)) for field in fields(kind))
 
 
 @overload
@@ -82,7 +88,7 @@ def plain(value: Any, digits: int | None = None) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(item, digits) for item in value]
     if is_dataclass(value) and not isinstance(value, type):
-        return {key.name: plain(getattr(value, key.attribute)) for key in shown(type(value))}
+        return {key.name: plain(_reached(value, key.path)) for key in shown(type(value))}
     return _scalar(value, digits)
 
 

@@ -61,6 +61,17 @@ def test_keys_choose_rename_round_and_insert() -> None:
     assert Outer("n", Inner(Color.RED), note="bad").to_json()["note"] == "bad"
 
 
+@dataclass(frozen=True)
+class Deep(Record, keys="inner.color place=inner.place others"):
+    inner: Inner | None
+    others: tuple[Inner, ...] = ()
+
+
+def test_keys_reach_attributes_of_attributes() -> None:
+    assert Deep(Inner(Color.RED, Path("x"))).to_json() == {"color": "red", "place": "x", "others": []}
+    assert Deep(None).to_json() == {"color": None, "place": None, "others": []}
+
+
 def test_a_count_of_zero_is_not_null() -> None:
     assert plain({"count": 0, "none": None, "off": False}) == {"count": 0, "none": None, "off": False}
 

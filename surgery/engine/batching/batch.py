@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from surgery.base.errors import OutputError, UsageError
+from surgery.base.json_record import Record
 from surgery.engine.batching import failure_groups, model_selection, resume
 from surgery.engine.batching.entry import BatchLimits, Entry, Settings
 from surgery.engine.batching.executors import maker
@@ -49,7 +50,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class BatchResult:
+class BatchResult(Record, keys="totals failures models=rows ledger seconds:3"):
     """The result of a batch. `rows` are those of its models, `fresh` the names of the models that this call has run."""
 
     rows: tuple[LedgerRow, ...]
@@ -78,25 +79,17 @@ class BatchResult:
         """The exit code: 0 if ok, else 1."""
         return 0 if self.ok else 1
 
+    @property
     def totals(self) -> dict[str, int]:
-        """Return the total nodes and bytes of the finished models, before and after."""
+        """The total nodes and bytes of the finished models, before and after."""
         done = [row for row in self.rows if row.state == "done"]
         names = ("nodes_before", "nodes_after", "bytes_before", "bytes_after")
         return {name: sum(getattr(row, name) or 0 for row in done) for name in names}
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON document of `surgery batch`."""
-        return {
-            "format_version": FORMAT_VERSION,
-            "ok": self.ok,
-            "counts": self.counts,
-            "run": len(self.fresh),
-            "totals": self.totals(),
-            "failures": [group.to_json() for group in self.failures],
-            "models": [row.to_json() for row in self.rows],
-            "ledger": str(self.ledger),
-            "seconds": round(self.seconds, 3),
-        }
+        head = {"format_version": FORMAT_VERSION, "ok": self.ok, "counts": self.counts, "run": len(self.fresh)}
+        return {**head, **super().to_json()}
 
 
 def batch(given: Batch, watcher: Watcher) -> BatchResult:

@@ -88,7 +88,10 @@ class RefusedSite(Record, keys="site=number anchor why"):
 
 
 @dataclass(frozen=True)
-class StepRecord:
+class StepRecord(
+    Record,
+    keys="nodes_before nodes_after seconds:4 cached message refused_sites kept defects why where?",
+):
     """The outcome of one step."""
 
     name: str
@@ -137,16 +140,7 @@ class StepRecord:
             "status": self.status,
             "sites": self.sites,
             **{key: verdict[key] for key in _NO_VERDICT},
-            "nodes_before": self.nodes_before,
-            "nodes_after": self.nodes_after,
-            "seconds": round(self.seconds, 4),
-            "cached": self.cached,
-            "message": self.message,
-            "refused_sites": [site.to_json() for site in self.refused_sites],
-            "kept": [one.to_json() for one in self.kept],
-            "defects": [{"anchor": one.anchor, "error": one.error} for one in self.defects],
-            "why": self.why.to_json() if self.why is not None else None,
-            "where": self.where or None,
+            **super().to_json(),
             "applied": [_site_json(site) for site in self.applied[:_MOST_SITES]],
             "declined": _declined(self.refusals),
         }
@@ -170,7 +164,7 @@ def last_loss(steps: Sequence[StepRecord]) -> Verdict | None:
 
 
 @dataclass(frozen=True)
-class Expectation:
+class Expectation(Record, keys="what ok"):
     """One expectation of the recipe, whether it holds, and its place in the recipe: `path:line:column`.
 
     `target` is the runtime that it expects to run the whole model, if any.
@@ -197,7 +191,11 @@ class Figures(Record):
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(
+    Record,
+    keys="input output steps expectations end deployed cached figures bindings providers seconds:4 strict"
+    " original=validity unverifiable? misfits=misfits.words shortfall=shortfall.words shortfalls",
+):
     """The outcome of a recipe."""
 
     recipe: str
@@ -332,32 +330,12 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON report of `apply`."""
-        return {
-            "ok": self.ok,
-            "recipe": self.recipe,
-            **({"target": self.target} if self.is_targeted else {}),
-            "input": self.input.to_json(),
-            "output": self.output.to_json(),
-            "steps": [step.to_json() for step in self.steps],
-            "expectations": [{"what": item.what, "ok": item.ok} for item in self.expectations],
-            "end": self.end.to_json() if self.end is not None else None,
-            "deployed": self.deployed.to_json() if self.deployed is not None else None,
-            "cached": dict(zip(("steps", "end"), self.cached)),
-            "figures": self.figures.to_json(),
-            "bindings": [dict(binding) for binding in self.bindings],
-            "providers": list(self.providers),
-            "seconds": round(self.seconds, 4),
-            "strict": self.strict,
-            "original": self.validity.to_json() if self.validity is not None else None,
-            "unverifiable": self.unverifiable or None,
-            "misfits": self.misfits.words if self.misfits is not None else None,
-            "shortfall": self.shortfall.words if self.shortfall is not None else None,
-            "shortfalls": [{"words": one.words, "exit_code": one.exit_code} for one in self.shortfalls],
-            "refused": [
-                {"pass": step.name, "where": step.where, "why": step.message, "broke": step.broke}
-                for step in self.refused
-            ],
-        }
+        target = {"target": self.target} if self.is_targeted else {}
+        refused = [
+            {"pass": step.name, "where": step.where, "why": step.message, "broke": step.broke} for step in self.refused
+        ]
+        shown = {**super().to_json(), "cached": dict(zip(("steps", "end"), self.cached))}
+        return {"ok": self.ok, "recipe": self.recipe, **target, **shown, "refused": refused}
 
     def __repr__(self) -> str:
         """Return a line for a prompt; `str` and `to_json` tell more."""

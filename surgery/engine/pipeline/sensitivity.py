@@ -66,7 +66,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Sensitivity(Record, keys="use metrics metric=score macs"):
+class Sensitivity(Record, keys="site=site.number site.anchor use metrics metric=score macs"):
     """The loss of the outputs by one site alone: the share of the budget that it uses, and the worst of each metric.
 
     `macs` are the multiply-accumulates of its node, with free dims assumed to be 16. `score` is the user's metric, if
@@ -81,7 +81,7 @@ class Sensitivity(Record, keys="use metrics metric=score macs"):
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        found = {"site": self.site.number, "anchor": self.site.anchor, **super().to_json()}
+        found = super().to_json()
         if self.score is None:
             del found["metric"]
         return found

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import counted
+from surgery.base.json_record import Record
 from surgery.base.views import view
 from surgery.engine.pipeline.candidate import Candidate
 from surgery.engine.pipeline.delta_debugging import Guilty, SearchLimit, SiteSearch
@@ -31,7 +32,7 @@ _MOST_ALONE = 3
 
 
 @dataclass(frozen=True)
-class GuiltySite:
+class GuiltySite(Record, keys="site=site.number site.anchor site.removed site.added why"):
     """A site that makes the step fail, although the sites before it pass.
 
     `needs` lists earlier sites that are required for the failure. `tried` is whether it was run with only these.
@@ -44,15 +45,8 @@ class GuiltySite:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of the JSON report."""
-        return {
-            "site": self.site.number,
-            "anchor": self.site.anchor,
-            "removed": list(self.site.removed),
-            "added": list(self.site.added),
-            "why": self.why,
-            "needs": [{"site": site.number, "anchor": site.anchor} for site in self.needs],
-            "fails_alone": not self.needs if self.tried else None,
-        }
+        needs = [{"site": site.number, "anchor": site.anchor} for site in self.needs]
+        return {**super().to_json(), "needs": needs, "fails_alone": not self.needs if self.tried else None}
 
 
 @dataclass(frozen=True)

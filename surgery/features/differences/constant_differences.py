@@ -29,7 +29,7 @@ How = Literal["name", "content", "reader"]
 
 
 @dataclass(frozen=True, eq=False)
-class Constant:
+class Constant(Record, keys="name scope type dims bytes"):
     """A constant of one model. `node` is whether a Constant node holds it; `scope` is the scope of its value."""
 
     name: str
@@ -74,14 +74,7 @@ class Constant:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return {
-            "name": self.name,
-            "scope": self.scope,
-            "type": self.type,
-            "dims": list(self.dims),
-            "bytes": self.bytes,
-            "stored": "node" if self.node else "initializer",
-        }
+        return {**super().to_json(), "stored": "node" if self.node else "initializer"}
 
 
 @dataclass(frozen=True)

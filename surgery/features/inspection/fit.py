@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import onnx_ir as ir
 
 from surgery.base.errors import SurgeryError
+from surgery.base.json_record import Record
 from surgery.engine.registry.catalog import catalog
 from surgery.model import storage
 from surgery.model.analysis.misfits import Misfit, Reason, misfit, misfits, operand
@@ -42,27 +42,18 @@ _ORDER = (
 
 
 @dataclass(frozen=True)
-class UnfitNodes:
+class UnfitNodes(
+    Record,
+    keys="misfit.reason.kind misfit.reason.op reason=misfit.reason.words misfit.count misfit.first help",
+):
     """Nodes with one reason, and the recipe step that would help; empty if none is known."""
 
     misfit: Misfit
     help: str
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        reason = self.misfit.reason
-        return {
-            "kind": reason.kind,
-            "op": reason.op,
-            "reason": reason.words,
-            "count": self.misfit.count,
-            "first": list(self.misfit.first),
-            "help": self.help,
-        }
-
 
 @dataclass(frozen=True)
-class Fit:
+class Fit(Record, keys="target=target.name target.about target.source fits nodes off misfits=rows steps"):
     """How a model fits a target; `rows` is empty if the target runs all `nodes`. `off` counts the others."""
 
     target: Target
@@ -80,19 +71,6 @@ class Fit:
         """The steps that would help, in a sensible order."""
         found = dict.fromkeys(row.help for row in self.rows if row.help)
         return sorted(found, key=lambda step: _ORDER.index(step.split(":")[0]))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "target": self.target.name,
-            "about": self.target.about,
-            "source": self.target.source,
-            "fits": self.fits,
-            "nodes": self.nodes,
-            "off": self.off,
-            "misfits": [row.to_json() for row in self.rows],
-            "steps": self.steps,
-        }
 
 
 def fit(stored: storage.StoredModel, target: Target) -> Fit:

@@ -47,7 +47,7 @@ class Project:
 
 
 @dataclass(frozen=True)
-class CaseResult:
+class CaseResult(Record, keys="path case=case.name status findings seconds:3"):
     """The result of one case file; `case` is None if it cannot be read."""
 
     path: Path
@@ -60,16 +60,6 @@ class CaseResult:
     def ok(self) -> bool:
         """Whether the pass does what the case expects."""
         return self.status in ("passed", "blessed")
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields of the JSON report."""
-        return {
-            "path": str(self.path),
-            "case": self.case.name if self.case is not None else None,
-            "status": self.status,
-            "findings": [{"what": finding.what, "diff": finding.diff} for finding in self.findings],
-            "seconds": round(self.seconds, 3),
-        }
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import ExpectationError, UsageError, counted
+from surgery.base.json_record import Record
 from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.records import Observer, Result, Silent, StepRecord
 from surgery.engine.recipe.on_failure import decided
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Tuned:
+class Tuned(
+    Record,
+    keys="recipe=recipe.name trials speed spec.bench.level spec.bench.threads clock=spec.bench.used_clock"
+    " measurements inputs complaint? yaml=text?",
+):
     """The recipe that was found, the trials, and the result of the recipe as a whole.
 
     `text` is the recipe as YAML, empty if no step of it is left; `result` is from a run of exactly that text. `speed`
@@ -44,25 +49,18 @@ class Tuned:
     complaint: str
 
     @property
+    def measurements(self) -> int:
+        """The number of trials whose speed was measured."""
+        return sum(one.speed is not None for one in self.trials)
+
+    @property
     def kept(self) -> tuple[Trial, ...]:
         """The steps that are part of the recipe, in whole or in part."""
         return tuple(one for one in self.trials if one.kept)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return {
-            "ok": not self.complaint,
-            "recipe": self.recipe.name,
-            "trials": [one.to_json() for one in self.trials],
-            "speed": self.speed.to_json() if self.speed is not None else None,
-            "level": self.spec.bench.level,
-            "threads": self.spec.bench.threads,
-            "clock": self.spec.bench.used_clock,
-            "measurements": sum(one.speed is not None for one in self.trials),
-            "inputs": [dict(one) for one in self.inputs],
-            "complaint": self.complaint or None,
-            "yaml": self.text or None,
-        }
+        return {"ok": not self.complaint, **super().to_json()}
 
 
 def tune(

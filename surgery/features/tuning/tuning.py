@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from surgery.base.errors import SurgeryError, require_machine
+from surgery.base.json_record import Record
 from surgery.engine.recipe.schema import PassStep
 from surgery.features.tuning.optional_steps import OptionalStep, excluding, excluding_option
 from surgery.features.tuning.site_groups import SiteGroup, by_name, selectors
@@ -61,7 +62,7 @@ What = Literal["step", "without", "only"]
 
 
 @dataclass(frozen=True)
-class Trial:
+class Trial(Record, keys="pass=name where what group? sites verdict=verdict.status verdict.details speed kept why"):
     """One trial: of a whole step, a step without a group of its sites, or a step on kept groups only.
 
     `where` is the place of the step in its recipe. `speed` is relative to the best model before; None if nothing was
@@ -77,22 +78,6 @@ class Trial:
     speed: Interval | None
     kept: bool
     why: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        verdict = self.verdict.to_json() if self.verdict is not None else None
-        return {
-            "pass": self.name,
-            "where": self.where,
-            "what": self.what,
-            "group": self.group or None,
-            "sites": self.sites,
-            "verdict": verdict and verdict["verdict"],
-            "details": verdict and verdict["details"],
-            "speed": self.speed.to_json() if self.speed is not None else None,
-            "kept": self.kept,
-            "why": self.why,
-        }
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ def _without_name(group: FailureGroup) -> str:
 
 def conclusion(found: BatchResult) -> Text:
     """Return the line with the result."""
-    counts, totals = found.counts, found.totals()
+    counts, totals = found.counts, found.totals
     parts = [f"{counts[state]} {state}" for state in counts]
     again = len(found.rows) - len(found.fresh) - counts.get("skipped", 0)
     sums = ", ".join(

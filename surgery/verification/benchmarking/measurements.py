@@ -60,12 +60,17 @@ class Measured(Record, keys="name path seconds speed session_seconds bytes memor
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(
+    Record,
+    keys="models spec.level spec.threads clock=spec.used_clock spec.optimization spec.seed rounds"
+    " calls sessions seconds:4 ended inputs",
+):
     """Models measured relative to the first one.
 
     `rounds` is the number of rounds, each with two timings of each model, `calls` the number of consecutive runs per
-    timing, and `sessions` the number of sessions opened for each model. `inputs` describes the input sets, as in
-    reports of a verification.
+    timing, and `sessions` the number of sessions opened for each model. `inputs` describes the input sets, with `dims`,
+    `character` and `seed`. In JSON, `clock` is "processor" or "wall", and `ended` "narrow", "decided", "time" or
+    "repeats".
     """
 
     models: tuple[Measured, ...]
@@ -109,29 +114,6 @@ class Comparison:
     def slower_than(self, ratio: float) -> tuple[Measured, ...]:
         """Return the models without evidence of at least `ratio` times the speed of the baseline."""
         return tuple(one for one in self.others if one.speed is None or not one.speed.holds(ratio))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values.
-
-        `models`: see `Measured`; the first one is the baseline. Times are in seconds, sizes in bytes. `speed` is the
-        time of the baseline divided by that of the model, with its interval at `level`. `clock`: "processor" or "wall".
-        `rounds`, `calls`, `sessions`: see `Comparison`. `seconds`: the duration of the measurement. `ended`: "narrow",
-        "decided", "time" or "repeats". `inputs`: the input sets, with `dims`, `character` and `seed`.
-        """
-        return {
-            "models": [model.to_json() for model in self.models],
-            "level": self.spec.level,
-            "threads": self.spec.threads,
-            "clock": self.spec.used_clock,
-            "optimization": self.spec.optimization,
-            "seed": self.spec.seed,
-            "rounds": self.rounds,
-            "calls": self.calls,
-            "sessions": self.sessions,
-            "seconds": round(self.seconds, 4),
-            "ended": self.ended,
-            "inputs": [dict(one) for one in self.inputs],
-        }
 
 
 def _row(model: Measured) -> tuple[str, ...]:

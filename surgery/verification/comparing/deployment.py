@@ -56,7 +56,7 @@ _HOW = f"with the default optimizations of {TITLES['onnxruntime']}"
 
 
 @dataclass(frozen=True)
-class Deployed(Record, keys="executed original note? runtime"):
+class Deployed(Record, keys="verdict=verdict.status verdict.reason verdict.message executed original note? runtime"):
     """The result of running a changed model as deployed.
 
     `verdict` compares its outputs with the original's. `executed` are the nodes that the runtime executed, None if the
@@ -70,12 +70,6 @@ class Deployed(Record, keys="executed original note? runtime"):
     original: Executed | None = None
     note: str = ""
     runtime: str = TITLES["onnxruntime"]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields of the JSON report."""
-        verdict = self.verdict
-        head = {"verdict": verdict.status.value, "reason": verdict.reason, "message": verdict.message}
-        return {**head, **super().to_json()}
 
     @property
     def ok(self) -> bool:
