@@ -156,11 +156,6 @@ inputs); PRelu never enlarges its first input."""
 NORMALIZING = frozenset({"LayerNormalization", "RMSNormalization"})
 """Operators that broadcast scale and bias to the normalized input along the last axes."""
 
-SEQUENCES = frozenset(
-    {"SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceMap", "SplitToSequence"}
-)
-"""Operators whose result is a sequence."""
-
 RECURRENT = {"LSTM": (4, 5, 6), "GRU": (4, 5), "RNN": (4, 5)}
 """Recurrent operators, with the inputs that have a batch axis: lengths and initial states."""
 

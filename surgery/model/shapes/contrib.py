@@ -13,6 +13,7 @@ import onnx_ir as ir
 from onnx_shape_inference import registry
 
 from surgery.model.shapes import contrib_attention
+from surgery.model.shapes.contrib_attention import integer, write
 from surgery.model.shapes.symbols import Element, Number, combine, element, number
 
 if TYPE_CHECKING:
@@ -43,16 +44,6 @@ def _dims(value: ir.Value) -> list[Element]:
     return list(value.shape)
 
 
-def _integer(node: ir.Node, name: str, default: int = 0) -> int:
-    return node.attributes[name].as_int() if name in node.attributes else default
-
-
-def _write(context: Context, node: ir.Node, index: int, dims: Sequence[Element], dtype: ir.DataType | None) -> None:
-    """Write one output, if the node has it."""
-    if index < len(node.outputs):
-        context.set_shape_and_dtype(node.outputs[index], ir.Shape(list(dims)), dtype)
-
-
 def _same(context: Context, node: ir.Node, typed_by: int = 0) -> None:
     """Write the shape of the first input, and the type of an input."""
     context.set_shape_and_dtype(node.outputs[0], _data(node).shape, _data(node, typed_by).dtype)
@@ -69,22 +60,22 @@ def _skip_layer_normalization(context: Context, node: ir.Node) -> None:
     data = _data(node)
     dims = _dims(data)
     for index in (0, 3):
-        _write(context, node, index, dims, data.dtype)
+        write(context, node, index, dims, data.dtype)
     for index in (1, 2):
-        _write(context, node, index, [*dims[:-1], 1], ir.DataType.FLOAT)
+        write(context, node, index, [*dims[:-1], 1], ir.DataType.FLOAT)
 
 
 def _skip_group_norm(context: Context, node: ir.Node) -> None:
     for index in (0, 1):
-        _write(context, node, index, _dims(_data(node)), _data(node).dtype)
+        write(context, node, index, _dims(_data(node)), _data(node).dtype)
 
 
 def _simplified_layer_normalization(context: Context, node: ir.Node) -> None:
     data, scale = _data(node), _data(node, 1)
     dims = _dims(data)
-    axis = _integer(node, "axis", -1) % max(1, len(dims))
-    _write(context, node, 0, dims, scale.dtype)
-    _write(context, node, 1, [*dims[:axis], *[1] * (len(dims) - axis)], ir.DataType.FLOAT)
+    axis = integer(node, "axis", -1) % max(1, len(dims))
+    write(context, node, 0, dims, scale.dtype)
+    write(context, node, 1, [*dims[:axis], *[1] * (len(dims) - axis)], ir.DataType.FLOAT)
 
 
 def _broadcast(context: Context, *shapes: Sequence[Element]) -> list[Element]:
@@ -106,16 +97,16 @@ def _broadcast(context: Context, *shapes: Sequence[Element]) -> list[Element]:
 def _elementwise(places: Sequence[int], typed_by: int = 0) -> Rule:
     def rule(context: Context, node: ir.Node) -> None:
         dims = _broadcast(context, *(_dims(_data(node, place)) for place in places))
-        _write(context, node, 0, dims, _data(node, typed_by).dtype)
+        write(context, node, 0, dims, _data(node, typed_by).dtype)
 
     return rule
 
 
 def _turned(dims: list[Element], node: ir.Node, side: str) -> list[Element]:
     """Move the first dim before the last, and swap the last two, as the attributes of a fused product specify."""
-    if len(dims) > 1 and _integer(node, f"transBatch{side}"):
+    if len(dims) > 1 and integer(node, f"transBatch{side}"):
         dims = [*dims[1:-1], dims[0], dims[-1]]
-    if len(dims) > 1 and _integer(node, f"trans{side}"):
+    if len(dims) > 1 and integer(node, f"trans{side}"):
         dims = [*dims[:-2], dims[-1], dims[-2]]
     return dims
 
@@ -124,7 +115,7 @@ def _product(context: Context, node: ir.Node, dtype: ir.DataType | None = None) 
     first, second = (_turned(_dims(_data(node, place)), node, side) for place, side in enumerate("AB"))
     rows, columns = first[-2:-1], second[-1:] if len(second) > 1 else []
     batch = _broadcast(context, first[:-2], second[:-2])
-    _write(context, node, 0, [*batch, *rows, *columns], dtype or _data(node).dtype)
+    write(context, node, 0, [*batch, *rows, *columns], dtype or _data(node).dtype)
 
 
 def _scaled_product(context: Context, node: ir.Node) -> None:
@@ -133,13 +124,13 @@ def _scaled_product(context: Context, node: ir.Node) -> None:
 
 def _gemm(context: Context, node: ir.Node) -> None:
     first, second = (_dims(_data(node, place)) for place in (0, 1))
-    rows = first[1 if _integer(node, "transA") else 0]
-    columns = second[0 if _integer(node, "transB") else 1]
-    _write(context, node, 0, [rows, columns], _data(node).dtype)
+    rows = first[1 if integer(node, "transA") else 0]
+    columns = second[0 if integer(node, "transB") else 1]
+    write(context, node, 0, [rows, columns], _data(node).dtype)
 
 
 def _blocked_product(context: Context, node: ir.Node) -> None:
-    _write(context, node, 0, [*_dims(_data(node))[:-1], node.attributes["N"].as_int()], _data(node).dtype)
+    write(context, node, 0, [*_dims(_data(node))[:-1], node.attributes["N"].as_int()], _data(node).dtype)
 
 
 def _as_standard(op: str, context: Context, node: ir.Node) -> None:
@@ -151,15 +142,15 @@ def _as_standard(op: str, context: Context, node: ir.Node) -> None:
 
 
 def _quantized_pool(context: Context, node: ir.Node) -> None:
-    if _integer(node, "channels_last"):
+    if integer(node, "channels_last"):
         raise ValueError("the rule of AveragePool requires channels first")
     _as_standard("AveragePool", context, node)
 
 
 def _quantized_global_pool(context: Context, node: ir.Node) -> None:
     dims = _dims(_data(node))
-    spatial = range(1, len(dims) - 1) if _integer(node, "channels_last") else range(2, len(dims))
-    _write(context, node, 0, [1 if axis in spatial else dim for axis, dim in enumerate(dims)], _data(node).dtype)
+    spatial = range(1, len(dims) - 1) if integer(node, "channels_last") else range(2, len(dims))
+    write(context, node, 0, [1 if axis in spatial else dim for axis, dim in enumerate(dims)], _data(node).dtype)
 
 
 def _quantized_concat(context: Context, node: ir.Node) -> None:
@@ -170,22 +161,22 @@ def _quantized_concat(context: Context, node: ir.Node) -> None:
     for part in parts:
         total = None if total is None else combine("Add", total, number(part[axis]))
     joined: Element = context.new_symbolic_dim() if total is None else element(total)
-    _write(context, node, 0, [*parts[0][:axis], joined, *parts[0][axis + 1 :]], _data(node, 1).dtype)
+    write(context, node, 0, [*parts[0][:axis], joined, *parts[0][axis + 1 :]], _data(node, 1).dtype)
 
 
 def _embed_layer_normalization(context: Context, node: ir.Node) -> None:
     ids, table = _dims(_data(node)), _data(node, 2)
     dims = [*ids, _dims(table)[-1]]
-    _write(context, node, 0, dims, table.dtype)
-    _write(context, node, 1, ids[:1], ir.DataType.INT32)
-    _write(context, node, 2, dims, table.dtype)
+    write(context, node, 0, dims, table.dtype)
+    write(context, node, 1, ids[:1], ir.DataType.INT32)
+    write(context, node, 2, dims, table.dtype)
 
 
 def _bias_split_gelu(context: Context, node: ir.Node) -> None:
     dims = _dims(_data(node))
     half = combine("Div", number(dims[-1]), 2)
     last: Element = context.new_symbolic_dim() if half is None else element(half)
-    _write(context, node, 0, [*dims[:-1], last], _data(node).dtype)
+    write(context, node, 0, [*dims[:-1], last], _data(node).dtype)
 
 
 def _remove_padding(context: Context, node: ir.Node) -> None:
@@ -193,14 +184,14 @@ def _remove_padding(context: Context, node: ir.Node) -> None:
     dims = _dims(_data(node))
     more = combine("Add", number(dims[0]), 1)
     ends: Element = context.new_symbolic_dim() if more is None else element(more)
-    _write(context, node, 0, [context.new_symbolic_dim(), dims[2]], _data(node).dtype)
+    write(context, node, 0, [context.new_symbolic_dim(), dims[2]], _data(node).dtype)
     made: list[list[Element]] = [dims[:2], [ends], [1]]
     for index, found in enumerate(made, 1):
-        _write(context, node, index, found, ir.DataType.INT32)
+        write(context, node, index, found, ir.DataType.INT32)
 
 
 def _restore_padding(context: Context, node: ir.Node) -> None:
-    _write(context, node, 0, [*_dims(_data(node, 1)), _dims(_data(node))[-1]], _data(node).dtype)
+    write(context, node, 0, [*_dims(_data(node, 1)), _dims(_data(node))[-1]], _data(node).dtype)
 
 
 def _dynamic_quantize_lstm(context: Context, node: ir.Node) -> None:

@@ -40,7 +40,8 @@ def _known(node: ir.Node, index: int, rank: int | None = None) -> list[Element]:
     return dims
 
 
-def _integer(node: ir.Node, name: str, default: int = 0) -> int:
+def integer(node: ir.Node, name: str, default: int = 0) -> int:
+    """Return an attribute of a node, or its default."""
     return node.attributes[name].as_int() if name in node.attributes else default
 
 
@@ -50,7 +51,8 @@ def _computed(context: Context, operation: str, one: Element, other: Element) ->
     return fresh
 
 
-def _write(context: Context, node: ir.Node, index: int, dims: Sequence[Element], dtype: ir.DataType | None) -> None:
+def write(context: Context, node: ir.Node, index: int, dims: Sequence[Element], dtype: ir.DataType | None) -> None:
+    """Write one output, if the node has it."""
     if index < len(node.outputs):
         context.set_shape_and_dtype(node.outputs[index], ir.Shape(list(dims)), dtype)
 
@@ -65,23 +67,23 @@ def _attention(context: Context, node: ir.Node) -> None:
     quantized = node.op_type == "QAttention"
     batch, length, _ = _known(node, 0, 3)
     width = _known(node, 1, 2)[1]
-    heads = _integer(node, "num_heads")
+    heads = integer(node, "num_heads")
     sizes = list(node.attributes["qkv_hidden_sizes"].as_ints()) if "qkv_hidden_sizes" in node.attributes else []
     hidden: Element = sizes[2] if sizes else _computed(context, "Div", width, 3)
     kind = _dtype(node, 2 if quantized else 0)
-    _write(context, node, 0, [batch, length, hidden], kind)
+    write(context, node, 0, [batch, length, hidden], kind)
     past = _dims(node, 8 if quantized else 4, 5)
-    if past is not None and _integer(node, "past_present_share_buffer"):
-        _write(context, node, 1, past, kind)
+    if past is not None and integer(node, "past_present_share_buffer"):
+        write(context, node, 1, past, kind)
         return
     total = length if past is None else _computed(context, "Add", past[3], length)
     size = _computed(context, "Div", hidden, heads)
-    _write(context, node, 1, [2, batch, heads, total, size], kind)
+    write(context, node, 1, [2, batch, heads, total, size], kind)
 
 
 def _multi_head_attention(context: Context, node: ir.Node) -> None:
     """Handle packed queries, keys and values of rank five, and keys and values of rank four with separate heads."""
-    query, heads = _known(node, 0), _integer(node, "num_heads")
+    query, heads = _known(node, 0), integer(node, "num_heads")
     key, value = _dims(node, 1), _dims(node, 2)
     kind = _dtype(node)
     size = query[4] if len(query) == 5 else _computed(context, "Div", query[2], heads)
@@ -92,30 +94,30 @@ def _multi_head_attention(context: Context, node: ir.Node) -> None:
     past = _dims(node, 6, 4)
     shares = _value(node, 8) is not None
     total = length if past is None else past[2] if shares else _computed(context, "Add", past[2], length)
-    _write(context, node, 0, [query[0], query[1], hidden], kind)
-    _write(context, node, 1, [query[0], heads, total, size], kind)
-    _write(context, node, 2, [query[0], heads, total, _computed(context, "Div", hidden, heads)], kind)
+    write(context, node, 0, [query[0], query[1], hidden], kind)
+    write(context, node, 1, [query[0], heads, total, size], kind)
+    write(context, node, 2, [query[0], heads, total, _computed(context, "Div", hidden, heads)], kind)
     if not shares:
-        _write(context, node, 3, [query[0], heads, query[1], total], kind)
+        write(context, node, 3, [query[0], heads, query[1], total], kind)
 
 
 def _decoder_attention(context: Context, node: ir.Node) -> None:
     """Handle one new position; keys of rank four belong to another sequence, to which nothing is added."""
     batch, length, width = _known(node, 0, 3)
-    key, value, heads, kind = _dims(node, 1), _dims(node, 2), _integer(node, "num_heads"), _dtype(node)
+    key, value, heads, kind = _dims(node, 1), _dims(node, 2), integer(node, "num_heads"), _dtype(node)
     if value is None:
         hidden = _computed(context, "Div", width, 3)
     else:
         hidden = _computed(context, "Mul", value[3], heads) if len(value) == 4 else value[2]
-    _write(context, node, 0, [batch, length, hidden], kind)
+    write(context, node, 0, [batch, length, hidden], kind)
     past = _dims(node, 5, 4)
     if past is None or (key is not None and len(key) == 4):
         return
-    shares = bool(_integer(node, "past_present_share_buffer"))
+    shares = bool(integer(node, "past_present_share_buffer"))
     total = past[2] if shares else _computed(context, "Add", past[2], length)
     for index, place in ((1, 5), (2, 6)):
         held = _known(node, place, 4)
-        _write(context, node, index, [*held[:2], total, held[3]], kind)
+        write(context, node, index, [*held[:2], total, held[3]], kind)
 
 
 def _group_query_attention(context: Context, node: ir.Node) -> None:
@@ -124,20 +126,20 @@ def _group_query_attention(context: Context, node: ir.Node) -> None:
     A cache of the size of a window keeps its length.
     """
     batch, length, width = _known(node, 0, 3)
-    heads, groups = _integer(node, "num_heads"), _integer(node, "kv_num_heads")
+    heads, groups = integer(node, "num_heads"), integer(node, "kv_num_heads")
     packed = _value(node, 1) is None
     size = _computed(context, "Div", width, heads + 2 * groups if packed else heads)
     hidden = _computed(context, "Mul", size, heads) if packed else width
-    _write(context, node, 0, [batch, length, hidden], _dtype(node))
+    write(context, node, 0, [batch, length, hidden], _dtype(node))
     past = _dims(node, 3, 4)
     present = _present_length(context, node, None if past is None else past[2])
     held = size if past is None else past[3]
     kind = _dtype(node) if past is None else _dtype(node, 3)
     for index in (1, 2):
-        _write(context, node, index, [batch, groups, present, held], kind)
+        write(context, node, index, [batch, groups, present, held], kind)
     total = _total_length(context, node)
     if total is not None:
-        _write(context, node, 3, [batch, heads, length, total], _dtype(node))
+        write(context, node, 3, [batch, heads, length, total], _dtype(node))
 
 
 def _total_length(context: Context, node: ir.Node) -> Element | None:
@@ -148,7 +150,7 @@ def _total_length(context: Context, node: ir.Node) -> Element | None:
 
 def _present_length(context: Context, node: ir.Node, past: Element | None) -> Element:
     total = _total_length(context, node)
-    if past is not None and _integer(node, "sliding_window_cache"):
+    if past is not None and integer(node, "sliding_window_cache"):
         return past
     fresh: Element = context.new_symbolic_dim()
     if total is None or context.is_wild(total):
@@ -161,7 +163,7 @@ def _packed_attention(context: Context, node: ir.Node) -> None:
     sizes = list(node.attributes["qkv_hidden_sizes"].as_ints()) if "qkv_hidden_sizes" in node.attributes else []
     width = _known(node, 1, 2)[1]
     hidden: Element = sizes[2] if sizes else _computed(context, "Div", width, 3)
-    _write(context, node, 0, [_known(node, 0, 2)[0], hidden], _dtype(node))
+    write(context, node, 0, [_known(node, 0, 2)[0], hidden], _dtype(node))
 
 
 def _packed_multi_head_attention(context: Context, node: ir.Node) -> None:
@@ -170,15 +172,15 @@ def _packed_multi_head_attention(context: Context, node: ir.Node) -> None:
         hidden = value[1]
     else:
         hidden = _computed(context, "Mul", query[1], query[3]) if len(query) == 4 else query[1]
-    _write(context, node, 0, [query[0], hidden], _dtype(node))
+    write(context, node, 0, [query[0], hidden], _dtype(node))
 
 
 def _gated_relative_position_bias(context: Context, node: ir.Node) -> None:
     """Write a score for each query with each key, for all sequences, each as long as the longest."""
-    heads = _integer(node, "num_heads")
+    heads = integer(node, "num_heads")
     offsets = _dims(node, 6, 2)
     batch, length = _known(node, 0, 3)[:2] if offsets is None else offsets
-    _write(context, node, 0, [batch, heads, length, length], _dtype(node))
+    write(context, node, 0, [batch, heads, length, length], _dtype(node))
 
 
 def _relative_position_bias(context: Context, node: ir.Node) -> None:
@@ -190,7 +192,7 @@ def _relative_position_bias(context: Context, node: ir.Node) -> None:
         found[0] if found and len(found) == 1 and not context.is_wild(found[0]) else context.new_symbolic_dim()
         for found in elements
     ]
-    _write(context, node, 0, [1, heads, *extents], _dtype(node))
+    write(context, node, 0, [1, heads, *extents], _dtype(node))
 
 
 RULES: dict[str, Rule] = {

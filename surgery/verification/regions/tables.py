@@ -6,7 +6,7 @@ nodes may agree in all runs although some of their numbers differ, which says no
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from surgery.base.operators.lists import LOOKED_UP
@@ -15,8 +15,6 @@ from surgery.verification.regions.definitions import Definitions, same_content
 
 if TYPE_CHECKING:
     import onnx
-
-_Attributes = Mapping[str, "onnx.AttributeProto"]
 
 
 def differing_tables(before: Definitions, after: Definitions, names: Container[str]) -> dict[str, str]:
