@@ -212,7 +212,8 @@ if not TYPE_CHECKING:  # a type checker takes the names from the imports above, 
         home = _HOMES.get(name)
         if home is None:
             raise AttributeError(f"module 'surgery' has no attribute '{name}'")
-        return getattr(importlib.import_module(f"surgery.{home}"), name)
+        value = globals()[name] = getattr(importlib.import_module(f"surgery.{home}"), name)
+        return value
 
 
 def __dir__() -> list[str]:

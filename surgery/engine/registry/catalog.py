@@ -70,7 +70,7 @@ class Catalog:
     def get(self, name: str) -> Pass | None:
         """Return the pass of that name, or None; if there are only standard passes, others are not imported."""
         if not self._is_complete:
-            if self._has_only_standard():
+            if self._has_only_standard() and name not in self._passes:
                 discovery.import_standard_pass(name)
             if not self._is_standard or name not in self._passes:
                 self._discover()
