@@ -67,7 +67,7 @@ def test_imports_are_not_circular() -> None:
 # capability that is none of those before: `features/workbench` is a live model, and reads what a run is made of.
 CEILINGS = {
     "base": (4, 2, 2),
-    "model": (12, 5, 26),
+    "model": (12, 5, 23),
     "verification": (8, 6, 20),
     "engine": (9, 5, 21),
     "features": (9, 2, 2),
@@ -78,7 +78,7 @@ CEILINGS = {
 def test_the_wings_stay_few() -> None:
     found = size(outside(rooms()))
     assert all(count <= most for count, most in zip(found, (6, 6, 15))), found
-    assert len(crossing()) <= 650
+    assert len(crossing()) <= 644
 
 
 @pytest.mark.parametrize("wing", ORDER)
@@ -101,7 +101,7 @@ def test_folders_and_names_stay_few() -> None:
     files = list(modules().values())
     assert {folder: count for folder, count in full_folders(files, ROOT).items() if count > FULL.get(folder, 0)} == {}
     assert len(shared_classes(files)) <= 7
-    assert len(shared_bases(files)) <= 30
+    assert len(shared_bases(files)) <= 29
 
 
 def test_folders_of_tests_mirror_the_source() -> None:

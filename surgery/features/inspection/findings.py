@@ -11,8 +11,8 @@ import onnx_ir as ir
 
 from surgery.base.errors import first_few
 from surgery.base.json_record import Record
-from surgery.base.operators.releases import reader, release
 from surgery.features.inspection.kernel_gaps import Gap
+from surgery.features.inspection.releases import reader, release
 from surgery.features.inspection.weights import WeightSummary
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.values import Node, Value

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from surgery.base.errors import SurgeryError, UsageError
 from surgery.base.json_record import Record
-from surgery.base.operators import releases
-from surgery.base.operators.releases import Release, release
 from surgery.base.operators.schemas import newest_opset
 from surgery.base.views import view
 from surgery.base.workers import default_memory
 from surgery.base.workers.fork import call_in_fork
 from surgery.engine.bridges.run_pass import run_pass
 from surgery.features.inspection.opset_floors import Floor, floor
+from surgery.features.inspection.releases import Release, reader, release
 from surgery.model import storage
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.state import Refused
@@ -164,7 +163,7 @@ def study(
         path=stored.path,
         opset=graph.opset,
         ir_version=stored.proto.ir_version,
-        reader=releases.reader(stored.proto.ir_version),
+        reader=reader(stored.proto.ir_version),
         lowest=lowest,
         candidates=tuple(road.candidate(opset, lowest) for opset in ([to] if to else road.every())) if lowest else (),
         obstacles=tuple(_obstacles(floors, to or LOWEST)),

@@ -1,4 +1,4 @@
-"""Which inputs and outputs of a node may be of a narrower float type; see `surgery.base.operators.narrowing`."""
+"""Which inputs and outputs of a node may be of a narrower float type; see `operator_narrowing`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from functools import cache
 import onnx_ir as ir
 
 from surgery.base.errors import SurgeryError
-from surgery.base.operators.narrowing import Narrowing, Runtime, Tables, failing_attribute
-from surgery.base.operators.narrowing import narrowing as of_operator
 from surgery.base.workers import Worker
 from surgery.model.analysis.misfits import misfit_narrowed
+from surgery.model.analysis.operator_narrowing import Narrowing, Runtime, Tables, failing_attribute
+from surgery.model.analysis.operator_narrowing import narrowing as of_operator
 from surgery.model.graph.values import Node, Value
 
 
@@ -47,6 +47,6 @@ def _tables() -> Tables:
     """Return the tables of the runtime, which are read once per process."""
     try:
         with Worker(timeout=60) as worker:
-            return Tables.of(*worker.call("surgery.base.operators.narrowing:listed"))
+            return Tables.of(*worker.call("surgery.model.analysis.operator_narrowing:listed"))
     except SurgeryError:
         return Tables(None, {})

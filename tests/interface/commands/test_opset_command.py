@@ -10,9 +10,9 @@ import onnx
 import onnx.helper
 import pytest
 
-from surgery.base.operators import releases
 from surgery.base.operators.schemas import newest_opset
 from surgery.engine.registry.catalog import catalog
+from surgery.features.inspection import releases
 from surgery.features.inspection.opsets import study
 from surgery.interface import commands as cli
 from surgery.model import storage

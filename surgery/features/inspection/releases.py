@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from surgery.base.json_record import Record
+
 _RUNTIMES = (
     ("0.1.4", 8, 3),
     ("0.3.0", 9, 3),
@@ -40,7 +42,7 @@ _OLDEST = 7
 
 
 @dataclass(frozen=True)
-class Release:
+class Release(Record, keys="onnx ir_version onnxruntime=runtime"):
     """The releases of an opset: the first release of ONNX with it, its IR version, and the first ONNX Runtime.
 
     `runtime` is None if no known release accepts the opset.
@@ -50,10 +52,6 @@ class Release:
     onnx: str | None
     ir_version: int | None
     runtime: str | None
-
-    def to_json(self) -> dict[str, object]:
-        """Return plain values."""
-        return {"onnx": self.onnx, "ir_version": self.ir_version, "onnxruntime": self.runtime}
 
 
 @cache
