@@ -2,6 +2,9 @@
 
 A shape is the name of a type, with "?" if it may be null; a list with the shape of the items; or a mapping of keys to
 shapes, in which a key that ends with "?" may be absent. Other keys are allowed, because later versions may add some.
+
+Shapes are not derived from the records that reports show: they are what surgery promises, which a change of a record
+must not change unnoticed.
 """
 
 from __future__ import annotations
