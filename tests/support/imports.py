@@ -47,7 +47,9 @@ ORDER = {
             "workbench",
         ),
     ),
-    "interface": (*("pages", "layout", "drawing", "report.formats", "report", "command_line", "commands", "docsgen"),),
+    "interface": (
+        *("pages", "layout", "drawing", "workbench", "report.formats", "report", "command_line", "commands", "docsgen"),
+    ),
 }
 """The wings, and the folders of each, from the bottom to the top. A folder imports from itself and from those before
 it, and "" is what is directly in a wing."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from surgery.engine.caching.cache_folder import CacheFolder
 from surgery.engine.caching.step_cache import Steps
@@ -16,6 +16,7 @@ from surgery.engine.pipeline.runner import rare_collections
 from surgery.engine.recipe.on_failure import decided
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx
 
     from surgery.engine.pipeline.candidate import State
@@ -91,6 +92,13 @@ class LiveRun:
                 records = tuple(pipeline.journal.records[earlier:])
                 self._ran.append((texts[number], StepRun(records, before, pipeline.model.state)))
         return [ran for _, ran in self._ran], None
+
+    def values(self, name: str) -> list[np.ndarray[Any, Any]]:
+        """Run the model after the last step on the inputs that steps are verified on; return the values of a tensor."""
+        assert self._pipeline is not None
+        graph = self._pipeline.model.editable()
+        graph.calibration = self._pipeline.judge
+        return [array for _, array in graph.recordings(graph.tensors([name]))]
 
     @contextmanager
     def _closed_after_errors(self) -> Iterator[None]:

@@ -20,12 +20,14 @@ from surgery.engine.recipe.schema import Recipe
 from surgery.engine.recipe.writer import written
 from surgery.features.workbench.draft_file import DraftFile
 from surgery.features.workbench.live_run import LiveRun, StepRun
+from surgery.features.workbench.named_files import named_files
 from surgery.features.workbench.offers import Offer, Offers
 from surgery.features.workbench.step_outcomes import RefusedStep, SessionStep, outcome, refused_step
 from surgery.features.workbench.step_texts import StepText, StepTexts, split, step_texts
 from surgery.model import storage
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx
 
     from surgery.engine.pipeline.candidate import State
@@ -88,13 +90,15 @@ class Session:
     _draft: DraftFile
     _live: LiveRun
 
-    def __init__(self, stored: storage.StoredModel, *, trust: bool, observer: Observer | None) -> None:
+    def __init__(
+        self, stored: storage.StoredModel, *, trust: bool, observer: Observer | None, within: Path | None
+    ) -> None:
         self.stored = stored
         self.reopened = False
         """Whether the steps come from the draft of a session that ended without being saved."""
         self.refused: RefusedStep | None = None
         """The step of the recipe that was refused when the session was opened; it and those after it are off."""
-        self._trust, self._observer = trust, observer
+        self._trust, self._observer, self._within = trust, observer, within
         self._path: Path | None = None
         self._past: list[_Moment] = []
         self._future: list[_Moment] = []
@@ -109,17 +113,22 @@ class Session:
         trust: bool = False,
         fresh: bool = False,
         observer: Observer | None = None,
+        within: str | Path | None = None,
     ) -> Self:
         """Open a model, with the steps of a recipe, or those of the draft of an earlier session of both.
 
         `fresh` ignores the draft. With `trust`, recipes may run local code. `observer` receives the progress of steps.
-        Raises what `surgery.apply` raises before a run.
+        `within` is the folder outside of which steps may not name files, and `save` not write any. Raises what
+        `surgery.apply` raises before a run.
         """
-        session = cls(storage.opened(model), trust=trust, observer=observer)
+        folder = None if within is None else Path(within).resolve()
+        session = cls(storage.opened(model), trust=trust, observer=observer, within=folder)
         begun = ""
         if recipe is None:
-            name = session.stored.path.stem if session.stored.path is not None else "model"
-            texts = StepTexts((), written({"recipe": name}).rstrip("\n"))
+            path = session.stored.path
+            texts = StepTexts((), written({"recipe": path.stem if path is not None else "model"}).rstrip("\n"))
+            # Its paths are relative to the folder of the model.
+            session._path = path.with_suffix(".yaml") if path is not None else None
         else:
             texts, session._path = _given(recipe, trust)
             begun = texts.whole()
@@ -306,8 +315,17 @@ class Session:
     def _read(self, texts: StepTexts, path: Path | None = None) -> Recipe:
         """Read the recipe of a text, whose positions are those in `recipe_yaml`."""
         if any(step.on for step in texts.steps):
-            return parse(texts.whole(), path or self._path, trust=self._trust)
+            recipe = parse(texts.whole(), path or self._path, trust=self._trust)
+            if self._within is not None:
+                for named in named_files(recipe):
+                    self._require_within(named)
+            return recipe
         return replace(parse(texts.whole((_IDLE,)), path or self._path, trust=self._trust), steps=())
+
+    def _require_within(self, path: Path) -> None:
+        """Raise UsageError for a path outside of the folder of the session, with links resolved."""
+        if self._within is not None and not path.resolve().is_relative_to(self._within):
+            raise UsageError(f"'{path}' is outside of the opened folder", todo=f"use files in {self._within}")
 
     # What can be done
 
@@ -330,12 +348,18 @@ class Session:
             self._offers = state.data, Offers(state.proto, self.stored.weights, target)
         return self._offers[1]
 
+    def values(self, tensor: str) -> list[np.ndarray[Any, Any]]:
+        """Run the model on the inputs that steps are verified on; return the values of a tensor, one for each set."""
+        self._tried(self._now.texts)
+        return self._live.values(tensor)
+
     # Files
 
     def save_recipe(self, path: str | Path, *, force: bool = False) -> Path:
         """Write the recipe, completely or not at all. Its relative paths become absolute where they would not hold."""
         if not any(step.on for step in self._now.texts.steps):
             raise UsageError("the session has no step, and a recipe needs one", todo="add a step first")
+        self._require_within(Path(path))
         target = storage.check_target(path, force=force)
         storage.write_texts({target: self._text_for(target)})
         return target
@@ -354,6 +378,7 @@ class Session:
         `place` is a folder, or the path of the model, next to which the others are written. Outcomes of steps that ran
         before are reused. Raises ExpectationError, and writes nothing, if the result is not accepted.
         """
+        self._require_within(Path(place))
         model, recipe, report = self._places(Path(place))
         sidecar = Sidecar()
         for path in (model, report, model.with_name(model.name + SUFFIX)):

@@ -24,7 +24,7 @@ from surgery.interface.commands import _edits
 
 GROUPS = {
     "optimize": ("apply", "run", "batch", "plan", "tune", "export"),
-    "look at models": ("inspect", "view", "diff", "check", "opset", "why"),
+    "look at models": ("inspect", "view", "open", "diff", "check", "opset", "why"),
     "edit": (
         *("rename", "set-dims", "extract", "cut", "merge", "split"),
         *("add-outputs", "insert", "remove", "replace"),

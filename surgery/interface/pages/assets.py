@@ -22,7 +22,22 @@ def style(*, viewer: bool) -> str:
 @cache
 def script(*, viewer: bool) -> str:
     """Return the script of pages: the graph view, if the page has one, and then the code that starts it."""
-    parts = [*(_viewer(".js") if viewer else ()), _static("page.js")]
+    return _joined([*(_viewer(".js") if viewer else ()), _static("page.js")])
+
+
+@cache
+def workbench_style() -> str:
+    """Return the style sheet of the workbench."""
+    return "\n".join([style(viewer=True), _static("workbench.css")])
+
+
+@cache
+def workbench_script() -> str:
+    """Return the script of the workbench: the graph view, and what acts on the model."""
+    return _joined([*_viewer(".js"), _static("page.js"), _static("workbench.js")])
+
+
+def _joined(parts: list[str]) -> str:
     joined = "\n;\n".join(parts)
     # These would end the script element; the escaped forms mean the same in a string or pattern.
     return joined.replace("</script", "<\\/script").replace("<!--", "<\\!--")

@@ -63,6 +63,7 @@
 
     write(text, how) {
       clearTimeout(this.timer);
+      if (!this.view.root.isConnected) return;
       const isOther = location.hash && !sv.parseAddress(location.hash);
       // The place alone does not take the address from a section of the page.
       if (how === "replaceState" && isOther) return;
@@ -76,7 +77,7 @@
     }
 
     changed() {
-      if (location.hash === this.written) return;
+      if (location.hash === this.written || !this.view.root.isConnected) return;
       const parts = sv.parseAddress(location.hash);
       if (!parts && location.hash) return;
       this.written = location.hash;

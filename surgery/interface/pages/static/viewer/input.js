@@ -76,7 +76,7 @@
       const place = this.place(event);
       const item = this.hit(place);
       if (item >= view.model.n && this.isArrow(item, place)) view.toggle(item - view.model.n);
-      else view.select(item);
+      else view.select(item, false, event.shiftKey || event.ctrlKey || event.metaKey);
     }
 
     /** Return the item under a place of the screen; of opened groups their titles. */
@@ -116,6 +116,7 @@
 
     anywhere(event) {
       const { search, stage, root } = this.view;
+      if (!root.isConnected) return;
       const target = event.target instanceof Element ? event.target : document.body;
       const isText = target.closest("input:not([type=range]), select, textarea, [contenteditable]");
       if (event.key === "/" && !isText && !event.ctrlKey && !event.metaKey && !event.altKey) {

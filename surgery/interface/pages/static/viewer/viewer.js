@@ -292,13 +292,15 @@
 
     // Selecting and going
 
-    select(item, isQuiet) {
+    /** Select an item, or nothing for -1; a page that acts on what is selected hears of it, and of more items. */
+    select(item, isQuiet, isAdding) {
       this.lit = [];
       this.selected = item;
       this.panel.show(item);
       // The details take their room from the graph, before anything is moved to its middle.
       this.resize();
       this.sidebar.refresh();
+      this.options.onSelect?.(item, Boolean(isAdding));
       this.invalidate();
       if (isQuiet) return;
       this.address?.push();

@@ -1,0 +1,137 @@
+"""The server: a page, and an interface in JSON over one session, for the browser of the person who started it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from starlette.applications import Starlette
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from surgery.base.errors import RecipeError, SurgeryError, internal
+from surgery.interface.pages.workbench import page_of_workbench
+from surgery.interface.workbench.desk import Desk, StaleError
+from surgery.interface.workbench.gate import Gate
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+_MOST_BYTES = 4 << 20
+"""Maximum size of what a page sends: a recipe, and names of nodes."""
+
+_BEAT = 15.0
+"""Seconds after which a silent stream of events sends a line, so that a lost connection is noticed."""
+
+
+def application(desk: Desk, port: int, end: Callable[[], None]) -> Gate:
+    """Return the application for a session; `end` stops the server."""
+    html, policy = page_of_workbench(desk.state()["title"])
+    answers = _Answers(desk, html, end)
+    routes = [
+        Route("/", answers.page),
+        Route("/api/state", answers.state),
+        Route("/api/drawing", answers.drawing),
+        Route("/api/events", answers.events),
+        Route("/api/end", answers.end, methods=["POST"]),
+        *(
+            Route(f"/api/{name}", answers.asked(work), methods=["POST"])
+            for name, work in {
+                "act": lambda given: desk.act(given),
+                "save": lambda given: desk.save(given),
+                "offers": lambda given: desk.offers(_names(given)),
+                "values": lambda given: desk.values(str(given.get("tensor"))),
+                "why": lambda given: desk.why(
+                    str(given.get("pass")), str(given.get("node")), given.get("options") or {}
+                ),
+            }.items()
+        ),
+    ]
+    return Gate(Starlette(routes=routes), port, policy)
+
+
+class _Answers:
+    """The answers to requests."""
+
+    def __init__(self, desk: Desk, html: str, end: Callable[[], None]) -> None:
+        self._desk, self._html, self._end = desk, html, end
+
+    async def page(self, _: Request) -> Response:
+        return HTMLResponse(self._html)
+
+    async def state(self, _: Request) -> Response:
+        return JSONResponse(await self._desk.run(self._desk.state))
+
+    async def drawing(self, _: Request) -> Response:
+        text = await self._desk.run(lambda: json.dumps(self._desk.drawing(), separators=(",", ":"), allow_nan=False))
+        return Response(text, media_type="application/json")
+
+    async def end(self, _: Request) -> Response:
+        self._desk.progress.send(kind="end")
+        asyncio.get_running_loop().call_later(0.2, self._end)
+        return JSONResponse({"ended": True})
+
+    async def events(self, request: Request) -> Response:
+        queue = self._desk.progress.listen()
+
+        async def lines() -> AsyncIterator[str]:
+            yield ": here\n\n"
+            try:
+                while not await request.is_disconnected():
+                    try:
+                        event = await asyncio.wait_for(queue.get(), _BEAT)
+                    except TimeoutError:
+                        yield ": still here\n\n"
+                        continue
+                    yield f"data: {json.dumps(event)}\n\n"
+                    if event.get("kind") == "end":
+                        return
+            finally:
+                self._desk.progress.leave(queue)
+
+        return StreamingResponse(lines(), media_type="text/event-stream")
+
+    def asked(self, work: Callable[[Mapping[str, Any]], Any]) -> Callable[[Request], Any]:
+        """Return the answer to requests that send a mapping, with errors as values."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                given = await _given(request)
+                return JSONResponse(await self._desk.run(work, given))
+            except SurgeryError as error:
+                state = await self._desk.run(self._desk.state) if isinstance(error, StaleError) else None
+                return JSONResponse({"error": _told(error), "state": state}, 409 if state is not None else 400)
+            except Exception as error:  # one line in the page, whatever broke
+                return JSONResponse({"error": {"message": internal(error), "problems": []}}, 500)
+
+        return answer
+
+
+async def _given(request: Request) -> Mapping[str, Any]:
+    """Return what a page sends. Raises SurgeryError if it is too large or no mapping."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _MOST_BYTES:
+            raise SurgeryError("the request is too large")
+    try:
+        found = json.loads(body)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not (request.headers.get("content-type") or "").startswith("application/json"):
+        raise SurgeryError("the request is not a mapping in JSON")
+    return found
+
+
+def _names(given: Mapping[str, Any]) -> list[str]:
+    names = given.get("names")
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
+def _told(error: SurgeryError) -> dict[str, Any]:
+    """Return an error as plain values; mistakes in a recipe have their places."""
+    problems = error.problems if isinstance(error, RecipeError) else ()
+    places = [{"line": one.line, "column": one.column, "message": one.message} for one in problems]
+    return {"message": str(error), "problems": places}

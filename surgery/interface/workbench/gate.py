@@ -1,0 +1,94 @@
+"""Who may talk to the server: the browser that has the token, on this machine, from the page itself."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from http.cookies import CookieError, SimpleCookie
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs
+
+from starlette.responses import PlainTextResponse
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_HEADERS = (
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("cache-control", "no-store"),
+)
+
+
+class Gate:
+    """Refuses requests for another host, from another origin, or without the cookie that the first visit gets.
+
+    The address has a token, which is good for one visit: that visit gets a cookie, which scripts cannot read and other
+    sites cannot send. A name that was made to point to this machine (DNS rebinding) is another host.
+    """
+
+    def __init__(self, app: ASGIApp, port: int, policy: str) -> None:
+        self.token = secrets.token_urlsafe(32)
+        self._app = app
+        self._secret = secrets.token_urlsafe(32)
+        self._is_used = False
+        self._cookie = f"surgery-{port}"
+        self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        self._policy = policy
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        headers = [*_HEADERS, ("content-security-policy", self._policy)]
+        why = self._refusal(scope)
+        if not why and not self._has_cookie(scope):
+            if not self._takes_token(scope):
+                why = "this address is no longer valid; start 'surgery open' again, and use the address that it prints"
+            else:
+                headers.append(("set-cookie", f"{self._cookie}={self._secret}; HttpOnly; SameSite=Strict; Path=/"))
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                more = [(name.encode(), value.encode()) for name, value in headers]
+                message["headers"] = [*message.get("headers", ()), *more]
+            await send(message)
+
+        app = PlainTextResponse(why, 403) if why else self._app
+        await app(scope, receive, answer)
+
+    def _refusal(self, scope: Scope) -> str:
+        """Return why a request is refused whoever sends it; empty if it is not."""
+        if scope["type"] != "http":
+            return "there are no other protocols here"
+        host, origin = _header(scope, b"host"), _header(scope, b"origin")
+        if host not in self._hosts:
+            return "this server has another name"
+        if scope["method"] not in ("GET", "HEAD") and not origin:
+            return "a change names its origin"
+        if origin and origin not in {f"http://{one}" for one in self._hosts}:
+            return "this is not for other sites"
+        return ""
+
+    def _has_cookie(self, scope: Scope) -> bool:
+        try:
+            found = SimpleCookie(_header(scope, b"cookie")).get(self._cookie)
+        except CookieError:
+            return False
+        return found is not None and hmac.compare_digest(found.value, self._secret)
+
+    def _takes_token(self, scope: Scope) -> bool:
+        """Return whether a request has the token, which is then used up."""
+        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        if self._is_used or scope["path"] != "/" or not hmac.compare_digest(given.encode(), self.token.encode()):
+            return False
+        self._is_used = True
+        return True
+
+
+def _header(scope: Scope, name: bytes) -> str:
+    found = [value for key, value in scope["headers"] if key == name]
+    return found[0].decode("latin-1") if len(found) == 1 else ""

@@ -1,0 +1,57 @@
+"""Run the server on this machine until it is interrupted, or the page says that it is done."""
+
+from __future__ import annotations
+
+import socket
+import webbrowser
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from surgery.base.errors import UsageError
+from surgery.interface.workbench.application import application
+
+if TYPE_CHECKING:
+    from surgery.interface.workbench.desk import Desk
+
+_HOST = "127.0.0.1"
+
+
+def bound(port: int) -> socket.socket:
+    """Return a socket on the loopback interface; port 0 is any free one. Raises UsageError if the port is taken."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        made.bind((_HOST, port))
+        made.listen()  # whoever is faster than the server waits
+    except OSError as error:
+        made.close()
+        raise UsageError(f"port {port} cannot be used: {error.strerror}", todo="name another one, or none") from error
+    return made
+
+
+def prepared(desk: Desk, at: socket.socket) -> tuple[uvicorn.Server, str]:
+    """Return a server for a session, and the address with the token that opens it."""
+    port = at.getsockname()[1]
+
+    def end() -> None:
+        server.should_exit = True
+
+    gate = application(desk, port, end)
+    settings = uvicorn.Config(gate, log_level="warning", access_log=False, timeout_graceful_shutdown=1, ws="none")
+    server = uvicorn.Server(settings)
+    return server, f"http://{_HOST}:{port}/?token={gate.token}"
+
+
+def serve(desk: Desk, at: socket.socket, *, browser: bool, say: Callable[[str], None]) -> None:
+    """Serve a session until Ctrl-C, or until the page ends it. `say` receives the address."""
+    server, address = prepared(desk, at)
+    say(address)
+    if browser:
+        with suppress(webbrowser.Error):  # the address was printed
+            webbrowser.open(address)
+    try:
+        server.run(sockets=[at])
+    finally:
+        desk.close()
