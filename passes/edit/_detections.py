@@ -221,10 +221,16 @@ def _checked(port: Value) -> Value:
 
 
 def _layout_of(port: Value) -> str:
-    """Return the layout of an output with boxes and scores: there are more boxes than features."""
+    """Return the layout of an output with boxes and scores: there are more boxes than features.
+
+    Where one extent is known, it is that of the features: weights fix their number, while that of boxes follows from
+    the size of the image.
+    """
     _, one, two = port.shape or (None, None, None)
     if isinstance(one, int) and isinstance(two, int) and one != two:
         return "v8" if one < two else "v5"
+    if isinstance(one, int) != isinstance(two, int):
+        return "v8" if isinstance(one, int) else "v5"
     raise UsageError(f"the dims of '{port.name}' do not show its layout", todo="set 'layout: v8' or 'layout: v5'")
 
 

@@ -57,8 +57,10 @@ class Catalog:
         """Return the pass of that name; raise UsageError, with a suggestion or the reason, if it is unavailable."""
         found = self.get(name)
         if found is None:
-            from surgery.engine.registry.everyday_words import passes_for  # a table that only this error needs
+            from surgery.engine.registry.everyday_words import absent, passes_for  # tables that only this error needs
 
+            if instead := absent(name):
+                raise UsageError(f"no pass '{name}': {instead}")
             meant = [f"'{one}'" for one in passes_for(name)]
             near = f"; did you mean {' or '.join(meant)}?" if meant else suggestion(name, self.passes())
             todo = None if near else "see 'surgery passes'"

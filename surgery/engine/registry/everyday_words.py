@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 _ATTENTION = ("fuse-attention", "fuse-multi-head-attention", "fuse-group-query-attention", "fuse-packed-attention")
 _CACHED = ("fuse-group-query-attention", "fuse-multi-head-attention", "broadcast-kv-heads")
@@ -139,6 +140,55 @@ EVERYDAY: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
+@dataclass(frozen=True)
+class Shorthand:
+    """A task that is one pass: its name, the options that the words imply, and other names of its options."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+
+SHORTHANDS: Final[Mapping[str, Shorthand]] = {
+    "a16w8": Shorthand("quantize-static", {"activation_type": "uint16"}),
+    "bf16": Shorthand("to-bfloat16"),
+    "constantfolding": Shorthand("fold-constants"),
+    "cse": Shorthand("common-subexpressions"),
+    "dce": Shorthand("drop-dead"),
+    "fp16": Shorthand("to-float16"),
+    "freezeinitializers": Shorthand("initializers-from-inputs"),
+    "freezeweights": Shorthand("initializers-from-inputs"),
+    "gptq": Shorthand("quantize-weights", {"method": "gptq"}),
+    "nms": Shorthand("append-nms"),
+    "reorderinputs": Shorthand("reorder", renamed={"order": "inputs"}),
+    "reorderoutputs": Shorthand("reorder", renamed={"order": "outputs"}),
+    "shapeinference": Shorthand("infer-shapes"),
+    "smoothquant": Shorthand("smooth-activations"),
+    # As image libraries return them.
+    "uint8input": Shorthand("embed-preprocessing", {"dtype": "uint8", "layout": "NHWC"}),
+}
+"""Tasks that `surgery run` takes in place of a pass, because they mean exactly one."""
+
+
+_CACHE = "no pass adds a KV cache; export the model with its past keys and values as inputs and outputs"
+ABSENT: Final[Mapping[str, str]] = {"kvcache": _CACHE, "addkvcache": _CACHE, "pastkeyvalues": _CACHE}
+"""Tasks that no pass does, and what to do instead."""
+
+
+def absent(word: str) -> str | None:
+    """Return what to do instead of a task that no pass does."""
+    return ABSENT.get(_folded(word))
+
+
+def shorthand(word: str) -> Shorthand:
+    """Return the pass that a task means; the word itself as the name if it means none or several."""
+    return SHORTHANDS.get(_folded(word), Shorthand(word))
+
+
 def passes_for(word: str) -> tuple[str, ...]:
     """Return the names of the passes for what people call a task; "KV cache" and "kv-cache" are the same."""
-    return EVERYDAY.get(re.sub(r"[\s_-]", "", word.lower()), ())
+    return EVERYDAY.get(_folded(word), ())
+
+
+def _folded(word: str) -> str:
+    return re.sub(r"[\s_-]", "", word.lower())

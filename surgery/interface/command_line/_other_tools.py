@@ -43,6 +43,9 @@ COMMANDS: Final = {
 }
 """Names that spelling suggestions would not find."""
 
+SYNONYMS: Final = {"--runtime": "--target"}
+"""Options that mean the same as one that the command has."""
+
 _VERIFIED = "every step is verified; to keep a result that cannot be compared, pass --unverified accept"
 _SHAPE = "to fix the shape, run 'surgery set-dims MODEL NAME=1,3,224,224'; to choose sizes for runs, pass --dims NAME=N"
 _SIZES = "to choose sizes for runs, pass --dims NAME=N"
@@ -220,15 +223,13 @@ _OPTIONS: Final = {
     "--graph-diff": "run 'surgery diff MODEL OUT'",
     "--profile": "run 'surgery bench MODEL --profile'",
     "--test-loop-count": "pass --repeats N",
-    "--runtime": "pass --target NAME, such as openvino; 'surgery targets' lists them",
-    "check --fix": "'surgery apply tidy MODEL -o OUT' repairs what 'surgery check MODEL' says can be repaired",
-    "check --repair": "'surgery apply tidy MODEL -o OUT' repairs what 'surgery check MODEL' says can be repaired",
+    "--runtime": "run 'surgery apply MODEL --target NAME' or 'surgery verify A B --target NAME'",
+    "check --repair": "pass --fix -o OUT",
     # Edits
     **dict.fromkeys(
         ("run --mean", "run --std", "run --order", "run --scale", "run --iou", "run --score", "run --bits"),
         "to set an option of the pass, pass --set OPTION=VALUE",
     ),
-    **dict.fromkeys(("insert --min", "insert --max"), "pass the other inputs in order: --operands MIN,MAX"),
     "-ion": _EXTRACT,
     "-oon": _EXTRACT,
     "--input-op-names": _EXTRACT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from itertools import takewhile
 from pathlib import Path
@@ -28,6 +28,8 @@ class Parser(argparse.ArgumentParser):
     """The names of its commands by the title under which the help lists them; empty for a command."""
     _given: Sequence[str] = ()
     _is_mixing = False
+    rewrite: Callable[[list[str]], list[str]] | None = None
+    """Turns arguments with unknown options into others, where the command knows what they mean."""
     seen: set[str]
     """The attributes that the arguments of the last call set, without defaults."""
 
@@ -36,7 +38,7 @@ class Parser(argparse.ArgumentParser):
         missing = _MISSING.fullmatch(message)
         if missing is not None:
             names = " or ".join((missing[1] or "").split()) or str(missing[2])
-            unknown = [text for text in self._given if self._is_unknown(text)]
+            unknown = [text for text in self._given if self.is_unknown(text)]
             # A missing argument is often present under a misspelt name, or as an option of another tool.
             message = f"{names} {'are' if ',' in names else 'is'} missing"
             message = self._elsewhere(self._given) or (self._unknown(unknown) if unknown else message)
@@ -72,6 +74,7 @@ class Parser(argparse.ArgumentParser):
         self._given = sys.argv[1:] if args is None else list(args)
         self.seen = set()
         before = copy(namespace)
+        args = self._rewritten(self._given)
         found, left = super().parse_known_args(args, namespace)
         if (
             left
@@ -84,6 +87,23 @@ class Parser(argparse.ArgumentParser):
         if left:
             self.error(self._unknown(left))
         return found, left
+
+    def _rewritten(self, given: Sequence[str]) -> list[str]:
+        """Return the arguments with options that this command has in place of those that mean the same."""
+        known = self._option_string_actions
+        if not self._mixes:
+            return [*given]
+        synonyms = {old: new for old, new in _other_tools.SYNONYMS.items() if new in known and old not in known}
+        if "--outputs" in known and any(re.match("-o(?!-)", text) for text in given):
+            # Next to -o, this names an output of the model.
+            synonyms["--output"] = "--outputs"
+        found = []
+        for text in given:
+            name, *value = text.split("=", 1)
+            found.append("=".join([synonyms.get(name, name), *value]))
+        if self.rewrite is not None and any(map(self.is_unknown, found)):
+            return self.rewrite(found)
+        return found
 
     @property
     def _mixes(self) -> bool:
@@ -108,7 +128,8 @@ class Parser(argparse.ArgumentParser):
                     raise argparse.ArgumentError(action, f"invalid value: '{text}'; {instead}")
         return super()._get_values(action, arg_strings)
 
-    def _is_unknown(self, text: str) -> bool:
+    def is_unknown(self, text: str) -> bool:
+        """Return whether a text is an option that this command does not have."""
         name = text.partition("=")[0]
         return re.match("--[a-z]", name) is not None and not any(
             k.startswith(name) for k in self._option_string_actions

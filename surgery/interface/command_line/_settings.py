@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import UsageError
@@ -42,6 +42,32 @@ def read(declared: Pass, texts: Sequence[str]) -> dict[str, Any]:
     return found
 
 
+def free_options(
+    texts: Sequence[str], is_unknown: Callable[[str], bool], accepts: Callable[[str], bool]
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """Take the unknown options with accepted names out of arguments; return the rest, and the names with values.
+
+    `--name value` and `--name=value` are the same; an option without a value is true.
+    """
+    rest: list[str] = []
+    found: list[tuple[str, str]] = []
+    waiting = [*texts]
+    while waiting:
+        text = waiting.pop(0)
+        name, equals, value = text.removeprefix("--").partition("=")
+        name = name.replace("-", "_")
+        if text == "--":
+            return [*rest, text, *waiting], found
+        if not is_unknown(text) or not accepts(name):
+            rest.append(text)
+        elif equals:
+            found.append((name, value))
+        else:
+            has_value = bool(waiting) and (not waiting[0].startswith("-") or _NEGATIVE.match(waiting[0]) is not None)
+            found.append((name, waiting.pop(0) if has_value else "true"))
+    return rest, found
+
+
 def value(text: str) -> Any:
     """Read a value as `--set` does for an option of any type."""
     return _value(None, text, text)
@@ -59,12 +85,15 @@ def _value(option: Option | None, setting: str, text: str) -> Any:
         return text
     if option is not None and value != text and _takes(option, text) and not _takes(option, value):
         return text
+    if option is not None and "," in text and not _takes(option, value) and text[:1] not in ("[", "{"):
+        return _value(option, setting, f"[{text}]")
     if document.mistakes:
         raise UsageError(f"--set {setting}: {document.mistakes[0][2]}")
     meant = _meant(document.root)
     return meant if meant != value and (option is None or _takes(option, meant)) else value
 
 
+_NEGATIVE = re.compile(r"-\.?\d")
 _FRACTION = re.compile(r"([-+]?[0-9]+(?:\.[0-9]+)?)/([0-9]+(?:\.[0-9]+)?)")
 _TIGHT = re.compile(r"(.+):([^:]+)")
 

@@ -9,10 +9,11 @@ import argparse
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from surgery.base.errors import UsageError
-from surgery.interface.command_line import _output, _places
+from surgery.interface.command_line import _output, _parsing, _places
 
 _AXIS = re.compile(r"(.+)\[(\d+)\]")
 """One dim of an input or output, such as `image[0]`."""
@@ -61,6 +62,8 @@ class Edit:
     """Returns the pass and its options; UsageError for arguments that mean none."""
     sets: str = "--inputs"
     """The name of the option for input sets."""
+    rewrite: Callable[[_parsing.Parser, list[str]], list[str]] | None = None
+    """Turns arguments with unknown options into others."""
     FORMATS: tuple[str, ...] = _output.REPORTS
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -74,6 +77,8 @@ class Edit:
             one.add(parser)
         _settings.add_argument(parser)
         run.add_run_arguments(parser, self.sets)
+        if self.rewrite is not None and isinstance(parser, _parsing.Parser):
+            parser.rewrite = partial(self.rewrite, parser)
 
     def main(self, arguments: argparse.Namespace) -> int:
         """Run the pass."""
@@ -182,6 +187,26 @@ def _insert(arguments: argparse.Namespace) -> Chosen:
         return "insert-after", {"tensors": _names([where], "--after"), **options}
     selected = _settings.value(where) if where.startswith(("{", "[")) else where
     return ("insert-before" if place == "before" else "insert-after"), {"nodes": selected, **options}
+
+
+def _with_operands(parser: _parsing.Parser, texts: list[str]) -> list[str]:
+    """Turn options that are called like inputs and attributes of the operator, as `--min -1`, into these."""
+    import onnx
+
+    from surgery.interface.command_line import _settings
+
+    op = next((text for text in texts if not text.startswith("-") and onnx.defs.has(text)), None)
+    if op is None or any(text.startswith("--operands") for text in texts):
+        return texts
+    schema = onnx.defs.get_schema(op)
+    inputs = [one.name for one in schema.inputs[1:]]
+    rest, found = _settings.free_options(
+        texts, parser.is_unknown, lambda name: name in inputs or name in schema.attributes
+    )
+    given = {name: value for name, value in found if name in inputs}
+    last = max((inputs.index(name) for name in given), default=-1)
+    operands = [f"--operands={','.join(given.get(name, 'null') for name in inputs[: last + 1])}"] if given else []
+    return [*rest, *operands, *(f"--attribute={name}={value}" for name, value in found if name not in inputs)]
 
 
 def _remove(arguments: argparse.Namespace) -> Chosen:
@@ -334,7 +359,7 @@ between tensors, use 'surgery extract'. A form of 'surgery run cut':
 This changes the results, which are then checked and run but not compared, unless '--set keeps=exact' says that it does
 not. A form of 'surgery run insert-after' and 'surgery run insert-before':
 
-    surgery insert model.onnx Clip --after logits --operands 0,6 -o out.onnx
+    surgery insert model.onnx Clip --after logits --min 0 --max 6 -o out.onnx
     surgery insert model.onnx Mul --before '{op: Conv}' --operands 1/255 -o out.onnx
 """,
         (
@@ -345,11 +370,12 @@ not. A form of 'surgery run insert-after' and 'surgery run insert-before':
             Argument(
                 ("--operands",),
                 "VALUE[,VALUE]",
-                "the other inputs: numbers, lists, or names of tensors",
+                "the other inputs: numbers, lists, or names of tensors; for operators of ONNX also by name, as --min 0",
             ),
             _ATTRIBUTE,
         ),
         _insert,
+        rewrite=_with_operands,
     ),
     "remove": Edit(
         """Remove nodes, inputs or outputs.

@@ -1,7 +1,9 @@
 """Check that models are valid: onnx checker, strict shape inference, and a run in ONNX Runtime.
 
 Each model runs once, on inputs that are legal for it. The exit code is 0 if all models are valid, 1 if one is not, or
-fails on every input that was tried, 2 if a file cannot be read. To compare two models, use `surgery verify`.
+fails on every input that was tried, 2 if a file cannot be read. To compare two models, use `surgery verify`. With
+--fix, what can be repaired is repaired, such as the order of nodes and declared shapes: by the recipe `tidy` and the
+pass `redeclare-shapes`, whose run decides the exit code.
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgery.base.errors import ModelFileError
-from surgery.interface.command_line import _formats, _output, _places, _verification
+from surgery.base.errors import ModelFileError, UsageError
+from surgery.interface.command_line import _formats, _output, _parsing, _places, _verification
 
 if TYPE_CHECKING:
     from surgery.verification.inputs.spec import InputsSpec, VerifySpec
@@ -38,14 +40,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="use these sizes of a dynamic dim; may be repeated",
     )
     parser.add_argument("--no-run", action="store_true", help="only load the models in ONNX Runtime")
+    fix = parser.add_argument_group("repair")
+    fix.add_argument("--fix", action="store_true", help="repair the model, and write the result to -o")
+    fix.add_argument("-o", "--output", metavar="FILE", type=_places.output, help="the file that --fix writes")
+    fix.add_argument("--force", action="store_true", help="overwrite an existing file")
     _verification.add_library_argument(parser)
 
 
+def _fix(arguments: argparse.Namespace) -> int:
+    """Run the repairs over the model, as `surgery apply` does; return its exit code."""
+    from surgery.engine import recipe as recipes
+    from surgery.interface.commands import apply
+
+    if arguments.output is None or len(arguments.models) != 1:
+        raise UsageError("--fix writes one model", todo="pass one MODEL, and -o FILE")
+    parser = _parsing.Parser()
+    apply.add_arguments(parser)
+    flags = (("--dims", arguments.dims), ("--inputs", arguments.inputs), ("--provider", arguments.provider))
+    more = [f"{flag}={text}" for flag, texts in flags for text in texts]
+    more += [f"--custom-op-library={text}" for text in arguments.custom_op_library]
+    given = parser.parse_args(["tidy", *arguments.models, *more])
+    settings = argparse.Namespace(**{**vars(given), **vars(arguments), "model": arguments.models[0]})
+    return apply.execute(recipes.parse(_REPAIRS), Path(arguments.models[0]), settings, {"yaml": _REPAIRS})
+
+
+_REPAIRS = "recipe: repair\nsteps:\n  - use: tidy\n  - redeclare-shapes\n"
 _NOT_JSON = ("text", "validity")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Check models one after another."""
+    """Check models one after another, or repair one."""
+    if arguments.fix:
+        return _fix(arguments)
+    if arguments.output is not None:
+        raise UsageError("-o is for --fix; without it, no file is written", todo="pass --fix, too")
     _verification.start()
     from surgery.verification.inputs.spec import DataSpec, FrozenDict, InputsSpec, VerifySpec
 

@@ -1,6 +1,7 @@
 """Run a single pass over a model, verified like a recipe with one step.
 
-The equivalent recipe is printed.
+Options of the pass may be written like those of the command: `--scale 1/255` is `--set scale=1/255`. The equivalent
+recipe is printed.
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from surgery.interface.command_line import _excepted, _output, _places, _plugins, _settings, _verification
+from surgery.base.errors import SurgeryError
+from surgery.interface.command_line import _excepted, _output, _parsing, _places, _plugins, _settings, _verification
 from surgery.interface.commands import apply
 
 FORMATS = _output.REPORTS
@@ -19,10 +22,27 @@ FORMATS = _output.REPORTS
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `run`."""
-    parser.add_argument("name", metavar="PASS", help="the name of a pass; see 'surgery passes'")
+    parser.add_argument("name", metavar="PASS", help="a pass, or a task such as uint8-input; see 'surgery passes'")
     parser.add_argument("model", metavar="MODEL", type=_places.model, help="an .onnx file")
     _settings.add_argument(parser)
     add_run_arguments(parser)
+    if isinstance(parser, _parsing.Parser):
+        parser.rewrite = partial(_with_settings, parser)
+
+
+def _with_settings(parser: _parsing.Parser, texts: list[str]) -> list[str]:
+    """Turn unknown options that the pass has into settings."""
+    from surgery.engine.registry.catalog import catalog
+    from surgery.engine.registry.everyday_words import shorthand
+
+    meant = shorthand(next((text for text in texts if not text.startswith("-")), ""))
+    try:
+        declared = catalog.get(meant.name)
+    except SurgeryError:
+        return texts
+    names = {option.name for option in declared.options} if declared is not None else set()
+    rest, found = _settings.free_options(texts, parser.is_unknown, {*names, *meant.renamed}.__contains__)
+    return [*rest, *(part for name, value in found for part in ("--set", f"{meant.renamed.get(name, name)}={value}"))]
 
 
 def add_run_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -> None:
@@ -35,9 +55,12 @@ def main(arguments: argparse.Namespace) -> int:
     """Run a pass."""
     _verification.start()
     from surgery.engine.registry.catalog import catalog
+    from surgery.engine.registry.everyday_words import Shorthand, shorthand
 
     _plugins.load(arguments)
-    return execute(arguments, arguments.name, _settings.read(catalog.find(arguments.name), arguments.settings))
+    meant = Shorthand(arguments.name) if catalog.get(arguments.name) is not None else shorthand(arguments.name)
+    options = _settings.read(catalog.find(meant.name), arguments.settings)
+    return execute(arguments, meant.name, {**meant.options, **options})
 
 
 def execute(

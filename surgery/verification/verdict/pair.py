@@ -131,7 +131,8 @@ def verify(
             lost = len(match.outputs) < len(first.graph.output)
             if lost and verdict.is_different:
                 verdict = replace(verdict, message=f"{verdict.message}{_hint(first, second, by)}")
-            if spec.deployment != "off" and not verdict.is_different and not verifier.is_original(renamed):
+            runs = bool(deploys_on) or not verifier.is_original(renamed)
+            if spec.deployment != "off" and runs and not verdict.is_different:
                 deployed = verifier.deploy(renamed, target=deploys_on)
                 verdict = verdict if deployed.ok else deployed.verdict
         findings = _findings(first, second, spec, verifier)
