@@ -8,6 +8,7 @@ save are converted first, as many as fit. The final conversion is always measure
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,9 @@ _DIM = 16
 
 _FEW = 4
 """Number of sets of inputs on which a single site is measured."""
+
+_LEAST_MEASURED, _LEAST_SECONDS = 3, 2.0
+"""The number of measurements from which the time of others is estimated, and the shortest time that is shown."""
 
 _MOST_UNITS = 32
 """Maximum number of groups of sites that are measured, and of groups that are split."""
@@ -144,12 +148,15 @@ class SiteChooser:
         limits: Sequence[MetricLimit],
         costs: Mapping[str, Cost],
         note: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run = run
         self._measure = measure
         self.limits = limits
         self._costs = costs
         self._note = note
+        self._clock = clock
+        self._seconds: list[float] = []
         self._all: frozenset[int] = frozenset()
         self._alone: dict[frozenset[int], Loss] = {}
         self._worst: tuple[int, ...] = ()
@@ -158,7 +165,8 @@ class SiteChooser:
         """Measure each site alone; the most sensitive first."""
         self._all = frozenset(site.number for site in sites)
         self._measure_whole()
-        found = [one for site in sites for one in self._unit([site]).sites()]
+        units = [self._unit([site], len(sites) - number) for number, site in enumerate(sites)]
+        found = [one for unit in units for one in unit.sites()]
         return tuple(sorted(found, key=lambda one: (-one.use, one.site.number)))
 
     def choose(self, sites: Sequence[Site]) -> ChosenSites:
@@ -214,7 +222,8 @@ class SiteChooser:
         """Measure sites in a limited number of groups of neighbours, and split the worst groups."""
         self._measure_whole()
         size = max(1, -(-len(sites) // _MOST_UNITS))
-        units = [self._unit(sites[start : start + size]) for start in range(0, len(sites), size)]
+        starts = range(0, len(sites), size)
+        units = [self._unit(sites[one : one + size], len(starts) - number) for number, one in enumerate(starts)]
         for _ in range(_MOST_UNITS if size > 1 else 0):
             worst = max((unit for unit in units if len(unit.members) > 1), key=lambda unit: unit.use, default=None)
             if worst is None or worst.use < 1.0 / len(units):
@@ -223,14 +232,27 @@ class SiteChooser:
             units[at : at + 1] = [self._unit(worst.members[:half]), self._unit(worst.members[half:])]
         return units
 
-    def _unit(self, members: Sequence[Site]) -> Unit:
-        self._note(f"sensitivity of sites {members[0].number} to {members[-1].number} of {len(self._all)}")
+    def _unit(self, members: Sequence[Site], left: int = 0) -> Unit:
+        """Measure sites together; `left` is the number of measurements that are known to follow, with this one."""
+        first, last, began = members[0].number, members[-1].number, self._clock()
+        which = f"site {first}" if first == last else f"sites {first} to {last}"
+        self._note(f"sensitivity of {which} of {len(self._all)}{self._time(left)}")
         numbers = frozenset(site.number for site in members)
         if numbers not in self._alone:
             self._alone[numbers] = self._attempt(set(numbers), self._worst)[1]
+            self._seconds.append(self._clock() - began)
         loss = self._alone[numbers]
         costs = {site.number: self._costs.get(site.anchor, Cost()) for site in members}
         return Unit(tuple(members), loss, loss.use(self.limits), costs)
+
+    def _time(self, left: int) -> str:
+        """Return how long as many measurements take, for a message; empty while unknown or short."""
+        count = len(self._seconds)
+        seconds = sum(self._seconds) / count * left if count >= _LEAST_MEASURED else 0.0
+        if seconds < _LEAST_SECONDS:
+            return ""
+        minutes = round(seconds / 60)
+        return f", about {minutes} min left" if minutes > 1 else f", about {5 * math.ceil(seconds / 5)} s left"
 
     def _measure_whole(self) -> None:
         """Find the sets of inputs on which the whole step loses most."""

@@ -76,3 +76,25 @@ def test_what_moves_many_elements_is_worth_as_much_as_what_multiplies() -> None:
     assert found.candidate is not None
     assert [site.anchor for site in found.candidate.applied] == ["add"]
     assert [(one.site.anchor, one.macs) for one in found.kept] == [("conv", 1e6)]
+
+
+def test_the_sites_and_the_time_left_are_shown() -> None:
+    sites = tuple(Site(number, f"s{number}", (), ()) for number in range(1, 41))
+    now, notes = [0.0], list[str]()
+
+    def run(skip: frozenset[int]) -> Candidate:
+        found = tuple(replace(site, skipped=site.number in skip) for site in sites)
+        return Candidate(PassStep("quantize"), onnx.ModelProto(), sites=found)
+
+    def measure(candidate: Candidate, *, optimized: bool = False, sets: tuple[int, ...] = ()) -> Loss:
+        now[0] += 4.0
+        return Loss({"y": [{**SAME, "snr": 10.0 if len(candidate.applied) > 1 else 60.0}]})
+
+    limits = [MetricLimit("snr", 25.0)]
+    SiteChooser(run, measure, limits, {}, notes.append, clock=lambda: now[0]).sensitivities(sites)
+    assert len(notes) == 40
+    assert notes[2] == "sensitivity of site 3 of 40"
+    # 37 measurements of 4 seconds take 148, and three of them 12.
+    assert notes[3] == "sensitivity of site 4 of 40, about 2 min left"
+    assert notes[37] == "sensitivity of site 38 of 40, about 15 s left"
+    assert now[0] == 41 * 4
