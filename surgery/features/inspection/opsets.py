@@ -148,6 +148,9 @@ def study(
     `lower` and `higher` are passes with an option `to` that convert the model down and up; without them, only opsets
     that need no conversion are reached. The model is not changed, and nothing is verified.
     """
+    if to is not None and (isinstance(to, bool) or not isinstance(to, int)):
+        what = f"an opset is a whole number such as 17, not {to!r}"
+        raise UsageError(what, todo=f"to convert, run surgery.run(model, 'upgrade-opset', to={newest_opset()})")
     if to is not None and not 1 <= to <= newest_opset():
         raise UsageError(
             f"opset {to} does not exist; the installed onnx has 1 to {newest_opset()}", todo="name one of them"

@@ -21,6 +21,8 @@ _MOST_SITES = 5
 _MOST_NODES = 4
 _LONGEST = 40
 """Maximum number of characters of an expression in the names of dims; longer ones are only in JSON."""
+_LONGEST_NAME = 32
+"""Maximum number of characters of the name of a node; longer ones are shortened unless `every` site is listed."""
 _SHIPPED = "shipped:"
 _VERIFIED = {"none": "not verified", "each": "each step verified", "end": "verified at the end"}
 
@@ -86,26 +88,33 @@ def _sites(step: PlannedStep, every: bool) -> Table:
     table.add_column(overflow="fold")
     table.add_column(overflow="fold")
     table.add_column(justify="right", no_wrap=True)
+    most = None if every else _LONGEST_NAME
     shown: Sequence[PlannedSite] = step.sites if every else step.sites[:_MOST_SITES]
     for site in shown:
         number = f"    {step.step}:{site.site}"
-        table.add_row(number, _takes(site), f"-> {_made(site)}", change(-site.saves.nodes))
+        table.add_row(number, _takes(site, most), f"-> {_made(site, most)}", change(-site.saves.nodes))
     if len(shown) < len(step.sites):
         table.add_row("", Text(f"and {counted(len(step.sites) - len(shown), 'more site')} (-v lists all)", style="dim"))
     return table
 
 
-def _takes(site: PlannedSite) -> str:
-    """Return the nodes that a site removes, or else its anchor."""
-    return _named(site.removes) or site.anchor or "(the whole model)"
+def _takes(site: PlannedSite, most: int | None = None) -> str:
+    """Return the nodes that a site removes, or else its anchor; names with up to `most` characters."""
+    return _named(site.removes, most) or _shortened(site.anchor, most) or "(the whole model)"
 
 
-def _made(site: PlannedSite) -> str:
-    return _named(site.adds) or ("nothing" if site.removes else "changed in place")
+def _made(site: PlannedSite, most: int | None = None) -> str:
+    return _named(site.adds, most) or ("nothing" if site.removes else "changed in place")
 
 
-def _named(nodes: Sequence[PlannedNode]) -> str:
-    return first_few((f"{node.op} {node.name}" if node.op else node.name for node in nodes), _MOST_NODES)
+def _named(nodes: Sequence[PlannedNode], most: int | None) -> str:
+    names = ((node, _shortened(node.name, most)) for node in nodes)
+    return first_few((f"{node.op} {name}" if node.op else name for node, name in names), _MOST_NODES)
+
+
+def _shortened(name: str, most: int | None) -> str:
+    """Return the end of a long name, which differs where exporters name nodes by their modules."""
+    return name if most is None or len(name) <= most else f"…{name[1 - most :]}"
 
 
 def _savings(saves: Savings) -> str:

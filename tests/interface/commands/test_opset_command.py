@@ -10,6 +10,7 @@ import onnx
 import onnx.helper
 import pytest
 
+import surgery
 from surgery.base.operators.schemas import newest_opset
 from surgery.engine.registry.catalog import catalog
 from surgery.features.inspection import releases
@@ -246,3 +247,11 @@ def test_newer_opsets_and_ir_versions_never_run_on_older_runtimes() -> None:
     assert runtimes == sorted(runtimes, key=number) and readers == sorted(readers, key=number)
     assert releases.release(6).runtime is None
     assert releases.reader(99) is None
+
+
+@pytest.mark.parametrize("to", ["17", "x", 17.0, True])
+def test_an_opset_is_a_whole_number(to: object) -> None:
+    model = text.parse("g (float[2] x) => (float[2] y) { y = Neg(x) }")
+    with pytest.raises(surgery.UsageError) as caught:
+        surgery.opset(model, to)  # type: ignore[arg-type]
+    assert str(caught.value).startswith(f"an opset is a whole number such as 17, not {to!r}; to convert, run")

@@ -52,6 +52,17 @@ def test_a_plan_is_shown_without_writing_a_file(folder: Path, capsys: pytest.Cap
     assert err.endswith("no plan written; use -o FILE to save it\n")
 
 
+def test_long_names_keep_their_end(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "/model/encoder/layers.0/attention/output/Identity"
+    model = text.parse(MODEL)
+    model.graph.node[0].name = name
+    onnx.save(model, "m.onnx")
+    (line,) = (one for one in surgery(capsys, "plan", "r.yaml", "m.onnx")[1].splitlines() if "1:1" in one)
+    shown = line.split()[2]
+    assert len(shown) == 32 and shown[0] == "…" and name.endswith(shown[1:])
+    assert name in surgery(capsys, "plan", "r.yaml", "m.onnx", "-v")[1].replace("\n", "")
+
+
 def test_a_plan_in_json_equals_the_file_and_adds_the_outcome(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = surgery(capsys, "plan", "r.yaml", "m.onnx", "-o", "plan.json", "--format", "json")
     shown, written = json.loads(out), json.loads((folder / "plan.json").read_text())
