@@ -33,7 +33,7 @@ PAGES = [
     *("how-to/prove-what-was-done", "how-to/run-again", "how-to/use-in-ci", "how-to/verify-two-models"),
     *("how-to/many-models", "how-to/models-elsewhere", "how-to/import-weights", "how-to/use-another-runtime-build"),
 ]
-COVERED_ELSEWHERE = {"cookbook", "write-a-pass", "write-a-recipe", "write-a-rule", "edit-a-model"}
+COVERED_ELSEWHERE = {"cookbook", "troubleshooting", "write-a-pass", "write-a-recipe", "write-a-rule", "edit-a-model"}
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
