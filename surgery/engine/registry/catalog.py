@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from surgery.base.errors import UsageError
 from surgery.base.promises import CHANGES, unknown_changes
@@ -10,6 +11,9 @@ from surgery.engine.registry import discovery
 from surgery.engine.registry.api import api_of
 from surgery.engine.registry.passes import Pass, require_name, suggestion
 from surgery.engine.registry.predicates import Predicate
+
+if TYPE_CHECKING:
+    from surgery.engine.registry.everyday_words import Shorthand
 
 
 class Catalog:
@@ -68,6 +72,12 @@ class Catalog:
         if name in self._clashes:
             raise UsageError(self._clashes[name], todo="uninstall or rename one")
         return found
+
+    def meant(self, word: str) -> Shorthand:
+        """Return the pass of that name, or the one that a task such as `uint8-input` means, with its options."""
+        from surgery.engine.registry.everyday_words import Shorthand, shorthand
+
+        return Shorthand(word) if self.get(word) is not None else shorthand(word)
 
     def get(self, name: str) -> Pass | None:
         """Return the pass of that name, or None; if there are only standard passes, others are not imported."""

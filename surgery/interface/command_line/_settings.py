@@ -85,7 +85,7 @@ def _value(option: Option | None, setting: str, text: str) -> Any:
         return text
     if option is not None and value != text and _takes(option, text) and not _takes(option, value):
         return text
-    if option is not None and "," in text and not _takes(option, value) and text[:1] not in ("[", "{"):
+    if option is not None and "," in text and text[:1] not in ("[", "{") and _lists(option, value):
         return _value(option, setting, f"[{text}]")
     if document.mistakes:
         raise UsageError(f"--set {setting}: {document.mistakes[0][2]}")
@@ -124,6 +124,11 @@ def _number(value: Any) -> Any:
     """Return a fraction as a number, any other value as it is."""
     parts = _FRACTION.fullmatch(value) if isinstance(value, str) else None
     return value if parts is None or not float(parts[2]) else float(parts[1]) / float(parts[2])
+
+
+def _lists(option: Option, value: Any) -> bool:
+    """Return whether a text with commas is a list: of names of tensors, or because the option takes no text."""
+    return not _takes(option, value) or option.type_name.startswith("tensor names")
 
 
 def _takes(option: Option, value: Any) -> bool:

@@ -33,10 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _with_settings(parser: _parsing.Parser, texts: list[str]) -> list[str]:
     """Turn unknown options that the pass has into settings."""
     from surgery.engine.registry.catalog import catalog
-    from surgery.engine.registry.everyday_words import shorthand
 
-    meant = shorthand(next((text for text in texts if not text.startswith("-")), ""))
     try:
+        meant = catalog.meant(next((text for text in texts if not text.startswith("-")), ""))
         declared = catalog.get(meant.name)
     except SurgeryError:
         return texts
@@ -55,10 +54,9 @@ def main(arguments: argparse.Namespace) -> int:
     """Run a pass."""
     _verification.start()
     from surgery.engine.registry.catalog import catalog
-    from surgery.engine.registry.everyday_words import Shorthand, shorthand
 
     _plugins.load(arguments)
-    meant = Shorthand(arguments.name) if catalog.get(arguments.name) is not None else shorthand(arguments.name)
+    meant = catalog.meant(arguments.name)
     options = _settings.read(catalog.find(meant.name), arguments.settings)
     return execute(arguments, meant.name, {**meant.options, **options})
 
