@@ -340,6 +340,11 @@ class Session:
         """Explain why a pass does, or does not, do anything at a node, as `surgery.explain` does."""
         return self._prepared_offers().why(name, node, options or {})
 
+    def prepare(self) -> None:
+        """Do ahead what the next step and the next question need: a replayed pipeline, and an index of the model."""
+        self._tried(self._now.texts)
+        self._prepared_offers()
+
     def _prepared_offers(self) -> Offers:
         """Return the index of the current model; it is made once for each."""
         state = self._state

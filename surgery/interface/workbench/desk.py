@@ -115,6 +115,8 @@ class Desk:
                 if step.status == "committed":
                     history.commit(session.model_after(step.number).proto, step.records[-1], step.number)
             self._drawing = self.version, document(history, self.state()["title"])
+            # The page has asked for all that it needs; what people do next should not wait for this.
+            self._thread.submit(session.prepare)
         return self._drawing[1]
 
     def offers(self, names: Sequence[str]) -> list[dict[str, Any]]:

@@ -301,3 +301,24 @@ def test_local_code_needs_trust(model: Path, tmp_path: Path) -> None:
         surgery.Session.open(model, path)
     with surgery.Session.open(model) as session, pytest.raises(UsageError, match="--trust"):
         session.write(recipe.replace("./mine.py", str(tmp_path / "mine.py")))
+
+
+def test_what_is_prepared_ahead_changes_nothing(model: Path) -> None:
+    with surgery.Session.open(model) as session:
+        session.add("drop-dropout")
+        assert not session.add(WRONG).ok  # the pipeline has to be replayed
+        before = session.steps, session.recipe_yaml()
+        session.prepare()
+        assert (session.steps, session.recipe_yaml()) == before and session.can_undo and not session.can_redo
+        assert next(one for one in session.offers(["same"]) if one.name == "drop-identity").sites == 1
+        assert session.add("drop-identity").steps[-1].status == "committed"
+
+
+def test_the_values_of_a_tensor_are_those_of_the_model_now(model: Path) -> None:
+    with surgery.Session.open(model) as session:
+        (first, *_) = session.values("a")
+        assert (first >= 0).all() and first.shape[1] == 3
+        session.add({"replace-op": {"nodes": "abs", "op": "Neg", "keeps": "nothing"}})
+        assert (abs(session.values("a")[0]) == first).all() and (session.values("a")[0] < 0).any()
+        session.undo()
+        assert (session.values("a")[0] == first).all()
