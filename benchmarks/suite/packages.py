@@ -16,7 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-MANIFEST = Path(__file__).resolve().parent.parent / "trained.jsonl"
+ROOT = Path(__file__).resolve().parent.parent.parent
+MANIFEST = ROOT / "benchmarks" / "trained.jsonl"
+EXPORTS = ROOT / "benchmarks" / "exports.jsonl"
+OWN = "surgery"
+"""The package of models that are in this repository."""
 _NPM = "npm:"
 _NESTED = ".tar.gz/"
 
@@ -29,10 +33,10 @@ class MissingModel(Exception):  # noqa: N818 - a state of the cache, reported as
 class Trained:
     """One line of the manifest.
 
-    `package` is `NAME==VERSION` on PyPI, or `npm:NAME@VERSION`. `file` may continue into a `.tar.gz` of the package.
-    `opset` is the opset of the standard operators, or `ml N` if there are none. `dims` lists bindings of the free dims
-    to run with, `inputs` the allowed contents of each input; both only if the model itself does not define them.
-    `remark` says why a peer leaves fewer nodes.
+    `package` is `NAME==VERSION` on PyPI, `npm:NAME@VERSION`, or `surgery` for this repository. `file` may continue
+    into a `.tar.gz` of the package. `opset` is the opset of the standard operators, or `ml N` if there are none.
+    `dims` lists bindings of the free dims to run with, `inputs` the allowed contents of each input; both only if the
+    model itself does not define them. `remark` says why a peer leaves fewer nodes.
     """
 
     package: str
@@ -47,7 +51,8 @@ class Trained:
     @property
     def distribution(self) -> str:
         """The name of the package."""
-        return self.package.removeprefix(_NPM).rpartition("@" if self.package.startswith(_NPM) else "==")[0]
+        name = self.package.removeprefix(_NPM).rpartition("@" if self.package.startswith(_NPM) else "==")[0]
+        return name or self.package
 
     @property
     def name(self) -> str:
@@ -55,8 +60,8 @@ class Trained:
         return f"{self.distribution}/{Path(self.file).parent.name}/{self._plain.stem}"
 
     def path(self, cache: Path) -> Path:
-        """Return the path of the model in the cache."""
-        return cache / self.distribution / self._plain
+        """Return the path of the model in the cache, or in this repository."""
+        return ROOT / self.file if self.package == OWN else cache / self.distribution / self._plain
 
     @property
     def _plain(self) -> Path:

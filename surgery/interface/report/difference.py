@@ -29,17 +29,21 @@ def difference(found: Difference, *, every: bool = False) -> RenderableType:
     parts: list[RenderableType] = [terminal.histogram_table(found.operators, every=every), Text("")]
     parts += [Text("nodes", style="bold"), *_nodes(found.nodes, every=every)]
     parts += [Text(""), Text("constants", style="bold"), *_constants(found.constants, every=every)]
-    for title, changes in (
-        ("signature", found.signature),
-        ("opsets", found.opsets),
-        ("functions", found.functions),
-        ("metadata", found.metadata),
-        ("sizes", found.sizes),
-    ):
-        parts += [Text(""), Text(title, style="bold"), _changes(changes) if changes else _same()]
+    sections = {
+        "signature": found.signature,
+        "opsets": found.opsets,
+        "functions": found.functions,
+        "metadata": found.metadata,
+        "sizes": found.sizes,
+    }
+    for title, changes in sections.items():
+        if changes:
+            parts += [Text(""), Text(title, style="bold"), _changes(changes)]
+    if same := [title for title, changes in sections.items() if not changes]:
+        parts += [Text(""), Text(f"{', '.join(same)}: the same", style="dim")]
     if found.parity is not None:
         parts += [Text(""), Text("parity", style="bold"), terminal.pair(found.parity, every=every)]
-    return Group(*parts)
+    return Group(*parts, Text(""), Text(headline(found), style="bold"))
 
 
 def headline(found: Difference) -> str:
@@ -49,10 +53,6 @@ def headline(found: Difference) -> str:
     told = f"{counts.unexplained} of {counts.total} differing nodes are not explained" if counts.unexplained else ""
     parity = f"outputs: {terminal.pair_headline(found.parity)}" if found.parity is not None else ""
     return "; ".join(filter(None, (shown, f"{found.before.nodes} -> {found.after.nodes} nodes", told, parity)))
-
-
-def _same() -> Text:
-    return Text("  the same", style="dim")
 
 
 def _changes(changes: Sequence[Change]) -> Table:
