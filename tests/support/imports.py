@@ -69,7 +69,7 @@ def modules(root: Path = ROOT) -> dict[str, Path]:
 @cache
 def imports(path: Path) -> frozenset[str]:
     """Return every name that a file imports, with the module that it is taken from."""
-    return frozenset(_imported(ast.parse(path.read_text(encoding="utf-8"))))
+    return frozenset(_imported(weight.tree(path)))
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:
@@ -114,6 +114,7 @@ def _digraph(adjacent: Mapping[T, frozenset[T]]) -> networkx.DiGraph[T]:
     return networkx.DiGraph({node: list(others) for node, others in adjacent.items()})
 
 
+@cache
 def rooms(root: Path = ROOT) -> dict[str, frozenset[str]]:
     """Return the arrows between rooms: folders at any depth, and modules that are in none.
 
@@ -121,7 +122,7 @@ def rooms(root: Path = ROOT) -> dict[str, frozenset[str]]:
     """
     result: dict[str, set[str]] = {}
     for module, others in arrows(root).items():
-        if len(ast.parse(modules(root)[module].read_text(encoding="utf-8")).body) < 2 and module.count(".") == 1:
+        if module.count(".") == 1 and len(weight.tree(modules(root)[module]).body) < 2:
             continue
         here = _room(module, root)
         result.setdefault(here, set()).update({_room(other, root) for other in others} - {here})

@@ -28,7 +28,7 @@ def full_folders(files: Collection[Path], root: Path) -> dict[str, int]:
 def shared_classes(files: Collection[Path]) -> dict[str, int]:
     """Return the names of classes that stand in several files, and in how many."""
     counts = Counter(
-        name for path in files for name in {one.name for one in ast.walk(_tree(path)) if isinstance(one, ast.ClassDef)}
+        name for path in files for name in {one.name for one in ast.walk(tree(path)) if isinstance(one, ast.ClassDef)}
     )
     return {name: count for name, count in sorted(counts.items()) if count > 1}
 
@@ -46,21 +46,22 @@ def lines_of_code(path: Path) -> int:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in _NO_CODE:
             found.update(range(token.start[0], token.end[0] + 1))
-    return len(found - _docstrings(_tree(path)))
+    return len(found - _docstrings(tree(path)))
 
 
-def _docstrings(tree: ast.Module) -> set[int]:
+def _docstrings(parsed: ast.Module) -> set[int]:
     """Return the lines of strings that are statements: docstrings, and those after constants and fields."""
     return {
         line
-        for node in ast.walk(tree)
+        for node in ast.walk(parsed)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
 
 
 @cache
-def _tree(path: Path) -> ast.Module:
+def tree(path: Path) -> ast.Module:
+    """Return the syntax tree of a file."""
     return ast.parse(path.read_text(encoding="utf-8"))
 
 

@@ -60,10 +60,13 @@ class Definition:
         """The file, relative to the folder of the package."""
         return _file(self.module).relative_to(ROOT.parent).as_posix()
 
-    def written(self, node: ast.AST) -> str:
+    def written(self, node: ast.expr) -> str:
         """Return a part of the definition as it is written, on one line."""
-        lines = ast.get_source_segment(_text(self.module), node) or ast.unparse(node)
-        return " ".join(lines.split())
+        # `ast.get_source_segment` splits the whole file into lines at each call.
+        lines = _lines(self.module)[node.lineno - 1 : node.end_lineno]
+        lines[-1] = lines[-1][: node.end_col_offset]
+        lines[0] = lines[0][node.col_offset :]
+        return " ".join(b" ".join(lines).decode().split())
 
 
 def find(module: str, name: str) -> Definition | None:
@@ -162,13 +165,13 @@ def _file(module: str) -> Path:
 
 
 @cache
-def _text(module: str) -> str:
-    return _file(module).read_text(encoding="utf-8")
+def _lines(module: str) -> list[bytes]:
+    return _file(module).read_bytes().splitlines()
 
 
 @cache
 def _tree(module: str) -> ast.Module:
-    return ast.parse(_text(module))
+    return ast.parse(b"\n".join(_lines(module)))
 
 
 @cache
