@@ -10,7 +10,7 @@ import numpy as np
 
 from surgery import Builder, Graph, Node, Value
 
-from ._calibration import ChannelStatistics, Method, Statistics, choose_range
+from ._calibration import ChannelStatistics, Method, Range, Statistics, choose_range
 from ._constant_operands import Constants, quantized_weight
 from ._hard_gates import GATES, gated, is_gate
 from ._integers import Affine, Array, IntegerType, affine
@@ -105,9 +105,9 @@ class Quantizer:
         if value not in self._affine:
             found = self._found[value.name, None]
             assert isinstance(found, Statistics)
-            low, high = choose_range(
-                found, scheme.method, scheme.activations, percentile=scheme.percentile, symmetric=scheme.symmetric
-            )
+            key = scheme.method, scheme.activations, scheme.percentile, scheme.symmetric
+            # The pass runs once for each operator whose loss is measured; the search would run as often.
+            low, high = self.graph.remember(("range", value.name, key), lambda: _searched(found, scheme))
             low, high = low * scheme.margin, high * scheme.margin
             self._affine[value] = affine(low, high, scheme.activations, symmetric=scheme.symmetric)
         return self._affine[value]
@@ -178,6 +178,13 @@ def _fine_scales(made: Constants, axis: int | None, bias: Array | None, data_sca
         fine = np.maximum(np.abs(bias) / (data_scale * FINE_BIAS), SMALLEST_STEP / data_scale)
         scales = np.where(made.is_empty & (bias != 0), fine, scales)
     return scales.astype(np.float32)
+
+
+def _searched(found: Statistics, scheme: Scheme) -> Range:
+    """Return the range that the method of a scheme chooses."""
+    return choose_range(
+        found, scheme.method, scheme.activations, percentile=scheme.percentile, symmetric=scheme.symmetric
+    )
 
 
 def _vector(bias: Value, weight: Value, axis: int | None) -> Array:

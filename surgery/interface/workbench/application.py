@@ -102,7 +102,7 @@ class _Answers:
                 return JSONResponse(await self._desk.run(work, given))
             except SurgeryError as error:
                 state = await self._desk.run(self._desk.state) if isinstance(error, StaleError) else None
-                return JSONResponse({"error": _told(error), "state": state}, 409 if state is not None else 400)
+                return JSONResponse({"error": _error_values(error), "state": state}, 409 if state is not None else 400)
             except Exception as error:  # one line in the page, whatever broke
                 return JSONResponse({"error": {"message": internal(error), "problems": []}}, 500)
 
@@ -130,7 +130,7 @@ def _names(given: Mapping[str, Any]) -> list[str]:
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
-def _told(error: SurgeryError) -> dict[str, Any]:
+def _error_values(error: SurgeryError) -> dict[str, Any]:
     """Return an error as plain values; mistakes in a recipe have their places."""
     problems = error.problems if isinstance(error, RecipeError) else ()
     places = [{"line": one.line, "column": one.column, "message": one.message} for one in problems]

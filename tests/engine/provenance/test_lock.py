@@ -61,7 +61,7 @@ def test_the_closure_of_a_recipe(folder: Path) -> None:
     assert list(found["files"]) == ["inner.yaml", "mine.yaml", "outer.yaml", "plugin.py", "sets.npz"]  # type: ignore[call-overload]
     assert list(found["passes"]) == ["drop-dropout", "drop-identity", "from-plugin"]  # type: ignore[call-overload]
     assert found["settings"] == {
-        "inputs": {"data": [{"path": "sets.npz", "found": False}]},
+        "inputs": {"data": [{"path": "sets.npz", "found": False, "images": None, "function": ""}]},
         "verify": {"mode": "off"},
     }
     assert (found["target"], found["seed"]) == ("mine.yaml", 3)

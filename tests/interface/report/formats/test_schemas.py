@@ -71,7 +71,7 @@ SLOW = {
     "sensitivity": ["sensitivity large.onnx --recipe int8-dynamic"],
     "tune": ["tune int8-dynamic large.onnx -o t.yaml"],
 }
-OWN_FORMAT = {"recipe-show": "a recipe", "schema": "a JSON schema", "help": "text"}
+OWN_FORMAT = {"recipe-show": "a recipe", "schema": "a JSON schema", "help": "text", "open": "an address"}
 ELSEWHERE = {"export"}
 """Needs PyTorch: tests/features/frameworks/test_export_pytorch.py."""
 
