@@ -12,7 +12,6 @@ import pytest
 
 from surgery.interface import commands as cli
 from surgery.model.graph import text
-from surgery.verification.benchmarking import bench as benching
 from surgery.verification.benchmarking.measurements import Comparison, Measured, Memory, OperatorTime
 from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.statistics import Interval
@@ -117,7 +116,7 @@ def given(monkeypatch: pytest.MonkeyPatch, comparison: Comparison) -> list[dict[
         asked.append({"models": models, **how})
         return comparison
 
-    monkeypatch.setattr(benching, "bench", bench)
+    monkeypatch.setattr("surgery.bench", bench)
     return asked
 
 
