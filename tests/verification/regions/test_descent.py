@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import onnx
 import pytest
 
@@ -9,6 +11,8 @@ from surgery.base.promises import Parity
 from surgery.model.graph import text
 from surgery.verification.comparing.details import Verdict
 from surgery.verification.inputs.spec import VerifySpec
+from surgery.verification.regions import regional_verdict
+from surgery.verification.regions.regions import Region
 from surgery.verification.verdict.verifier import Verifier
 
 
@@ -70,6 +74,22 @@ def test_a_hidden_change_is_verified_at_the_input_of_the_hiding_operator(kind: s
 @pytest.mark.parametrize("kind", WRONG)
 def test_a_hidden_wrong_change_is_not_taken_for_equal(kind: str, hiding: str) -> None:
     assert not judged(*pair(WRONG[kind], WRONG_NAMES[kind], hiding)).passed
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_inputs_that_prove_nothing_either_are_traced_further(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two operators on nothing: the input of the second one agrees for any change, too."""
+    descend, found = regional_verdict.descend, []
+
+    def noted(*given: Any) -> tuple[Verdict, list[Region]]:
+        found.append(descend(*given))
+        return found[-1]
+
+    monkeypatch.setattr(regional_verdict, "descend", noted)
+    nothing = "at = Constant<value = int64[1] {0}>() k = Slice(%s, at, at) m = Abs(k) y = Concat<axis = 0>(m, x)"
+    names = "b", WRONG_NAMES[kind]
+    judged(*(f"{HEAD} {{ {body} {nothing % name} }}" for body, name in zip(WRONG[kind], names)))
+    assert found and not any(verdict.passed for verdict, _ in found)
 
 
 def test_values_shown_to_be_equal_are_interchangeable() -> None:
