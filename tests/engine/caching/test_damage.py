@@ -12,7 +12,7 @@ import pytest
 from support.cached_runs import Run, entries, run, without_distances, write_model
 
 from surgery.engine.caching import housekeeping, outcome_text
-from surgery.engine.caching.cache_folder import PASSING, CacheFolder, Damaged
+from surgery.engine.caching.cache_folder import PASSING, CacheFolder
 from surgery.model.wire.weights import MappedFile
 
 pytestmark = pytest.mark.slow
@@ -200,22 +200,6 @@ def test_a_cache_stays_within_its_size(tmp_path: Path, monkeypatch: pytest.Monke
     found = run(write_model(tmp_path / "model.onnx"), tmp_path / "cache")
     assert found.sha256
     assert sum(path.stat().st_size for path in entries(tmp_path / "cache")) <= 50_000
-
-
-def test_a_tensor_is_checked_while_it_is_read(tmp_path: Path) -> None:
-    warnings: list[str] = []
-    folder = CacheFolder(tmp_path / "cache", warnings.append)
-    data = random.Random(0).randbytes(9_000_000)
-    (tmp_path / "data").write_bytes(data)
-    digest = folder.store(MappedFile(tmp_path / "data"), 100, 8_999_000)
-    assert b"".join(folder.tensor(digest)) == data[100 : 100 + 8_999_000]
-    (path,) = (path for path in (tmp_path / "cache").rglob(digest))
-    flip(path, 8_000_000, 4)
-    with pytest.raises(Damaged):
-        list(folder.tensor(digest))
-    assert not path.exists() and len(warnings) == 1
-    with pytest.raises(FileNotFoundError):
-        folder.tensor(digest)
 
 
 def test_digests_of_files_are_cached_until_the_files_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

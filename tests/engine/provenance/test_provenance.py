@@ -210,6 +210,15 @@ def test_a_changed_model(
     assert (code, findings) == (1, [expected])
 
 
+def test_what_lies_between_two_changes_is_not_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = folder / "out.onnx"
+    model = onnx.load(path)
+    expected = {_attribute(model), _wire(model), _producer(model)}
+    onnx.save(model, path)
+    code, findings, _ = provenance(capsys, path)
+    assert code == 1 and set(findings) == expected
+
+
 def _at(value: Any, place: Sequence[Any]) -> Any:
     for part in place:
         value = value[part]
