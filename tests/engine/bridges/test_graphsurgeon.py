@@ -60,6 +60,26 @@ def test_a_result_that_cannot_be_written_is_an_error() -> None:
         carried(text.parse("g (float[n] x) => (float[n] y) { y = Exp(x) }"), spoil)
 
 
+def test_a_constant_that_a_function_gets_is_written_before_its_nodes() -> None:
+    model = text.parse(
+        """<ir_version: 10, opset_import: ["": 18, "own": 1]> g (float[n] x) => (float[n] y) { y = own.scaled(x) }
+        <domain: "own", opset_import: ["": 18]> scaled (a) => (b) { t = Exp(a) b = Neg(t) }"""
+    )
+    model.functions[0].metadata_props.add(key="from", value="elsewhere")
+
+    def edit(graph: gs.Graph) -> gs.Graph:
+        (function,) = graph.functions
+        exp = next(node for node in function.nodes if node.op == "Exp")
+        exp.op, exp.inputs = "Add", [*exp.inputs, gs.Constant("one", np.ones(1, np.float32))]
+        return graph
+
+    _, back = carried(model, edit)
+    (function,) = back.functions
+    assert [node.op_type for node in function.node] == ["Constant", "Add", "Neg"]
+    assert function.node[0].output[0] in function.node[1].input and function.metadata_props[0].value == "elsewhere"
+    onnx.checker.check_model(back, full_check=True)
+
+
 def test_names_docs_and_declarations_of_kept_values_are_restored() -> None:
     model = text.parse("g (float[n] x) => (float[n] y) { a = Exp(x) b = Neg(a) y = Abs(b) }")
     model.graph.doc_string, model.doc_string = "the graph", "the model"
