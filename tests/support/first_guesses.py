@@ -295,7 +295,7 @@ GUESSES = (
     Guess(
         "fix an invalid model",
         "surgery check broken.onnx --fix -o fixed.onnx",
-        lambda ran: ran.ok and surgery.check("fixed.onnx").valid,
+        lambda ran: ran.ok and surgery.check("fixed.onnx").ok,
         slow=False,
     ),
     Guess(
