@@ -20,7 +20,8 @@ from support import ROOT
 
 import surgery
 
-pytestmark = pytest.mark.slow
+_IS_CLONE = (ROOT / ".git").exists() and shutil.which("git") is not None
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not _IS_CLONE, reason="distributions are built from a git clone")]
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 CONTAINERFILE = ROOT / "docs" / "how-to" / "container" / "Containerfile"
