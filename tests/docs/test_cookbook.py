@@ -26,7 +26,8 @@ QUICK = {
 
 def without_figures(text: str) -> str:
     """Return a printed text without its numbers, which differ from machine to machine and from release to release."""
-    return re.sub(r"# [kM]?B\b", "# bytes", re.sub(r"\d[\d.,]*", "#", normalized(text)))
+    text = re.sub(r"\b\d+ min (?=\d+ s\b)", "", normalized(text))
+    return re.sub(r"# [kM]?B\b", "# bytes", re.sub(r"\d[\d.,]*", "#", text))
 
 
 def is_command(line: str) -> bool:
