@@ -54,8 +54,8 @@ class Difference(Record, keys="nodes constants operators signature opsets functi
     @property
     def same(self) -> bool:
         """Whether the models differ at most in the names of nodes and inner values and in their storage."""
-        told = (self.signature, self.opsets, self.functions, self.metadata)
-        return not any(told) and self.nodes.same and self.constants.same
+        parts = (self.signature, self.opsets, self.functions, self.metadata)
+        return not any(parts) and self.nodes.same and self.constants.same
 
     def __repr__(self) -> str:
         """Return a line for a prompt; `to_json` tells more."""
@@ -86,8 +86,8 @@ def with_costs(found: Difference, before: StoredModel, after: StoredModel) -> Di
     from surgery.features.inspection.analysis import analyse
 
     a, b = analyse(before).costs, analyse(after).costs
-    told = of_one("MACs", a.macs.to_json(), b.macs.to_json()) + of_one("FLOPs", a.flops.to_json(), b.flops.to_json())
-    return replace(found, sizes=found.sizes + told)
+    costs = of_one("MACs", a.macs.to_json(), b.macs.to_json()) + of_one("FLOPs", a.flops.to_json(), b.flops.to_json())
+    return replace(found, sizes=found.sizes + costs)
 
 
 def compare(before: StoredModel, after: StoredModel, nodes: Correspondence, constants: Constants) -> Difference:
