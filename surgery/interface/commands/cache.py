@@ -70,7 +70,7 @@ def _prune(arguments: argparse.Namespace) -> int:
         found = housekeeping.prune(folder, older_than=seconds, max_bytes=most)
     from surgery.interface.report.formatting import size
 
-    files = f"{counted(found.files, 'file')}"
+    files = counted(found.files, "file")
     _write(arguments, found, f"removed {files} ({size(found.bytes)}); {size(found.left)} left\n")
     return 0
 
