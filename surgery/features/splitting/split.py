@@ -60,7 +60,7 @@ class Split(Record, keys="verdict files"):
 
     def __repr__(self) -> str:
         """Return a line for a prompt."""
-        parts = f"{counted(len(self.parts), 'part')}"
+        parts = counted(len(self.parts), "part")
         return f"<Split of {Path(self.model).name!r}: {'ok' if self.ok else 'not ok'}, {parts}, {self.verdict.status}>"
 
     def _repr_html_(self) -> str:

@@ -112,7 +112,7 @@ def _written(recipe: Recipe, runs: _Runs, trials: Sequence[Trial], spec: TuneSpe
 
 
 def _head(recipe: Recipe, trials: Sequence[Trial], spec: TuneSpec) -> list[str]:
-    threads = f"{counted(spec.bench.threads, 'thread')}"
+    threads = counted(spec.bench.threads, "thread")
     source = f" from {recipe.path.name}" if recipe.path is not None else ""
     first = f"Found by 'surgery tune'{source}: {threads}, confidence {spec.bench.level:.4g}."
     return [first, *(_summary(one) for one in trials if one.what == "step" or one.kept)]

@@ -123,7 +123,7 @@ class BatchProgress:
 
 def models(count: int) -> str:
     """Return a number of models: "1 model", "2 models"."""
-    return f"{counted(count, 'model')}"
+    return counted(count, "model")
 
 
 def _was(count: int) -> str:

@@ -85,7 +85,7 @@ def _how(found: Comparison) -> Iterator[str]:
 
 def how_measured(spec: BenchSpec, inputs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the conditions of a measurement: the clock, the threads, and the input sets."""
-    threads = f"{counted(spec.threads, 'thread')}"
+    threads = counted(spec.threads, "thread")
     clock = "processor time" if spec.used_clock == "processor" else "time by the clock"
     yield f"{clock}, {threads}, optimization {spec.optimization}"
     for one in inputs[:3]:

@@ -31,7 +31,7 @@ class ExportedWeights(Record):
 
     def __repr__(self) -> str:
         """Return a line for a prompt."""
-        count = f"{counted(self.tensors, 'tensor')}"
+        count = counted(self.tensors, "tensor")
         return f"<ExportedWeights: {count}, {self.bytes:,} bytes>"
 
     def _repr_html_(self) -> str:
