@@ -1,4 +1,4 @@
-"""Open a model in the browser and edit it: every cut is a step of a recipe, and every step is verified.
+"""Open a model in the browser and edit it: every edit is a step of a recipe, and every step is verified.
 
 The command starts a server that only this machine and the browser with the printed address can reach. It shows the
 graph; what is selected can be edited, and each edit becomes a step, runs, and is compared with the original. Steps can

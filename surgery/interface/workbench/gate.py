@@ -63,14 +63,14 @@ class Gate:
     def _refusal(self, scope: Scope) -> str:
         """Return why a request is refused whoever sends it; empty if it is not."""
         if scope["type"] != "http":
-            return "there are no other protocols here"
+            return "only HTTP is supported"
         host, origin = _header(scope, b"host"), _header(scope, b"origin")
         if host not in self._hosts:
-            return "this server has another name"
+            return "the Host header does not name this server"
         if scope["method"] not in ("GET", "HEAD") and not origin:
-            return "a change names its origin"
+            return "the Origin header is missing"
         if origin and origin not in {f"http://{one}" for one in self._hosts}:
-            return "this is not for other sites"
+            return "requests from other sites are refused"
         return ""
 
     def _has_cookie(self, scope: Scope) -> bool:

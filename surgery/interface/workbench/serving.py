@@ -27,7 +27,9 @@ def bound(port: int) -> socket.socket:
         made.listen()  # whoever is faster than the server waits
     except OSError as error:
         made.close()
-        raise UsageError(f"port {port} cannot be used: {error.strerror}", todo="name another one, or none") from error
+        raise UsageError(
+            f"port {port} cannot be used: {error.strerror}", todo="pass another --port, or omit it"
+        ) from error
     return made
 
 
