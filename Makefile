@@ -101,7 +101,7 @@ dist: $(VENV)/installed .venv-dist/installed
 	$(BIN)/python .ci/dist.py dist
 	.venv-dist/bin/twine check --strict dist/*
 	.ci/try-dist "$(PYTHON)" dist/*.tar.gz
-	.ci/try-dist "$(PYTHONS)" dist/*.whl
+	.ci/try-dist "$(strip $(PYTHONS))" dist/*.whl
 
 # Raises the version by a PART, which is major, minor or patch, dates the changelog, commits and tags.
 release: .venv-dist/installed
