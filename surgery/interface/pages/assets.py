@@ -9,32 +9,32 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 _ORDER = "order.txt"
-"""The file that lists the names of the viewer's files in order, one per line."""
+"""The file that lists the names of the files of a folder in order, one per line."""
 
 
 @cache
 def style(*, viewer: bool) -> str:
     """Return the style sheet of pages, including that of the graph view if the page has one."""
-    sheets = [_static("page.css"), *(_viewer(".css") if viewer else ())]
+    sheets = [_static("page.css"), *(_texts("viewer", ".css") if viewer else ())]
     return "\n".join(sheets)
 
 
 @cache
 def script(*, viewer: bool) -> str:
     """Return the script of pages: the graph view, if the page has one, and then the code that starts it."""
-    return _joined([*(_viewer(".js") if viewer else ()), _static("page.js")])
+    return _joined([*(_texts("viewer", ".js") if viewer else ()), _static("page.js")])
 
 
 @cache
 def workbench_style() -> str:
     """Return the style sheet of the workbench."""
-    return "\n".join([style(viewer=True), _static("workbench.css")])
+    return "\n".join([style(viewer=True), *_texts("workbench", ".css")])
 
 
 @cache
 def workbench_script() -> str:
     """Return the script of the workbench: the graph view, and what acts on the model."""
-    return _joined([*_viewer(".js"), _static("page.js"), _static("workbench.js")])
+    return _joined([*_texts("viewer", ".js"), _static("page.js"), *_texts("workbench", ".js")])
 
 
 def _joined(parts: list[str]) -> str:
@@ -53,8 +53,8 @@ def has_viewer() -> bool:
     return any(name.endswith(".js") for name in _names(_folder("viewer")))
 
 
-def _viewer(suffix: str) -> list[str]:
-    home = _folder("viewer")
+def _texts(folder: str, suffix: str) -> list[str]:
+    home = _folder(folder)
     return [(home / name).read_text(encoding="utf-8") for name in _names(home) if name.endswith(suffix)]
 
 

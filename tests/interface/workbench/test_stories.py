@@ -188,7 +188,7 @@ def test_a_refused_step_shows_the_value_and_the_nodes_and_changes_nothing(opened
     assert re.search(r"scores\[.*\]: .* became ", message(page))
     page.get_by_role("button", name=re.compile("Show .* node")).click()
     until(page, "document.querySelector('.wb-chips li')?.textContent === 'active'")
-    assert page.evaluate("view.selected") == page.evaluate("[...workbench.chosen.values()][0]")
+    assert page.evaluate("view.selected") == page.evaluate("[...workbench.selection.chosen.values()][0]")
     choose(page, "drop")
     add(page, "drop-dropout")
     assert steps(page) == ["drop-dropout"]

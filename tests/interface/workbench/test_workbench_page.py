@@ -157,7 +157,7 @@ def test_a_crash_of_native_code_is_one_line_in_the_page(
         raise MemoryError("no more")
 
     monkeypatch.setattr(Desk, "values", broken)
-    page.evaluate("workbench.values('a')")
+    page.evaluate("workbench.values.show('a')")
     page.wait_for_selector("#wb-message .wb-message")
     assert "no more" in page.locator("#wb-message").inner_text()
     act(page, "drop-dropout")
