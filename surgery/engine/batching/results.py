@@ -72,6 +72,13 @@ def _pyarrow(path: Path) -> Any:
     return pyarrow
 
 
+def is_one(path: Path) -> bool:
+    """Return whether a path is an output folder of a batch, or has the name of a ledger or a file of results."""
+    if path.is_dir():
+        return (path / ledger.NAME).is_file()
+    return path.suffix.lower() in (*LINES, PARQUET, *_LEDGERS)
+
+
 def read(path: Path) -> list[LedgerRow]:
     """Read the results of a batch from its output folder, its ledger, or a file of `--results`. Raises UsageError."""
     if path.is_dir():

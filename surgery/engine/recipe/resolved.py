@@ -53,7 +53,7 @@ def _recipe(recipe: Recipe) -> dict[str, Any]:
         "about": recipe.about,
         "model": recipe.model,
         "output": recipe.output,
-        "plugins": [*dict.fromkeys(_plugins(recipe))],
+        "plugins": [*dict.fromkeys(plugins_of(recipe))],
         "rules": _rules(recipe),
         "inputs": _inputs(recipe.inputs),
         "verify": _verify(recipe.verify),
@@ -101,14 +101,14 @@ def _samples(spec: SampleSpec) -> dict[str, Any]:
     return given({"data": [item.written(Path.absolute) for item in spec.data], "sets": spec.sets})
 
 
-def _plugins(recipe: Recipe) -> Iterator[str]:
+def plugins_of(recipe: Recipe) -> Iterator[str]:
     """Yield the plugins of a recipe and of its nested recipes, because inlined recipes have none of their own."""
     yield from (str(Path(name).absolute()) if name.endswith(".py") else name for name in recipe.plugins)
     waiting = [*recipe.steps]
     while waiting:
         step = waiting.pop(0)
         if isinstance(step, UseStep):
-            yield from _plugins(step.recipe)
+            yield from plugins_of(step.recipe)
         elif isinstance(step, RepeatStep):
             waiting += step.steps
 

@@ -16,7 +16,8 @@ from surgery.engine.pipeline.candidate import Candidate
 from surgery.engine.pipeline.delta_debugging import Guilty, SearchLimit, SiteSearch
 from surgery.engine.pipeline.pipeline import Abort, Pipeline
 from surgery.engine.pipeline.records import Observer, StepRecord
-from surgery.engine.recipe.schema import with_pass_steps
+from surgery.engine.recipe import resolved
+from surgery.engine.recipe.schema import PassStep, Recipe, with_pass_steps
 from surgery.features.bisection import reproduction
 from surgery.features.bisection.repro_folder import check_folder, clear, write
 from surgery.features.bisection.reproduction import NoRepro, Repro
@@ -147,7 +148,7 @@ def bisect(
             pipeline.run(strict.steps)
             pipeline.settle()
         except Abort:
-            found = _Inquiry(pipeline, loaded.name).run(None if output is None else Path(output))
+            found = _Inquiry(pipeline, loaded).run(None if output is None else Path(output))
         else:
             found = Blame(loaded.name, None)
     if output is not None and found.folder is None:
@@ -158,9 +159,9 @@ def bisect(
 class _Inquiry:
     """The examination of the step that ended a pipeline."""
 
-    def __init__(self, pipeline: Pipeline, recipe: str) -> None:
-        self.pipeline = pipeline
-        self.blame = Blame(recipe, pipeline.journal.records[-1])
+    def __init__(self, pipeline: Pipeline, recipe: Recipe) -> None:
+        self.pipeline, self.recipe = pipeline, recipe
+        self.blame = Blame(recipe.name, pipeline.journal.records[-1])
 
     def run(self, folder: Path | None) -> Blame:
         failed = self.pipeline.failed
@@ -221,7 +222,7 @@ class _Inquiry:
         else:
             title += " is wrong."
         report = {key: value for key, value in self.blame.to_json().items() if key not in ("no_repro", "seconds")}
-        reproduced = write(repro, folder, title=title, report=report)
+        reproduced = write(repro, folder, title=title, report=report, step=_step_text(step, self.recipe))
         self.blame = replace(self.blame, folder=folder, nodes=repro.nodes, reproduced=reproduced)
 
     def _repro(self, shown: Candidate) -> Repro:
@@ -245,3 +246,12 @@ def _counts(attempts: Iterable[Candidate]) -> dict[str, Any]:
     """Count the verified results and the runs."""
     judged = [attempt for attempt in attempts if attempt.changed]
     return {"tries": len(judged), "runs": sum(1 for attempt in judged if attempt.verdict is not None)}
+
+
+def _step_text(step: PassStep, recipe: Recipe) -> str:
+    """Return a step as a recipe of its own, without its conditions and exceptions, which are about the whole model."""
+    alone = replace(step, when=None, expect=None, excepted=(), on_failure=None)
+    rules = {} if step.declared is None else {step.name: step.declared}
+    about = f"The failing step of recipe '{recipe.name}'."
+    plugins = tuple(resolved.plugins_of(recipe))
+    return resolved.brief(Recipe(step.name, (alone,), about, plugins=plugins, rules=rules, target=recipe.target))

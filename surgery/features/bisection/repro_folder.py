@@ -7,11 +7,11 @@ import zipfile
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from surgery.base.errors import OutputError, WorkerError
+from surgery.base.errors import OutputError, UsageError, WorkerError
 from surgery.base.promises import Parity
 from surgery.base.workers import Worker, WorkerRaised
 from surgery.features.bisection.reproduction import Repro
@@ -23,8 +23,12 @@ from surgery.verification.comparing.tolerance import Tolerance
 if TYPE_CHECKING:
     import onnx
 
+_ORIGINAL: Final = "original.onnx"
+_STEP: Final = "step.yaml"
+_REPORT: Final = "report.json"
+
 _FILES = (
-    "original.onnx",
+    _ORIGINAL,
     "changed.onnx",
     "original.onnx.data",
     "changed.onnx.data",
@@ -33,7 +37,8 @@ _FILES = (
     "actual.npz",
     "repro.py",
     "README.txt",
-    "report.json",
+    _STEP,
+    _REPORT,
 )
 
 _SCRIPT = '''\
@@ -69,6 +74,22 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
         raise OutputError("the folder exists", where=str(folder), todo="name another one, or use --force")
 
 
+def is_one(folder: Path) -> bool:
+    """Return whether a folder has a repro."""
+    return (folder / _ORIGINAL).is_file() and (folder / _REPORT).is_file()
+
+
+def reduced(folder: Path) -> tuple[Path, Path | list[str]]:
+    """Return the original model of a repro, and the failing step as a recipe. Raises UsageError."""
+    if (folder / _STEP).is_file():
+        return folder / _ORIGINAL, folder / _STEP
+    where = folder / _REPORT  # older releases wrote only its name
+    try:
+        return folder / _ORIGINAL, [str(json.loads(where.read_text(encoding="utf-8"))["step"]["pass"])]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError("this is not the report of surgery bisect", where=str(where)) from error
+
+
 def clear(folder: Path) -> None:
     """Remove the files of an older repro from a folder, and nothing else."""
     for name in _FILES:
@@ -80,10 +101,13 @@ def written(folder: Path) -> list[Path]:
     return [path for name in _FILES if (path := folder / name).is_file()]
 
 
-def write(repro: Repro, folder: Path, *, title: str = "", report: Mapping[str, Any] | None = None) -> bool:
+def write(
+    repro: Repro, folder: Path, *, title: str = "", report: Mapping[str, Any] | None = None, step: str = ""
+) -> bool:
     """Write a repro, and return whether running its script shows the difference.
 
-    `title` is the first line of the README, `report` is added to the JSON. Files of an older repro are replaced.
+    `title` is the first line of the README, `report` is added to the JSON, and `step` is the failing step as a recipe.
+    Files of an older repro are replaced.
     """
     folder.mkdir(exist_ok=True)
     clear(folder)
@@ -91,7 +115,7 @@ def write(repro: Repro, folder: Path, *, title: str = "", report: Mapping[str, A
     name = cut.output
     expected = shown.expected[name]
     actual = expected if shown.actual is None else shown.actual[name]
-    for model, value, file in ((cut.original, expected, "original.onnx"), (cut.changed, actual, "changed.onnx")):
+    for model, value, file in ((cut.original, expected, _ORIGINAL), (cut.changed, actual, "changed.onnx")):
         storage.save(_declared(model, value), folder / file, repro.weights)
     _write_arrays(folder / "inputs.npz", cut.feed)
     _write_arrays(folder / "expected.npz", {name: expected})
@@ -107,8 +131,10 @@ def write(repro: Repro, folder: Path, *, title: str = "", report: Mapping[str, A
         "reproduced": reproduced,
     }
     text = json.dumps({**(report or {}), "repro": facts}, indent=2, ensure_ascii=False)
-    (folder / "report.json").write_text(text + "\n", encoding="utf-8")
-    (folder / "README.txt").write_text(_readme(repro, title, reproduced), encoding="utf-8")
+    if step:
+        (folder / _STEP).write_text(step, encoding="utf-8")
+    (folder / _REPORT).write_text(text + "\n", encoding="utf-8")
+    (folder / "README.txt").write_text(_readme(repro, title, reproduced, bool(step)), encoding="utf-8")
     return reproduced
 
 
@@ -176,7 +202,7 @@ def _reproduces(repro: Repro, script: Path) -> bool:
     return False
 
 
-def _readme(repro: Repro, title: str, reproduced: bool) -> str:
+def _readme(repro: Repro, title: str, reproduced: bool, has_step: bool) -> str:
     before, after = repro.nodes
     lines = [
         title,
@@ -189,6 +215,7 @@ def _readme(repro: Repro, title: str, reproduced: bool) -> str:
         *(["actual.npz      the outputs of changed.onnx"] if repro.shown.actual is not None else []),
         f"repro.py        python repro.py runs both. {_ENDINGS[repro.shown.kind]}",
         *([] if reproduced else ["                When it was tested here, it did not."]),
+        *(["step.yaml       the step as a recipe; surgery open FOLDER shows what it does"] if has_step else []),
         "report.json     how the rewrite was found",
         "",
     ]

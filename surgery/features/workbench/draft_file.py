@@ -33,7 +33,7 @@ class DraftFile:
     def __init__(self, stored: StoredModel, begun: str) -> None:
         self.folder = state_folder() / "drafts" / _key(stored, begun)
         self._path = self.folder / "draft.json"
-        self._model = str(stored.path.absolute()) if stored.path is not None else None
+        self._model = storage.shown(str(stored.path.absolute())) if stored.path is not None else None
 
     @property
     def outcomes(self) -> Path:
@@ -76,9 +76,12 @@ def _key(stored: StoredModel, begun: str) -> str:
     Of external data and large weights, which may take long to read, sizes and times count.
     """
     found = hashlib.sha256(begun.encode())
-    found.update(str(stored.path.absolute()).encode() if stored.path is not None else b"")
+    # The copy of a model at a URL has another path and time each time.
+    found.update(storage.shown(str(stored.path.absolute())).encode() if stored.path is not None else b"")
     found.update(stored.proto.SerializeToString(deterministic=True))
+    is_copy = stored.path is not None and storage.is_copy(stored.path)
     for path in data_files(stored):
         stat = path.stat()
-        found.update(f"{path.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+        changed = 0 if is_copy else stat.st_mtime_ns
+        found.update(f"{path.name} {stat.st_size} {changed}\n".encode())
     return found.hexdigest()[:24]

@@ -100,6 +100,7 @@ class Session:
         """The step of the recipe that was refused when the session was opened; it and those after it are off."""
         self._trust, self._observer, self._within = trust, observer, within
         self._path: Path | None = None
+        self._known: frozenset[Path] = frozenset()
         self._past: list[_Moment] = []
         self._future: list[_Moment] = []
         self._offers: tuple[bytes, Offers] | None = None
@@ -118,8 +119,8 @@ class Session:
         """Open a model, with the steps of a recipe, or those of the draft of an earlier session of both.
 
         `fresh` ignores the draft. With `trust`, recipes may run local code. `observer` receives the progress of steps.
-        `within` is the folder outside of which steps may not name files, and `save` not write any. Raises what
-        `surgery.apply` raises before a run.
+        `within` is the folder outside of which steps may not name files, except those that `recipe` names, and `save`
+        not write any. Raises what `surgery.apply` raises before a run.
         """
         folder = None if within is None else Path(within).resolve()
         session = cls(storage.opened(model), trust=trust, observer=observer, within=folder)
@@ -127,10 +128,14 @@ class Session:
         if recipe is None:
             path = session.stored.path
             texts = StepTexts((), written({"recipe": path.stem if path is not None else "model"}).rstrip("\n"))
-            # Its paths are relative to the folder of the model.
-            session._path = path.with_suffix(".yaml") if path is not None else None
+            if path is not None:
+                # Its paths are relative to the folder of the model, unless that is a temporary one.
+                place = folder / path.name if folder is not None and storage.is_copy(path) else path
+                session._path = place.with_suffix(".yaml")
         else:
-            texts, session._path = _given(recipe, trust)
+            loaded = read(recipe, trust=trust)
+            texts, session._path = _text_of(recipe, loaded), loaded.path
+            session._known = frozenset(named.resolve() for named in named_files(loaded))
             begun = texts.whole()
         session._draft = DraftFile(session.stored, begun)
         session._live = LiveRun(session.stored, session._draft.outcomes, observer)
@@ -318,7 +323,8 @@ class Session:
             recipe = parse(texts.whole(), path or self._path, trust=self._trust)
             if self._within is not None:
                 for named in named_files(recipe):
-                    self._require_within(named)
+                    if named.resolve() not in self._known:
+                        self._require_within(named)
             return recipe
         return replace(parse(texts.whole((_IDLE,)), path or self._path, trust=self._trust), steps=())
 
@@ -417,12 +423,11 @@ class Session:
         return result
 
 
-def _given(recipe: Given, trust: bool) -> tuple[StepTexts, Path | None]:
-    """Return the text of a recipe, and the path of its file."""
-    loaded = read(recipe, trust=trust)
+def _text_of(given: Given, loaded: Recipe) -> StepTexts:
+    """Return the text of a recipe, as it was written if it is known."""
     if loaded.path is not None:
-        return split(loaded.path.read_text(encoding="utf-8")), loaded.path
-    return split(recipe if isinstance(recipe, str) else resolved.brief(loaded)), None
+        return split(loaded.path.read_text(encoding="utf-8"))
+    return split(given if isinstance(given, str) else resolved.brief(loaded))
 
 
 def _outcomes(moment: _Moment) -> tuple[SessionStep, ...]:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 STREAM: Final = "-"
 LOCK_SUFFIX: Final = ".lock"
+_RECORDS: Final = (".json", ".jsonl", ".ndjson", ".parquet", ".sqlite", ".db")
+"""The endings of the names of plans, and of results and ledgers of batches."""
+
 CODE: Final = ".py:"
 """What the place of a set of inputs contains if a function makes it, as in `FILE.py:FUNCTION`."""
 
@@ -40,6 +43,11 @@ def model(text: str) -> str | PlaceType:
 def recipe(text: str) -> str | PlaceType:
     """Accept a recipe: a path, a name, a URL, or `-` for standard input."""
     return PlaceType(text, _recipe) if is_url(text) or text == STREAM else text
+
+
+def opened(text: str) -> str | PlaceType:
+    """Accept what `surgery open` opens: a path, a URL, or `-` for a model on standard input."""
+    return PlaceType(text, _opened) if is_url(text) or text == STREAM else text
 
 
 def data(text: str) -> str | PlaceType:
@@ -226,6 +234,14 @@ def _recipe(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
         return text
     needs_lock = getattr(arguments, "locked", False) and arguments.lock is None
     return _with_lock(text, arguments, copies) if needs_lock else _data(text, arguments, copies)
+
+
+def _opened(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
+    """Copy a model with its weights, or a plan or the results of a batch, which are one object."""
+    from surgery.model.remote import urls
+
+    is_record = text != STREAM and Path(urls.name_of(text)).suffix.lower() in _RECORDS
+    return (_data if is_record else _model)(text, arguments, copies)
 
 
 def _with_lock(text: str, arguments: argparse.Namespace, copies: Staging) -> str:

@@ -15,6 +15,7 @@ import surgery
 from surgery.base.errors import OutputError
 from surgery.engine import recipe as recipes
 from surgery.engine.pipeline import runner
+from surgery.engine.recipe import schema
 from surgery.engine.registry.catalog import catalog
 from surgery.features.bisection.bisect import Blame, bisect
 from surgery.interface import commands as cli
@@ -121,7 +122,9 @@ def test_the_repro_describes_itself(find: Callable[..., Blame]) -> None:
         "original.onnx",
         "report.json",
         "repro.py",
+        "step.yaml",
     }
+    assert recipes.load(found.folder / "step.yaml").steps == (schema.PassStep("drop-relu"),)
 
 
 def test_a_crash_is_found_and_its_repro_crashes(find: Callable[..., Blame]) -> None:
