@@ -18,7 +18,7 @@ demo: $(VENV)/installed
 test: $(VENV)/tested
 	$(BIN)/python $(PYTEST) -m 'not slow'
 
-# PART=K/N runs one of N parts of them.
+# PART=K/N runs one of N parts of them. Pictures of what people do in the workbench are kept in build/stories.
 test-slow: $(VENV)/tested
 	$(BIN)/python $(PYTEST) -m slow $(if $(PART),--part $(PART))
 

@@ -49,7 +49,8 @@ def test_check_reports_the_problem_of_each_model(folder: Path, capsys: pytest.Ca
     assert lines[1].startswith("types.onnx: invalid: ") and lines[1].count("adder") >= 1
     assert "shape inference: " in lines[1] and "ONNX Runtime rejects it: " in lines[1]
     assert lines[2] == (
-        "custom.onnx: cannot be run here: com.acme:Foo is a custom operator that is in no --custom-op-library"
+        "custom.onnx: cannot be run here: com.acme:Foo is a custom operator "
+        "that is in no --custom-op-library or verify.custom_op_library"
     )
     assert "shape inference: " in lines[3]
 

@@ -14,10 +14,13 @@ if TYPE_CHECKING:
     import onnx
 
     from surgery.engine.pipeline.records import StepRecord
+    from surgery.engine.pipeline.sensitivity import Sensitivity
     from surgery.verification.comparing.details import Element, Verdict
 
 _MOST_NODES = 200
 """Maximum number of nodes that are listed for a step."""
+_MOST_PLACES = 40
+"""Maximum number of places that a step left as they are, and of which the reason is listed."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,17 @@ class SessionStep:
             lines = [f"{one.anchor}: {one.reason}" for record in self.records for one in record.refusals[:3]]
         return "\n".join(dict.fromkeys(lines))
 
+    @property
+    def left(self) -> tuple[tuple[str, str], ...]:
+        """The places that it left as they are, each a node with the reason: those that the budget spares come first."""
+        spared = ((one.site.anchor, f"it needs {_share(one.use)} of the budget alone") for one in self._kept)
+        refused = ((one.anchor, one.reason) for record in self.records for one in record.refusals)
+        return tuple(dict.fromkeys((*spared, *refused)))
+
+    @property
+    def _kept(self) -> Iterable[Sensitivity]:
+        return (one for record in self.records for one in record.kept)
+
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         verdict = self.verdict
@@ -105,6 +119,10 @@ class SessionStep:
             "message": self.message,
             "nodes": self.nodes,
             "changed": self.changed.to_json(),
+            "left": {
+                "count": len(self.left),
+                "places": [{"node": node, "why": why} for node, why in self.left[:_MOST_PLACES]],
+            },
         }
 
 
@@ -196,3 +214,8 @@ def _content(node: onnx.NodeProto) -> bytes:
     parts = (node.op_type, node.domain, "\0".join(node.input), "\0".join(node.output))
     attributes = b"".join(one.SerializeToString(deterministic=True) for one in node.attribute)
     return "\n".join(parts).encode("utf-8", "surrogateescape") + attributes
+
+
+def _share(use: float) -> str:
+    """Return a share of the budget in words."""
+    return f"{use:.0f} times" if use >= 2 else f"{use:.0%}"

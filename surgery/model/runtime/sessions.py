@@ -42,7 +42,7 @@ _UNSUPPORTED = (
     (re.compile(r"Failed to find kernel for ([\w.:]+)\((\d+)\)"), "ONNX Runtime has no kernel for {0}({1})"),
     (
         re.compile(r"([\w.]+:\w+)\(-?\d+\) is not a registered function/op"),
-        "{0} is a custom operator that is in no --custom-op-library",
+        "{0} is a custom operator that is in no --custom-op-library or verify.custom_op_library",
     ),
     (re.compile(r"No Op registered for (\w+) with domain_version of (\d+)"), "ONNX Runtime does not know {0}({1})"),
     (re.compile(r"MLDataType for: (\S+) is not currently registered"), "ONNX Runtime does not support {0}"),

@@ -322,3 +322,19 @@ def test_the_values_of_a_tensor_are_those_of_the_model_now(model: Path) -> None:
         assert (abs(session.values("a")[0]) == first).all() and (session.values("a")[0] < 0).any()
         session.undo()
         assert (session.values("a")[0] == first).all()
+
+
+def test_a_step_says_which_places_it_left_as_before() -> None:
+    model = text.parse(
+        """g (float[n, 2, 4, 4] x) => (float[n, 2, 4, 4] y, float[n, 2, 4, 4] z)
+        <float[2, 2, 1, 1] w = {1, 2, 3, 4}, float[2] one = {1, 1}, float[2] zero = {0, 0}, float[2] v = {2, 3}> {
+            [conv] c = Conv(x, w)
+            [norm] b = BatchNormalization(c, one, zero, zero, v)
+            [read] z = Conv(b, w)
+            [shared] y = BatchNormalization(z, one, zero, zero, v)
+        }"""
+    )
+    with surgery.Session.open(model) as session:
+        [step] = session.add("fuse-conv-bn").steps
+        assert step.left == (("shared", "c is a graph output"),)
+        assert step.to_json()["left"] == {"count": 1, "places": [{"node": "shared", "why": "c is a graph output"}]}

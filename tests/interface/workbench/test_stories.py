@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from support.workbench_acts import add, choose, choose_tensor, message, operators, picture, saved, settle, steps, until
 
-from surgery.interface import commands as cli
 from surgery.model.graph import text
 
 pytestmark = pytest.mark.slow
@@ -51,82 +51,6 @@ def model(tmp_path: Path) -> Path:
 @pytest.fixture
 def opened(serve: Callable[..., str], open_page: Callable[..., Any]) -> Callable[..., Any]:
     return lambda model, recipe=None, **options: open_page(serve(model, recipe), **options)
-
-
-def until(page: Any, expression: str, given: Any = None) -> None:
-    """Wait for an expression to hold; Playwright's own way needs `eval`, which the page forbids."""
-    for _ in range(1200):
-        if page.evaluate(expression, given):
-            return
-        page.wait_for_timeout(50)
-    pytest.fail(f"never true: {expression}")
-
-
-def choose(page: Any, *names: str) -> None:
-    """Select nodes, inputs and outputs by name, as clicks on them do, and wait for what is offered."""
-    for number, name in enumerate(names):
-        row = page.evaluate(
-            "(name) => { const m = view.model; for (let r = 0; r < m.n; r++) if (m.died[r] < 0 && "
-            "m.strings[m.name[r]] === name) return r; return -1; }",
-            name,
-        )
-        assert row >= 0, name
-        page.evaluate("([row, more]) => view.select(row, false, more)", [row, number > 0])
-    page.wait_for_selector("#wb-offers details[data-pass]")
-
-
-def choose_tensor(page: Any, node: str, tensor: str) -> None:
-    choose(page, node)
-    page.get_by_role("button", name=f"Tensor {tensor}").click()
-    until(page, "(name) => document.querySelector('.wb-chips').textContent === name", tensor)
-    page.wait_for_selector("#wb-offers details[data-pass]")
-
-
-def settle(page: Any) -> None:
-    until(page, "document.body.dataset.busy === 'no'")
-    until(page, "document.body.dataset.drawn === String(workbench.state.version)")
-
-
-def add(page: Any, name: str, /, **fields: str) -> None:
-    """Fill in the form of an offer, and add it."""
-    form = page.locator(f"#wb-offers details[data-pass='{name}']").first
-    if not form.is_visible():
-        page.get_by_text("Whole model:").click()
-    form.locator("> summary").click()
-    for field, value in fields.items():
-        place = form.locator(f"[name='{field}']")
-        if not place.is_visible():
-            form.get_by_text("More options").click()
-        if place.evaluate("(e) => e.tagName") == "SELECT":
-            place.select_option(value)
-        else:
-            place.fill(value)
-    form.get_by_role("button", name=f"Add {name}").click()
-    settle(page)
-
-
-def steps(page: Any) -> list[str]:
-    return [re.sub(r"^\d+\. ", "", title) for title in page.locator("#wb-steps h3 > span").all_inner_texts()]
-
-
-def message(page: Any) -> str:
-    return str(page.locator("#wb-message").inner_text())
-
-
-def saved(page: Any, model: Path) -> onnx.ModelProto:
-    """Save, apply the saved recipe with the command line, and return the model, which is the same to the byte."""
-    page.get_by_label("Folder, or name of an .onnx file").fill("edited")
-    page.get_by_role("button", name="Save model, recipe, report and provenance").click()
-    page.wait_for_selector("#wb-saved li")
-    made = model.parent / "edited" / model.name
-    again = model.parent / "again.onnx"
-    assert cli.main(["apply", str(made.with_suffix(".yaml")), str(model), "-o", str(again)]) == 0
-    assert again.read_bytes() == made.read_bytes()
-    return onnx.load(made)
-
-
-def operators(model: onnx.ModelProto) -> list[str]:
-    return [node.op_type for node in model.graph.node]
 
 
 def run(model: onnx.ModelProto) -> list[Any]:
@@ -201,6 +125,7 @@ def test_a_debug_output_is_inserted_and_looked_at(opened: Any, model: Path) -> N
     choose(page, "features")
     page.get_by_role("button", name="Look at values").click()
     page.wait_for_selector(".wb-values svg")
+    picture(page)
     assert "f float32 [2, 3]" in message(page) and "min" in message(page)
     assert [output.name for output in saved(page, model).graph.output] == ["scores", "f"]
 
@@ -217,6 +142,7 @@ def test_it_says_why_a_fusion_is_not_made(opened: Any, tmp_path: Path) -> None:
     refusal.get_by_role("button", name="Why not?").click()
     until(page, "document.querySelector(\"[data-pass='fuse-conv-bn'] [role=status]\")")
     assert "is the graph output 'z'" in refusal.inner_text()
+    picture(page)
     # What is in the way goes, and the fusion is made.
     choose(page, "z")
     add(page, "remove-outputs")
@@ -279,6 +205,7 @@ def test_a_wrong_snippet_is_pasted_and_mended(opened: Any, model: Path) -> None:
     recipe.fill("recipe: mine\nsteps:\n  - drop-dropout\n  - drop-identiti\n  - rename: {nodes: [1}\n")
     recipe.press("Control+Enter")
     page.wait_for_selector("#wb-problems li")
+    picture(page)
     problems = page.locator("#wb-problems li").all_inner_texts()
     assert any("line 4" in one and "did you mean 'drop-identity'" in one for one in problems)
     assert steps(page) == [] and "drop-identiti" in recipe.input_value()
@@ -317,6 +244,7 @@ def test_it_is_reopened_after_kill_9(open_page: Any, model: Path) -> None:
         assert "The server does not answer. What was done is in its draft" in message(page)
         process, page = started()
         assert steps(page) == ["drop-dropout"] and "last session" in message(page)
+        picture(page)
         assert "Dropout" not in operators(saved(page, model))
         page.get_by_role("button", name="End", exact=True).click()
         assert process.wait(30) == 0

@@ -76,14 +76,7 @@
       const inputs = one.fields.map((field) => [field, this.input(field)]);
       const [first, rest] = [inputs.filter(([field]) => field.required || field.filled), []];
       for (const pair of inputs) if (!first.includes(pair)) rest.push(pair);
-      const label = ([field, input]) =>
-        element(
-          "label",
-          {},
-          element("span", { text: field.name + (field.required ? " (required)" : "") }),
-          input,
-          element("small", { text: `${field.type}${field.about ? ". " + field.about : ""}` }),
-        );
+      const label = ([field, input]) => this.label(field, input);
       form.append(...first.map(label));
       if (rest.length) {
         const more = element("details", { class: "wb-more" }, element("summary", { text: "More options" }));
@@ -102,6 +95,26 @@
         this.bench.act({ act: "add", step });
       });
       return form;
+    }
+
+    /** Return a field with its name and description; one that selects nodes or tensors can take what is selected. */
+    label(field, input) {
+      const label = element(
+        "label",
+        {},
+        element("span", { text: field.name + (field.required ? " (required)" : "") }),
+        input,
+        element("small", { text: `${field.type}${field.about ? ". " + field.about : ""}` }),
+      );
+      if (!/^(node selector|tensor names)/.test(field.type)) return label;
+      const take = () => {
+        const names = Array.from(this.bench.selection.chosen.keys());
+        input.value = names.length === 1 ? names[0] : JSON.stringify(names);
+        input.focus();
+      };
+      const button = element("button", { type: "button", text: "Use the selection", onclick: take });
+      button.setAttribute("aria-label", `Use the selection: ${field.name}`);
+      return element("div", { class: "wb-field" }, label, button);
     }
 
     input(field) {

@@ -62,6 +62,12 @@
       this.bench.offers.show();
     }
 
+    /** Select nodes by name, and nothing else. */
+    only(names) {
+      this.chosen.clear();
+      this.chooseNames(names);
+    }
+
     light() {
       this.bench.view.lit = Array.from(this.chosen.values()).filter((row) => row >= 0 && this.bench.view.scene.shown[row]);
       this.bench.view.invalidate();

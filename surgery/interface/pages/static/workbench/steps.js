@@ -4,6 +4,8 @@
 
   const { element, byId } = sv;
 
+  const MOST_LETTERS = 240;
+
   const STATUS = {
     committed: "verified",
     unchanged: "changed nothing",
@@ -48,7 +50,8 @@
         { class: "wb-step " + step.status, "data-step": number },
         element("h3", {}, element("span", { text: `${number + 1}. ${title}` }), element("small", { text: changes.join(", ") })),
         element("p", { text: facts.join(", ") }),
-        step.message ? element("p", { text: sv.cut(step.message, 400) }) : null,
+        step.message ? this.message(step.message) : null,
+        step.left.count ? this.left(step.left) : null,
         element(
           "div",
           { class: "wb-buttons" },
@@ -58,6 +61,23 @@
           button("Remove", { act: "remove" }),
         ),
       );
+    }
+
+    /** Return what a step says; a long text is cut, and whole in a fold. */
+    message(text) {
+      if (text.length <= MOST_LETTERS) return element("p", { text });
+      const head = element("summary", {}, element("span", { text: sv.cut(text, MOST_LETTERS) }));
+      return element("details", { class: "wb-more" }, head, element("p", { text }));
+    }
+
+    /** Return the places that a step left as they are, with the reasons, in a fold. */
+    left({ count, places }) {
+      const head = element("summary", { text: `${sv.plural(count, "place")} left as before, and why` });
+      const list = element("ul", {}, ...places.map((one) => element("li", { text: `${sv.cut(one.node, 80)}: ${one.why}` })));
+      const nodes = places.map((one) => one.node);
+      const show = element("button", { type: "button", text: "Select", onclick: () => this.bench.selection.only(nodes) });
+      show.setAttribute("aria-label", `Select ${sv.plural(nodes.length, "place")} left as before`);
+      return element("details", { class: "wb-more wb-left" }, head, list, show);
     }
   }
 

@@ -144,10 +144,7 @@
         box.append(element("p", { class: "mono", text: `${output}[${index.join(", ")}]: ${original} became ${changed}` }));
       }
       if (refused.nodes.length) {
-        const show = () => {
-          this.selection.chosen.clear();
-          this.selection.chooseNames(refused.nodes);
-        };
+        const show = () => this.selection.only(refused.nodes);
         const label = `Show ${sv.plural(refused.nodes.length, "node")}`;
         box.append(element("button", { type: "button", text: label, onclick: show }));
       }
