@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from surgery.engine.pipeline.pipeline import Abort, Pipeline
 from surgery.engine.pipeline.reference_start import repaired
 from surgery.engine.pipeline.runner import rare_collections
 from surgery.engine.recipe.on_failure import decided
+from surgery.features.workbench.node_changes import NodeChanges
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,6 +34,11 @@ class StepRun:
     records: tuple[StepRecord, ...]
     before: State
     after: State
+
+    @cached_property
+    def changed(self) -> NodeChanges:
+        """The nodes that it changed."""
+        return NodeChanges.between(self.before.proto, self.after.proto)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,10 +19,12 @@ from surgery.engine.recipe.loader import parse
 from surgery.engine.recipe.schema import Recipe
 from surgery.engine.recipe.writer import written
 from surgery.features.workbench.draft_file import DraftFile
-from surgery.features.workbench.live_run import LiveRun, StepRun
+from surgery.features.workbench.live_run import LiveRun
+from surgery.features.workbench.moment import Moment
 from surgery.features.workbench.named_files import named_files
-from surgery.features.workbench.offers import Offer, Offers
-from surgery.features.workbench.step_outcomes import RefusedStep, SessionStep, outcome, refused_step
+from surgery.features.workbench.offers import Offer
+from surgery.features.workbench.questions import Questions
+from surgery.features.workbench.step_outcomes import RefusedStep, SessionStep, refused_step
 from surgery.features.workbench.step_texts import StepText, StepTexts, split, step_texts
 from surgery.model import storage
 
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-    from surgery.engine.pipeline.candidate import State
     from surgery.engine.pipeline.records import Observer, Result
     from surgery.engine.recipe.from_python import Given
     from surgery.engine.why.explain import Why
@@ -65,15 +66,6 @@ class SavedSession:
     provenance: Path
 
 
-@dataclass(frozen=True)
-class _Moment:
-    """The steps and their outcomes at one time: what undo goes back to. Steps that are off have no outcome."""
-
-    texts: StepTexts
-    recipe: Recipe
-    ran: tuple[StepRun | None, ...] = field(default=())
-
-
 class Session:
     """A model that is edited step by step: the steps are those of a recipe, and each is verified before it counts.
 
@@ -101,9 +93,9 @@ class Session:
         self._trust, self._observer, self._within = trust, observer, within
         self._path: Path | None = None
         self._known: frozenset[Path] = frozenset()
-        self._past: list[_Moment] = []
-        self._future: list[_Moment] = []
-        self._offers: tuple[bytes, Offers] | None = None
+        self._past: list[Moment] = []
+        self._future: list[Moment] = []
+        self.questions = Questions()  # answers about moments, in any thread
 
     @classmethod
     def open(
@@ -176,27 +168,32 @@ class Session:
         """Return a line for a prompt."""
         name = self.stored.path.name if self.stored.path is not None else "a model in memory"
         on = sum(step.on for step in self._now.texts.steps)
-        return f"<Session of {name!r}: {on} of {len(self._now.texts.steps)} steps, {self._state.nodes} nodes>"
+        return f"<Session of {name!r}: {on} of {len(self._now.texts.steps)} steps, {self._now.state.nodes} nodes>"
 
     # Reading
 
     @property
     def steps(self) -> tuple[SessionStep, ...]:
         """The steps with their outcomes."""
-        return _outcomes(self._now)
+        return self._now.steps
+
+    @property
+    def moment(self) -> Moment:
+        """The steps and their outcomes as they are now; it stays the same when the session is changed."""
+        return self._now
 
     @property
     def model(self) -> storage.StoredModel:
         """The model after the last step; weights are shared with the original."""
-        return self._stored(self._state)
+        return self._now.model
 
     def model_after(self, step: int) -> storage.StoredModel:
         """Return the model after a step, counted from 0; -1 is the original."""
-        return self._stored(self._states(step)[-1])
+        return self._now.model_after(step)
 
     def states(self) -> tuple[onnx.ModelProto, ...]:
         """Return the models without weights: the original, and that after each step that is on."""
-        return tuple(state.proto for state in self._states(len(self._now.ran) - 1))
+        return tuple(state.proto for state in self._now.states(len(self._now.ran) - 1))
 
     @property
     def can_undo(self) -> bool:
@@ -211,21 +208,6 @@ class Session:
     def recipe_yaml(self) -> str:
         """Return the recipe as text; steps that are switched off are comments."""
         return self._now.texts.whole()
-
-    def _states(self, step: int) -> list[State]:
-        if not -1 <= step < len(self._now.ran):
-            raise UsageError(f"there is no step {step}", todo=f"there are {len(self._now.ran)}, counted from 0")
-        assert self._live.first is not None
-        return [self._live.first, *(ran.after for ran in self._now.ran[: step + 1] if ran is not None)]
-
-    @property
-    def _state(self) -> State:
-        return self._states(len(self._now.ran) - 1)[-1]
-
-    def _stored(self, state: State) -> storage.StoredModel:
-        if state is self._live.first:
-            return self.stored
-        return storage.StoredModel(None, state.proto, self.stored.weights, self.stored.external)
 
     # Changes
 
@@ -277,7 +259,7 @@ class Session:
         """Make the last undone change again."""
         return self._go(self._future, self._past, "redo")
 
-    def _go(self, source: list[_Moment], target: list[_Moment], verb: str) -> SessionChange:
+    def _go(self, source: list[Moment], target: list[Moment], verb: str) -> SessionChange:
         if not source:
             raise UsageError(f"there is nothing to {verb}")
         target.append(self._now)
@@ -305,14 +287,16 @@ class Session:
         self._draft.write(texts)
         return SessionChange(True, self.steps)
 
-    def _tried(self, texts: StepTexts) -> tuple[_Moment, RefusedStep | None]:
+    def _tried(self, texts: StepTexts) -> tuple[Moment, RefusedStep | None]:
         """Run steps up to the first refused one."""
         recipe = self._read(texts)
         on = [step for step in texts.steps if step.on]
         settings = f"{texts.above}\0{texts.below}"
         found, refused = self._live.run(recipe, settings, [step.text for step in on])
         outcomes = iter(found)
-        moment = _Moment(texts, recipe, tuple(next(outcomes, None) if step.on else None for step in texts.steps))
+        assert self._live.first is not None
+        ran = tuple(next(outcomes, None) if step.on else None for step in texts.steps)
+        moment = Moment(self.stored, self._live.first, texts, recipe, ran)
         if refused is None:
             return moment, None
         return moment, refused_step(recipe.steps[refused.step], on[refused.step], refused)
@@ -340,24 +324,20 @@ class Session:
 
         An offer without a site says why not, as far as that is known; see `why`.
         """
-        return self._prepared_offers().of(selection)
+        return self.questions.offers(self._now, selection)
 
     def why(self, name: str, node: str, options: Mapping[str, Any] | None = None) -> Why:
         """Explain why a pass does, or does not, do anything at a node, as `surgery.explain` does."""
-        return self._prepared_offers().why(name, node, options or {})
+        return self.questions.why(self._now, name, node, options or {})
 
     def prepare(self) -> None:
         """Do ahead what the next step and the next question need: a replayed pipeline, and an index of the model."""
-        self._tried(self._now.texts)
-        self._prepared_offers()
+        self.replay()
+        self.questions.prepare(self._now)
 
-    def _prepared_offers(self) -> Offers:
-        """Return the index of the current model; it is made once for each."""
-        state = self._state
-        if self._offers is None or self._offers[0] is not state.data:
-            target = self._now.recipe.profile
-            self._offers = state.data, Offers(state.proto, self.stored.weights, target)
-        return self._offers[1]
+    def replay(self) -> None:
+        """Do ahead what the next step needs: a pipeline that has run the steps."""
+        self._tried(self._now.texts)
 
     def values(self, tensor: str) -> list[np.ndarray[Any, Any]]:
         """Run the model on the inputs that steps are verified on; return the values of a tensor, one for each set."""
@@ -428,14 +408,6 @@ def _text_of(given: Given, loaded: Recipe) -> StepTexts:
     if loaded.path is not None:
         return split(loaded.path.read_text(encoding="utf-8"))
     return split(given if isinstance(given, str) else resolved.brief(loaded))
-
-
-def _outcomes(moment: _Moment) -> tuple[SessionStep, ...]:
-    steps = iter(moment.recipe.steps)
-    return tuple(
-        outcome(number, next(steps) if text.on else None, text, ran)
-        for number, (text, ran) in enumerate(zip(moment.texts.steps, moment.ran))
-    )
 
 
 def _why_not_ok(result: Result) -> str:

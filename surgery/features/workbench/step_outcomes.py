@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from surgery.engine.recipe.schema import PassStep, RepeatStep, Step
 from surgery.features.workbench.live_run import EndedRun, StepRun
+from surgery.features.workbench.node_changes import MOST_NODES, NodeChanges
 from surgery.features.workbench.step_texts import StepText
 
 if TYPE_CHECKING:
@@ -17,33 +18,8 @@ if TYPE_CHECKING:
     from surgery.engine.pipeline.sensitivity import Sensitivity
     from surgery.verification.comparing.details import Element, Verdict
 
-_MOST_NODES = 200
-"""Maximum number of nodes that are listed for a step."""
 _MOST_PLACES = 40
 """Maximum number of places that a step left as they are, and of which the reason is listed."""
-
-
-@dataclass(frozen=True)
-class NodeChanges:
-    """The nodes of the main graph that a step added, removed and changed in place, by name or first output."""
-
-    added: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    altered: tuple[str, ...] = ()
-
-    @classmethod
-    def between(cls, before: onnx.ModelProto, after: onnx.ModelProto) -> NodeChanges:
-        """Compare two models."""
-        if before is after:
-            return cls()
-        old, new = _labelled(before), _labelled(after)
-        altered = tuple(name for name, node in new.items() if name in old and old[name] != node)
-        return cls(tuple(n for n in new if n not in old), tuple(n for n in old if n not in new), altered)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the counts, and the first names of each kind."""
-        kinds = {"added": self.added, "removed": self.removed, "altered": self.altered}
-        return {kind: {"count": len(names), "nodes": list(names[:_MOST_NODES])} for kind, names in kinds.items()}
 
 
 @dataclass(frozen=True)
@@ -147,7 +123,7 @@ class RefusedStep:
         """Return plain values."""
         value = self.value.to_json() if self.value is not None else None
         shown = {"title": self.title, "text": self.text, "message": self.message, "line": self.line}
-        return {**shown, "value": value, "nodes": list(self.nodes[:_MOST_NODES])}
+        return {**shown, "value": value, "nodes": list(self.nodes[:MOST_NODES])}
 
 
 def title_of(step: Step | None, text: StepText) -> str:
@@ -166,9 +142,15 @@ def outcome(number: int, step: Step | None, text: StepText, ran: StepRun | None)
     """Return a step with its outcome; one that did not run is off, or waits for an earlier one."""
     if ran is None:
         return SessionStep(number, title_of(step, text), text.text, text.on, "waiting" if text.on else "off")
-    changed = NodeChanges.between(ran.before.proto, ran.after.proto)
     return SessionStep(
-        number, title_of(step, text), text.text, text.on, _status(ran.records), ran.records, changed, ran.after.nodes
+        number,
+        title_of(step, text),
+        text.text,
+        text.on,
+        _status(ran.records),
+        ran.records,
+        ran.changed,
+        ran.after.nodes,
     )
 
 
@@ -196,24 +178,6 @@ def _status(records: Sequence[StepRecord]) -> str:
 
 def _makers(proto: onnx.ModelProto, value: str) -> Iterable[str]:
     return (node.name or node.output[0] for node in proto.graph.node if value in node.output)
-
-
-def _labelled(proto: onnx.ModelProto) -> Mapping[str, bytes]:
-    """Return the nodes of the main graph by name, or by their first output, with their contents."""
-    found: dict[str, bytes] = {}
-    for node in proto.graph.node:
-        label = node.name or next(filter(None, node.output), "")
-        while label in found:
-            label += "'"
-        found[label] = _content(node)
-    return found
-
-
-def _content(node: onnx.NodeProto) -> bytes:
-    """Return what a node computes from what; where it comes from, in its metadata, does not count."""
-    parts = (node.op_type, node.domain, "\0".join(node.input), "\0".join(node.output))
-    attributes = b"".join(one.SerializeToString(deterministic=True) for one in node.attribute)
-    return "\n".join(parts).encode("utf-8", "surrogateescape") + attributes
 
 
 def _share(use: float) -> str:

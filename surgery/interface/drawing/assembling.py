@@ -9,6 +9,7 @@ from surgery.interface.drawing.geometry import BoxPositions, box, places
 from surgery.interface.drawing.group_tree import Group, Tree, tree
 from surgery.interface.drawing.hierarchy import with_repeats
 from surgery.interface.drawing.history import History
+from surgery.interface.drawing.inferred_values import Facts
 from surgery.interface.drawing.node_details import NodeDetails
 from surgery.interface.drawing.tracked_nodes import INPUT, ModelState, TrackedNodes
 from surgery.model.wire.collection import collection_paused
@@ -36,13 +37,14 @@ class Strings:
 
 
 @collection_paused()
-def document(history: History, title: str | None = None) -> dict[str, Any]:
+def document(history: History, title: str | None = None, first: Facts | None = None) -> dict[str, Any]:
     """Return the document of a history as JSON-compatible values, described in docs/reference/json.md.
 
-    `title` replaces that of the history. Only shapes are computed, and no weights are read.
+    `title` replaces that of the history, and `first` are the facts of its first model, if they are known. Only shapes
+    are computed, and no weights are read.
     """
     found, strings = history.rows, Strings()
-    details = NodeDetails(history, strings)
+    details = NodeDetails(history, strings, first)
     whole, copies = with_repeats(found, tree(found))
     placed = places(found, whole, copies)
     return {

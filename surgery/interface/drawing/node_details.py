@@ -23,11 +23,11 @@ _ORIGINS = 32
 class NodeDetails:
     """Returns the details of the rows of a history; texts are converted by `intern`."""
 
-    def __init__(self, history: History, intern: Intern) -> None:
+    def __init__(self, history: History, intern: Intern, first: Facts | None = None) -> None:
         assert history.first is not None and history.last is not None
         self.found, self._times = history.rows, history.times
         self.intern = intern
-        self.facts = [Facts(history.first)]
+        self.facts = [first or Facts(history.first)]
         if history.last is not history.first:
             self.facts.append(Facts(history.last))
         self._functions = [_function(self.found, scope) for scope in range(len(self.found.scopes))]

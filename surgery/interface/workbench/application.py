@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -26,9 +26,13 @@ _BEAT = 15.0
 """Seconds after which a silent stream of events sends a line, so that a lost connection is noticed."""
 
 
+_Work = Callable[[Mapping[str, Any]], Any]
+_Where = Callable[..., Awaitable[Any]]
+
+
 def application(desk: Desk, port: int, end: Callable[[], None]) -> Gate:
     """Return the application for a session; `end` stops the server."""
-    html, policy = page_of_workbench(desk.state()["title"])
+    html, policy = page_of_workbench(desk.title)
     answers = _Answers(desk, html, end)
     routes = [
         Route("/", answers.page),
@@ -37,19 +41,25 @@ def application(desk: Desk, port: int, end: Callable[[], None]) -> Gate:
         Route("/api/events", answers.events),
         Route("/api/end", answers.end, methods=["POST"]),
         *(
-            Route(f"/api/{name}", answers.asked(work), methods=["POST"])
-            for name, work in {
-                "act": lambda given: desk.act(given),
-                "save": lambda given: desk.save(given),
-                "offers": lambda given: desk.offers(_names(given)),
-                "values": lambda given: desk.values(str(given.get("tensor"))),
-                "why": lambda given: desk.why(
-                    str(given.get("pass")), str(given.get("node")), given.get("options") or {}
-                ),
-            }.items()
+            Route(f"/api/{name}", answers.answering(where, work), methods=["POST"])
+            for name, (where, work) in _works(desk).items()
         ),
     ]
     return Gate(Starlette(routes=routes), port, policy)
+
+
+def _works(desk: Desk) -> Mapping[str, tuple[_Where, _Work]]:
+    """Return what pages can send, and where it is done."""
+    return {
+        "act": (desk.acted, desk.act),
+        "save": (desk.acted, desk.save),
+        "offers": (desk.asked, lambda given: desk.offers(_names(given))),
+        "why": (
+            desk.asked,
+            lambda given: desk.why(str(given.get("pass")), str(given.get("node")), given.get("options") or {}),
+        ),
+        "values": (desk.acted, lambda given: desk.values(str(given.get("tensor")))),
+    }
 
 
 class _Answers:
@@ -62,11 +72,10 @@ class _Answers:
         return HTMLResponse(self._html)
 
     async def state(self, _: Request) -> Response:
-        return JSONResponse(await self._desk.run(self._desk.state))
+        return JSONResponse(await self._desk.asked(self._desk.state))
 
     async def drawing(self, _: Request) -> Response:
-        text = await self._desk.run(lambda: json.dumps(self._desk.drawing(), separators=(",", ":"), allow_nan=False))
-        return Response(text, media_type="application/json")
+        return Response(await self._desk.asked(self._desk.drawing), media_type="application/json")
 
     async def end(self, _: Request) -> Response:
         self._desk.progress.send(kind="end")
@@ -93,15 +102,15 @@ class _Answers:
 
         return StreamingResponse(lines(), media_type="text/event-stream")
 
-    def asked(self, work: Callable[[Mapping[str, Any]], Any]) -> Callable[[Request], Any]:
+    def answering(self, where: _Where, work: _Work) -> Callable[[Request], Any]:
         """Return the answer to requests that send a mapping, with errors as values."""
 
         async def answer(request: Request) -> Response:
             try:
                 given = await _given(request)
-                return JSONResponse(await self._desk.run(work, given))
+                return JSONResponse(await where(work, given))
             except SurgeryError as error:
-                state = await self._desk.run(self._desk.state) if isinstance(error, StaleError) else None
+                state = await self._desk.asked(self._desk.state) if isinstance(error, StaleError) else None
                 return JSONResponse({"error": _error_values(error), "state": state}, 409 if state is not None else 400)
             except Exception as error:  # one line in the page, whatever broke
                 return JSONResponse({"error": {"message": internal(error), "problems": []}}, 500)

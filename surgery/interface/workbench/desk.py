@@ -1,4 +1,4 @@
-"""One session for all tabs: what a page asks for and does, in one thread, and the progress that it is sent."""
+"""One session for all tabs: what pages do, what they ask meanwhile, and the progress that they are sent."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from surgery.base.errors import UsageError
-from surgery.interface.drawing import History, document
+from surgery.interface.workbench.drawings import Drawings
 from surgery.interface.workbench.value_summary import summary_of
 
 if TYPE_CHECKING:
     from surgery.engine.pipeline.records import StepRecord
+    from surgery.features.workbench import moment
     from surgery.features.workbench.session import Session, SessionChange
 
 T = TypeVar("T")
@@ -63,69 +65,99 @@ class PageProgress:
         self.send(kind="done", step=record.name, status=record.status)
 
 
+@dataclass(frozen=True)
+class BoardState:
+    """A session at one time, as pages show it. `version` counts the changes."""
+
+    version: int
+    now: moment.Moment
+    can_undo: bool
+    can_redo: bool
+
+
 class Desk:
-    """A session as pages use it. Its work runs in one thread, in the order in which it was asked for."""
+    """A session as pages use it.
+
+    Only the thread for acts changes the session, one act after the other. What pages ask is answered from the board,
+    which never changes and is replaced after each act, so that no question waits for a step that is running. There is
+    one thread for questions that look at the graph, and one for those that run models.
+    """
 
     def __init__(self, open_session: Callable[[PageProgress], Session], folder: Path) -> None:
         self.progress = PageProgress()
         self.folder = folder
-        self.version = 0
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="workbench")
-        self._drawing: tuple[int, dict[str, Any]] | None = None
+        self._acts, self._asked, self._runs = (
+            ThreadPoolExecutor(1, thread_name_prefix=f"workbench-{name}") for name in ("acts", "asked", "runs")
+        )
         try:
-            self.session = self._thread.submit(open_session, self.progress).result()
+            self.session = self._acts.submit(open_session, self.progress).result()
         except BaseException:
-            self._thread.shutdown()
+            self._shut_down()
             raise
+        path = self.session.stored.path
+        self.title = path.name if path is not None else "a model in memory"
+        self._drawings = Drawings(self.title)
+        self.board = self._board(0)
 
     def close(self) -> None:
         """End the work, and the session."""
-        self._thread.submit(self.session.close).result()
-        self._thread.shutdown()
+        self._acts.submit(self.session.close).result()
+        self._shut_down()
 
-    async def run(self, work: Callable[..., T], *values: Any) -> T:
-        """Run something in the thread of the session."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(work, *values))
+    def _shut_down(self) -> None:
+        for thread in (self._acts, self._asked, self._runs):
+            thread.shutdown(cancel_futures=True)
+
+    def _board(self, version: int) -> BoardState:
+        session = self.session
+        return BoardState(version, session.moment, session.can_undo, session.can_redo)
+
+    async def acted(self, work: Callable[..., T], *values: Any) -> T:
+        """Run something that uses the session, after the acts before it."""
+        return await asyncio.get_running_loop().run_in_executor(self._acts, partial(work, *values))
+
+    async def asked(self, work: Callable[..., T], *values: Any) -> T:
+        """Run something that looks at the board, while an act may be running."""
+        return await asyncio.get_running_loop().run_in_executor(self._asked, partial(work, *values))
+
+    async def ran(self, work: Callable[..., T], *values: Any) -> T:
+        """Run something that runs models of the board, which may take long, while an act may be running."""
+        return await asyncio.get_running_loop().run_in_executor(self._runs, partial(work, *values))
 
     # What pages ask for
 
     def state(self) -> dict[str, Any]:
         """Return everything that the page shows besides the graph."""
-        session = self.session
-        path = session.stored.path
+        board, session = self.board, self.session
         return {
-            "version": self.version,
-            "title": path.name if path is not None else "a model in memory",
+            "version": board.version,
+            "title": self.title,
             "folder": str(self.folder),
-            "steps": [step.to_json() for step in session.steps],
-            "recipe": session.recipe_yaml(),
-            "can_undo": session.can_undo,
-            "can_redo": session.can_redo,
+            "steps": [step.to_json() for step in board.now.steps],
+            "recipe": board.now.texts.whole(),
+            "can_undo": board.can_undo,
+            "can_redo": board.can_redo,
             "reopened": session.reopened,
             "refused": session.refused.to_json() if session.refused is not None else None,
-            "nodes": len(session.model.proto.graph.node),
+            "nodes": len(board.now.state.proto.graph.node),
         }
 
-    def drawing(self) -> dict[str, Any]:
-        """Return the drawing document of the model after each step that changed it."""
-        if self._drawing is None or self._drawing[0] != self.version:
-            session, history = self.session, History()
-            history.begin(session.stored, session.model_after(-1).proto)
-            for step in session.steps:
-                if step.status == "committed":
-                    history.commit(session.model_after(step.number).proto, step.records[-1], step.number)
-            self._drawing = self.version, document(history, self.state()["title"])
-            # The page has asked for all that it needs; what people do next should not wait for this.
-            self._thread.submit(session.prepare)
-        return self._drawing[1]
+    def drawing(self) -> str:
+        """Return the drawing document of the model after each step that changed it, as JSON."""
+        now = self.board.now
+        text = self._drawings.of(now)
+        # The page has asked for all that it needs; what people do next should not wait for this.
+        self._acts.submit(self.session.replay)
+        self._asked.submit(self.session.questions.prepare, now)
+        return text
 
     def offers(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """Return what can be done with a selection."""
-        return [offer.to_json() for offer in self.session.offers(names)]
+        return [offer.to_json() for offer in self.session.questions.offers(self.board.now, names)]
 
     def why(self, name: str, node: str, options: Mapping[str, Any]) -> list[str]:
         """Return the explanation of a pass at a node, in lines."""
-        found = self.session.why(name, node, options)
+        found = self.session.questions.why(self.board.now, name, node, options)
         if found.sites:
             return [f"it changes {len(found.sites)} places here"]
         return found.lines(8)
@@ -138,13 +170,12 @@ class Desk:
 
     def act(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Change the steps as a page asks; return whether that was done, and the state then."""
-        version = asked.get("version")
-        if version != self.version:
+        if asked.get("version") != self.board.version:
             raise StaleError("the steps were changed in another tab", todo="the page shows them now; act again")
         change = self._change(asked)
         if change.ok:
-            self.version += 1
-            self.progress.send(kind="changed", version=self.version)
+            self.board = self._board(self.board.version + 1)
+            self.progress.send(kind="changed", version=self.board.version)
         refused = change.refused.to_json() if change.refused is not None else None
         return {"ok": change.ok, "refused": refused, "state": self.state()}
 

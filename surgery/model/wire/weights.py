@@ -98,16 +98,17 @@ class MappedFile:
         """Return a read-only view of a range, mapped and not read. Raises ModelFileError beyond the end."""
         stop = offset + length
         self._wait(offset, stop)
-        if stop > len(self._mapped) and self.size:
-            # A scratch file grows: earlier views keep their own mapping.
+        mapped = self._mapped
+        if stop > len(mapped) and self.size:
+            # A scratch file grows: earlier views keep their own mapping, and so does another thread.
             self._map = mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ)
-            self._mapped = memoryview(self._map)
-        if offset < 0 or length < 0 or stop > len(self._mapped):
+            mapped = self._mapped = memoryview(self._map)
+        if offset < 0 or length < 0 or stop > len(mapped):
             raise ModelFileError(
-                f"bytes {offset:,} to {stop:,} are needed, but the file has {len(self._mapped):,}",
+                f"bytes {offset:,} to {stop:,} are needed, but the file has {len(mapped):,}",
                 where=str(self.path),
             )
-        return self._mapped[offset:stop]
+        return mapped[offset:stop]
 
     def pieces(self, offset: int, length: int) -> Iterator[memoryview]:
         """Yield the bytes of a range, piece by piece in the same buffer, without mapping them.

@@ -5,10 +5,10 @@ import json
 import time
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import onnx
 import pytest
+from support.workbench_client import Client
 
 from surgery.model.graph import text
 
@@ -18,41 +18,6 @@ SMALL = """g (float[n, 3] x) => (float[n, 3] y)
     [drop] d = Dropout(m)
     [neg] y = Neg(d)
 }"""
-
-
-class Client:
-    """Requests to one address, with headers as a browser would send them, or not."""
-
-    def __init__(self, address: str) -> None:
-        parts = urlsplit(address)
-        self.host, self.query = parts.netloc, parts.query
-        self.cookie = ""
-
-    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, dict[str, str], str]:
-        connection = http.client.HTTPConnection(self.host, timeout=60)
-        sent = {"Host": self.host, "Cookie": self.cookie, "Content-Type": "application/json"}
-        sent |= {"Origin": f"http://{self.host}"} if method == "POST" else {}
-        sent |= {key.replace("_", "-").title(): value for key, value in headers.items()}
-        connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
-        data = b"" if body is None else json.dumps(body).encode()
-        for key, value in {**sent, "Content-Length": str(len(data))}.items():
-            if value:
-                connection.putheader(key, value)
-        connection.endheaders(data)
-        answer = connection.getresponse()
-        found = answer.status, {key.lower(): value for key, value in answer.getheaders()}, answer.read().decode()
-        connection.close()
-        return found
-
-    def enter(self) -> dict[str, str]:
-        status, headers, _ = self.ask("GET", f"/?{self.query}")
-        assert status == 200
-        self.cookie = headers["set-cookie"].partition(";")[0]
-        return headers
-
-    def post(self, path: str, body: Any, **headers: str) -> tuple[int, Any]:
-        status, _, found = self.ask("POST", f"/api/{path}", body, **headers)
-        return status, json.loads(found) if found.startswith(("{", "[")) else found
 
 
 @pytest.fixture

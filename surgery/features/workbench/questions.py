@@ -1,0 +1,50 @@
+"""Answers about one moment of a session, which another thread may change meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from surgery.features.workbench.moment import Moment
+from surgery.features.workbench.offers import Offer, Offers
+from surgery.model import storage
+
+if TYPE_CHECKING:
+    from surgery.engine.why.explain import Why
+
+
+class Questions:
+    """Answers what can be done at a moment, and why not.
+
+    Everything that it works on is its own, or part of the moment: its graph is built from the message of the state, and
+    what passes write while they are tried goes to its own scratch file. It answers one question at a time.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._index: tuple[bytes, Offers] | None = None
+
+    def offers(self, moment: Moment, selection: Sequence[str]) -> list[Offer]:
+        """List what can be done with nodes and tensors, see `Session.offers`."""
+        with self._lock:
+            return self._of(moment).of(selection)
+
+    def why(self, moment: Moment, name: str, node: str, options: Mapping[str, Any]) -> Why:
+        """Explain what a pass does, or why it does nothing, at a node."""
+        with self._lock:
+            return self._of(moment).why(name, node, options)
+
+    def prepare(self, moment: Moment) -> None:
+        """Index a model, which the first question about it needs."""
+        with self._lock:
+            self._of(moment)
+
+    def _of(self, moment: Moment) -> Offers:
+        """Return the index of a model; it is made once for each."""
+        state = moment.state
+        if self._index is None or (self._index[0] is not state.data and self._index[0] != state.data):
+            weights = storage.Weights()
+            weights.adopt(moment.stored.weights)
+            self._index = state.data, Offers(state.proto, weights, moment.recipe.profile)
+        return self._index[1]
