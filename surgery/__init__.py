@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from surgery.model.graph.values import Refusal as Refusal
     from surgery.model.graph.values import Value as Value
     from surgery.model.patterns import Match as Match
+    from surgery.model.patterns.node_text import NodeText as NodeText
     from surgery.model.patterns.option import RuleText as RuleText
     from surgery.model.patterns.renames import Renames as Renames
     from surgery.model.patterns.selector import NodeSelector as NodeSelector
@@ -175,6 +176,7 @@ _HOMES = {
     "Refusal": "model.graph.values",
     "Renames": "model.patterns.renames",
     "RunOptions": "engine.pipeline.run_options",
+    "NodeText": "model.patterns.node_text",
     "RuleText": "model.patterns.option",
     "SampleSpec": "verification.inputs.spec",
     "Size": "engine.registry.options",

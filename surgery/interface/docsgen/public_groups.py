@@ -92,7 +92,17 @@ written with.""",
                 "Types of options",
                 "Annotations of the parameters of a pass, next to `bool`, `int`, `float`, `str`, `Literal`, lists and "
                 "mappings.",
-                ("Size", "FilePath", "Keeps", "NodeSelector", "TensorNames", "Renames", "RuleText", "OptimizerPass"),
+                (
+                    "Size",
+                    "FilePath",
+                    "Keeps",
+                    "NodeSelector",
+                    "TensorNames",
+                    "Renames",
+                    "RuleText",
+                    "NodeText",
+                    "OptimizerPass",
+                ),
             ),
             NameGroup("Read a graph", "", ("Graph", "Node", "Value", "Match")),
             NameGroup("Edit a graph", "", ("Builder", "Refusal", "Other", "Checkpoint")),
@@ -140,6 +150,7 @@ INTERNAL: Mapping[str, tuple[str, ...]] = {
     "TensorNames": ("read",),
     "Renames": ("read",),
     "RuleText": ("read",),
+    "NodeText": ("read",),
 }
 """The members of documented classes that only surgery itself calls."""
 
