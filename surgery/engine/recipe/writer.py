@@ -62,14 +62,14 @@ def _block(value: Any) -> list[str]:
         return [line for name, one in value.items() for line in _entry(name, one)]
     if isinstance(value, list | tuple):
         return [line for one in value for line in _item(one)]
-    return [_flow(value)]
+    return [flow(value)]
 
 
 def _entry(name: str, value: Any) -> list[str]:
     key = f"{_scalar(name)}:"
     if _is_literal(value):
         return [f"{key} {_mark(value)}", *_indented(value.splitlines())]
-    flat = f"{key} {_flow(value)}"
+    flat = f"{key} {flow(value)}"
     is_short = len(flat) <= _WIDTH or not isinstance(value, Mapping | list | tuple)
     return [flat] if is_short and name != STEPS and not _needs_lines(value) else [key, *_indented(_block(value))]
 
@@ -106,13 +106,13 @@ def _mark(text: str) -> str:
     return "|" if text.endswith("\n") else "|-"
 
 
-def _flow(value: Any) -> str:
+def flow(value: Any) -> str:
     """Return a value on one line."""
     value = bare(value)
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_scalar(name)}: {_flow(one)}" for name, one in value.items()) + "}"
+        return "{" + ", ".join(f"{_scalar(name)}: {flow(one)}" for name, one in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(_flow(one) for one in value) + "]"
+        return "[" + ", ".join(flow(one) for one in value) + "]"
     return _scalar(value)
 
 

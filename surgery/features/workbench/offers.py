@@ -16,7 +16,7 @@ from surgery.features.workbench.option_fields import OptionField, Selection, fie
 from surgery.features.workbench.vicinity import Every, Vicinity
 from surgery.model import storage
 from surgery.model.graph.traversal import reads
-from surgery.model.graph.values import Node
+from surgery.model.graph.values import Node, Value
 from surgery.model.patterns.compiled_pattern import compile_pattern
 from surgery.model.patterns.match import matches
 
@@ -129,6 +129,11 @@ class Offers:
         self._graph.look_around((*nodes, *ends))
         offers = [self._offer(one, selection, tried=bool(names)) for one in self._passes]
         return sorted(offers, key=lambda offer: offer.rank)
+
+    def selected(self, names: Sequence[str]) -> tuple[list[Node], list[Value]]:
+        """Return the nodes and the tensors that names stand for. Raises UsageError for an unknown name."""
+        nodes, tensors = self._named(names)
+        return [Node(self._graph, node) for node in nodes], [Value(self._graph, value) for value in tensors]
 
     def why(self, name: str, node: str, options: Mapping[str, Any]) -> Why:
         """Explain what a pass does, or why it does nothing, at a node."""

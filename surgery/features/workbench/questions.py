@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.features.workbench.moment import Moment
 from surgery.features.workbench.offers import Offer, Offers
+from surgery.features.workbench.properties import Property, properties_of, step_of
 from surgery.model import storage
 
 if TYPE_CHECKING:
@@ -29,6 +30,16 @@ class Questions:
         """List what can be done with nodes and tensors, see `Session.offers`."""
         with self._lock:
             return self._of(moment).of(selection)
+
+    def properties(self, moment: Moment, selection: Sequence[str]) -> list[Property]:
+        """List what of nodes and tensors can be changed, see `Session.set_property`."""
+        with self._lock:
+            return list(properties_of(*self._of(moment).selected(selection)))
+
+    def step(self, moment: Moment, selection: Sequence[str], key: str, value: str) -> Mapping[str, Any]:
+        """Return the step that changes a property of nodes and tensors."""
+        with self._lock:
+            return step_of(key, value, *self._of(moment).selected(selection))
 
     def why(self, moment: Moment, name: str, node: str, options: Mapping[str, Any]) -> Why:
         """Explain what a pass does, or why it does nothing, at a node."""

@@ -23,6 +23,7 @@ from surgery.features.workbench.live_run import LiveRun
 from surgery.features.workbench.moment import Moment
 from surgery.features.workbench.named_files import named_files
 from surgery.features.workbench.offers import Offer
+from surgery.features.workbench.properties import Property
 from surgery.features.workbench.questions import Questions
 from surgery.features.workbench.step_outcomes import RefusedStep, SessionStep, refused_step
 from surgery.features.workbench.step_texts import StepText, StepTexts, split, step_texts
@@ -325,6 +326,14 @@ class Session:
         An offer without a site says why not, as far as that is known; see `why`.
         """
         return self.questions.offers(self._now, selection)
+
+    def properties(self, selection: Sequence[str]) -> list[Property]:
+        """List what of nodes and tensors can be changed by `set_property`: names, attributes, weights, dims, types."""
+        return self.questions.properties(self._now, selection)
+
+    def set_property(self, selection: Sequence[str], key: str, value: str = "") -> SessionChange:
+        """Add the step that gives a property a value, written as in a recipe, or that does the action of this key."""
+        return self.add(self.questions.step(self._now, selection, key, value))
 
     def why(self, name: str, node: str, options: Mapping[str, Any] | None = None) -> Why:
         """Explain why a pass does, or does not, do anything at a node, as `surgery.explain` does."""

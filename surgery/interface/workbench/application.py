@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from surgery.base.errors import RecipeError, SurgeryError, internal
 from surgery.interface.pages.workbench import page_of_workbench
-from surgery.interface.workbench.desk import Desk, StaleError
+from surgery.interface.workbench.desk import Desk, StaleError, names_in
 from surgery.interface.workbench.gate import Gate
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def _works(desk: Desk) -> Mapping[str, tuple[_Where, _Work]]:
     return {
         "act": (desk.acted, desk.act),
         "save": (desk.acted, desk.save),
-        "offers": (desk.asked, lambda given: desk.offers(_names(given))),
+        "offers": (desk.asked, lambda given: desk.offers(names_in(given))),
+        "properties": (desk.asked, lambda given: desk.properties(names_in(given))),
         "why": (
             desk.asked,
             lambda given: desk.why(str(given.get("pass")), str(given.get("node")), given.get("options") or {}),
@@ -132,11 +133,6 @@ async def _given(request: Request) -> Mapping[str, Any]:
     if not isinstance(found, dict) or not (request.headers.get("content-type") or "").startswith("application/json"):
         raise SurgeryError("the request is not a mapping in JSON")
     return found
-
-
-def _names(given: Mapping[str, Any]) -> list[str]:
-    names = given.get("names")
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def _error_values(error: SurgeryError) -> dict[str, Any]:

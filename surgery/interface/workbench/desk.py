@@ -155,6 +155,10 @@ class Desk:
         """Return what can be done with a selection."""
         return [offer.to_json() for offer in self.session.questions.offers(self.board.now, names)]
 
+    def properties(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Return what of a selection can be changed by typing a value, or with one press."""
+        return [one.to_json() for one in self.session.questions.properties(self.board.now, names)]
+
     def why(self, name: str, node: str, options: Mapping[str, Any]) -> list[str]:
         """Return the explanation of a pass at a node, in lines."""
         found = self.session.questions.why(self.board.now, name, node, options)
@@ -188,6 +192,7 @@ class Desk:
             "move": lambda: session.move(_number(asked, "number"), _number(asked, "to")),
             "switch": lambda: session.switch(_number(asked, "number"), asked.get("on") is True),
             "write": lambda: session.write(_text(asked, "text")),
+            "set": lambda: session.set_property(names_in(asked), str(asked.get("key")), str(asked.get("value") or "")),
             "undo": session.undo,
             "redo": session.redo,
         }
@@ -202,6 +207,12 @@ class Desk:
         saved = self.session.save(place, force=asked.get("force") is True)
         files = (saved.model, saved.recipe, saved.report, saved.provenance)
         return {"files": [str(path.relative_to(self.folder)) for path in files], "nodes": saved.result.output.nodes}
+
+
+def names_in(asked: Mapping[str, Any]) -> list[str]:
+    """Return the names of nodes and tensors that a page sends."""
+    names = asked.get("names")
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def _step(asked: Mapping[str, Any]) -> str | Mapping[str, Any]:

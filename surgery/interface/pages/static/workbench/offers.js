@@ -14,6 +14,7 @@
     }
 
     async show() {
+      this.bench.properties.show();
       const names = Array.from(this.bench.selection.chosen.keys());
       const number = ++this.asked;
       byId("wb-hint").hidden = names.length > 0;

@@ -10,6 +10,7 @@
       this.state = null;
       this.isBusy = false;
       this.selection = new sv.Selection(this);
+      this.properties = new sv.Properties(this);
       this.offers = new sv.Offers(this);
       this.values = new sv.Values(this);
       this.steps = new sv.Steps(this);
@@ -54,7 +55,7 @@
       byId("wb-status").textContent = text;
     }
 
-    async show(state) {
+    async show(state, chosen) {
       const isNew = this.state?.version !== state.version || !this.view;
       this.state = state;
       byId("wb-undo").disabled = !state.can_undo;
@@ -62,14 +63,14 @@
       byId("wb-recipe").value = state.recipe;
       byId("wb-problems").replaceChildren();
       this.steps.show();
-      if (isNew) await this.draw();
+      if (isNew) await this.draw(chosen);
       this.say(`${sv.plural(state.nodes, "node")}, ${sv.plural(state.steps.length, "step")}`);
     }
 
-    async draw() {
+    async draw(chosen) {
       const [ok, drawing] = await sv.ask("drawing");
       if (!ok) return this.fail(drawing.error);
-      const names = Array.from(this.selection.chosen.keys());
+      const names = chosen || Array.from(this.selection.chosen.keys());
       const open = this.view ? this.openGroups() : null;
       this.view?.timeline?.run?.(false);
       history.replaceState(null, "", location.pathname);
@@ -105,14 +106,15 @@
       this.view.fit(true);
     }
 
-    async act(given) {
+    /** Change the steps; `chosen` are the names to select then, if not the same. */
+    async act(given, chosen) {
       if (this.isBusy || !this.state) return false;
       this.busy(true);
       this.say("Working…");
       byId("wb-message").replaceChildren();
       const [ok, answer] = await sv.ask("act", { version: this.state.version, ...given });
       this.busy(false);
-      if (answer.state) await this.show(answer.state);
+      if (answer.state) await this.show(answer.state, answer.ok ? chosen : undefined);
       if (!ok) this.fail(answer.error, given.act === "write");
       else if (!answer.ok) this.refuse(answer.refused);
       return ok && answer.ok;
