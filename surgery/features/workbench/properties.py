@@ -11,8 +11,7 @@ import onnx_ir as ir
 
 from surgery.base.errors import UsageError
 from surgery.base.json_record import Record
-from surgery.base.operators.schemas import schema_of
-from surgery.engine.recipe.writer import flow
+from surgery.engine.recipe import writer
 from surgery.engine.yaml.yaml_nodes import plain
 from surgery.engine.yaml.yaml_tree import compose
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 _MOST_ELEMENTS = 64
 """The elements up to which a weight is shown, and can be edited, as text."""
 _FILES = (".npy", ".npz", ".safetensors")
-_SHOWN = (ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING)
-_LISTS = (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS)
 
 
 @dataclass(frozen=True)
@@ -65,13 +62,11 @@ def _of_node(node: Node) -> Iterator[Property]:
     yield Property("name", "Name", node.label)
     yield Property("operator", "Operator", node.op)
     for name, attribute in sorted(node.attributes.items()):
-        if attribute.type in (*_SHOWN, *_LISTS) and not attribute.is_ref():
+        if attribute.type in _TYPE_WORDS and not attribute.is_ref():
             value = node.attr(name)
             is_float = attribute.type in (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS)
             yield Property(f"attribute:{name}", name, _text(_shortest(np.float32(value)) if is_float else value))
-    schema = schema_of(node.domain, node.ir.op_type, node.opset)
-    for name, declared in sorted(schema.attributes.items() if schema is not None else ()):
-        kind = str(declared.type).rpartition(".")[2].lower()
+    for name, kind in sorted((node.graph.declared_attributes(node.ir, node.op) or {}).items()):
         if name not in node.attributes and kind in _TYPE_WORDS:
             yield Property(f"attribute:{name}", name, "", _TYPE_WORDS[kind])
     for number, read in enumerate(node.inputs):
@@ -85,12 +80,12 @@ def _of_node(node: Node) -> Iterator[Property]:
 
 
 _TYPE_WORDS = {
-    "int": "default; an integer",
-    "float": "default; a number",
-    "string": "default; a text",
-    "ints": "default; integers, such as [1, 1]",
-    "floats": "default; numbers, such as [0.5, 2]",
-    "strings": "default; texts, such as [a, b]",
+    ir.AttributeType.INT: "default; an integer",
+    ir.AttributeType.FLOAT: "default; a number",
+    ir.AttributeType.STRING: "default; a text",
+    ir.AttributeType.INTS: "default; integers, such as [1, 1]",
+    ir.AttributeType.FLOATS: "default; numbers, such as [0.5, 2]",
+    ir.AttributeType.STRINGS: "default; texts, such as [a, b]",
 }
 
 
@@ -153,7 +148,7 @@ def _read(nodes: Sequence[Node], tensors: Sequence[Value]) -> list[Value]:
 
 def _text(value: Any) -> str:
     """Return a value as a recipe has it in one line."""
-    return value if isinstance(value, str) else flow(list(value) if isinstance(value, tuple) else value)
+    return value if isinstance(value, str) else writer.flow(list(value) if isinstance(value, tuple) else value)
 
 
 def _shortest(array: Any) -> Any:
@@ -203,10 +198,8 @@ def _value(text: str) -> Any:
 
 def _replacement(node: Node, op: str) -> dict[str, Any]:
     """Return the options that put another operator in place of that of a node, without attributes it does not have."""
-    domain, _, name = op.rpartition("::")
-    schema = schema_of(domain, name, node.opset) if domain == node.domain else None
-    known = schema.attributes if schema is not None else node.attributes
-    lost = {one: None for one in node.attributes if one not in known}
+    known = node.graph.declared_attributes(node.ir, op)
+    lost = {one: None for one in node.attributes if known is not None and one not in known}
     return {"nodes": _names([node]), "op": op, **({"attributes": lost} if lost else {})}
 
 

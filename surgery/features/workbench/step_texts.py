@@ -9,7 +9,7 @@ from textwrap import dedent, indent
 from typing import Any
 
 from surgery.base.errors import UsageError
-from surgery.engine.recipe.writer import STEPS, written
+from surgery.engine.recipe import writer
 from surgery.engine.yaml.source import documents
 from surgery.engine.yaml.yaml_nodes import Listing, Table, YamlNode, key_text, plain
 
@@ -44,7 +44,7 @@ class StepTexts:
     def whole(self, steps: Sequence[StepText] | None = None) -> str:
         """Return the text of the recipe, with these steps in place of its own."""
         lines = [line for step in (self.steps if steps is None else steps) for line in step.lines]
-        parts = [self.above, f"{STEPS}:", indent("\n".join(lines), "  "), self.below]
+        parts = [self.above, f"{writer.STEPS}:", indent("\n".join(lines), "  "), self.below]
         return "\n".join(part for part in parts if part) + "\n"
 
 
@@ -59,15 +59,15 @@ def split(text: str) -> StepTexts:
 def step_texts(step: Any) -> list[StepText]:
     """Return the texts of a step given as the name of a pass, as a mapping, or as YAML of one or several steps."""
     if isinstance(step, Mapping):
-        return list(_by_values({STEPS: [dict(step)]}).steps)
+        return list(_by_values({writer.STEPS: [dict(step)]}).steps)
     if not isinstance(step, str) or not step.strip():
         raise UsageError("a step is the name of a pass, a mapping, or YAML text", todo="such as {'set-dims': {...}}")
     text = dedent(step).strip("\n")
-    if re.match(rf"{STEPS}\s*:", text):
+    if re.match(rf"{writer.STEPS}\s*:", text):
         return list(split(text).steps)
     if not text.startswith(("- ", "-\n", "#")):
         text = "- " + indent(text, "  ").lstrip()
-    found = _by_lines_of(f"{STEPS}:\n{indent(text, '  ')}")
+    found = _by_lines_of(f"{writer.STEPS}:\n{indent(text, '  ')}")
     return list(found.steps) if found is not None else [StepText(text)]
 
 
@@ -79,16 +79,20 @@ def _by_lines_of(text: str) -> StepTexts | None:
 
 def _by_values(values: Mapping[str, Any]) -> StepTexts:
     """Write the steps and the other keys anew."""
-    steps = written({STEPS: values.get(STEPS) or ()}).split("\n", 1)[1] if values.get(STEPS) else ""
-    others = {key: value for key, value in values.items() if key != STEPS}
-    found = _by_lines_of(f"{STEPS}:\n{steps}")
-    return StepTexts(found.steps if found is not None else (), written(others).rstrip("\n") if others else "")
+    steps = (
+        writer.written({writer.STEPS: values.get(writer.STEPS) or ()}).split("\n", 1)[1]
+        if values.get(writer.STEPS)
+        else ""
+    )
+    others = {key: value for key, value in values.items() if key != writer.STEPS}
+    found = _by_lines_of(f"{writer.STEPS}:\n{steps}")
+    return StepTexts(found.steps if found is not None else (), writer.written(others).rstrip("\n") if others else "")
 
 
 def _by_lines(root: Table, text: str) -> StepTexts | None:
     """Split a text between its lines; None if a step is not on lines of its own, or refers to another one."""
     pairs = [(key, value) for key, value in root.pairs if key_text(key) is not None]
-    at = next((number for number, (key, _) in enumerate(pairs) if key_text(key) == STEPS), None)
+    at = next((number for number, (key, _) in enumerate(pairs) if key_text(key) == writer.STEPS), None)
     if at is None or _REFERENCES.search(text):
         return None
     key, steps = pairs[at]

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 import onnx_ir as ir
 
+from surgery.base.operators.schemas import schema_of
 from surgery.model.graph.rename import rename_values
 from surgery.model.graph.signature_mappings import SignatureMapping
 from surgery.model.shapes.facts import NO_DOUBTS, Doubts
@@ -203,6 +204,21 @@ class GraphState:
         """Return the opset imports that apply to a node: those of the model, or of its function."""
         graph = node.graph
         return self.ir.opset_imports if graph is None else self._opsets.get(graph, self.ir.opset_imports)
+
+    def declared_attributes(self, node: ir.Node, op: str) -> Mapping[str, ir.AttributeType] | None:
+        """Return the types of the attributes of an operator or function in place of that of a node; None if unknown.
+
+        Attributes of functions without a default have no type of their own: UNDEFINED.
+        """
+        domain, _, name = op.rpartition("::")
+        function = self.ir.functions.get((domain, name, ""))
+        if function is not None:
+            return {name: attribute.type for name, attribute in function.attributes.items()}
+        schema = schema_of(domain, name, self.imports_of(node).get(domain, 1))
+        if schema is None:
+            return None
+        kinds = {name: str(attribute.type).rpartition(".")[2] for name, attribute in schema.attributes.items()}
+        return {name: ir.AttributeType[kind] for name, kind in kinds.items()}
 
     @property
     def main(self) -> ir.Graph:
