@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 
-_home = ""
+_homes: dict[str, str] = {}
+_OTHERS = ""
 
 
-def register(module: str) -> None:
-    """Name the module whose functions are the views."""
-    global _home
-    _home = module
+def register(module: str, **others: str) -> None:
+    """Name the module whose functions are the views; `others` are the modules of single views."""
+    _homes.update({_OTHERS: module, **others})
 
 
 def view(name: str) -> Callable[..., str]:
-    """Return a view, which makes text or HTML of plain values."""
-    found: Callable[..., str] = getattr(import_module(_home), name)
+    """Return a view, which makes text or HTML of plain values; those of other modules may make other objects."""
+    found: Callable[..., str] = getattr(import_module(_homes.get(name, _homes[_OTHERS])), name)
     return found

@@ -2,6 +2,8 @@
 
 import http.client
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -39,3 +41,14 @@ class Client:
     def post(self, path: str, body: Any, **headers: str) -> tuple[int, Any]:
         status, _, found = self.ask("POST", f"/api/{path}", body, **headers)
         return status, json.loads(found) if found.startswith(("{", "[")) else found
+
+    @contextmanager
+    def events(self) -> Iterator[Iterator[dict[str, Any]]]:
+        """Listen to the events that are sent to pages; the stream has begun when the block is entered."""
+        connection = http.client.HTTPConnection(self.host, timeout=60)
+        connection.request("GET", "/api/events", headers={"Cookie": self.cookie})
+        answer = connection.getresponse()
+        assert answer.status == 200 and answer.readline() == b": here\n"
+        lines = iter(answer.readline, b"")
+        yield (json.loads(line[6:]) for line in lines if line.startswith(b"data: "))
+        connection.close()

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Self
 
 from surgery.base.errors import ExpectationError, SurgeryError, UsageError
+from surgery.base.views import view
 from surgery.engine.caching.cache_folder import CacheFolder
 from surgery.engine.caching.step_cache import Steps
 from surgery.engine.pipeline import runner
+from surgery.engine.pipeline.records import Silent
 from surgery.engine.provenance.statement_writing import SUFFIX, Sidecar
 from surgery.engine.recipe import resolved
 from surgery.engine.recipe.from_python import read
@@ -25,8 +29,11 @@ from surgery.features.workbench.named_files import named_files
 from surgery.features.workbench.offers import Offer
 from surgery.features.workbench.properties import Property
 from surgery.features.workbench.questions import Questions
+from surgery.features.workbench.saved_session import SavedSession, places, restore, why_not_ok
 from surgery.features.workbench.step_outcomes import RefusedStep, SessionStep, refused_step
 from surgery.features.workbench.step_texts import StepText, StepTexts, split, step_texts
+from surgery.features.workbench.turns import in_turn
+from surgery.features.workbench.watchers import Watchers
 from surgery.model import storage
 
 if TYPE_CHECKING:
@@ -56,17 +63,6 @@ class SessionChange:
         return {"ok": self.ok, "steps": [step.to_json() for step in self.steps], "refused": refused}
 
 
-@dataclass(frozen=True)
-class SavedSession:
-    """The files that a session wrote, and the result of the run that they come from."""
-
-    result: Result
-    model: Path
-    recipe: Path
-    report: Path
-    provenance: Path
-
-
 class Session:
     """A model that is edited step by step: the steps are those of a recipe, and each is verified before it counts.
 
@@ -91,11 +87,16 @@ class Session:
         """Whether the steps come from the draft of a session that ended without being saved."""
         self.refused: RefusedStep | None = None
         """The step of the recipe that was refused when the session was opened; it and those after it are off."""
-        self._trust, self._observer, self._within = trust, observer, within
+        self.version = 0
+        """The number of changes to the steps, undone ones included."""
+        self.watchers = Watchers(observer or Silent())
+        self.turns = RLock()
+        self._trust, self._within = trust, within
         self._path: Path | None = None
         self._known: frozenset[Path] = frozenset()
         self._past: list[Moment] = []
         self._future: list[Moment] = []
+        self._page: Any = None
         self.questions = Questions()  # answers about moments, in any thread
 
     @classmethod
@@ -131,7 +132,7 @@ class Session:
             session._known = frozenset(named.resolve() for named in named_files(loaded))
             begun = texts.whole()
         session._draft = DraftFile(session.stored, begun)
-        session._live = LiveRun(session.stored, session._draft.outcomes, observer)
+        session._live = LiveRun(session.stored, session._draft.outcomes, session.watchers)
         found = None if fresh else session._draft.read()
         session.reopened = found is not None and found != texts
         session._start(found if session.reopened and found is not None else texts)
@@ -157,8 +158,36 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """End all work. The draft stays until the session is saved or discarded."""
-        self._live.close()
+        """End all work, and the page of `show`. The draft stays until the session is saved or discarded."""
+        if self._page is not None:
+            self._page.close()
+        with self.turns:
+            self._live.close()
+
+    def show(self, *, height: int = 800) -> Any:
+        """Show the session in a notebook: a page that edits it, as `surgery open` does, in the output of the cell.
+
+            session.show()
+
+        A thread of this process serves the page, until the page or the session ends, or the returned value is closed,
+        which also has an `address` for a tab of a browser. Only browsers on this machine can reach the page, and it
+        reads and writes files only in the folder of the model. Cells and page may take turns to change the session.
+        `height` is that of the page in pixels. It needs the extra 'workbench'; raises UsageError without it.
+        """
+        if self._page is None or not self._page.is_open:
+            self._page = view("workbench")(self)
+        self._page.height = height
+        return self._page
+
+    @contextmanager
+    def confined(self, folder: Path) -> Iterator[None]:
+        """Let no other thread change the session, and let it read and write new files only in a folder."""
+        with self.turns:
+            before, self._within = self._within, folder.resolve()
+            try:
+                yield
+            finally:
+                self._within = before
 
     def discard(self) -> None:
         """Remove the draft, and close the session."""
@@ -195,6 +224,12 @@ class Session:
     def states(self) -> tuple[onnx.ModelProto, ...]:
         """Return the models without weights: the original, and that after each step that is on."""
         return tuple(state.proto for state in self._now.states(len(self._now.ran) - 1))
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the model; the current one for a model in memory, or from a URL."""
+        path = self.stored.path
+        return Path.cwd() if path is None or storage.is_copy(path) else path.resolve().parent
 
     @property
     def can_undo(self) -> bool:
@@ -260,12 +295,13 @@ class Session:
         """Make the last undone change again."""
         return self._go(self._future, self._past, "redo")
 
+    @in_turn
     def _go(self, source: list[Moment], target: list[Moment], verb: str) -> SessionChange:
         if not source:
             raise UsageError(f"there is nothing to {verb}")
         target.append(self._now)
         self._now = source.pop()
-        self._draft.write(self._now.texts)
+        self._changed()
         return SessionChange(True, self.steps)
 
     def _number(self, number: int, count: int | None = None) -> int:
@@ -277,6 +313,7 @@ class Session:
     def _change(self, steps: tuple[StepText, ...]) -> SessionChange:
         return self._made(replace(self._now.texts, steps=steps))
 
+    @in_turn
     def _made(self, texts: StepTexts) -> SessionChange:
         """Run the steps of a text; make it the current one unless a step is refused."""
         moment, refused = self._tried(texts)
@@ -285,8 +322,16 @@ class Session:
         self._past.append(self._now)
         self._future.clear()
         self._now = moment
-        self._draft.write(texts)
+        if self._within is None:
+            # Whoever uses the session without its page may name any file.
+            self._known |= {named.resolve() for named in named_files(moment.recipe)}
+        self._changed()
         return SessionChange(True, self.steps)
+
+    def _changed(self) -> None:
+        self._draft.write(self._now.texts)
+        self.version += 1
+        self.watchers.changed(self.version)
 
     def _tried(self, texts: StepTexts) -> tuple[Moment, RefusedStep | None]:
         """Run steps up to the first refused one."""
@@ -344,10 +389,12 @@ class Session:
         self.replay()
         self.questions.prepare(self._now)
 
+    @in_turn
     def replay(self) -> None:
         """Do ahead what the next step needs: a pipeline that has run the steps."""
         self._tried(self._now.texts)
 
+    @in_turn
     def values(self, tensor: str) -> list[np.ndarray[Any, Any]]:
         """Run the model on the inputs that steps are verified on; return the values of a tensor, one for each set."""
         self._tried(self._now.texts)
@@ -372,6 +419,7 @@ class Session:
             is_same = False
         return self.recipe_yaml() if is_same else resolved.brief(here)
 
+    @in_turn
     def save(self, place: str | Path, *, force: bool = False) -> SavedSession:
         """Run the whole recipe as `surgery.apply` does, and write the model, recipe, report and provenance.
 
@@ -379,7 +427,7 @@ class Session:
         before are reused. Raises ExpectationError, and writes nothing, if the result is not accepted.
         """
         self._require_within(Path(place))
-        model, recipe, report = self._places(Path(place))
+        model, recipe, report = places(Path(place), self.stored.path)
         sidecar = Sidecar()
         for path in (model, report, model.with_name(model.name + SUFFIX)):
             storage.check_target(path, force=force)
@@ -388,27 +436,20 @@ class Session:
         try:
             result = self._applied(recipe, model, sidecar, force=force)
         except BaseException:
-            _restore(recipe, before)
+            restore(recipe, before)
             raise
         storage.write_texts({report: json.dumps(result.to_json(), indent=2) + "\n"})
         self._draft.remove()
         return SavedSession(result, model, recipe, report, sidecar.target(model))
 
-    def _places(self, place: Path) -> tuple[Path, Path, Path]:
-        name = self.stored.path.name if self.stored.path is not None else "model.onnx"
-        model = place if place.suffix == ".onnx" else place / Path(name).with_suffix(".onnx")
-        with storage.output_errors(model.parent):
-            model.parent.mkdir(parents=True, exist_ok=True)
-        return model, model.with_suffix(".yaml"), model.with_suffix(".report.json")
-
     def _applied(self, recipe: Path, model: Path, sidecar: Sidecar, *, force: bool) -> Result:
         self._live.close()
         cache = Steps(CacheFolder(self._draft.outcomes, lambda text: None))
-        options = runner.RunOptions(observer=self._observer, cache=cache, provenance=sidecar)
+        options = runner.RunOptions(observer=self.watchers, cache=cache, provenance=sidecar)
         loaded = read(recipe, trust=self._trust)
         result = runner.apply(self.stored, loaded, output=model, force=force, options=options)
         if not result.ok:
-            raise ExpectationError(_why_not_ok(result), todo="nothing was written; change the step, or switch it off")
+            raise ExpectationError(why_not_ok(result), todo="nothing was written; change the step, or switch it off")
         return result
 
 
@@ -417,19 +458,3 @@ def _text_of(given: Given, loaded: Recipe) -> StepTexts:
     if loaded.path is not None:
         return split(loaded.path.read_text(encoding="utf-8"))
     return split(given if isinstance(given, str) else resolved.brief(loaded))
-
-
-def _why_not_ok(result: Result) -> str:
-    """Return why a result is not accepted."""
-    if result.failure is not None:
-        return f"step '{result.failure.name}' is refused: {result.failure.message}"
-    missed = [one.what for one in result.expectations if not one.ok]
-    return f"the recipe expects {', '.join(missed)}" if missed else result.unverifiable or "the result is not accepted"
-
-
-def _restore(path: Path, content: bytes | None) -> None:
-    """Put back what a file held, or remove it."""
-    if content is None:
-        path.unlink(missing_ok=True)
-    else:
-        storage.write_texts({path: content.decode("utf-8", "replace")})

@@ -81,11 +81,15 @@ class Desk:
     Only the thread for acts changes the session, one act after the other. What pages ask is answered from the board,
     which never changes and is replaced after each act, so that no question waits for a step that is running. There is
     one thread for questions that look at the graph, and one for those that run models.
+
+    Acts read and write files in `folder`. `is_owner` is whether the session ends with the desk; if not, others may
+    change the session too.
     """
 
-    def __init__(self, open_session: Callable[[PageProgress], Session], folder: Path) -> None:
+    def __init__(self, open_session: Callable[[PageProgress], Session], folder: Path, *, is_owner: bool = True) -> None:
         self.progress = PageProgress()
         self.folder = folder
+        self._is_owner = is_owner
         self._acts, self._asked, self._runs = (
             ThreadPoolExecutor(1, thread_name_prefix=f"workbench-{name}") for name in ("acts", "asked", "runs")
         )
@@ -97,11 +101,14 @@ class Desk:
         path = self.session.stored.path
         self.title = path.name if path is not None else "a model in memory"
         self._drawings = Drawings(self.title)
-        self.board = self._board(0)
+        self.session.watchers.add(self.progress, self._changed)
+        self.board = self._board(self.session.version)
 
     def close(self) -> None:
-        """End the work, and the session."""
-        self._acts.submit(self.session.close).result()
+        """End the work, and the session if it is the desk's own."""
+        self.session.watchers.remove(self.progress)
+        if self._is_owner:
+            self._acts.submit(self.session.close).result()
         self._shut_down()
 
     def _shut_down(self) -> None:
@@ -112,9 +119,17 @@ class Desk:
         session = self.session
         return BoardState(version, session.moment, session.can_undo, session.can_redo)
 
+    def _changed(self, version: int) -> None:
+        self.board = self._board(version)
+        self.progress.send(kind="changed", version=version)
+
     async def acted(self, work: Callable[..., T], *values: Any) -> T:
         """Run something that uses the session, after the acts before it."""
-        return await asyncio.get_running_loop().run_in_executor(self._acts, partial(work, *values))
+        return await asyncio.get_running_loop().run_in_executor(self._acts, partial(self._confined, work, *values))
+
+    def _confined(self, work: Callable[..., T], *values: Any) -> T:
+        with self.session.confined(self.folder):
+            return work(*values)
 
     async def asked(self, work: Callable[..., T], *values: Any) -> T:
         """Run something that looks at the board, while an act may be running."""
@@ -177,9 +192,6 @@ class Desk:
         if asked.get("version") != self.board.version:
             raise StaleError("the steps were changed in another tab", todo="the page shows them now; act again")
         change = self._change(asked)
-        if change.ok:
-            self.board = self._board(self.board.version + 1)
-            self.progress.send(kind="changed", version=self.board.version)
         refused = change.refused.to_json() if change.refused is not None else None
         return {"ok": change.ok, "refused": refused, "state": self.state()}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
@@ -21,35 +22,46 @@ _HEADERS = (
     ("cache-control", "no-store"),
 )
 
+_NOTEBOOK = re.compile(r"http://(localhost|127\.0\.0\.1)(:[0-9]{1,5})?")
+"""The origin of a notebook on this machine."""
+
 
 class Gate:
     """Refuses requests for another host, from another origin, or without the cookie that the first visit gets.
 
     The address has a token, which is good for one visit: that visit gets a cookie, which scripts cannot read and other
     sites cannot send. A name that was made to point to this machine (DNS rebinding) is another host.
+
+    No page may frame this one, except a notebook on this machine that has the token of a frame and says where it is.
     """
 
     def __init__(self, app: ASGIApp, port: int, policy: str) -> None:
-        self.token = secrets.token_urlsafe(32)
         self._app = app
         self._secret = secrets.token_urlsafe(32)
-        self._is_used = False
+        self._tokens: dict[str, bool] = {}
+        self._ancestors = "'none'"
         self._cookie = f"surgery-{port}"
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
         self._policy = policy
+
+    def token(self, *, is_framed: bool = False) -> str:
+        """Return a new token for one visit, in a frame of a notebook or not."""
+        made = secrets.token_urlsafe(32)
+        self._tokens[made] = is_framed
+        return made
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        headers = [*_HEADERS, ("content-security-policy", self._policy)]
         why = self._refusal(scope)
-        if not why and not self._has_cookie(scope):
-            if not self._takes_token(scope):
-                why = "this address is no longer valid; start 'surgery open' again, and use the address that it prints"
-            else:
-                headers.append(("set-cookie", f"{self._cookie}={self._secret}; HttpOnly; SameSite=Strict; Path=/"))
+        is_new = not why and not self._has_cookie(scope)
+        if is_new and not self._takes_token(scope):
+            why = "this address is no longer valid; start 'surgery open' again, and use the address that it prints"
+        headers = [*_HEADERS, ("content-security-policy", f"{self._policy}; frame-ancestors {self._ancestors}")]
+        if is_new and not why:
+            headers.append(("set-cookie", f"{self._cookie}={self._secret}; HttpOnly; SameSite=Strict; Path=/"))
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -81,11 +93,15 @@ class Gate:
         return found is not None and hmac.compare_digest(found.value, self._secret)
 
     def _takes_token(self, scope: Scope) -> bool:
-        """Return whether a request has the token, which is then used up."""
-        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        if self._is_used or scope["path"] != "/" or not hmac.compare_digest(given.encode(), self.token.encode()):
+        """Return whether a request has a token, which is then used up."""
+        given = parse_qs(scope["query_string"].decode("latin-1"))
+        token = given.get("token", [""])[0]
+        found = next((one for one in self._tokens if hmac.compare_digest(token.encode(), one.encode())), None)
+        if found is None or scope["path"] != "/":
             return False
-        self._is_used = True
+        if self._tokens.pop(found):
+            frame = given.get("frame", [""])[0]
+            self._ancestors = frame if _NOTEBOOK.fullmatch(frame) else self._ancestors
         return True
 
 

@@ -15,6 +15,7 @@ from surgery.interface.workbench.application import application
 
 if TYPE_CHECKING:
     from surgery.interface.workbench.desk import Desk
+    from surgery.interface.workbench.gate import Gate
 
 _HOST = "127.0.0.1"
 
@@ -33,8 +34,8 @@ def bound(port: int) -> socket.socket:
     return made
 
 
-def prepared(desk: Desk, at: socket.socket) -> tuple[uvicorn.Server, str]:
-    """Return a server for a session, and the address with the token that opens it."""
+def prepared(desk: Desk, at: socket.socket) -> tuple[uvicorn.Server, Gate]:
+    """Return a server for a session, and the gate, which makes the tokens that open it."""
     port = at.getsockname()[1]
 
     def end() -> None:
@@ -43,16 +44,22 @@ def prepared(desk: Desk, at: socket.socket) -> tuple[uvicorn.Server, str]:
     gate = application(desk, port, end)
     settings = uvicorn.Config(gate, log_level="warning", access_log=False, timeout_graceful_shutdown=1, ws="none")
     server = uvicorn.Server(settings)
-    return server, f"http://{_HOST}:{port}/?token={gate.token}"
+    return server, gate
+
+
+def address(at: socket.socket, gate: Gate) -> str:
+    """Return an address of the page, which is good for one visit."""
+    return f"http://{_HOST}:{at.getsockname()[1]}/?token={gate.token()}"
 
 
 def serve(desk: Desk, at: socket.socket, *, browser: bool, say: Callable[[str], None]) -> None:
     """Serve a session until Ctrl-C, or until the page ends it. `say` receives the address."""
-    server, address = prepared(desk, at)
-    say(address)
+    server, gate = prepared(desk, at)
+    opened = address(at, gate)
+    say(opened)
     if browser:
         with suppress(webbrowser.Error):  # the address was printed
-            webbrowser.open(address)
+            webbrowser.open(opened)
     try:
         server.run(sockets=[at])
     finally:

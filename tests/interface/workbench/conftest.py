@@ -20,7 +20,7 @@ def serve() -> Iterator[Served]:
     pytest.importorskip("starlette")
     pytest.importorskip("uvicorn")
     from surgery.interface.workbench.desk import Desk
-    from surgery.interface.workbench.serving import bound, prepared
+    from surgery.interface.workbench.serving import address, bound, prepared
 
     running = []
 
@@ -28,13 +28,13 @@ def serve() -> Iterator[Served]:
         folder = model.resolve().parent
         opened = partial(_opened, model, recipe, folder, options)
         desk, at = Desk(opened, folder), bound(0)
-        server, address = prepared(desk, at)
+        server, gate = prepared(desk, at)
         thread = threading.Thread(target=partial(server.run, sockets=[at]), daemon=True)
         thread.start()
         running.append((server, thread, desk))
         while not server.started:
             time.sleep(0.01)
-        return address
+        return address(at, gate)
 
     yield served
     for server, thread, desk in running:
