@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from surgery.engine.recipe import recipe_lookup
 from surgery.features.workbench.moment import Moment
 from surgery.features.workbench.offers import Offer, Offers
 from surgery.features.workbench.properties import Property, properties_of, step_of
@@ -45,6 +46,10 @@ class Questions:
         """Explain what a pass does, or why it does nothing, at a node."""
         with self._lock:
             return self._of(moment).why(name, node, options)
+
+    def recipes(self) -> tuple[str, ...]:
+        """List the recipes whose steps can be added by `use`."""
+        return recipe_lookup.names()
 
     def prepare(self, moment: Moment) -> None:
         """Index a model, which the first question about it needs."""

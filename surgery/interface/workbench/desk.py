@@ -150,6 +150,7 @@ class Desk:
             "folder": str(self.folder),
             "steps": [step.to_json() for step in board.now.steps],
             "recipe": board.now.texts.whole(),
+            "recipes": list(session.questions.recipes()),
             "can_undo": board.can_undo,
             "can_redo": board.can_redo,
             "reopened": session.reopened,

@@ -7,6 +7,8 @@
   sv.Panel = class {
     constructor(view) {
       this.view = view;
+      // A page with its own place for what is selected shows the details only when they are asked for.
+      this.isOn = view.options.details !== false;
       this.body = element("div", { class: "sv-panel-body" });
       this.title = element("h3", { class: "sv-panel-title", tabindex: "-1" });
       const close = sv.iconButton("close", "Close details", () => view.select(-1));
@@ -16,8 +18,9 @@
 
     /** Show an item, or nothing for -1. */
     show(item) {
-      this.element.classList.toggle("sv-off", item < 0);
-      if (item < 0) return;
+      const isShown = this.isOn && item >= 0;
+      this.element.classList.toggle("sv-off", !isShown);
+      if (!isShown) return;
       const { model } = this.view;
       this.title.textContent = sv.cut(model.rawLabel(item), 120);
       this.body.replaceChildren();

@@ -29,6 +29,13 @@
       if (names.length === 1) {
         const look = () => this.bench.values.show(this.bench.selection.tensors()[0] || names[0]);
         actions.append(element("button", { type: "button", text: "Look at values", onclick: look }));
+        const { panel } = this.bench.view;
+        const toggle = () => {
+          this.bench.isDetailed = panel.isOn = !panel.isOn;
+          panel.show(this.bench.view.selected);
+          this.bench.view.resize();
+        };
+        actions.append(element("button", { type: "button", text: "Details", onclick: toggle }));
       }
       byId("wb-selection").replaceChildren(...(names.length ? [chips, actions] : []));
       byId("wb-offers").replaceChildren();

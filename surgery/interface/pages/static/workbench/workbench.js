@@ -14,6 +14,7 @@
       this.offers = new sv.Offers(this);
       this.values = new sv.Values(this);
       this.steps = new sv.Steps(this);
+      this.whole = new sv.WholeModel(this);
       this.text = new sv.RecipeText(this);
       byId("wb-undo").addEventListener("click", () => this.act({ act: "undo" }));
       byId("wb-redo").addEventListener("click", () => this.act({ act: "redo" }));
@@ -63,6 +64,7 @@
       byId("wb-recipe").value = state.recipe;
       byId("wb-problems").replaceChildren();
       this.steps.show();
+      this.whole.show();
       if (isNew) await this.draw(chosen);
       this.say(`${sv.plural(state.nodes, "node")}, ${sv.plural(state.steps.length, "step")}`);
     }
@@ -75,7 +77,7 @@
       this.view?.timeline?.run?.(false);
       history.replaceState(null, "", location.pathname);
       this.selection.chosen.clear();
-      const options = { side: false, onSelect: (item, isAdding) => this.selection.select(item, isAdding) };
+      const options = { side: false, details: Boolean(this.isDetailed), onSelect: (item, isAdding) => this.selection.select(item, isAdding) };
       this.view = sv.mount(byId("graph-view"), drawing, options);
       window.view = this.view;
       if (open) this.openAgain(open);
