@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from surgery.engine.caching.cache_folder import CacheFolder
 from surgery.engine.caching.step_cache import Steps
@@ -18,7 +18,6 @@ from surgery.engine.recipe.on_failure import decided
 from surgery.features.workbench.node_changes import NodeChanges
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnx
 
     from surgery.engine.pipeline.candidate import State
@@ -99,13 +98,6 @@ class LiveRun:
                 records = tuple(pipeline.journal.records[earlier:])
                 self._ran.append((texts[number], StepRun(records, before, pipeline.model.state)))
         return [ran for _, ran in self._ran], None
-
-    def values(self, name: str) -> list[np.ndarray[Any, Any]]:
-        """Run the model after the last step on the inputs that steps are verified on; return the values of a tensor."""
-        assert self._pipeline is not None
-        graph = self._pipeline.model.editable()
-        graph.calibration = self._pipeline.judge
-        return [array for _, array in graph.recordings(graph.tensors([name]))]
 
     @contextmanager
     def _closed_after_errors(self) -> Iterator[None]:

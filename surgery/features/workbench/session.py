@@ -24,6 +24,7 @@ from surgery.engine.recipe.schema import Recipe
 from surgery.engine.recipe.writer import written
 from surgery.features.workbench.draft_file import DraftFile
 from surgery.features.workbench.live_run import LiveRun
+from surgery.features.workbench.looks import Looks
 from surgery.features.workbench.moment import Moment
 from surgery.features.workbench.named_files import named_files
 from surgery.features.workbench.offers import Offer
@@ -97,7 +98,7 @@ class Session:
         self._past: list[Moment] = []
         self._future: list[Moment] = []
         self._page: Any = None
-        self.questions = Questions()  # answers about moments, in any thread
+        self.questions, self.looks = Questions(), Looks()  # answers about moments, in any thread
 
     @classmethod
     def open(
@@ -397,8 +398,10 @@ class Session:
     @in_turn
     def values(self, tensor: str) -> list[np.ndarray[Any, Any]]:
         """Run the model on the inputs that steps are verified on; return the values of a tensor, one for each set."""
-        self._tried(self._now.texts)
-        return self._live.values(tensor)
+        found = self.looks.tensor(self._now, tensor)
+        if not found.is_original and found.after is None:
+            raise UsageError(f"the model has no tensor '{tensor}' after the last step")
+        return list((found.before if found.is_original else found.after) or ())
 
     # Files
 

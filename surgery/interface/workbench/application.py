@@ -59,7 +59,7 @@ def _works(desk: Desk) -> Mapping[str, tuple[_Where, _Work]]:
             desk.asked,
             lambda given: desk.why(str(given.get("pass")), str(given.get("node")), given.get("options") or {}),
         ),
-        "values": (desk.acted, lambda given: desk.values(str(given.get("tensor")))),
+        "values": (desk.ran, lambda given: desk.values(given)),
     }
 
 

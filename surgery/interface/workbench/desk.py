@@ -182,9 +182,10 @@ class Desk:
             return [f"it changes {len(found.sites)} places here"]
         return found.lines(8)
 
-    def values(self, tensor: str) -> dict[str, Any]:
-        """Return a summary of the values of a tensor, on the inputs that steps are verified on."""
-        return summary_of(tensor, self.session.values(tensor))
+    def values(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of a tensor in the original, and after a step, which is the last one by default."""
+        step = _optional_number(asked, "step")
+        return summary_of(self.session.looks.tensor(self.board.now, _text(asked, "tensor"), step))
 
     # What pages do
 

@@ -61,7 +61,7 @@ class SignatureTracker:
         """Return the new names of inputs and outputs: as the pass says, or as they can be matched by order."""
         if said or accounts or "names" not in declared:
             return said
-        return _match_by_order(self.references.terms.signature, signature(model))
+        return match_by_order(self.references.terms.signature, signature(model))
 
     def complaints(self, model: onnx.ModelProto, declared: Collection[Change], renamed: Names) -> Iterator[str]:
         """Yield the differences in the signature of a changed model that its pass does not declare."""
@@ -220,7 +220,7 @@ class SignatureTracker:
             return trial.runs_elsewhere(verifier.original, terms.freed)
 
 
-def _match_by_order(before: Signature, after: Signature) -> dict[str, str]:
+def match_by_order(before: Signature, after: Signature) -> dict[str, str]:
     """Match removed ports with new ones, in order, if there are as many and their types agree.
 
     This is for passes over another API, which cannot say what they renamed.

@@ -55,6 +55,7 @@ class SlowSteps:
 QUESTIONS: dict[str, Callable[[Client], tuple[int, Any]]] = {
     "offers": lambda client: client.post("offers", {"names": ["first"]}),
     "why": lambda client: client.post("why", {"pass": "drop-dropout", "node": "abs"}),
+    "values": lambda client: client.post("values", {"tensor": "a"}),
     "state": lambda client: (client.ask("GET", "/api/state")[0], None),
     "drawing": lambda client: (client.ask("GET", "/api/drawing")[0], None),
 }

@@ -65,6 +65,7 @@
       byId("wb-problems").replaceChildren();
       this.steps.show();
       this.whole.show();
+      if (isNew) this.values.steps(state.steps);
       if (isNew) await this.draw(chosen);
       this.say(`${sv.plural(state.nodes, "node")}, ${sv.plural(state.steps.length, "step")}`);
     }
