@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from surgery.model.storage import Staging
 
 STREAM: Final = "-"
+STDIN: Final = "stdin.onnx"
+"""The name of the copy of a model on standard input."""
 LOCK_SUFFIX: Final = ".lock"
 _RECORDS: Final = (".json", ".jsonl", ".ndjson", ".parquet", ".sqlite", ".db")
 """The endings of the names of plans, and of results and ledgers of batches."""
@@ -217,7 +219,7 @@ def _model(text: str, arguments: argparse.Namespace, copies: Staging) -> str:
 
     if text != STREAM:
         return str(urls.local_path(text) or loading.fetched(text, copies))
-    path = copies.path("stdin.onnx", "stdin")
+    path = copies.path(STDIN, "stdin")
     with path.open("wb") as file:
         shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
     loading.require_whole(path, "standard input")

@@ -108,6 +108,7 @@ class RunReport:
 
         places = [step.where for step in result.steps]
         found = {**circumstances(["surgery", *self._arguments.given], places), "memory": self._memory.to_json()}
+        found["open"] = self._opens(result.stored)
         if self._file is not None:
             after = replace(result.stored, proto=result.proto)
             found |= contents(result.stored, after, result.bindings)
@@ -146,7 +147,22 @@ class RunReport:
         why = internal(error) if isinstance(error, Exception) else ""
         ended = {"ok": False, "ended": {"interrupted": interrupted, "why": why}}
         places = [step.where for step in result.steps]
-        self.write(result, {**circumstances(["surgery", *self._arguments.given], places), **ended})
+        more = {**circumstances(["surgery", *self._arguments.given], places), "open": self._opens(first)}
+        self.write(result, {**more, **ended})
+
+    def _opens(self, original: StoredModel) -> list[str]:
+        """Return the command that opens the model with the recipe, or the plan, in the browser; empty if there is none.
+
+        A stream cannot be read again.
+        """
+        given = self._arguments
+        recipe, plan = getattr(given, "recipe", None), getattr(given, "plan", None)
+        if _places.STREAM in (recipe, plan) or original.path is None or str(original.path).endswith(_places.STDIN):
+            return []
+        flags = [*(["--trust"] if given.trust else []), *(word for name in given.plugin for word in ("--plugin", name))]
+        if plan is not None:
+            return ["surgery", "open", plan, *flags]
+        return ["surgery", "open", str(original.path), *(["--recipe", recipe] if recipe is not None else []), *flags]
 
 
 class _Noting:

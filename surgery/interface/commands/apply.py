@@ -164,7 +164,7 @@ def _apply_plan(arguments: argparse.Namespace) -> int:
     from surgery.features.planning import follow
     from surgery.model import storage
 
-    where = Path(arguments.recipe)
+    where, arguments.plan = Path(arguments.recipe), arguments.recipe
     plan = follow.skipping(_plan_file.read(where), arguments.skip)
     with _places.fetching() as copies:
         found = _plan_file.Finder(where, copies)

@@ -49,7 +49,8 @@ def _provenance(stated: Mapping[str, Any] | None, path: str | None) -> list[Page
 
 def model_page(title: str, found: Mapping[str, Any], drawing: Mapping[str, Any]) -> str:
     """Return the page of a model with its sections and its drawing."""
-    return page(title, model_sections(found), drawing, kind="Model")
+    opens = ["surgery", "open", str(found["path"])] if found.get("path") else []
+    return page(title, model_sections(found), drawing, kind="Model", opens=opens)
 
 
 def difference_sections(found: Mapping[str, Any]) -> list[PageSection]:

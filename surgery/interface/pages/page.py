@@ -30,12 +30,18 @@ class PageSection:
 
 
 def page(
-    title: str, sections: Sequence[PageSection] = (), drawing: Mapping[str, Any] | None = None, *, kind: str = ""
+    title: str,
+    sections: Sequence[PageSection] = (),
+    drawing: Mapping[str, Any] | None = None,
+    *,
+    kind: str = "",
+    opens: Sequence[str] = (),
 ) -> str:
     """Return a page as one HTML document.
 
     `drawing` is a drawing document (`surgery.interface.drawing.document`), shown after the first section. `kind` is
-    shown above the title, such as "Report of a run". Text from models is escaped, and control characters are made
+    shown above the title, such as "Report of a run". `opens` is the command that opens the model in the workbench, word
+    by word. Text from models is escaped, and control characters are made
     visible.
     """
     drawn = drawing is not None and assets.has_viewer()
@@ -47,6 +53,7 @@ def page(
         sections=sections,
         drawing=Markup(compressed(drawing)) if drawn and drawing is not None else None,
         overview=drawing if drawn else None,
+        opens=json.dumps([*opens]) if opens else None,
         style=Markup(style),
         script=Markup(script),
         policy=_policy(style, script),
@@ -102,6 +109,7 @@ def environment() -> Environment:
         page_text.change,
         page_text.dims,
         page_text.plural,
+        page_text.command,
     )
     made.filters.update({function.__name__: function for function in shown})
     return made

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
+from collections.abc import Sequence
 
 _OBEYED = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff"
@@ -131,3 +133,8 @@ def dims(values: object) -> str:
 def plural(count: int, one: str, many: str | None = None) -> str:
     """Format a count with its noun: "1 site", "12 sites"."""
     return f"{integer(count)} {one if count == 1 else many or one + 's'}"
+
+
+def command(words: Sequence[str]) -> str:
+    """Format the words of a command as a shell reads them."""
+    return shlex.join(words)

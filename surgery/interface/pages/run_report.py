@@ -60,7 +60,8 @@ def report(run: Mapping[str, Any], drawing: Mapping[str, Any] | None = None, not
         what = f"the report of the run is incomplete or has another format: {type(error).__name__}: {error}"
         raise UsageError(what, todo="write it again with surgery apply RECIPE MODEL --format json") from error
     name = page_text.clip(str(run["input"].get("path") or "a model").rpartition("/")[2], 120)
-    return page(f"{name}, {page_text.clip(run['recipe'], 60)}", sections, drawing, kind="Report of a surgery run")
+    title = f"{name}, {page_text.clip(run['recipe'], 60)}"
+    return page(title, sections, drawing, kind="Report of a surgery run", opens=run.get("open") or ())
 
 
 def _states(drawing: Mapping[str, Any] | None) -> dict[int, int]:

@@ -71,7 +71,7 @@ def test_a_table_that_is_too_wide_scrolls_by_itself(made: Path, open_file: Calla
 def test_each_icon_of_the_toolbar_has_its_word(made: Path, open_file: Callable[..., Page], width: int) -> None:
     page = drawn(open_file(made / "report.html", width=width))
     buttons = [button for button in page.locator(".sv-toolbar .sv-button").all() if button.is_visible()]
-    assert len(buttons) == (7 if width > 760 else 4)
+    assert len(buttons) == (8 if width > 760 else 4)
     for button in buttons:
         word = button.inner_text().strip()
         # The visible word begins the accessible name, so that it can be spoken to a program.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -352,3 +354,26 @@ def test_an_error_before_the_first_step_leaves_no_report(tmp_path: Path) -> None
     page = tmp_path / "out.html"
     assert cli.main(["apply", "tidy", str(tmp_path / "gone.onnx"), "--report", str(page)]) == 2
     assert not page.exists()
+
+
+@pytest.mark.parametrize("flags", [(), ("--plugin", str(WRONG))])
+def test_a_report_has_the_command_that_opens_the_model_in_the_workbench(
+    run: Run, model: Path, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    _, page, data = run("steps: [drop-identity]\n", *flags)
+    command = ["surgery", "open", str(model), "--recipe", str(tmp_path / "recipe.yaml"), "--trust", *flags]
+    assert data["open"] == command and shlex.join(command) in page.by_id("environment").text
+
+
+def test_a_report_of_a_plan_opens_the_plan(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan, page = str(tmp_path / "plan.json"), str(tmp_path / "out.html")
+    assert cli.main(["plan", "default", str(model), "-o", plan]) == 0
+    assert cli.main(["apply", plan, "--report", page]) == 0
+    assert f"surgery open {plan}" in checked(Path(page).read_text(encoding="utf-8")).by_id("environment").text
+
+
+def test_a_model_that_was_on_standard_input_cannot_be_opened_again(model: Path, tmp_path: Path) -> None:
+    page = tmp_path / "out.html"
+    command = [sys.executable, "-m", "surgery", "apply", "default", "-", "--report", str(page)]
+    subprocess.run(command, input=model.read_bytes(), check=True, capture_output=True)
+    assert "surgery open" not in page.read_text(encoding="utf-8").partition("<script>")[0]

@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import shlex
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -129,3 +130,23 @@ def test_names_of_a_model_are_text_on_each_page(
     assert not set(text) & set("\x1b\x07\u202e\u2066\u200b")
     assert max(map(len, text.splitlines())) < 1000
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+@pytest.mark.parametrize("kind", ["report", "view"])
+def test_one_click_copies_the_command_that_opens_the_model_in_the_workbench(
+    kind: str, pages: dict[str, Path], short_models: Path, open_file: Callable[..., Any]
+) -> None:
+    page = open_file(pages[kind])
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.wait_for_selector(".sv-toolbar")
+    page.get_by_role("button", name="Open in the workbench").click()
+    model = str(short_models / "bert-dropout-tiny.onnx")
+    command = ["surgery", "open", model, *(["--recipe", "default"] if kind == "report" else [])]
+    page.locator("[role=status]", has_text="Copied; run it in a terminal: surgery open").wait_for(state="attached")
+    assert shlex.split(page.evaluate("navigator.clipboard.readText()")) == command
+
+
+def test_a_difference_has_no_model_to_open(pages: dict[str, Path], open_file: Callable[..., Any]) -> None:
+    page = open_file(pages["difference"])
+    page.wait_for_selector(".sv-toolbar")
+    assert page.get_by_role("button", name="Open in the workbench").count() == 0

@@ -75,7 +75,8 @@
     var note = document.getElementById("graph-note");
     try {
       if (note) note.remove();
-      var shown = await surgeryViewer.boot(view, data, { theme: theme() });
+      var opens = view.dataset.opens ? JSON.parse(view.dataset.opens) : null;
+      var shown = await surgeryViewer.boot(view, data, { theme: theme(), opens: opens });
       window.addEventListener("beforeprint", function () { drawOnPaper(shown); });
     } catch (error) {
       var line = document.createElement("p");

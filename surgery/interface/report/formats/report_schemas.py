@@ -54,15 +54,14 @@ _RUN = {
     "seconds": "number",
     "strict": "boolean",
     "original": "object",
-    "unverifiable": "string?",
-    "misfits": "string?",
-    "shortfall": "string?",
+    **dict.fromkeys(("unverifiable", "misfits", "shortfall"), "string?"),
     "shortfalls": [{"words": "string", "exit_code": "integer"}],
     "refused": "array",
     "command": "string",
     "environment": "object",
     "recipes": ["object"],
     "memory": "object",
+    "open": ["string"],
 }
 _SINGLE = {**_RUN, "yaml": "string"}
 _FILES = {"files": [{"path": "string", "bytes": "integer"}]}

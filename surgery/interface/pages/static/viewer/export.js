@@ -232,4 +232,11 @@
     if (command === null) view.announce("No file holds the graph after this step. Choose the first or the last.", true);
     else view.announce((await sv.copy(command)) ? "Command copied." : "It could not be copied.", true);
   };
+
+  /** Copy the command that opens the model in the workbench: a file cannot start its server. */
+  sv.copyOpenCommand = async function (view) {
+    const command = view.options.opens.map(sv.quote).join(" ");
+    const isDone = await sv.copy(command);
+    view.announce((isDone ? "Copied; run it in a terminal: " : "It could not be copied: ") + command, true);
+  };
 })(surgeryViewer);

@@ -125,6 +125,13 @@
       {},
       "Copy command",
     );
+    const open = sv.iconButton(
+      "edit",
+      "Open in the workbench: copy the command that edits the model in the browser",
+      () => sv.copyOpenCommand(view),
+      {},
+      "Open in the workbench",
+    );
     const legend = sv.iconButton(
       "legend",
       "Legend",
@@ -148,7 +155,8 @@
     }
     if (more.length) bar.append(element("div", { class: "sv-buttons sv-wide-only" }, ...more));
     extract.classList.add("sv-wide-only");
-    bar.append(group(save, extract), group(legend));
+    open.classList.add("sv-wide-only");
+    bar.append(group(save, extract), ...(view.options.opens ? [group(open)] : []), group(legend));
     return bar;
   }
 
@@ -171,6 +179,7 @@
    * Draw a drawing document in `target`, and return the view.
    *
    * `options.side` says whether the side is open at first; by default it is where there is room and something changed.
+   * `options.opens` are the words of the command that opens the model in the workbench, if there is one.
    */
   sv.mount = function (target, document_, options = {}) {
     const model = new sv.Model(document_);
