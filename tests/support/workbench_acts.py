@@ -3,6 +3,7 @@
 import os
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,20 +75,39 @@ def opened_form(page: Any, name: str) -> Any:
     return form
 
 
-def add(page: Any, name: str, /, **fields: str) -> None:
+def add(page: Any, name: str, /, **fields: str | Mapping[str, str]) -> None:
     """Fill in the form of an offer, and add it."""
     form = opened_form(page, name)
     for field, value in fields.items():
-        place = form.locator(f"[name='{field}']")
-        if not place.is_visible():
-            form.get_by_text("More options").click()
-        if place.evaluate("(e) => e.tagName") == "SELECT":
-            place.select_option(value)
-        else:
-            place.fill(value)
+        fill(form, field, value)
     picture(page)
     form.get_by_role("button", name=f"Add {name}").click()
     settle(page)
+
+
+def fill(form: Any, field: str, value: str | Mapping[str, str]) -> None:
+    """Fill in a field of a form: a mapping as rows."""
+    group = form.locator(f"fieldset[data-option='{field}']")
+    place = form.locator(f"[name='{field}']") if isinstance(value, str) else group
+    if not place.is_visible():
+        form.get_by_text("More options").click()
+    if not isinstance(value, str):
+        _fill_rows(group, value)
+    elif place.evaluate("(e) => e.tagName") == "SELECT":
+        place.select_option(value)
+    else:
+        place.fill(value)
+
+
+def _fill_rows(group: Any, pairs: Mapping[str, str]) -> None:
+    """Set the value in the row of each name; a name that has none gets a row."""
+    names = group.locator("[data-part=name]").evaluate_all("(all) => all.map((one) => one.value)")
+    for name, value in pairs.items():
+        if name not in names:
+            group.get_by_role("button", name="Add a row").click()
+            names.append(name)
+            group.locator("[data-part=name]").last.fill(name)
+        group.locator("[data-part=value]").nth(names.index(name)).fill(value)
 
 
 def steps(page: Any) -> list[str]:

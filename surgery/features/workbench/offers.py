@@ -12,6 +12,7 @@ from surgery.base.promises import Parity
 from surgery.engine.bridges.run_pass import run_pass
 from surgery.engine.registry.catalog import catalog
 from surgery.engine.why import explain as explaining
+from surgery.features.workbench.node_drafts import draft
 from surgery.features.workbench.option_fields import OptionField, Selection, fields_of
 from surgery.features.workbench.vicinity import Every, Vicinity
 from surgery.model import storage
@@ -41,7 +42,8 @@ class Offer:
     """A pass that a selection may be given to, with its options as the fields of a form.
 
     `sites` counts the places where it would change the selection; None if only a run shows that, because it is
-    calibrated or another tool, or if its form has to be filled in first. `why_not` has reasons if there are none.
+    calibrated or another tool, or if its form has to be filled in first. `why_not` has reasons if there are none, or
+    why an edit cannot be made with what is filled in so far.
     """
 
     name: str
@@ -140,6 +142,11 @@ class Offers:
         declared = catalog.find(name)
         return explaining.explain(declared, self._proto, self._weights, options, at=node, target=self._target)
 
+    def draft(self, names: Sequence[str], place: str) -> dict[str, Any]:
+        """Return options of `insert-nodes` for nodes and tensors, given by name, to edit further."""
+        nodes, tensors = self._named(names)
+        return draft([Node(self._graph, node) for node in nodes], [value.name or "" for value in tensors], place)
+
     def _offer(self, declared: Pass, selection: Selection, *, tried: bool) -> Offer:
         fields = fields_of(declared, selection)
         promise = declared.promise({})
@@ -154,6 +161,8 @@ class Offers:
         if not tried or made.missing or not _is_tried(declared, fields):
             return made
         sites, why_not = self._tried(declared, {one.name: one.value for one in fields if one.filled})
+        if not sites and declared.theme == _BY_HAND:
+            sites = None  # other options may do what these cannot
         return replace(made, sites=sites, why_not=why_not)
 
     def _tried(self, declared: Pass, options: Mapping[str, Any]) -> tuple[int | None, str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal
 
 from surgery.engine.registry.options import Keeps, Option
+from surgery.features.workbench import field_kinds
+from surgery.features.workbench.field_kinds import FieldKind, parts_of, unannotated
+from surgery.features.workbench.node_drafts import draft_after
 from surgery.model.patterns.selector import NodeSelector
 from surgery.model.patterns.tensor_names import TensorNames
 
@@ -36,13 +38,15 @@ class Selection:
 
 @dataclass(frozen=True)
 class OptionField:
-    """One option as a field: its type in words, its choices if there are few, and its value as in a recipe.
+    """One option as a field: its type in words, how it is filled in, its choices if there are few, and its value.
 
-    `value` is filled in from the selection, or else the default; `filled` is whether it is from the selection.
+    `value` is as in a recipe: filled in from the selection, or else the default. `filled` is whether it is from the
+    selection.
     """
 
     name: str
     type: str
+    kind: FieldKind
     about: str
     required: bool
     choices: tuple[str, ...]
@@ -63,7 +67,14 @@ def _field(option: Option, declared: Pass, selection: Selection) -> OptionField:
     filled = _filled(option, declared, selection)
     value = option.plain_default if filled is None else filled
     return OptionField(
-        option.name, option.type_name, option.about, option.required, _choices(option), value, filled is not None
+        name=option.name,
+        type=option.type_name,
+        kind=field_kinds.of(option.annotation),
+        about=option.about,
+        required=option.required,
+        choices=_choices(option),
+        value=value,
+        filled=filled is not None,
     )
 
 
@@ -72,7 +83,7 @@ def _filled(option: Option, declared: Pass, selection: Selection) -> Any:
     particular = _PARTICULAR.get((declared.name, option.name))
     if particular is not None:
         return particular(selection) or None
-    kinds, others = set(map(_unannotated, _kinds(option.annotation))), [one.name for one in declared.options]
+    kinds, others = set(map(unannotated, parts_of(option.annotation))), [one.name for one in declared.options]
     if NodeSelector in kinds:
         is_meant = option.name == "nodes" and not ("tensors" in others and selection.is_of_tensors)
         return _one_or_more(selection.nodes) if is_meant else None
@@ -87,6 +98,9 @@ _PARTICULAR: Mapping[tuple[str, str], Callable[[Selection], Any]] = {
     ("bypass", "start"): lambda selection: selection.first,
     ("embed-postprocessing", "output"): lambda selection: next(iter(selection.outputs), ""),
     ("embed-preprocessing", "input"): lambda selection: next(iter(selection.inputs), ""),
+    ("insert-nodes", "text"): lambda selection: draft_after(selection.tensors).get("text"),
+    ("insert-nodes", "names"): lambda selection: draft_after(selection.tensors).get("names"),
+    ("insert-nodes", "nodes"): lambda selection: None,
     ("remove-inputs", "inputs"): lambda selection: _one_or_more([*selection.inputs]),
     ("remove-outputs", "outputs"): lambda selection: _one_or_more([*selection.outputs]),
     ("rename", "nodes"): lambda selection: {name: name for name in selection.nodes},
@@ -120,17 +134,9 @@ def _choices(option: Option) -> tuple[str, ...]:
         return ("true", "false")
     if option.annotation == Keeps:
         return ("exact", "close", "nothing")
-    found = _kinds(option.annotation)
+    found = parts_of(option.annotation)
+    if len(found) == 1 and field_kinds.of(option.annotation) == "several":
+        found = [typing.get_args(found[0])[0]]
     if len(found) == 1 and typing.get_origin(found[0]) is Literal:
         return tuple(map(str, typing.get_args(found[0])))
     return ()
-
-
-def _kinds(annotation: Any) -> list[Any]:
-    """Return the types that an option may have besides None."""
-    is_union = typing.get_origin(annotation) in (typing.Union, UnionType)
-    return [part for part in (typing.get_args(annotation) if is_union else (annotation,)) if part is not NoneType]
-
-
-def _unannotated(kind: Any) -> Any:
-    return typing.get_args(kind)[0] if typing.get_origin(kind) is typing.Annotated else kind

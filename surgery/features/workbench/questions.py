@@ -51,6 +51,11 @@ class Questions:
         """List the recipes whose steps can be added by `use`."""
         return recipe_lookup.names()
 
+    def draft(self, moment: Moment, selection: Sequence[str], place: str) -> dict[str, Any]:
+        """Return options of `insert-nodes` for a selection, to edit further."""
+        with self._lock:
+            return self._of(moment).draft(selection, place)
+
     def prepare(self, moment: Moment) -> None:
         """Index a model, which the first question about it needs."""
         with self._lock:

@@ -55,6 +55,7 @@ def _works(desk: Desk) -> Mapping[str, tuple[_Where, _Work]]:
         "save": (desk.acted, desk.save),
         "offers": (desk.asked, lambda given: desk.offers(names_in(given))),
         "properties": (desk.asked, lambda given: desk.properties(names_in(given))),
+        "draft": (desk.asked, lambda given: desk.draft(names_in(given), str(given.get("place")))),
         "why": (
             desk.asked,
             lambda given: desk.why(str(given.get("pass")), str(given.get("node")), given.get("options") or {}),

@@ -182,6 +182,10 @@ class Desk:
             return [f"it changes {len(found.sites)} places here"]
         return found.lines(8)
 
+    def draft(self, names: Sequence[str], place: str) -> dict[str, Any]:
+        """Return nodes as text for a place at the selection, as options of `insert-nodes`."""
+        return self.session.questions.draft(self.board.now, names, place)
+
     def values(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of a tensor in the original, and after a step, which is the last one by default."""
         step = _optional_number(asked, "step")

@@ -147,7 +147,7 @@ def test_a_custom_operator_that_crashes_is_one_line_and_nothing_is_lost(opened: 
     assert "Refused; nothing was changed." in message(page) and "crashed with SIGSEGV" in message(page)
     assert steps(page) == ["drop-identity"] and step in page.get_by_label("The recipe as YAML").input_value()
     choose(page, "active")
-    add(page, "rename", nodes='{"active": "relu"}')
+    add(page, "rename", nodes={"active": "relu"})
     assert steps(page) == ["drop-identity", "rename"]
     assert [node.name for node in saved(page, model).graph.node] == ["product", "relu"]
 

@@ -75,7 +75,7 @@ def test_dropout_is_removed_in_all_layers_by_one_act(opened: Any, short_models: 
 def test_the_batch_becomes_dynamic(opened: Any, model: Path) -> None:
     page = opened(model)
     choose(page, "image")
-    add(page, "set-dims", ports='{"image": ["batch", 3]}')
+    add(page, "set-dims", ports={"image": "batch, 3"})
     made = saved(page, model)
     assert [dim.dim_param or dim.dim_value for dim in made.graph.input[0].type.tensor_type.shape.dim] == ["batch", 3]
     session = onnxruntime.InferenceSession(made.SerializeToString())
@@ -166,7 +166,7 @@ def test_a_second_model_is_merged_after_it(opened: Any, model: Path) -> None:
     onnx.save(text.parse(AFTER), model.parent / "after.onnx")
     page = opened(model)
     choose(page, "same")
-    add(page, "merge", model="after.onnx", connect='{"scores": "scores"}')
+    add(page, "merge", model="after.onnx", connect={"scores": "scores"})
     made = saved(page, model)
     assert operators(made)[-1] == "ArgMax" and [output.name for output in made.graph.output] == ["best"]
     assert run(made)[0].tolist() == run(onnx.load(model))[0].argmax(1).tolist()
@@ -177,7 +177,7 @@ def test_a_step_in_the_middle_is_undone(opened: Any, model: Path) -> None:
     choose(page, "drop")
     add(page, "drop-dropout")
     choose(page, "active")
-    add(page, "rename", nodes='{"active": "relu"}')
+    add(page, "rename", nodes={"active": "relu"})
     choose(page, "same")
     add(page, "drop-identity")
     assert steps(page) == ["drop-dropout", "rename", "drop-identity"]

@@ -81,78 +81,50 @@
       if (one.sites && !one.for_selection)
         form.append(element("p", { text: "It changes all places in the model, not only the selected ones." }));
       if (one.changes_results) form.append(element("p", { text: "It may change the results on purpose." }));
-      const inputs = one.fields.map((field) => [field, this.input(field)]);
-      const [first, rest] = [inputs.filter(([field]) => field.required || field.filled), []];
-      for (const pair of inputs) if (!first.includes(pair)) rest.push(pair);
-      const label = ([field, input]) => this.label(field, input);
-      form.append(...first.map(label));
+      if (one.why_not) form.append(element("p", { text: `As it is filled in: ${one.why_not}.` }));
+      const fields = one.fields.map((option) => sv.fieldOf(option));
+      const isFirst = ({ option }) => option.required || option.filled;
+      form.append(...fields.filter(isFirst).map((field) => this.label(field)));
+      const rest = fields.filter((field) => !isFirst(field));
       if (rest.length) {
         const more = element("details", { class: "wb-more" }, element("summary", { text: "More options" }));
-        more.append(...rest.map(label));
+        more.append(...rest.map((field) => this.label(field)));
         form.append(more);
       }
       form.append(element("button", { type: "submit", text: `Add ${one.name}` }));
-      form.addEventListener("submit", (event) => {
+      const text = one.fields.some((option) => option.kind === "code") ? new sv.NodeText(this.bench, form, fields) : null;
+      form.addEventListener("submit", async (event) => {
         event.preventDefault();
         const options = {};
-        for (const [field, input] of inputs) {
-          const given = this.read(field, input);
-          if (given !== undefined) options[field.name] = given;
-        }
+        for (const field of fields) if (field.value !== undefined) options[field.option.name] = field.value;
         const step = Object.keys(options).length ? { [one.name]: options } : one.name;
-        this.bench.act({ act: "add", step });
+        if (!(await this.bench.act({ act: "add", step }))) text?.complain(this.bench.complaint);
       });
       return form;
     }
 
     /** Return a field with its name and description; one that selects nodes or tensors can take what is selected. */
-    label(field, input) {
-      const label = element(
-        "label",
-        {},
-        element("span", { text: field.name + (field.required ? " (required)" : "") }),
-        input,
-        element("small", { text: `${field.type}${field.about ? ". " + field.about : ""}` }),
-      );
-      if (!/^(node selector|tensor names)/.test(field.type)) return label;
+    label(field) {
+      const { name, required, type, about, kind } = field.option;
+      const parts = [
+        element(field.isGroup ? "legend" : "span", { text: name + (required ? " (required)" : "") }),
+        field.node,
+        element("small", { text: `${type}${about ? ". " + about : ""}` }),
+      ];
+      if (field.isGroup) {
+        field.node.prepend(parts[0]);
+        field.node.append(parts[2]);
+        return field.node;
+      }
+      const label = element("label", {}, ...parts);
+      if (kind !== "nodes" && kind !== "tensors") return label;
       const take = () => {
-        const names = Array.from(this.bench.selection.chosen.keys());
-        input.value = names.length === 1 ? names[0] : JSON.stringify(names);
-        input.focus();
+        field.set(Array.from(this.bench.selection.chosen.keys()));
+        field.input.focus();
       };
       const button = element("button", { type: "button", text: "Use the selection", onclick: take });
-      button.setAttribute("aria-label", `Use the selection: ${field.name}`);
+      button.setAttribute("aria-label", `Use the selection: ${name}`);
       return element("div", { class: "wb-field" }, label, button);
-    }
-
-    input(field) {
-      const text = field.value === null || field.value === undefined ? "" : JSON.stringify(field.value);
-      const shown = typeof field.value === "string" ? field.value : text;
-      if (field.choices.length) {
-        const select = element("select", { name: field.name });
-        const none = field.value === null ? [""] : [];
-        for (const choice of [...none, ...field.choices])
-          select.append(element("option", { value: choice, text: choice || "(default)" }));
-        select.value = shown;
-        select.dataset.first = shown;
-        return select;
-      }
-      const input = element("input", { name: field.name, value: shown, required: field.required, autocomplete: "off" });
-      input.dataset.first = field.filled ? "\u0000" : shown;
-      return input;
-    }
-
-    /** Return the value of a field as in a recipe; nothing where it is as it was and not from the selection. */
-    read(field, input) {
-      const text = input.value.trim();
-      if (text === input.dataset.first || text === "") return undefined;
-      if (field.choices.includes("true") && field.choices.length === 2) return text === "true";
-      if (field.type === "str" || field.choices.length) return text;
-      try {
-        return JSON.parse(text);
-      } catch {
-        return text;
-      }
     }
 
     refusal(one, names) {

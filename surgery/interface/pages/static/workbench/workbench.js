@@ -9,6 +9,7 @@
       this.view = null;
       this.state = null;
       this.isBusy = false;
+      this.complaint = "";
       this.selection = new sv.Selection(this);
       this.properties = new sv.Properties(this);
       this.offers = new sv.Offers(this);
@@ -135,6 +136,7 @@
 
     /** Show an error; mistakes in the recipe lead to their lines. */
     fail(error, isWritten) {
+      this.complaint = error.message;
       this.tell(error.message);
       this.say("Nothing was changed.");
       if (isWritten) this.text.mistakes(error.problems);
@@ -142,6 +144,7 @@
 
     /** Show why a step was refused, with the offending value and the nodes that it lies on. */
     refuse(refused, text) {
+      this.complaint = refused.message;
       const box = element("div", { class: "wb-message" }, element("p", { text: text || "Refused; nothing was changed." }));
       box.append(element("p", {}, element("b", { text: refused.title }), ": " + refused.message));
       if (refused.value) {
