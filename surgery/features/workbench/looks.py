@@ -24,6 +24,11 @@ class Looks:
         self._lock = threading.Lock()
         self._values = tensor_looks.InnerValues()
 
+    def forget(self) -> None:
+        """Read inputs anew at the next look: their files may have changed."""
+        with self._lock:
+            self._values = tensor_looks.InnerValues()
+
     def tensor(
         self, moment: Moment, name: str, step: int | None = None, inputs: InputsSpec | None = None
     ) -> TensorLook:

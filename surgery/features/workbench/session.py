@@ -395,7 +395,6 @@ class Session:
         """Do ahead what the next step needs: a pipeline that has run the steps."""
         self._tried(self._now.texts)
 
-    @in_turn
     def values(self, tensor: str) -> list[np.ndarray[Any, Any]]:
         """Run the model on the inputs that steps are verified on; return the values of a tensor, one for each set."""
         found = self.looks.tensor(self._now, tensor)

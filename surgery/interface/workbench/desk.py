@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from surgery.base.errors import UsageError
+from surgery.features.workbench import chosen_inputs
 from surgery.interface.workbench.drawings import Drawings
 from surgery.interface.workbench.value_summary import summary_of
 
@@ -101,6 +102,7 @@ class Desk:
         path = self.session.stored.path
         self.title = path.name if path is not None else "a model in memory"
         self._drawings = Drawings(self.title)
+        self._chosen: chosen_inputs.ChosenInputs | None = None
         self.session.watchers.add(self.progress, self._changed)
         self.board = self._board(self.session.version)
 
@@ -189,7 +191,29 @@ class Desk:
     def values(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of a tensor in the original, and after a step, which is the last one by default."""
         step = _optional_number(asked, "step")
-        return summary_of(self.session.looks.tensor(self.board.now, _text(asked, "tensor"), step))
+        chosen = self._chosen
+        spec = chosen.spec if chosen is not None else None
+        found = self.session.looks.tensor(self.board.now, _text(asked, "tensor"), step, spec)
+        return summary_of(found)
+
+    def inputs(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Choose the inputs to look at values with, for all tabs; return what is chosen, and what may be."""
+        now, kind = self.board.now, str(asked.get("kind") or "")
+        self.session.looks.forget()
+        if kind == "verification":
+            self._chosen = None
+        elif kind == "tokens":
+            self._chosen = chosen_inputs.from_tokens(now, _text(asked, "text"))
+        elif kind == "file":
+            options = asked.get("images")
+            options = options if isinstance(options, dict) else {}
+            self._chosen = chosen_inputs.from_file(now, self.folder, _text(asked, "path"), options)
+        chosen = self._chosen
+        return {
+            "title": chosen.title if chosen is not None else "",
+            "can_verify": chosen is not None and bool(chosen.section),
+            "files": chosen_inputs.candidates(self.folder),
+        }
 
     # What pages do
 
@@ -211,6 +235,7 @@ class Desk:
             "switch": lambda: session.switch(_number(asked, "number"), asked.get("on") is True),
             "write": lambda: session.write(_text(asked, "text")),
             "set": lambda: session.set_property(names_in(asked), str(asked.get("key")), str(asked.get("value") or "")),
+            "verify-on-inputs": self._verify_on_inputs,
             "undo": session.undo,
             "redo": session.redo,
         }
@@ -218,6 +243,12 @@ class Desk:
         if act is None:
             raise UsageError(f"there is no act '{asked.get('act')}'")
         return act()
+
+    def _verify_on_inputs(self) -> SessionChange:
+        """Write the chosen inputs into the recipe, which runs again."""
+        if self._chosen is None:
+            raise UsageError("no inputs are chosen", todo="choose a file first")
+        return self.session.write(self._chosen.written_into(self.session.moment))
 
     def save(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Write model, recipe, report and provenance to a folder below the opened one, or next to a model there."""

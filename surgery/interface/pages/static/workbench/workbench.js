@@ -14,6 +14,7 @@
       this.properties = new sv.Properties(this);
       this.offers = new sv.Offers(this);
       this.values = new sv.Values(this);
+      this.inputs = new sv.Inputs(this);
       this.steps = new sv.Steps(this);
       this.whole = new sv.WholeModel(this);
       this.text = new sv.RecipeText(this);
