@@ -9,6 +9,8 @@ MODEL may also be a plan of 'surgery plan', which opens its model with its recip
 which is opened with its recipe; flags of the batch, such as --target, are not recorded. And it may be the folder that
 'surgery bisect' wrote: the reduced model with the failing step.
 
+--demo opens a small BERT in a temporary folder, with a guided tour of the page in eight steps.
+
 Every change is kept in a draft, which is opened again after a crash; --fresh starts without it.
 
 Besides the files that the given recipe names, steps can only read files in the folder of the model, and the result is
@@ -19,7 +21,10 @@ pip install 'onnx-surgery[workbench]'.
 from __future__ import annotations
 
 import argparse
-from contextlib import suppress
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -60,12 +65,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model",
         metavar="MODEL",
+        nargs="?",
         type=_places.opened,
         help="an .onnx file, a plan, the output folder or results of a batch, or the folder of a bisection",
     )
     parser.add_argument(
         "--recipe", metavar="RECIPE", type=_places.recipe, help="a recipe file, or the name of a shipped recipe"
     )
+    parser.add_argument("--demo", action="store_true", help="open a small BERT, with a guided tour of the page")
     parser.add_argument("--row", metavar="NAME", help="the model of a batch, as its report and ledger name it")
     parser.add_argument("--port", metavar="N", type=int, default=0, help="the port of the server (default: a free one)")
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
@@ -85,12 +92,44 @@ def main(arguments: argparse.Namespace) -> int:
 
     _verification.start()
     _plugins.load(arguments)
-    with _places.fetching() as copies, bound(arguments.port) as socket:
-        given = _opened(arguments, copies)
-        desk = Desk(partial(_session, given, arguments), given.folder)
+    _require_one(arguments)
+    with _places.fetching() as copies, bound(arguments.port) as socket, _demo(arguments) as demo:
+        given = _opened(arguments, copies) if demo is None else demo
+        desk = Desk(partial(_session, given, arguments), given.folder, has_tour=arguments.demo)
         with suppress(KeyboardInterrupt):
             serve(desk, socket, browser=not arguments.no_browser, say=_say)
+        if demo is not None:
+            desk.session.discard()
     return 0
+
+
+def _require_one(arguments: argparse.Namespace) -> None:
+    """Raise UsageError unless there is a model or --demo, and not both."""
+    if arguments.model is None and not arguments.demo:
+        raise UsageError("MODEL is missing", todo="name a model, or try 'surgery open --demo'")
+    if arguments.demo and (arguments.model is not None or arguments.row is not None or arguments.recipe is not None):
+        raise UsageError("--demo has a model of its own", todo="omit --demo, or MODEL, --recipe and --row")
+
+
+@contextmanager
+def _demo(arguments: argparse.Namespace) -> Iterator[OpenedModel | None]:
+    """Yield the model of the demo, in a temporary folder, which stays if something was saved there; None without it."""
+    if not arguments.demo:
+        yield None
+        return
+    from surgery.features.workbench import demo_model
+    from surgery.model import storage
+
+    folder = Path(tempfile.mkdtemp(prefix="surgery-demo-"))
+    try:
+        model = storage.from_proto(demo_model.demo_model())
+        storage.save(model.proto, folder / demo_model.NAME, model.weights)
+        yield OpenedModel(folder / demo_model.NAME)
+    finally:
+        if [path.name for path in folder.iterdir()] in ([], [demo_model.NAME]):
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            _output.say(f"what you saved is in {folder}")
 
 
 def _say(address: str) -> None:

@@ -8,13 +8,13 @@ from surgery.interface.pages import assets
 from surgery.interface.pages.page import render
 
 
-def page_of_workbench(title: str) -> tuple[str, str]:
+def page_of_workbench(title: str, *, has_tour: bool = False) -> tuple[str, str]:
     """Return the page, and its content security policy: it talks to its server, and loads nothing else.
 
-    The server adds who may frame it.
+    The server adds who may frame it. With `has_tour`, the page begins with a guided tour.
     """
     style, script = assets.workbench_style(), assets.workbench_script()
-    html = render("workbench.html.jinja", title=title, style=Markup(style), script=Markup(script))
+    html = render("workbench.html.jinja", title=title, style=Markup(style), script=Markup(script), has_tour=has_tour)
     policy = "; ".join(
         (
             "default-src 'none'",

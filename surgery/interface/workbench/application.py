@@ -32,7 +32,7 @@ _Where = Callable[..., Awaitable[Any]]
 
 def application(desk: Desk, port: int, end: Callable[[], None]) -> Gate:
     """Return the application for a session; `end` stops the server."""
-    html, policy = page_of_workbench(desk.title)
+    html, policy = page_of_workbench(desk.title, has_tour=desk.has_tour)
     answers = _Answers(desk, html, end)
     routes = [
         Route("/", answers.page),

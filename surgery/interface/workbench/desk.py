@@ -84,12 +84,20 @@ class Desk:
     one thread for questions that look at the graph, and one for those that run models.
 
     Acts read and write files in `folder`. `is_owner` is whether the session ends with the desk; if not, others may
-    change the session too.
+    change the session too. `has_tour` is whether pages begin with a guided tour.
     """
 
-    def __init__(self, open_session: Callable[[PageProgress], Session], folder: Path, *, is_owner: bool = True) -> None:
+    def __init__(
+        self,
+        open_session: Callable[[PageProgress], Session],
+        folder: Path,
+        *,
+        is_owner: bool = True,
+        has_tour: bool = False,
+    ) -> None:
         self.progress = PageProgress()
         self.folder = folder
+        self.has_tour = has_tour
         self._is_owner = is_owner
         self._acts, self._asked, self._runs = (
             ThreadPoolExecutor(1, thread_name_prefix=f"workbench-{name}") for name in ("acts", "asked", "runs")
