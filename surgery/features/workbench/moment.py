@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -59,6 +59,16 @@ class Moment:
     def model_after(self, step: int) -> storage.StoredModel:
         """Return the model after a step, counted from 0; -1 is the original."""
         return self._stored(self.states(step)[-1])
+
+    @property
+    def refused(self) -> int:
+        """The number of the first step that is on and did not run: the one that was refused."""
+        return next(number for number, text in enumerate(self.texts.steps) if text.on and self.ran[number] is None)
+
+    def refused_alone(self) -> tuple[storage.StoredModel, Recipe]:
+        """Return the model before the refused step, and a recipe with only that step."""
+        done = sum(ran is not None for ran in self.ran)
+        return self.model, replace(self.recipe, steps=self.recipe.steps[done : done + 1])
 
     def _stored(self, state: State) -> storage.StoredModel:
         if state is self.first:

@@ -32,7 +32,7 @@ from surgery.features.workbench.properties import Property
 from surgery.features.workbench.questions import Questions
 from surgery.features.workbench.saved_session import SavedSession, places, restore, why_not_ok
 from surgery.features.workbench.step_outcomes import RefusedStep, SessionStep, refused_step
-from surgery.features.workbench.step_texts import StepText, StepTexts, split, step_texts
+from surgery.features.workbench.step_texts import StepText, StepTexts, keeping_right, split, step_texts
 from surgery.features.workbench.turns import in_turn
 from surgery.features.workbench.watchers import Watchers
 from surgery.model import storage
@@ -97,6 +97,8 @@ class Session:
         self._known: frozenset[Path] = frozenset()
         self._past: list[Moment] = []
         self._future: list[Moment] = []
+        self.attempt: Moment | None = None
+        """The last change that was refused: its steps, of which those before the refused one ran."""
         self._page: Any = None
         self.questions, self.looks = Questions(), Looks()  # answers about moments, in any thread
 
@@ -288,6 +290,14 @@ class Session:
         parse(text, self._path, trust=self._trust)
         return self._made(split(text))
 
+    def keep_right(self) -> SessionChange:
+        """Make the last refused change again, but let the refused step leave alone the places where it is wrong."""
+        if self.attempt is None:
+            raise UsageError("no change was refused")
+        steps, at = [*self.attempt.texts.steps], self.attempt.refused
+        steps[at] = keeping_right(steps[at])
+        return self._made(replace(self.attempt.texts, steps=tuple(steps)))
+
     def undo(self) -> SessionChange:
         """Undo the last change. Nothing runs: the outcomes before it are known."""
         return self._go(self._past, self._future, "undo")
@@ -318,6 +328,7 @@ class Session:
     def _made(self, texts: StepTexts) -> SessionChange:
         """Run the steps of a text; make it the current one unless a step is refused."""
         moment, refused = self._tried(texts)
+        self.attempt = None if refused is None else moment
         if refused is not None:
             return SessionChange(False, self.steps, refused)
         self._past.append(self._now)

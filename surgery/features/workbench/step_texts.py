@@ -71,6 +71,21 @@ def step_texts(step: Any) -> list[StepText]:
     return list(found.steps) if found is not None else [StepText(text)]
 
 
+def keeping_right(step: StepText) -> StepText:
+    """Return a step that leaves alone the places where it is wrong, instead of being refused."""
+    root = min(documents(f"{writer.STEPS}:\n{indent(step.text, '  ')}"), key=lambda document: document.penalty).root
+    assert isinstance(root, Table)
+    [written_step] = plain(root)[writer.STEPS]
+    if isinstance(written_step, str):
+        written_step = {"pass": written_step}
+    elif "pass" not in written_step and "use" not in written_step and "repeat" not in written_step:
+        [(name, options)] = written_step.items()
+        written_step = {"pass": name, **({"with": options} if options else {})}
+    if "repeat" in written_step:
+        raise UsageError("a repeated step has no places of its own", todo="bisect one of its steps")
+    return step_texts({**written_step, "on_failure": "bisect"})[0]
+
+
 def _by_lines_of(text: str) -> StepTexts | None:
     """Split a text that may have mistakes, which whoever reads the recipe reports."""
     root = min(documents(text), key=lambda document: document.penalty).root

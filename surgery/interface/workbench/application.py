@@ -61,6 +61,9 @@ def _works(desk: Desk) -> Mapping[str, tuple[_Where, _Work]]:
             lambda given: desk.why(str(given.get("pass")), str(given.get("node")), given.get("options") or {}),
         ),
         "inputs": (desk.ran, lambda given: desk.inputs(given)),
+        "blame": (desk.ran, lambda given: desk.inquiries.blame()),
+        "changes": (desk.ran, desk.changes),
+        "stop": (desk.asked, lambda given: desk.inquiries.stop()),
         "values": (desk.ran, lambda given: desk.values(given)),
     }
 

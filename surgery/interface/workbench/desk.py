@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from surgery.base.errors import UsageError
 from surgery.features.workbench import chosen_inputs
 from surgery.interface.workbench.drawings import Drawings
+from surgery.interface.workbench.inquiries import Inquiries
 from surgery.interface.workbench.value_summary import summary_of
 
 if TYPE_CHECKING:
@@ -113,10 +114,12 @@ class Desk:
         self._chosen: chosen_inputs.ChosenInputs | None = None
         self.session.watchers.add(self.progress, self._changed)
         self.board = self._board(self.session.version)
+        self.inquiries = Inquiries(self.session, self.progress)
 
     def close(self) -> None:
         """End the work, and the session if it is the desk's own."""
         self.session.watchers.remove(self.progress)
+        self.inquiries.stop()
         if self._is_owner:
             self._acts.submit(self.session.close).result()
         self._shut_down()
@@ -166,6 +169,7 @@ class Desk:
             "reopened": session.reopened,
             "refused": session.refused.to_json() if session.refused is not None else None,
             "nodes": len(board.now.state.proto.graph.node),
+            "outputs": [value.name for value in board.now.first.proto.graph.output],
         }
 
     def drawing(self) -> str:
@@ -223,6 +227,13 @@ class Desk:
             "files": chosen_inputs.candidates(self.folder),
         }
 
+    def changes(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return after which step an output first differs by more than a limit, and by how much after each."""
+        limit = asked.get("limit")
+        if not isinstance(limit, int | float) or isinstance(limit, bool) or not limit >= 0:
+            raise UsageError("the limit is a number, 0 or more")
+        return self.inquiries.changes(self.board.now, _text(asked, "tensor"), limit)
+
     # What pages do
 
     def act(self, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -242,6 +253,7 @@ class Desk:
             "move": lambda: session.move(_number(asked, "number"), _number(asked, "to")),
             "switch": lambda: session.switch(_number(asked, "number"), asked.get("on") is True),
             "write": lambda: session.write(_text(asked, "text")),
+            "keep_right": session.keep_right,
             "set": lambda: session.set_property(names_in(asked), str(asked.get("key")), str(asked.get("value") or "")),
             "verify-on-inputs": self._verify_on_inputs,
             "undo": session.undo,

@@ -18,6 +18,7 @@
       this.steps = new sv.Steps(this);
       this.whole = new sv.WholeModel(this);
       this.text = new sv.RecipeText(this);
+      this.inquiries = new sv.Inquiries(this);
       byId("wb-undo").addEventListener("click", () => this.act({ act: "undo" }));
       byId("wb-redo").addEventListener("click", () => this.act({ act: "redo" }));
       byId("wb-end").addEventListener("click", () => this.end());
@@ -42,6 +43,7 @@
       events.onmessage = (message) => {
         const event = JSON.parse(message.data);
         if (event.kind === "stage" && this.isBusy) this.say(`${event.step}: ${event.stage}…`);
+        else if (event.kind === "inquiry") this.inquiries.progress(event.text);
         else if (event.kind === "end") {
           events.close();
           this.say("The server has ended.");
@@ -67,6 +69,7 @@
       byId("wb-problems").replaceChildren();
       this.steps.show();
       this.whole.show();
+      this.inquiries.show();
       if (isNew) this.values.steps(state.steps);
       if (isNew) await this.draw(chosen);
       this.say(`${sv.plural(state.nodes, "node")}, ${sv.plural(state.steps.length, "step")}`);
@@ -157,6 +160,7 @@
         const label = `Show ${sv.plural(refused.nodes.length, "node")}`;
         box.append(element("button", { type: "button", text: label, onclick: show }));
       }
+      if (!text) box.append(...this.inquiries.ofRefused());
       byId("wb-message").replaceChildren(box);
       this.say(text || "Refused; nothing was changed.");
     }
