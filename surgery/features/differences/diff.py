@@ -20,7 +20,7 @@ from surgery.model import storage
 if TYPE_CHECKING:
     import onnx
 
-    Model = str | Path | onnx.ModelProto
+    Model = str | Path | onnx.ModelProto | storage.StoredModel
 
 
 def diff(before: Model, after: Model, *, costs: bool = False) -> Difference:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from surgery.base.errors import UsageError
-from surgery.features.workbench import chosen_inputs
+from surgery.features.workbench import chosen_inputs, second_model
+from surgery.interface.workbench import comparison
 from surgery.interface.workbench.drawings import Drawings
 from surgery.interface.workbench.inquiries import Inquiries
 from surgery.interface.workbench.value_summary import summary_of
@@ -203,10 +204,18 @@ class Desk:
     def values(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of a tensor in the original, and after a step, which is the last one by default."""
         step = _optional_number(asked, "step")
-        chosen = self._chosen
-        spec = chosen.spec if chosen is not None else None
-        found = self.session.looks.tensor(self.board.now, _text(asked, "tensor"), step, spec)
-        return summary_of(found)
+        return summary_of(self.session.looks.tensor(self.board.now, _text(asked, "tensor"), step, self._spec))
+
+    @property
+    def _spec(self) -> Any:
+        """The chosen inputs; None for those of the verification."""
+        return self._chosen.spec if self._chosen is not None else None
+
+    def compared(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the models that can be compared with, or the comparison with one of them."""
+        if not asked.get("path"):
+            return {"models": second_model.candidates(self.folder)}
+        return comparison.compared(self.board.now, self.folder, _text(asked, "path"), self._spec)
 
     def inputs(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Choose the inputs to look at values with, for all tabs; return what is chosen, and what may be."""

@@ -89,8 +89,8 @@ class Pair(Record, keys="ok *verdict by inputs outputs signature narrowed findin
 
 
 def verify(
-    original: str | Path | onnx.ModelProto,
-    changed: str | Path | onnx.ModelProto,
+    original: str | Path | onnx.ModelProto | storage.StoredModel,
+    changed: str | Path | onnx.ModelProto | storage.StoredModel,
     *,
     by: By = "name",
     inputs: Given = None,

@@ -15,6 +15,7 @@
       this.offers = new sv.Offers(this);
       this.values = new sv.Values(this);
       this.inputs = new sv.Inputs(this);
+      this.second = new sv.SecondModel(this);
       this.steps = new sv.Steps(this);
       this.whole = new sv.WholeModel(this);
       this.text = new sv.RecipeText(this);
@@ -71,6 +72,7 @@
       this.whole.show();
       this.inquiries.show();
       if (isNew) this.values.steps(state.steps);
+      if (isNew) this.second.back();
       if (isNew) await this.draw(chosen);
       this.say(`${sv.plural(state.nodes, "node")}, ${sv.plural(state.steps.length, "step")}`);
     }
