@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from surgery.engine.recipe import recipe_lookup
+from surgery.engine.recipe import jsonschema, recipe_lookup
 from surgery.features.workbench.moment import Moment
 from surgery.features.workbench.offers import Offer, Offers
 from surgery.features.workbench.properties import Property, properties_of, step_of
@@ -50,6 +50,10 @@ class Questions:
     def recipes(self) -> tuple[str, ...]:
         """List the recipes whose steps can be added by `use`."""
         return recipe_lookup.names()
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON schema of recipes with the passes of this session."""
+        return jsonschema.schema()
 
     def draft(self, moment: Moment, selection: Sequence[str], place: str) -> dict[str, Any]:
         """Return options of `insert-nodes` for a selection, to edit further."""

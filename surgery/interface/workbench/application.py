@@ -38,6 +38,7 @@ def application(desk: Desk, port: int, end: Callable[[], None]) -> Gate:
         Route("/", answers.page),
         Route("/api/state", answers.state),
         Route("/api/drawing", answers.drawing),
+        Route("/api/schema", answers.schema),
         Route("/api/events", answers.events),
         Route("/api/end", answers.end, methods=["POST"]),
         *(
@@ -83,6 +84,9 @@ class _Answers:
 
     async def drawing(self, _: Request) -> Response:
         return Response(await self._desk.asked(self._desk.drawing), media_type="application/json")
+
+    async def schema(self, _: Request) -> Response:
+        return JSONResponse(await self._desk.asked(self._desk.session.questions.schema))
 
     async def end(self, _: Request) -> Response:
         self._desk.progress.send(kind="end")

@@ -8,6 +8,7 @@
   class RecipeText {
     constructor(bench) {
       this.bench = bench;
+      this.completion = new sv.Completion(byId("wb-recipe"), byId("wb-complete"), byId("wb-complete-count"));
       byId("wb-write").addEventListener("click", () => this.write());
     }
 
