@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from surgery.model import storage
 
@@ -21,6 +21,19 @@ class SavedSession:
     recipe: Path
     report: Path
     provenance: Path
+    page: Path | None = None
+    """The report as an HTML page, if one was asked for."""
+
+
+class ReportPage(Protocol):
+    """What makes the page of a run."""
+
+    @property
+    def recorder(self) -> Any:
+        """What receives the models of the run, as `RunOptions.history` does."""
+
+    def html(self, result: Result, recipe: Path) -> str:
+        """Return the page of a run with the recipe in a file, whose result was written."""
 
 
 def places(place: Path, source: Path | None) -> tuple[Path, Path, Path]:

@@ -30,7 +30,7 @@ from surgery.features.workbench.named_files import named_files
 from surgery.features.workbench.offers import Offer
 from surgery.features.workbench.properties import Property
 from surgery.features.workbench.questions import Questions
-from surgery.features.workbench.saved_session import SavedSession, places, restore, why_not_ok
+from surgery.features.workbench.saved_session import ReportPage, SavedSession, places, restore, why_not_ok
 from surgery.features.workbench.step_outcomes import RefusedStep, SessionStep, refused_step
 from surgery.features.workbench.step_texts import StepText, StepTexts, keeping_right, split, step_texts
 from surgery.features.workbench.turns import in_turn
@@ -433,32 +433,38 @@ class Session:
         return self.recipe_yaml() if is_same else resolved.brief(here)
 
     @in_turn
-    def save(self, place: str | Path, *, force: bool = False) -> SavedSession:
+    def save(self, place: str | Path, *, force: bool = False, page: ReportPage | None = None) -> SavedSession:
         """Run the whole recipe as `surgery.apply` does, and write the model, recipe, report and provenance.
 
         `place` is a folder, or the path of the model, next to which the others are written. Outcomes of steps that ran
-        before are reused. Raises ExpectationError, and writes nothing, if the result is not accepted.
+        before are reused. `page` makes an HTML page of the report, which is written too. Raises ExpectationError, and
+        writes nothing, if the result is not accepted.
         """
         self._require_within(Path(place))
         model, recipe, report = places(Path(place), self.stored.path)
         sidecar = Sidecar()
-        for path in (model, report, model.with_name(model.name + SUFFIX)):
+        html = model.with_suffix(".report.html") if page is not None else None
+        for path in filter(None, (model, report, html, model.with_name(model.name + SUFFIX))):
             storage.check_target(path, force=force)
         before = recipe.read_bytes() if recipe.is_file() else None
         self.save_recipe(recipe, force=force)
         try:
-            result = self._applied(recipe, model, sidecar, force=force)
+            result = self._applied(recipe, model, sidecar, page, force=force)
         except BaseException:
             restore(recipe, before)
             raise
-        storage.write_texts({report: json.dumps(result.to_json(), indent=2) + "\n"})
+        texts = {report: json.dumps(result.to_json(), indent=2) + "\n"}
+        if page is not None and html is not None:
+            texts[html] = page.html(result, recipe)
+        storage.write_texts(texts)
         self._draft.remove()
-        return SavedSession(result, model, recipe, report, sidecar.target(model))
+        return SavedSession(result, model, recipe, report, sidecar.target(model), html)
 
-    def _applied(self, recipe: Path, model: Path, sidecar: Sidecar, *, force: bool) -> Result:
+    def _applied(self, recipe: Path, model: Path, sidecar: Sidecar, page: ReportPage | None, *, force: bool) -> Result:
         self._live.close()
         cache = Steps(CacheFolder(self._draft.outcomes, lambda text: None))
-        options = runner.RunOptions(observer=self.watchers, cache=cache, provenance=sidecar)
+        history = page.recorder if page is not None else None
+        options = runner.RunOptions(observer=self.watchers, cache=cache, provenance=sidecar, history=history)
         loaded = read(recipe, trust=self._trust)
         result = runner.apply(self.stored, loaded, output=model, force=force, options=options)
         if not result.ok:

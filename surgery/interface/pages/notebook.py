@@ -10,6 +10,7 @@ from markupsafe import escape
 from surgery.interface.pages import marks, page_text
 from surgery.interface.pages.models import model_page as model_page
 from surgery.interface.pages.page import render
+from surgery.interface.pages.run_report import report as report
 from surgery.interface.pages.run_verdict import facts, outcome
 
 Fact = tuple[str, str]

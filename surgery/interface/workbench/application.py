@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
-from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from surgery.base.errors import RecipeError, SurgeryError, internal
@@ -36,6 +36,7 @@ def application(desk: Desk, port: int, end: Callable[[], None]) -> Gate:
     answers = _Answers(desk, html, end)
     routes = [
         Route("/", answers.page),
+        Route("/report", answers.report),
         Route("/api/state", answers.state),
         Route("/api/drawing", answers.drawing),
         Route("/api/schema", answers.schema),
@@ -78,6 +79,17 @@ class _Answers:
 
     async def page(self, _: Request) -> Response:
         return HTMLResponse(self._html)
+
+    async def report(self, _: Request) -> Response:
+        """Answer with the saved report, which has a policy of its own; its scripts may not reach this server."""
+        html = await self._desk.asked(self._desk.report)
+        if html is None:
+            return PlainTextResponse("No report was saved, or it is gone.", 404)
+        policy = "sandbox allow-scripts allow-downloads; frame-ancestors 'none'"
+        # A page in a sandbox may not ask for an opener policy.
+        return HTMLResponse(
+            html, headers={"content-security-policy": policy, "cross-origin-opener-policy": "unsafe-none"}
+        )
 
     async def state(self, _: Request) -> Response:
         return JSONResponse(await self._desk.asked(self._desk.state))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from surgery.base.errors import UsageError
 from surgery.features.workbench import chosen_inputs, second_model
+from surgery.interface.drawing.run_page import RunPage
 from surgery.interface.workbench import comparison
 from surgery.interface.workbench.drawings import Drawings
 from surgery.interface.workbench.inquiries import Inquiries
@@ -100,6 +101,7 @@ class Desk:
         self.progress = PageProgress()
         self.folder = folder
         self.has_tour = has_tour
+        self._page: Path | None = None
         self._is_owner = is_owner
         self._acts, self._asked, self._runs = (
             ThreadPoolExecutor(1, thread_name_prefix=f"workbench-{name}") for name in ("acts", "asked", "runs")
@@ -280,11 +282,19 @@ class Desk:
         return self.session.write(self._chosen.written_into(self.session.moment))
 
     def save(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Write model, recipe, report and provenance to a folder below the opened one, or next to a model there."""
+        """Write model, recipe, reports and provenance to a folder below the opened one, or next to a model there."""
         place = self.folder / _text(asked, "place")
-        saved = self.session.save(place, force=asked.get("force") is True)
-        files = (saved.model, saved.recipe, saved.report, saved.provenance)
+        saved = self.session.save(place, force=asked.get("force") is True, page=RunPage())
+        self._page = saved.page
+        files = filter(None, (saved.model, saved.recipe, saved.page, saved.report, saved.provenance))
         return {"files": [str(path.relative_to(self.folder)) for path in files], "nodes": saved.result.output.nodes}
+
+    def report(self) -> str | None:
+        """Return the page of the report that was saved last; None if there is none."""
+        try:
+            return self._page.read_text(encoding="utf-8") if self._page is not None else None
+        except OSError:
+            return None
 
 
 def names_in(asked: Mapping[str, Any]) -> list[str]:

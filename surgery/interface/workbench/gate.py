@@ -65,8 +65,10 @@ class Gate:
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
-                more = [(name.encode(), value.encode()) for name, value in headers]
-                message["headers"] = [*message.get("headers", ()), *more]
+                given = [*message.get("headers", ())]
+                own = {name for name, _ in given}
+                more = [(name.encode(), value.encode()) for name, value in headers if name.encode() not in own]
+                message["headers"] = [*given, *more]
             await send(message)
 
         app = PlainTextResponse(why, 403) if why else self._app

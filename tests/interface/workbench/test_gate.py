@@ -8,6 +8,7 @@ from typing import Any
 
 import onnx
 import pytest
+from support.html_pages import checked
 from support.workbench_client import Client
 
 from surgery.model.graph import text
@@ -112,6 +113,7 @@ def test_files_outside_of_the_opened_folder_are_neither_read_nor_written(client:
     assert status == 200 and sorted(answer["files"]) == [
         "made/small.onnx",
         "made/small.onnx.intoto.json",
+        "made/small.report.html",
         "made/small.report.json",
         "made/small.yaml",
     ]
@@ -143,3 +145,32 @@ def test_the_page_ends_the_server(client: Client) -> None:
             return
         time.sleep(0.05)
     pytest.fail("the server still answers")
+
+
+def test_the_saved_report_is_shown_where_its_scripts_reach_nothing(client: Client, model: Path) -> None:
+    assert client.ask("GET", "/report")[0] == 403
+    client.enter()
+    assert client.ask("GET", "/report")[0] == 404
+    assert client.post("act", {"act": "add", "step": "drop-dropout", "version": 0})[1]["ok"]
+    assert client.post("save", {"place": "made"})[0] == 200
+    status, headers, html = client.ask("GET", "/report")
+    assert status == 200 and html == (model.parent / "made" / "small.report.html").read_text()
+    assert headers["content-security-policy"] == "sandbox allow-scripts allow-downloads; frame-ancestors 'none'"
+    assert headers["x-content-type-options"] == "nosniff"
+    page = checked(html)
+    assert "The result is bit-identical to the original." in page.text and "drop-dropout" in page.by_id("steps").text
+    recipe = model.parent / "made" / "small.yaml"
+    assert f"surgery open {model} --recipe {recipe}" in page.by_id("environment").text
+    (model.parent / "made" / "small.report.html").unlink()
+    assert client.ask("GET", "/report")[0] == 404
+
+
+def test_a_report_that_exists_is_not_overwritten(client: Client, model: Path) -> None:
+    client.enter()
+    (model.parent / "made").mkdir()
+    (model.parent / "made" / "small.report.html").write_text("mine")
+    assert client.post("act", {"act": "add", "step": "drop-dropout", "version": 0})[1]["ok"]
+    status, answer = client.post("save", {"place": "made"})
+    assert status == 400 and "small.report.html: the file exists" in answer["error"]["message"]
+    assert [path.name for path in (model.parent / "made").iterdir()] == ["small.report.html"]
+    assert client.post("save", {"place": "made", "force": True})[0] == 200

@@ -162,3 +162,22 @@ def test_a_crash_of_native_code_is_one_line_in_the_page(
     assert "no more" in page.locator("#wb-message").inner_text()
     act(page, "drop-dropout")
     assert page.locator("#wb-steps > li").count() == 1
+
+
+def test_the_saved_report_is_one_click_away(
+    serve: Callable[..., str], open_page: Callable[..., Any], model: Path
+) -> None:
+    page = open_page(serve(model))
+    act(page, "drop-dropout")
+    act(page, "rename: {nodes: {first: one}}")
+    page.get_by_role("button", name="Save model, recipe, report and provenance").click()
+    with page.context.expect_page() as opened:
+        page.get_by_role("link", name="edited/small.report.html").click()
+    report = opened.value
+    report.wait_for_selector("#graph-view .sv-toolbar")
+    assert report.get_by_role("heading", name="small.onnx").count() == 1
+    assert report.locator("[id^=step-]").count() >= 2
+    # The page of a model is not trusted: it cannot ask the server for anything.
+    state = "fetch('/api/state').then((answer) => answer.status, () => 'refused')"
+    assert report.evaluate(state) == "refused" and report.evaluate("self.origin") == "null"
+    assert page.locator("#wb-saved li").count() == 5

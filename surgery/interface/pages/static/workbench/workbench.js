@@ -178,7 +178,9 @@
       this.busy(false);
       if (!ok) return this.fail(answer.error);
       byId("wb-message").replaceChildren();
-      byId("wb-saved").replaceChildren(...answer.files.map((text) => element("li", { text })));
+      const file = (text) =>
+        text.endsWith(".html") ? element("a", { href: "/report", target: "_blank", rel: "noopener", text }) : text;
+      byId("wb-saved").replaceChildren(...answer.files.map((text) => element("li", {}, file(text))));
       this.say("Saved.");
     }
 
