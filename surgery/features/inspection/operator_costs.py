@@ -50,7 +50,7 @@ def operator_costs(stored: StoredModel, sizes: Mapping[str, int] | None = None) 
     graph = Graph(storage.ir_from_proto(proto, stored.weights), weights=stored.weights)
     found: dict[str, OperatorCost] = {}
     uncounted: Counter[str] = Counter()
-    for node in _nodes(graph, graph.ir.graph):
+    for node in nodes_within(graph, graph.ir.graph):
         one = found.setdefault(node.op, OperatorCost(node.op))
         one.nodes += 1
         done = work(node)
@@ -61,21 +61,22 @@ def operator_costs(stored: StoredModel, sizes: Mapping[str, int] | None = None) 
             one.flops += done.macs.times(2)
             one.flops += done.others
         if node.op not in RESHAPING:
-            one.bytes += _moved(node)
+            one.bytes += moved(node)
     rows = sorted(found.values(), key=lambda one: (-one.flops.rough, -one.bytes.rough, one.op))
     totals = {name: _sum(getattr(one, name) for one in rows) for name in ("macs", "flops", "bytes")}
     return {**totals, "by_op": [one.to_json() for one in rows], "uncounted": dict(uncounted)}
 
 
-def _nodes(graph: Graph, scope: ir.Graph) -> Iterator[Node]:
+def nodes_within(graph: Graph, scope: ir.Graph) -> Iterator[Node]:
+    """Yield the nodes of a scope and of the bodies in it, without constants."""
     for inner in scope:
         if inner.op_type != "Constant":
             yield Node(graph, inner)
         for body in subgraphs(inner):
-            yield from _nodes(graph, body)
+            yield from nodes_within(graph, body)
 
 
-def _moved(node: Node) -> Amount:
+def moved(node: Node) -> Amount:
     """Return the bytes of the operands and results of a node, without those of unknown size."""
     total = Amount()
     values = [*node.ir.inputs, *node.ir.outputs]

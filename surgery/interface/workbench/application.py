@@ -63,6 +63,7 @@ def _works(desk: Desk) -> Mapping[str, tuple[_Where, _Work]]:
             lambda given: desk.why(str(given.get("pass")), str(given.get("node")), given.get("options") or {}),
         ),
         "compare": (desk.ran, lambda given: desk.compared(given)),
+        "heat": (desk.ran, lambda given: desk.heat(given)),
         "inputs": (desk.ran, lambda given: desk.inputs(given)),
         "blame": (desk.ran, lambda given: desk.inquiries.blame()),
         "changes": (desk.ran, desk.changes),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from surgery.base.errors import UsageError
 from surgery.features.workbench import chosen_inputs, second_model
+from surgery.interface.drawing.node_heat import heat_of
 from surgery.interface.drawing.run_page import RunPage
 from surgery.interface.workbench import comparison
 from surgery.interface.workbench.drawings import Drawings
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from surgery.features.workbench.session import Session, SessionChange
 
 T = TypeVar("T")
+
+_MOST_HEATS = 8
+"""Maximum number of states and kinds of figures that are kept."""
 
 
 class StaleError(UsageError):
@@ -115,6 +119,7 @@ class Desk:
         self.title = path.name if path is not None else "a model in memory"
         self._drawings = Drawings(self.title)
         self._chosen: chosen_inputs.ChosenInputs | None = None
+        self._heats: dict[tuple[str, bytes], dict[str, Any]] = {}
         self.session.watchers.add(self.progress, self._changed)
         self.board = self._board(self.session.version)
         self.inquiries = Inquiries(self.session, self.progress)
@@ -244,6 +249,20 @@ class Desk:
         if not isinstance(limit, int | float) or isinstance(limit, bool) or not limit >= 0:
             raise UsageError("the limit is a number, 0 or more")
         return self.inquiries.changes(self.board.now, _text(asked, "tensor"), limit)
+
+    def heat(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return figures of the nodes of the model after the last step, which are kept for the last few states."""
+        now, kind = self.board.now, _text(asked, "kind")
+        key = kind, now.state.data
+        found = self._heats.pop(key, None)
+        if found is None:
+            verify = now.recipe.verify
+            settings = {name: getattr(verify, name) for name in ("timeout", "memory", "custom_op_library", "providers")}
+            found = heat_of(now.model, kind, settings).to_json()
+        self._heats[key] = found
+        while len(self._heats) > _MOST_HEATS:
+            del self._heats[next(iter(self._heats))]
+        return found
 
     # What pages do
 

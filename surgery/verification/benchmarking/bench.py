@@ -9,7 +9,7 @@ from typing import Any
 from surgery.base.errors import UsageError
 from surgery.verification.benchmarking.measurements import Comparison
 from surgery.verification.benchmarking.paired_runs import compare
-from surgery.verification.benchmarking.profiling import measure_nodes
+from surgery.verification.benchmarking.profiling import measure_executed, measure_nodes
 from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.subjects import Subject, require_same_inputs, subject
 from surgery.verification.comparing.reference_run import ReferenceRun
@@ -47,14 +47,25 @@ def bench(
     return compare(subjects, feeds, spec, decide=decide, memory=memory, profile=profile, inputs=described)
 
 
-def profile_nodes(model: Any, sizes: Mapping[str, int]) -> dict[str, float]:
+def profile_nodes(model: Any, sizes: Mapping[str, int], settings: Mapping[str, Any] | None = None) -> dict[str, float]:
     """Return the seconds of the nodes of a model by name, in a run without optimizations on generated inputs.
 
-    `sizes` are those of dynamic dims. Raises UsageError if the model cannot be run.
+    `sizes` are those of dynamic dims, and `settings` fields of `BenchSpec`. Raises UsageError if the model cannot be
+    run.
     """
-    measured, spec = subject(model), BenchSpec()
+    measured, spec = subject(model), BenchSpec(**(settings or {}))
     feeds, _ = legal_feeds(measured, InputsSpec(dims={name: (size,) for name, size in sizes.items()}), spec)
     return measure_nodes(measured, feeds, spec)
+
+
+def profile_executed(model: Any, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return the nodes that ONNX Runtime executes with its optimizations, each with its execution provider.
+
+    A node that the runtime made has a name of its own. Raises UsageError if the model cannot be run.
+    """
+    measured, spec = subject(model), BenchSpec(**settings)
+    feeds, _ = legal_feeds(measured, InputsSpec(), spec)
+    return measure_executed(measured, feeds, spec)
 
 
 def legal_feeds(

@@ -67,14 +67,28 @@ def measure_nodes(subject: Subject, feeds: Sequence[Mapping[str, Any]], spec: Be
     Nodes without a name, and those that share one, are omitted.
     """
     spec = replace(spec, optimization="off")
+    names = Counter(node.name for node in subject.proto.graph.node)
+    found = node_times(_profile(subject, feeds, spec), spec.warmup)
+    return {name: found[name] for name, times in names.items() if name and times == 1 and name in found}
+
+
+def measure_executed(subject: Subject, feeds: Sequence[Mapping[str, Any]], spec: BenchSpec) -> dict[str, str]:
+    """Profile a model on the first input set; return the execution providers of the executed nodes by name."""
+    return {
+        event["name"].removesuffix(_KERNEL): event["args"]["provider"]
+        for run in _runs(_profile(subject, feeds, spec))
+        for event in run
+    }
+
+
+def _profile(subject: Subject, feeds: Sequence[Mapping[str, Any]], spec: BenchSpec) -> list[Event]:
+    """Run a model a few times, and return the events of its profile."""
     with tempfile.TemporaryDirectory() as folder, BenchWorker([subject], feeds[:1], spec) as worker:
         worker.open(0, str(Path(folder) / "nodes"))
         worker.warm_up(0, spec.warmup)
         worker.measure(_LEAST_RUNS // 2, 1, spec.seed)
-        events = json.loads(Path(worker.end_profile(0)).read_text(encoding="utf-8"))
-    names = Counter(node.name for node in subject.proto.graph.node)
-    found = node_times(events, spec.warmup)
-    return {name: found[name] for name, times in names.items() if name and times == 1 and name in found}
+        events: list[Event] = json.loads(Path(worker.end_profile(0)).read_text(encoding="utf-8"))
+    return events
 
 
 def node_times(events: Sequence[Event], warmup: int) -> dict[str, float]:

@@ -35,7 +35,7 @@
         swatch.style.background = palette.families[k].fill;
         swatch.style.borderColor = palette.families[k].line;
         swatch.style.boxShadow = `inset 4px 0 0 ${palette.families[k].strong}`;
-        families.append(element("li", {}, swatch, family.name));
+        families.append(element("li", {}, swatch, this.view.heat ? this.view.heat.names[k] : family.name));
       });
       const keys = element("dl", { class: "sv-keys" });
       for (const [key, text] of [

@@ -105,11 +105,19 @@
 
     loadPalette() {
       this.palette = sv.palette(this.root);
+      if (this.heat) this.palette.families = this.heat.tints(this.palette);
       this.painter.setPalette(this.palette);
       this.legend?.draw();
       if (this.scene.boxes) this.minimap.rebuild();
       this.timeline?.draw();
       this.invalidate();
+    }
+
+    /** Color nodes by figures: the class of each node, the names of classes and their colors; null for operators. */
+    setHeat(heat) {
+      this.heat = heat;
+      this.model.families = heat ? heat.classes : null;
+      this.loadPalette();
     }
 
     resize() {

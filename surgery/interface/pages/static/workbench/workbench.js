@@ -16,6 +16,7 @@
       this.values = new sv.Values(this);
       this.inputs = new sv.Inputs(this);
       this.second = new sv.SecondModel(this);
+      this.heat = new sv.Heat(this);
       this.steps = new sv.Steps(this);
       this.whole = new sv.WholeModel(this);
       this.text = new sv.RecipeText(this);
@@ -90,6 +91,7 @@
       window.view = this.view;
       if (open) this.openAgain(open);
       this.selection.chooseNames(names);
+      this.heat.redraw();
       document.body.dataset.drawn = String(this.state.version);
     }
 
