@@ -110,6 +110,8 @@ _PARTICULAR: Mapping[tuple[str, str], Callable[[Selection], Any]] = {
     ("set-dims", "ports"): lambda selection: {
         name: [*dims] for name, dims in {**selection.inputs, **selection.outputs}.items()
     },
+    ("set-layout", "inputs"): lambda selection: _one_or_more([*selection.inputs]),
+    ("set-layout", "outputs"): lambda selection: _one_or_more([*selection.outputs]),
     ("set-initializer", "name"): lambda selection: next(iter(selection.weights), ""),
 }
 """The options, by pass, that name an end of something in the selection."""

@@ -69,9 +69,10 @@
 
   class Choice extends Field {
     make() {
-      const select = element("select");
+      const { required } = this.option;
+      const select = element("select", { required });
       const choices = [...(isEmpty(this.option.value) ? [""] : []), ...this.option.choices];
-      for (const value of choices) select.append(element("option", { value, text: value || "(default)" }));
+      for (const value of choices) select.append(element("option", { value, text: value || (required ? "(choose)" : "(default)") }));
       return select;
     }
 

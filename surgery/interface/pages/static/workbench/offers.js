@@ -26,6 +26,10 @@
         const text = "Tensor " + sv.cut(tensor, 36);
         actions.append(element("button", { type: "button", text, onclick: () => this.bench.selection.chooseTensor(tensor) }));
       }
+      for (const { count, names: alike } of this.bench.selection.repeats()) {
+        const text = `The same in all ${count} instances`;
+        actions.append(element("button", { type: "button", text, onclick: () => this.bench.selection.only(alike) }));
+      }
       if (names.length === 1) {
         const look = () => this.bench.values.show(this.bench.selection.tensors()[0] || names[0]);
         actions.append(element("button", { type: "button", text: "Look at values", onclick: look }));
@@ -47,8 +51,12 @@
     }
 
     list(offers, names) {
-      const can = offers.filter((one) => one.sites > 0 || (one.sites === null && one.for_selection));
-      const others = offers.filter((one) => one.sites === null && !one.for_selection);
+      const isOfNodes = Array.from(this.bench.selection.chosen.values()).some((row) => row >= 0 && !this.bench.view.model.isPort(row));
+      // A conversion of everything but some nodes is for these, too.
+      const leaves = (one) => isOfNodes && one.fields.some(({ name, kind }) => name === "keep" && kind === "nodes");
+      const isFor = (one) => one.for_selection || leaves(one);
+      const can = offers.filter((one) => one.sites > 0 || (one.sites === null && isFor(one)));
+      const others = offers.filter((one) => one.sites === null && !isFor(one));
       const not = offers.filter((one) => one.sites === 0);
       const box = byId("wb-offers");
       for (const one of can.slice(0, MOST_OFFERS)) box.append(this.offerForm(one));
@@ -83,6 +91,7 @@
       if (one.changes_results) form.append(element("p", { text: "It may change the results on purpose." }));
       if (one.why_not) form.append(element("p", { text: `As it is filled in: ${one.why_not}.` }));
       const fields = one.fields.map((option) => sv.fieldOf(option));
+      form.append(...this.where(fields));
       const isFirst = ({ option }) => option.required || option.filled;
       form.append(...fields.filter(isFirst).map((field) => this.label(field)));
       const rest = fields.filter((field) => !isFirst(field));
@@ -101,6 +110,23 @@
         if (!(await this.bench.act({ act: "add", step }))) text?.complain(this.bench.complaint);
       });
       return form;
+    }
+
+    /** Return the choice of a pass that converts some nodes and leaves others: here, not here, or everywhere. */
+    where(fields) {
+      const field = (name) => fields.find(({ option }) => option.name === name && option.kind === "nodes");
+      const [here, not] = [field("nodes"), field("exclude") || field("keep")];
+      const names = Array.from(this.bench.selection.chosen).filter(([, row]) => row >= 0 && !this.bench.view.model.isPort(row)).map(([name]) => name);
+      if (!not || !names.length) return [];
+      const choices = [["all", "all nodes"], ["not", "all but the selected nodes"]];
+      if (here) choices.unshift(["here", "the selected nodes only"]);
+      const select = element("select", { "data-where": "" });
+      for (const [value, text] of choices) select.append(element("option", { value, text }));
+      select.addEventListener("change", () => {
+        here?.set(select.value === "here" ? names : null);
+        not.set(select.value === "not" ? names : null);
+      });
+      return [element("label", {}, element("span", { text: "Where" }), select)];
     }
 
     /** Return a field with its name and description; one that selects nodes or tensors can take what is selected. */

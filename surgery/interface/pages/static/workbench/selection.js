@@ -42,6 +42,36 @@
       return found;
     }
 
+    /** Return the repeated blocks around the selected nodes, innermost first, each with the same nodes of all instances. */
+    repeats() {
+      const { model } = this.bench.view;
+      const rows = Array.from(this.chosen.values());
+      if (!rows.length || rows.some((row) => row < 0 || model.isPort(row))) return [];
+      const found = [];
+      for (let at = model.group[rows[0]]; at >= 0; at = model.parent[at]) {
+        if (!model.isRepeat[at]) continue;
+        const keys = new Set(rows.map((row) => this.placeIn(at, row)));
+        if (keys.has(null)) continue;
+        const names = [];
+        for (let row = 0; row < model.n; row++)
+          if (this.isThere(row) && !model.isPort(row) && keys.has(this.placeIn(at, row))) names.push(model.strings[model.name[row]]);
+        if (names.length > rows.length) found.push({ count: model.groupCount[at], names });
+      }
+      return found;
+    }
+
+    /** Return where a node stands in an instance of a repeated block: the same in each, null if it is not in the block. */
+    placeIn(repeat, row) {
+      const { model } = this.bench.view;
+      const place = [model.op[row], model.layer[row], model.order[row]];
+      let group = model.group[row];
+      while (group >= 0 && model.parent[group] !== repeat) {
+        place.push(model.groupLayer[group], model.groupOrder[group]);
+        group = model.parent[group];
+      }
+      return group < 0 ? null : place.join();
+    }
+
     /** Return whether a row is in the model after the last step. */
     isThere(row) {
       return this.bench.view.model.died[row] < 0;
