@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -81,6 +81,16 @@ class _Trial:
         """Raise Refusal with the reason unless the condition holds."""
         if not condition:
             raise Refusal(reason)
+
+
+def operators_in_float32(graph: Graph, ops: Sequence[str]) -> frozenset[str]:
+    """Return the operators that stay in float32; the report names those that no node has."""
+    present = {node.op for node in graph.nodes()}
+    missing = [op for op in dict.fromkeys(ops) if op not in present]
+    if missing:
+        todo = "'keep' takes nodes by name, such as '*/LayerNorm/*'"
+        graph.remarks.append(f"no node has the operator {' or '.join(missing)}; {todo}")
+    return frozenset(ops)
 
 
 class Narrowing:

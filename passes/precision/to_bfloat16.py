@@ -4,7 +4,7 @@ from typing import Literal
 
 from surgery import Graph, NodeSelector, Parity, graph_pass
 
-from ._narrow import Narrowing, Wishes
+from ._narrow import Narrowing, Wishes, operators_in_float32
 from ._narrow_format import BFLOAT16
 
 
@@ -46,5 +46,5 @@ def to_bfloat16(
         }
     """
     nodes = frozenset(graph.select(keep) if keep is not None else ())
-    ops = frozenset(ops_in_float32 or ())
+    ops = operators_in_float32(graph, ops_in_float32 or ())
     Narrowing(graph, Wishes(BFLOAT16, keep_io_types, nodes, ops, margin, runtime)).run()

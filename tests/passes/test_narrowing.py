@@ -22,6 +22,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from suite import feeds, halves
 
+import surgery
 from surgery.base.errors import WorkerError
 from surgery.base.workers.fork import call_in_fork
 from surgery.engine.bridges.run_pass import run_pass
@@ -158,6 +159,15 @@ def test_any_sites_may_be_skipped() -> None:
             np.testing.assert_allclose(other, one, rtol=2e-3, atol=2e-3)
         if len(skip) == len(anchors):
             assert [node.op_type for node in made.graph.node] == [node.op_type for node in model.graph.node]
+
+
+@pytest.mark.parametrize("name", ["to-float16", "to-bfloat16"])
+def test_operators_to_keep_that_no_node_has_are_named(name: str) -> None:
+    result = surgery.run(small(), name, ops_in_float32=["MatMul", "Gelu", "Tanh", "Mish"])
+    [step] = result.steps
+    assert step.message == "no node has the operator Gelu or Mish; 'keep' takes nodes by name, such as '*/LayerNorm/*'"
+    _, graph = convert(small(), name, ops_in_float32=["MatMul", "Tanh"])
+    assert graph.remarks == []
 
 
 def nested() -> onnx.ModelProto:
