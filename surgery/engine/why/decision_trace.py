@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from surgery.engine.why.describe import contents, listed, named, typed
+from surgery.engine.why.describe import contents, is_small, listed, named, typed
 from surgery.model.graph.values import Node, Refusal, Value
 
 _ENDS = re.compile(r"(continue|break|pass|return( None| False)?|raise .*)$")
@@ -137,9 +137,10 @@ def _values(text: str, names: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(value, Node):
             yield f"{chain} = {named(value)}"
         elif isinstance(value, Value):
-            held = f" {contents(value)}" if value.is_constant else ""
-            shared = f" read by {listed(value.consumers)}" if not held and len(value.consumers) > 1 else ""
-            yield f"{chain} = {typed(value)} '{value.name}'{held}{shared}"
+            held = f" {contents(value)}" if is_small(value) else ""
+            shared = not value.is_constant and len(value.consumers) > 1
+            readers = f" read by {listed(value.consumers)}" if shared else ""
+            yield f"{chain} = {typed(value)} '{value.name}'{held}{readers}"
         elif isinstance(value, bool | int | float | str | tuple | list | None) and len(repr(value)) < _LONG:
             yield f"{chain} = {value!r}"
 

@@ -39,6 +39,11 @@ def contents(value: Value) -> str:
     return f"{{{shown}{', …' if flat.size > _SHOWN else ''}}}"
 
 
+def is_small(value: Value) -> bool:
+    """Return whether a value is a constant of which `contents` shows all elements, unlike the weights of a layer."""
+    return value.is_constant and (tensor := value.tensor) is not None and tensor.size <= _SHOWN
+
+
 def source(value: Value | None) -> str:
     """Describe a value by its origin."""
     if value is None:

@@ -24,6 +24,7 @@ from surgery.model.graph.signature_mappings import Pieces
 from surgery.model.graph.values import Node, Refusal, Value
 from surgery.model.shapes.facts import Dim
 from surgery.model.targets import STANDARD, Target
+from surgery.model.targets.lacking import lacking
 
 if TYPE_CHECKING:
     from surgery.model.graph.state import GraphState
@@ -74,7 +75,8 @@ class Builder:
     def require_operator(self, op: str, value: Value) -> None:
         """Refuse this site unless the target runs `op` ("com.microsoft::BiasGelu") in the element type of a value."""
         self.require(value.dtype is not None, "the element type is unknown")
-        self.require(self.target.has(op, value.dtype), f"the target does not run {op} in this type")
+        if not self.target.has(op, value.dtype):
+            raise Refusal(lacking(self.target, op, value.dtype))
 
     def node(
         self,
@@ -123,8 +125,8 @@ class Builder:
 
     def _require_target(self, op: str) -> None:
         """Refuse a node that the target does not run; `standard` leaves it to the passes."""
-        if self.target is not STANDARD and op != "Constant":
-            self.require(self.target.has(op), f"the target does not run {op}")
+        if self.target is not STANDARD and op != "Constant" and not self.target.has(op):
+            raise Refusal(lacking(self.target, op))
         if self.graph.keeps_empty:
             self.require(op not in REFUSING_EMPTY, f"{op} takes no empty batch, which the recipe expects to be allowed")
 

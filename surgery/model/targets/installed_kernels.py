@@ -31,6 +31,13 @@ def kernels_of_release(version: str) -> Mapping[tuple[str, str], tuple[Support, 
     return _by_operator(rows(version))
 
 
+def kernels_of(version: str, op: str) -> tuple[Support, ...]:
+    """Return the CPU kernels of one operator ("com.microsoft::BiasGelu") in a release of ONNX Runtime."""
+    domain, _, name = op.rpartition("::")
+    found = [row for row in rows(version) if row[1] == name and row[0] == (domain or ONNX)]
+    return _by_operator(found).get((domain, name), ())
+
+
 def _by_operator(listed: Iterable[Any]) -> Mapping[tuple[str, str], tuple[Support, ...]]:
     found: dict[tuple[str, str], list[Support]] = defaultdict(list)
     for domain, op, (first, last), types in listed:

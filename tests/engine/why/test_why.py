@@ -221,6 +221,18 @@ def test_a_convolution_with_a_computed_bias() -> None:
     assert {bound.name: bound.contents for bound in miss.bindings}["b"] == "graph input 'b'"
 
 
+def test_a_target_without_the_operator_is_named_and_weights_are_not_listed() -> None:
+    model = text.parse(
+        """g (float[1,2,4,4] x) => (float[1,3,4,4] y) <float[3,2,1,1] w = {1, 2, 3, 4, 5, 6}> {
+            c = Conv(x, w)
+            y = Relu(c)
+        }"""
+    )
+    [miss] = explain(model, "fuse-conv-activation").near_misses
+    assert miss.reason == "the target 'standard' has no com.microsoft::FusedConv; ort-cpu has it"
+    assert miss.values.startswith("m.w = float[3,2,1,1] 'w', conv = ") and "{" not in miss.summary
+
+
 def test_a_batch_norm_that_does_not_follow_a_convolution() -> None:
     model = onnx.load(MODELS / "resnet-tiny.onnx")
     norm = nodes(model, "BatchNormalization")[4]
