@@ -21,6 +21,24 @@ if TYPE_CHECKING:
 _MOST_PLACES = 40
 """Maximum number of places that a step left as they are, and of which the reason is listed."""
 
+_MOST_REASONS = 12
+_MOST_NAMES = 5
+"""Maximum number of nodes that are named for one reason."""
+
+
+@dataclass(frozen=True)
+class LeftPlaces:
+    """The places that one pass of a step left as they are for one reason."""
+
+    name: str
+    why: str
+    nodes: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        shown = list(self.nodes[:_MOST_NAMES])
+        return {"pass": self.name, "why": self.why, "count": len(self.nodes), "nodes": shown}
+
 
 @dataclass(frozen=True)
 class SessionStep:
@@ -74,6 +92,18 @@ class SessionStep:
         return tuple(dict.fromkeys((*spared, *refused)))
 
     @property
+    def left_by_reason(self) -> tuple[LeftPlaces, ...]:
+        """The places that it left as they are, for each pass and reason; the most frequent reason comes first."""
+        found: dict[tuple[str, str], dict[str, None]] = {}
+        for record in self.records:
+            for kept in record.kept:
+                found.setdefault((record.name, "it exceeds the accuracy budget"), {})[kept.site.anchor] = None
+            for one in record.refusals:
+                found.setdefault((record.name, one.reason), {})[one.anchor] = None
+        groups = (LeftPlaces(name, why, tuple(nodes)) for (name, why), nodes in found.items())
+        return tuple(sorted(groups, key=lambda group: -len(group.nodes)))
+
+    @property
     def _kept(self) -> Iterable[Sensitivity]:
         return (one for record in self.records for one in record.kept)
 
@@ -98,6 +128,7 @@ class SessionStep:
             "left": {
                 "count": len(self.left),
                 "places": [{"node": node, "why": why} for node, why in self.left[:_MOST_PLACES]],
+                "reasons": [group.to_json() for group in self.left_by_reason[:_MOST_REASONS]],
             },
         }
 

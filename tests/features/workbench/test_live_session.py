@@ -13,9 +13,12 @@ import pytest
 
 import surgery
 from surgery.base.errors import ExpectationError, OutputError, RecipeError, UsageError
+from surgery.engine.pipeline.records import StepRecord
 from surgery.engine.provenance import statement
+from surgery.features.workbench.step_outcomes import SessionStep
 from surgery.interface import commands as cli
 from surgery.model.graph import text
+from surgery.model.graph.state import Refused
 
 # Two Dropouts and an Identity around two layers, and a Relu that no one needs: what Abs returns has no sign.
 SMALL = """g (float[batch, 3] x) => (float[batch, 3] y)
@@ -337,4 +340,28 @@ def test_a_step_says_which_places_it_left_as_before() -> None:
     with surgery.Session.open(model) as session:
         [step] = session.add("fuse-conv-bn").steps
         assert step.left == (("shared", "c is a graph output"),)
-        assert step.to_json()["left"] == {"count": 1, "places": [{"node": "shared", "why": "c is a graph output"}]}
+        why = "c is a graph output"
+        assert step.to_json()["left"] == {
+            "count": 1,
+            "places": [{"node": "shared", "why": why}],
+            "reasons": [{"pass": "fuse-conv-bn", "why": why, "count": 1, "nodes": ["shared"]}],
+        }
+
+
+def test_the_places_that_several_passes_left_are_grouped_by_pass_and_reason() -> None:
+    def record(name: str, *refusals: Refused) -> StepRecord:
+        return StepRecord(name, "unchanged", 9, 9, refusals=refusals)
+
+    many = [Refused(f"n{number}", "rare" if number == 3 else "often") for number in range(9)]
+    # The second round of a recipe refuses the same places again.
+    records = (record("drop", many[0]), record("fuse", *many), record("fuse", *many), record("drop", many[0]))
+    step = SessionStep(0, "use default", "- use: default", True, "unchanged", records)
+    first, *rest = step.to_json()["left"]["reasons"]
+    assert first == {"pass": "fuse", "why": "often", "count": 8, "nodes": ["n0", "n1", "n2", "n4", "n5"]}
+    assert [(one["pass"], one["why"], one["nodes"]) for one in rest] == [
+        ("drop", "often", ["n0"]),
+        ("fuse", "rare", ["n3"]),
+    ]
+    various = record("fuse", *(Refused(f"n{number}", f"reason {number}") for number in range(20)))
+    left = SessionStep(0, "fuse", "- fuse", True, "unchanged", (various,)).to_json()["left"]
+    assert left["count"] == 20 and len(left["reasons"]) == 12
