@@ -16,6 +16,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from surgery.base.errors import SurgeryError
 from surgery.engine.recipe import count_condition, recipe_lookup, schema
 from surgery.engine.recipe.recipe_paths import below
 from surgery.engine.recipe.schema import Recipe
@@ -45,6 +46,15 @@ def load(path_or_name: str | Path, *, trust: bool = False, on_read: Callable[[Re
     from surgery.engine.recipe import loader
 
     return loader.load(path_or_name, trust=trust, on_read=on_read)
+
+
+def about(name: str) -> str:
+    """Return what a recipe is for, given by its name; empty if it cannot be loaded. Its passes may be unavailable."""
+    try:
+        found = _find(name) or load(name)
+    except SurgeryError:
+        return ""
+    return found.about
 
 
 def _is_available(name: str) -> bool:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from surgery.engine.recipe import jsonschema, recipe_lookup
+from surgery.engine.recipe import checked, jsonschema, recipe_lookup
 from surgery.features.workbench.moment import Moment
 from surgery.features.workbench.offers import Offer, Offers
 from surgery.features.workbench.properties import Property, properties_of, step_of
@@ -26,6 +26,7 @@ class Questions:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._index: tuple[bytes, Offers] | None = None
+        self._recipes: Mapping[str, str] | None = None
 
     def offers(self, moment: Moment, selection: Sequence[str]) -> list[Offer]:
         """List what can be done with nodes and tensors, see `Session.offers`."""
@@ -47,9 +48,12 @@ class Questions:
         with self._lock:
             return self._of(moment).why(name, node, options)
 
-    def recipes(self) -> tuple[str, ...]:
-        """List the recipes whose steps can be added by `use`."""
-        return recipe_lookup.names()
+    def recipes(self) -> Mapping[str, str]:
+        """Return the recipes whose steps can be added by `use`, and what each is for."""
+        with self._lock:
+            if self._recipes is None:
+                self._recipes = {name: checked.about(name) for name in recipe_lookup.names()}
+            return self._recipes
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON schema of recipes with the passes of this session."""

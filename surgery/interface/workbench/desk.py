@@ -171,7 +171,7 @@ class Desk:
             "folder": str(self.folder),
             "steps": [step.to_json() for step in board.now.steps],
             "recipe": board.now.texts.whole(),
-            "recipes": list(session.questions.recipes()),
+            "recipes": [{"name": name, "about": about} for name, about in session.questions.recipes().items()],
             "can_undo": board.can_undo,
             "can_redo": board.can_redo,
             "reopened": session.reopened,

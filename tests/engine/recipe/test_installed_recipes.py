@@ -9,7 +9,7 @@ import pytest
 
 from surgery.base.errors import UsageError
 from surgery.engine import recipe as recipes
-from surgery.engine.recipe import recipe_lookup
+from surgery.engine.recipe import checked, recipe_lookup
 from surgery.interface.command_line._installation import CHECKS
 from surgery.model.targets import entry_points
 from surgery.model.targets import shipped as targets
@@ -59,6 +59,15 @@ def test_a_recipe_of_a_package_is_found_by_name(package: Path) -> None:
     assert [step.recipe.name for step in used.steps] == ["acme-clean"]
     with pytest.raises(UsageError, match=r"no recipe 'acme-claen'; did you mean 'acme-clean'\?"):
         recipes.load("acme-claen")
+
+
+def test_what_a_recipe_is_for_is_known_by_its_name(package: Path) -> None:
+    file = package / "acme_models" / "recipes" / "acme-clean.yaml"
+    file.write_text("recipe: acme-clean\nabout: For chips.\nsteps: [drop-identity]\n")
+    assert checked.about("acme-clean") == "For chips."
+    file.write_text("recipe: acme-clean\nabout: For chips.\nsteps: [drop-everything]\n")
+    assert checked.about("acme-clean") == ""
+    assert f"about: {checked.about('tidy')}" in (recipe_lookup.folder() / "tidy.yaml").read_text().splitlines()
 
 
 def test_a_package_cannot_take_the_name_of_a_shipped_recipe() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import onnx
 import pytest
 
+from surgery.engine.recipe import recipe_lookup
 from surgery.features.workbench.draft_file import state_folder
 from surgery.interface import commands as cli
 from surgery.model.graph import text
@@ -74,6 +75,14 @@ def titles(state: SimpleNamespace) -> list[tuple[str, str]]:
     return [(step["title"], step["status"]) for step in state.steps]
 
 
+def test_the_page_shows_what_each_recipe_is_for(folder: Path, opened: Opened) -> None:
+    shown = {one["name"]: one["about"] for one in opened(folder / "m.onnx").recipes}
+    assert set(shown) == set(recipe_lookup.names()) and all(shown.values())
+    assert (
+        shown["moves"] == "Simplify shape computations and data movement. Bit-identical except for the sign of zeros."
+    )
+
+
 def test_a_model_at_a_url_is_edited_and_saved_in_the_current_folder(folder: Path, opened: Opened) -> None:
     pytest.importorskip("fsspec")
     import surgery
@@ -97,6 +106,7 @@ def test_a_model_at_a_url_is_edited_and_saved_in_the_current_folder(folder: Path
     assert sorted(path.name for path in (folder / "edited").iterdir()) == [
         "m.onnx",
         "m.onnx.intoto.json",
+        "m.report.html",
         "m.report.json",
         "m.yaml",
     ]
