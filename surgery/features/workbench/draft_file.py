@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +36,7 @@ class DraftFile:
         self.folder = state_folder() / "drafts" / _key(stored, begun)
         self._path = self.folder / "draft.json"
         self._model = storage.shown(str(stored.path.absolute())) if stored.path is not None else None
+        self._lock: int | None = None
 
     @property
     def outcomes(self) -> Path:
@@ -64,6 +67,38 @@ class DraftFile:
         with storage.output_errors(self._path):
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         storage.write_texts({self._path: json.dumps(held, indent=1) + "\n"})
+
+    def claim(self) -> int | None:
+        """Mark the draft as in use until `release`, and return the process of another session that uses it, or None.
+
+        Nothing is refused: the mark is for a message, and is not set where files cannot be locked. It goes with the
+        process, however that ends.
+        """
+        with suppress(OSError, ValueError):
+            self._mark.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            mark = os.open(self._mark, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.ftruncate(mark, 0)
+                os.write(mark, str(os.getpid()).encode())
+                self._lock, mark = mark, -1
+            except BlockingIOError:
+                return int(os.read(mark, 20))
+            finally:
+                if mark >= 0:
+                    os.close(mark)
+        return None
+
+    def release(self) -> None:
+        """Remove the mark of this session, if it has set one."""
+        if self._lock is not None:
+            self._mark.unlink(missing_ok=True)
+            os.close(self._lock)
+            self._lock = None
+
+    @property
+    def _mark(self) -> Path:
+        return self.folder.with_suffix(".lock")
 
     def remove(self) -> None:
         """Remove the draft and the outcomes of its steps."""

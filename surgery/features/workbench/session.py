@@ -86,6 +86,8 @@ class Session:
         self.stored = stored
         self.reopened = False
         """Whether the steps come from the draft of a session that ended without being saved."""
+        self.shared_with: int | None = None
+        """The process of another session that was open with the same model and recipe, and writes the same draft."""
         self.refused: RefusedStep | None = None
         """The step of the recipe that was refused when the session was opened; it and those after it are off."""
         self.version = 0
@@ -139,6 +141,7 @@ class Session:
         found = None if fresh else session._draft.read()
         session.reopened = found is not None and found != texts
         session._start(found if session.reopened and found is not None else texts)
+        session.shared_with = session._draft.claim()
         return session
 
     def _start(self, texts: StepTexts) -> None:
@@ -166,6 +169,7 @@ class Session:
             self._page.close()
         with self.turns:
             self._live.close()
+            self._draft.release()
 
     def show(self, *, height: int = 800) -> Any:
         """Show the session in a notebook: a page that edits it, as `surgery open` does, in the output of the cell.

@@ -139,7 +139,7 @@ def _say(address: str) -> None:
 def _session(given: OpenedModel, arguments: argparse.Namespace, observer: Observer) -> Session:
     from surgery.features.workbench.session import Session
 
-    return Session.open(
+    session = Session.open(
         given.model,
         given.recipe,
         trust=arguments.trust,
@@ -147,6 +147,10 @@ def _session(given: OpenedModel, arguments: argparse.Namespace, observer: Observ
         observer=observer,
         within=given.folder,
     )
+    if session.shared_with is not None:
+        what = f"another session of this model is open (process {session.shared_with}), and writes the same draft"
+        _output.say(f"surgery: warning: {what}")
+    return session
 
 
 def _opened(arguments: argparse.Namespace, copies: Staging) -> OpenedModel:

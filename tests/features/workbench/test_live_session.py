@@ -285,6 +285,19 @@ def test_a_draft_belongs_to_the_model_and_goes_when_it_is_saved_or_discarded(mod
         assert not session.reopened
 
 
+def test_a_killed_session_does_not_count_as_another_one(model: Path) -> None:
+    code = "import sys, surgery; surgery.Session.open(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code, str(model)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "open\n"
+        with surgery.Session.open(model) as session:
+            assert session.shared_with == other.pid
+        other.kill()
+        other.wait()
+    with surgery.Session.open(model) as session:
+        assert session.shared_with is None
+
+
 def test_a_damaged_draft_is_no_draft(model: Path) -> None:
     with surgery.Session.open(model) as session:
         session.add("drop-dropout")

@@ -1,6 +1,7 @@
 """What `surgery open` opens: models at URLs, plans, models of batches, and the folders of bisections."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import onnx
 import pytest
 
+import surgery
 from surgery.engine.recipe import recipe_lookup
 from surgery.features.workbench.draft_file import state_folder
 from surgery.interface import commands as cli
@@ -73,6 +75,16 @@ def opened(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 def titles(state: SimpleNamespace) -> list[tuple[str, str]]:
     return [(step["title"], step["status"]) for step in state.steps]
+
+
+def test_another_open_session_of_the_model_is_named(folder: Path, opened: Opened) -> None:
+    with surgery.Session.open(folder / "m.onnx") as session:
+        assert session.shared_with is None
+        warning = f"another session of this model is open (process {os.getpid()}), and writes the same draft"
+        assert opened(folder / "m.onnx").said == f"surgery: warning: {warning}\n"
+        assert "another session" in opened(folder / "m.onnx").said  # the mark is that of the first session
+        assert "another session" not in opened(folder / "m.onnx", "--recipe", folder / "r.yaml").said
+    assert "another session" not in opened(folder / "m.onnx").said
 
 
 def test_the_page_shows_what_each_recipe_is_for(folder: Path, opened: Opened) -> None:
