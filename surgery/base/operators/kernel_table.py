@@ -33,8 +33,8 @@ def releases() -> list[str]:
     return list(_table()["releases"])
 
 
-def rows(version: str) -> list[list[Any]]:
-    """List the CPU kernels of a release, in the form of `kernels.registered`.
+def rows(version: str, only: tuple[str, str] | None = None) -> list[list[Any]]:
+    """List the CPU kernels of a release, in the form of `kernels.registered`; `only` is a domain and an operator.
 
     A release between two of the table has the kernels of the older one, a newer one those of the newest.
     """
@@ -45,5 +45,5 @@ def rows(version: str) -> list[list[Any]]:
     return [
         [domain, op, [first, MANY if last is None else last], {name: types[number] for name, number in kinds.items()}]
         for domain, op, first, last, kinds, since, until in _table()["rows"]
-        if release(since) <= known and (until is None or known <= release(until))
+        if only in (None, (domain, op)) and release(since) <= known and (until is None or known <= release(until))
     ]

@@ -34,8 +34,7 @@ def kernels_of_release(version: str) -> Mapping[tuple[str, str], tuple[Support, 
 def kernels_of(version: str, op: str) -> tuple[Support, ...]:
     """Return the CPU kernels of one operator ("com.microsoft::BiasGelu") in a release of ONNX Runtime."""
     domain, _, name = op.rpartition("::")
-    found = [row for row in rows(version) if row[1] == name and row[0] == (domain or ONNX)]
-    return _by_operator(found).get((domain, name), ())
+    return _by_operator(rows(version, (domain or ONNX, name))).get((domain, name), ())
 
 
 def _by_operator(listed: Iterable[Any]) -> Mapping[tuple[str, str], tuple[Support, ...]]:
