@@ -68,8 +68,10 @@ def settle(page: Any) -> None:
 def opened_form(page: Any, name: str) -> Any:
     """Open the form of an offer."""
     form = page.locator(f"#wb-offers details[data-pass='{name}']").first
-    if not form.is_visible():
-        page.get_by_text("Whole model:").click()
+    for fold in ("Selection:", "Whole model:"):
+        more = page.locator("#wb-offers summary", has_text=fold)
+        if not form.is_visible() and more.count():
+            more.click()
     if form.get_attribute("open") is None:
         form.locator("> summary").click()
     return form
@@ -117,7 +119,7 @@ def steps(page: Any) -> list[str]:
 
 def message(page: Any) -> str:
     """Return the message that the page shows."""
-    return str(page.locator("#wb-message").inner_text())
+    return str(page.locator("#wb-message").inner_text()).strip()
 
 
 def write_recipe(page: Any, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,8 @@ class Catalog:
         self._is_complete = False
         self._is_discovering = False
         self._is_standard = False  # only standard passes are known, and none is installed
+        self._loading = threading.RLock()
+        """Held while passes are imported: another thread waits for them."""
 
     def register(self, new: Pass) -> None:
         """Register a pass by its name. Raises UsageError if its declaration is invalid or the name is taken."""
@@ -82,11 +85,17 @@ class Catalog:
     def get(self, name: str) -> Pass | None:
         """Return the pass of that name, or None; if there are only standard passes, others are not imported."""
         if not self._is_complete:
-            if self._has_only_standard() and name not in self._passes:
-                discovery.import_standard_pass(name)
-            if not self._is_standard or name not in self._passes:
-                self._discover()
+            with self._loading:
+                self._import(name)
         return self._passes.get(name)
+
+    def _import(self, name: str) -> None:
+        if self._is_discovering:
+            return
+        if self._has_only_standard() and name not in self._passes:
+            discovery.import_standard_pass(name)
+        if not self._is_standard or name not in self._passes:
+            self._discover()
 
     def register_predicate(self, new: Predicate) -> None:
         """Register a predicate by its name. Raises UsageError if the name is invalid or taken."""
@@ -126,13 +135,18 @@ class Catalog:
         discovery.import_plugin(name)
 
     def _discover(self) -> None:
-        if not self._is_complete:
-            self._is_complete = self._is_discovering = True
+        if self._is_complete:
+            return
+        with self._loading:
+            if self._is_complete or self._is_discovering:
+                return
+            self._is_discovering = True
             try:
                 discovery.import_standard()
                 self._broken = discovery.import_installed()
             finally:
                 self._is_discovering = False
+                self._is_complete = True
 
     def _has_only_standard(self) -> bool:
         if not self._is_standard:

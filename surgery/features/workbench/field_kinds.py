@@ -21,10 +21,12 @@ FieldKind = Literal[
     "texts by name",
     "lists by name",
     "values by name",
+    "list",
+    "value or list",
     "value",
 ]
 """One of a few, several of them, a line of text, lines of ONNX text, a rule, names and globs, mappings by what they map
-to, and any other value as a recipe has it."""
+to, lists whose brackets may be missing, and any other value as a recipe has it."""
 
 
 def of(annotation: Any) -> FieldKind:
@@ -39,7 +41,7 @@ def of(annotation: Any) -> FieldKind:
     if mapping is not None:
         return _of_mapping(typing.get_args(mapping)[1])
     if len(parts) > 1:
-        return "value"
+        return "value or list" if any(typing.get_origin(part) in _LISTS for part in parts) else "value"
     return _of_part(parts[0])
 
 
@@ -54,6 +56,9 @@ _SPECIAL: Mapping[str, FieldKind] = {
 """The option types of surgery that have a name in messages, by it."""
 
 
+_LISTS = (tuple, list, Sequence)
+
+
 def _type_name(part: Any) -> str:
     """Return what messages call an option type of surgery; empty for another one."""
     named = [part, *typing.get_args(part)[1:]] if typing.get_origin(part) is typing.Annotated else [part]
@@ -66,9 +71,11 @@ def _of_part(part: Any) -> FieldKind:
         return "choice"
     if part is str:
         return "text"
-    if origin in (tuple, list, Sequence) and inner[:1] == (str,):
+    if origin not in _LISTS:
+        return "value"
+    if inner[:1] == (str,):
         return "names"
-    return "several" if origin is tuple and typing.get_origin(inner[0]) is Literal else "value"
+    return "several" if origin is tuple and typing.get_origin(inner[0]) is Literal else "list"
 
 
 def _of_mapping(annotation: Any) -> FieldKind:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import SurgeryError, UsageError
 from surgery.base.promises import Parity
 from surgery.engine.bridges.run_pass import run_pass
+from surgery.engine.registry import everyday_words
 from surgery.engine.registry.catalog import catalog
 from surgery.engine.why import explain as explaining
 from surgery.features.workbench.node_drafts import draft
@@ -91,8 +94,19 @@ class Offer:
             "for_selection": self.is_for_selection,
             "missing": list(self.missing),
             "why_not": self.why_not,
+            "words": _words().get(self.name, ()),
             "step": self.step,
         }
+
+
+@cache
+def _words() -> Mapping[str, Sequence[str]]:
+    """Return what people call the task of each pass."""
+    found = defaultdict[str, list[str]](list)
+    for word, passes in everyday_words.EVERYDAY.items():
+        for name in passes:
+            found[name].append(word)
+    return found
 
 
 class Offers:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from surgery.engine.recipe import checked, jsonschema, recipe_lookup
+from surgery.engine.registry.catalog import catalog
 from surgery.features.workbench.moment import Moment
 from surgery.features.workbench.offers import Offer, Offers
 from surgery.features.workbench.properties import Property, properties_of, step_of
@@ -48,12 +49,15 @@ class Questions:
         with self._lock:
             return self._of(moment).why(name, node, options)
 
+    def load(self) -> None:
+        """Import all passes, which a worker that is forked while another thread imports them would lack."""
+        catalog.passes()
+
     def recipes(self) -> Mapping[str, str]:
         """Return the recipes whose steps can be added by `use`, and what each is for."""
-        with self._lock:
-            if self._recipes is None:
-                self._recipes = {name: checked.about(name) for name in recipe_lookup.names()}
-            return self._recipes
+        if self._recipes is None:
+            self._recipes = {name: checked.about(name) for name in recipe_lookup.names()}
+        return self._recipes
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON schema of recipes with the passes of this session."""

@@ -115,6 +115,7 @@ class Desk:
         except BaseException:
             self._shut_down()
             raise
+        self.session.questions.load()
         path = self.session.stored.path
         self.title = path.name if path is not None else "a model in memory"
         self._drawings = Drawings(self.title)
@@ -177,6 +178,7 @@ class Desk:
             "reopened": session.reopened,
             "refused": session.refused.to_json() if session.refused is not None else None,
             "nodes": len(board.now.state.proto.graph.node),
+            "nodes_at_first": board.now.first.nodes,
             "outputs": [value.name for value in board.now.first.proto.graph.output],
         }
 

@@ -61,6 +61,14 @@
     }
   }
 
+  /** A list, whose brackets may be missing; where one value is also allowed, a text without a comma is one. */
+  class List extends Field {
+    read(text) {
+      if (/^\s*[[{]/.test(text)) return sv.flow.parse(text);
+      return text.includes(",") || this.option.kind === "list" ? sv.flow.parse(`[${text}]`) : sv.flow.parse(text);
+    }
+  }
+
   class TextField extends Field {
     read(text) {
       return text.trim();
@@ -107,7 +115,9 @@
     }
 
     read(text) {
-      return this.option.kind === "code" ? text.replace(/\s+$/, "") : named(text.trim());
+      if (this.option.kind === "code") return text.replace(/\s+$/, "");
+      const found = named(text.trim());
+      return this.option.kind === "names" && typeof found === "string" ? found.split(/\s*,\s*/) : found;
     }
   }
 
@@ -211,6 +221,8 @@
 
   const KINDS = {
     choice: Choice,
+    list: List,
+    "value or list": List,
     several: Several,
     text: TextField,
     code: Lines,

@@ -4,7 +4,7 @@
 
   const { element, byId } = sv;
   const MOST_CHIPS = 12;
-  const MOST_OFFERS = 40;
+  const MOST_OFFERS = 8;
 
   /** What can be done with the selection, as forms, and why the rest cannot. */
   class Offers {
@@ -57,9 +57,13 @@
       const isFor = (one) => one.for_selection || leaves(one);
       const can = offers.filter((one) => one.sites > 0 || (one.sites === null && isFor(one)));
       const others = offers.filter((one) => one.sites === null && !isFor(one));
+      // Those that nearly fit say why they do not; the others have no place anywhere near.
       const not = offers.filter((one) => one.sites === 0);
+      not.sort((one, other) => Boolean(other.why_not) - Boolean(one.why_not));
       const box = byId("wb-offers");
       for (const one of can.slice(0, MOST_OFFERS)) box.append(this.offerForm(one));
+      const more = can.slice(MOST_OFFERS);
+      if (more.length) box.append(this.folded(`Selection: ${more.length} more`, more, (one) => this.offerForm(one)));
       box.append(this.folded(`Whole model: ${others.length} more`, others, (one) => this.offerForm(one)));
       box.append(this.folded(`Not here: ${not.length}, and why`, not, (one) => this.refusal(one, names)));
     }
@@ -76,7 +80,8 @@
 
     offerForm(one) {
       const places = one.sites ? " " + sv.plural(one.sites, "place") : "";
-      const head = element("summary", {}, element("b", { text: one.name }), element("small", { text: places }));
+      const about = element("small", { class: "wb-about", text: sv.cut(one.about, 110) });
+      const head = element("summary", {}, element("b", { text: one.name }), element("small", { text: places }), about);
       const fold = element("details", { "data-pass": one.name }, head);
       head.addEventListener("click", () => {
         if (fold.children.length === 1) fold.append(this.form(one));

@@ -5,6 +5,7 @@
   const { element, byId } = sv;
 
   const MOST_LETTERS = 240;
+  const FEW = 12; // places that are listed each by itself
 
   const STATUS = {
     committed: "verified",
@@ -29,9 +30,14 @@
 
     step(step) {
       const { number, title } = step;
-      const facts = [STATUS[step.status] || step.status];
-      if (step.verdict) facts.push(step.verdict);
-      if (step.tolerance > 0) facts.push(sv.number(100 * step.tolerance) + " % of the tolerance");
+      const isIntended = step.status === "committed" && step.verdict === "intended";
+      const facts = [isIntended ? "not compared: it changes the results on purpose" : STATUS[step.status] || step.status];
+      if (step.verdict && !isIntended) facts.push(step.verdict);
+      // A larger error than the tolerance is accepted only if the original is as far from float64.
+      if (step.tolerance > 1) facts.push("as near to the results in float64 as the original");
+      else if (step.tolerance > 0) facts.push(sv.number(100 * step.tolerance) + " % of the tolerance");
+      const before = this.nodesBefore(number);
+      if (step.nodes && step.nodes !== before) facts.push(`${sv.number(before)} → ${sv.plural(step.nodes, "node")}`);
       if (step.seconds >= 0.0005) facts.push(sv.duration(step.seconds));
       const changes = ["added", "removed", "altered"]
         .filter((kind) => step.changed[kind].count)
@@ -47,7 +53,7 @@
         });
       return element(
         "li",
-        { class: "wb-step " + step.status, "data-step": number },
+        { class: "wb-step " + (isIntended ? "intended" : step.status), "data-step": number },
         element("h3", {}, element("span", { text: `${number + 1}. ${title}` }), element("small", { text: changes.join(", ") })),
         element("p", { text: facts.join(", ") }),
         step.message ? this.message(step.message) : null,
@@ -63,17 +69,33 @@
       );
     }
 
+    /** Return the number of nodes before a step. */
+    nodesBefore(number) {
+      const { steps, nodes_at_first: first } = this.bench.state;
+      const earlier = steps.slice(0, number).filter((step) => step.nodes);
+      return earlier.length ? earlier[earlier.length - 1].nodes : first;
+    }
+
+    /** Return in one line what became of a step. */
+    line(number) {
+      const box = byId("wb-steps").children[number];
+      return box ? `${this.bench.state.steps[number].title}: ${box.querySelector("p").textContent}` : "";
+    }
+
     /** Return what a step says; a long text is cut, and whole in a fold. */
     message(text) {
       if (text.length <= MOST_LETTERS) return element("p", { text });
-      const head = element("summary", {}, element("span", { text: sv.cut(text, MOST_LETTERS) }));
+      const head = element("summary", {}, element("span", { text: sv.cut(text.split("\n")[0], MOST_LETTERS) }));
       return element("details", { class: "wb-more" }, head, element("p", { text }));
     }
 
     /** Return the places that a step left as they are, with the reasons, in a fold. */
-    left({ count, places }) {
+    left({ count, places, reasons }) {
       const head = element("summary", { text: `${sv.plural(count, "place")} left as before, and why` });
-      const list = element("ul", {}, ...places.map((one) => element("li", { text: `${sv.cut(one.node, 80)}: ${one.why}` })));
+      const of = (one) => `${one.pass}: ${one.count > 1 ? sv.plural(one.count, "place") : sv.cut(one.nodes[0], 80)}, ${one.why}`;
+      const one = (place) => `${sv.cut(place.node, 80)}: ${place.why}`;
+      const lines = reasons && count > FEW ? reasons.map(of) : places.map(one);
+      const list = element("ul", {}, ...lines.map((text) => element("li", { text })));
       const nodes = places.map((one) => one.node);
       const show = element("button", { type: "button", text: "Select", onclick: () => this.bench.selection.only(nodes) });
       show.setAttribute("aria-label", `Select ${sv.plural(nodes.length, "place")} left as before`);

@@ -18,19 +18,30 @@
       this.fold.addEventListener("toggle", () => this.fold.open && this.fill());
       this.recipe = element("select", { "aria-label": "Recipe" });
       const add = element("button", { type: "submit", text: "Add" });
-      const form = element("form", { class: "wb-recipes" }, element("span", { text: "Steps of the recipe" }), this.recipe, add);
+      const form = element("form", { class: "wb-recipes" }, element("span", { text: "Optimize with the recipe" }), this.recipe, add);
       form.addEventListener("submit", (event) => {
         event.preventDefault();
         this.bench.act({ act: "add", step: { use: this.recipe.value } });
       });
-      byId("wb-whole").append(form, this.fold);
+      this.about = element("p", { class: "note" });
+      this.recipe.addEventListener("change", () => this.describe());
+      byId("wb-whole").append(form, this.about, this.fold);
     }
 
     show() {
       const { recipes } = this.bench.state;
-      if (!this.recipe.options.length)
-        this.recipe.append(...recipes.map((name) => element("option", { value: name, text: name, selected: name === "default" })));
+      if (!this.recipe.options.length) this.listRecipes(recipes);
       this.fill();
+    }
+
+    listRecipes(recipes) {
+      for (const { name, about } of recipes.map((one) => (one.name ? one : { name: one, about: "" })))
+        this.recipe.append(element("option", { value: name, text: name, "data-about": about, selected: name === "default" }));
+      this.describe();
+    }
+
+    describe() {
+      this.about.textContent = this.recipe.selectedOptions[0]?.dataset.about || "";
     }
 
     /** List the passes anew when the model has changed and the list is open. */
@@ -44,7 +55,8 @@
       this.list.replaceChildren(
         ...offers.map((one) => {
           const form = this.bench.offers.offerForm(one);
-          form.dataset.words = `${one.name} ${one.about}`.toLowerCase();
+          const options = one.fields.map((option) => `${option.name} ${option.about} ${option.choices.join(" ")}`);
+          form.dataset.words = [one.name, one.about, ...one.words, ...options].join(" ").toLowerCase();
           return form;
         }),
       );
@@ -52,9 +64,12 @@
     }
 
     filter() {
-      const words = this.search.value.toLowerCase().split(/\s+/);
+      const text = this.search.value.toLowerCase().trim();
+      const words = text.split(/\s+/);
       const forms = Array.from(this.list.children);
-      for (const form of forms) form.hidden = !words.every((word) => form.dataset.words.includes(word));
+      // "half precision" is one of the words people use, without the space.
+      const has = (known) => known.includes(words.join("")) || words.every((word) => known.includes(word));
+      for (const form of forms) form.hidden = !has(form.dataset.words);
       this.none.textContent = forms.some((form) => !form.hidden) ? "" : "No pass has these words.";
     }
   }

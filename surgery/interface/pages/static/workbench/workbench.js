@@ -49,6 +49,8 @@
         else if (event.kind === "end") {
           events.close();
           this.say("The server has ended.");
+          this.tell("The server has ended, and this page can be closed. Unsaved steps are in the draft.", "info");
+          for (const part of [byId("wb-side"), document.querySelector(".wb-head .wb-buttons")]) part.inert = true;
         } else if (event.kind === "changed" && !this.isBusy && event.version !== this.state?.version) this.reload();
       };
     }
@@ -129,6 +131,7 @@
       if (answer.state) await this.show(answer.state, answer.ok ? chosen : undefined);
       if (!ok) this.fail(answer.error, given.act === "write");
       else if (!answer.ok) this.refuse(answer.refused);
+      else if (given.act === "add" || given.act === "set") this.say(this.steps.line(given.at ?? this.state.steps.length - 1));
       return ok && answer.ok;
     }
 
@@ -139,7 +142,15 @@
     }
 
     tell(text, kind) {
-      byId("wb-message").replaceChildren(element("div", { class: "wb-message " + (kind || "") }, element("p", { text })));
+      this.notice(element("div", { class: "wb-message " + (kind || "") }, element("p", { text })));
+    }
+
+    /** Show a message above everything at the side, until it is closed or something else is done. */
+    notice(box) {
+      const close = element("button", { type: "button", class: "wb-close", "aria-label": "Close the message" });
+      close.addEventListener("click", () => byId("wb-message").replaceChildren());
+      box.prepend(close);
+      byId("wb-message").replaceChildren(box);
     }
 
     /** Show an error; mistakes in the recipe lead to their lines. */
@@ -165,7 +176,7 @@
         box.append(element("button", { type: "button", text: label, onclick: show }));
       }
       if (!text) box.append(...this.inquiries.ofRefused());
-      byId("wb-message").replaceChildren(box);
+      this.notice(box);
       this.say(text || "Refused; nothing was changed.");
     }
 
