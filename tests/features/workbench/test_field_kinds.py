@@ -25,7 +25,8 @@ from surgery.features.workbench.option_fields import Selection, fields_of
         ("replace-op", "keeps", "choice"),
         ("prune-weights", "ops", "several"),
         ("inline-functions", "keep", "names"),
-        ("insert-after", "operands", "value"),
+        ("insert-after", "operands", "list"),
+        ("embed-preprocessing", "mean", "value or list"),
     ],
 )
 def test_an_option_is_filled_in_as_its_type_says(name: str, option: str, kind: str) -> None:

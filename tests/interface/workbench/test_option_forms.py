@@ -218,3 +218,15 @@ def test_forms_with_rows_and_text_are_accessible_and_fit(
     side = page.locator("#wb-offers")
     assert side.evaluate("(e) => e.scrollWidth <= e.clientWidth + 1")
     picture(page)
+
+
+def test_lists_need_no_brackets_and_one_name_is_a_list(page: Any, model: Path) -> None:
+    choose(page, "active")
+    add(page, "insert-after", op="Clip", operands="0, 6")
+    assert "op: Clip, nodes: active, operands: [0, 6]}" in page.locator("#wb-recipe").input_value()
+    choose(page, "product")
+    form = opened_form(page, "to-float16")
+    fill(form, "ops_in_float32", "MatMul")
+    form.get_by_role("button", name="Add to-float16").click()
+    settle(page)
+    assert "ops_in_float32: [MatMul]" in page.locator("#wb-recipe").input_value(), message(page)
