@@ -113,7 +113,8 @@ if not os.path.isdir(os.path.join(__path__[0], "passes")):  # noqa: PTH112, PTH1
     __path__.append(os.path.dirname(__path__[0]))  # noqa: PTH120
 
 late_imports.register()
-views.register("surgery.interface.pages.notebook", workbench="surgery.interface.workbench.shown_session")
+_PAGES = "surgery.interface.workbench.shown_session"
+views.register("surgery.interface.pages.notebook", workbench=_PAGES, workbench_of_model=_PAGES)
 
 _HOMES = {
     "EditedGraph": "engine.pipeline.edit",

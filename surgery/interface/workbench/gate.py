@@ -92,7 +92,7 @@ class Gate:
             found = SimpleCookie(_header(scope, b"cookie")).get(self._cookie)
         except CookieError:
             return False
-        return found is not None and hmac.compare_digest(found.value, self._secret)
+        return found is not None and hmac.compare_digest(found.value.encode(), self._secret.encode())
 
     def _takes_token(self, scope: Scope) -> bool:
         """Return whether a request has a token, which is then used up."""

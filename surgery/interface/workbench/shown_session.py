@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import UsageError
 from surgery.interface.pages.page import render
@@ -22,12 +22,24 @@ def workbench(session: Session) -> ShownSession:
     return ShownSession(session)
 
 
+def workbench_of_model(model: Any) -> ShownSession:
+    """Open a session of a model and serve it; it ends with the page. Raises UsageError as `workbench` does."""
+    from surgery.features.workbench.session import Session
+
+    session = Session.open(model)
+    try:
+        return ShownSession(session, is_owner=True)
+    except BaseException:
+        session.close()
+        raise
+
+
 class ShownSession:
     """The page of a session, which a notebook shows in a frame. `height` is that of the frame in pixels."""
 
     height = 800
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, *, is_owner: bool = False) -> None:
         try:
             from surgery.interface.workbench.serving import address, bound, prepared
         except ModuleNotFoundError as error:
@@ -36,7 +48,7 @@ class ShownSession:
         path = session.stored.path
         self._name = path.name if path is not None else "a model in memory"
         self._address = address
-        self._desk = Desk(lambda _: session, session.folder, is_owner=False)
+        self._desk = Desk(lambda _: session, session.folder, is_owner=is_owner)
         self._at = bound(0)
         self._server, self._gate = prepared(self._desk, self._at)
         self._thread = threading.Thread(target=self._serve, name="workbench-server", daemon=True)

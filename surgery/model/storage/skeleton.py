@@ -7,7 +7,7 @@ import stat
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import onnx
 from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
@@ -51,6 +51,16 @@ class StoredModel:
         name = self.path.name if self.path is not None else "in memory"
         opsets = ", ".join(f"{one.domain or 'ai.onnx'} {one.version}" for one in self.proto.opset_import)
         return f"<StoredModel {name!r}: {len(self.proto.graph.node)} nodes, {opsets}>"
+
+    def open(self) -> Any:
+        """Edit the model in a notebook: return a page as `Session.show` does, in which every edit is verified.
+
+            surgery.load("model.onnx").open()
+
+        Its session ends with the page, or when the returned value is closed; unsaved steps stay in the draft. It needs
+        the extra 'workbench'; raises UsageError without it.
+        """
+        return view("workbench_of_model")(self)
 
     def _repr_html_(self) -> str:
         """Return the notebook view: the main graph, without subgraphs."""

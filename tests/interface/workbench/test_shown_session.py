@@ -171,3 +171,18 @@ def test_a_notebook_shows_it_in_a_frame(session: surgery.Session, browser: Any, 
         finally:
             page.close()
             notebook.shutdown()
+
+
+def test_a_loaded_model_opens_a_session_of_its_own_that_ends_with_its_page(tmp_path: Path) -> None:
+    path = tmp_path / "small.onnx"
+    onnx.save(text.parse(SMALL), path)
+    shown = surgery.load(path).open()
+    try:
+        client = Client(shown.address)
+        client.enter()
+        assert client.post("act", {"act": "add", "step": "drop-dropout", "version": 0})[1]["ok"]
+        assert client.post("save", {"place": "edited"})[0] == 200
+    finally:
+        shown.close()
+    assert servers() == [] and not shown.is_open
+    assert "Dropout" not in [node.op_type for node in onnx.load(tmp_path / "edited" / "small.onnx").graph.node]
