@@ -25,7 +25,7 @@ RELUS = """g (float[n, 3] x) => (float[n, 3] y) {
     [late] f = Abs(e)
     [last] y = Relu(f)
 }"""
-RULE = "recipe: relus\nrules:\n  drop-relu:\n    match: y = Relu(x)\n    emit: y = x\nsteps:\n  - drop-relu\n"
+RULE = "recipe: relus\nrules:\n  relu-away:\n    match: y = Relu(x)\n    emit: y = x\nsteps:\n  - relu-away\n"
 BIGGER = {"insert-nodes": {"text": "f = Mul(f, 1.5)"}}
 
 
@@ -112,7 +112,7 @@ def test_a_refused_step_is_bisected_and_done_where_it_is_right(page: Any, tmp_pa
     until(page, "document.querySelector('.wb-chips li')?.textContent === 'wrong'")
     page.get_by_role("button", name="Do the step without it").click()
     settle(page)
-    assert steps(page) == ["drop-relu"] and operators(saved(page, tmp_path / "model.onnx")).count("Relu") == 1
+    assert steps(page) == ["relu-away"] and operators(saved(page, tmp_path / "model.onnx")).count("Relu") == 1
 
 
 @pytest.mark.slow
