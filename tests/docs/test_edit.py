@@ -109,7 +109,7 @@ def promises(session: Session) -> None:
 
 def intended(session: Session) -> None:
     steps = session.ran["surgery apply other.yaml -o other.onnx"].answer["steps"]
-    assert [step["verdict"] for step in steps] == ["intended"] * 9
+    assert [step["verdict"] for step in steps] == ["intended"] * 10
     (count,) = re.findall(r"`(\d+) changes on purpose", GUIDE)
     assert int(count) == len(steps)
 
