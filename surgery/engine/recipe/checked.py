@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from surgery.base.errors import SurgeryError
+from surgery.base.frozen_dict import FrozenDict
 from surgery.engine.recipe import count_condition, recipe_lookup, schema
 from surgery.engine.recipe.recipe_paths import below
 from surgery.engine.recipe.schema import Recipe
 from surgery.engine.registry.catalog import catalog
 from surgery.verification.inputs import spec
-from surgery.verification.inputs.spec import FrozenDict
 
 FOLDER = "checked"
 _KIND, _MAP, _TUPLE, _PATH, _PLACE, _RECIPE = "is", "map", "tuple", "path", "at", "recipe"

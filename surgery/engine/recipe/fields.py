@@ -30,11 +30,11 @@ from pydantic import (
 from pydantic_core import core_schema
 from typing_extensions import TypeAliasType
 
+from surgery.base.frozen_dict import FrozenDict
 from surgery.engine.recipe.count_condition import CountCondition
 from surgery.engine.recipe.draft import Draft, NamedError, TakesError
 from surgery.engine.yaml.spelling import nearest
 from surgery.engine.yaml.yaml_nodes import Listing, Scalar, Table, YamlNode, is_null, key_text, quoted
-from surgery.verification.inputs.spec import FrozenDict
 
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from surgery.base.errors import Problem, RecipeError, UsageError
+from surgery.base.frozen_dict import FrozenDict
 from surgery.engine.recipe import model, plugins, recipe_lookup
 from surgery.engine.recipe.draft import Draft, PassUse, PredicateUse, RuleUse
 from surgery.engine.recipe.fields import read_text
@@ -23,7 +24,7 @@ from surgery.engine.yaml.source import decode, documents
 from surgery.engine.yaml.spelling import nearest
 from surgery.engine.yaml.yaml_nodes import Listing, Table, YamlNode, describe, is_null, key_text, one_line, quoted
 from surgery.engine.yaml.yaml_tree import ParsedText
-from surgery.verification.inputs.spec import FrozenDict, InputsSpec, VerifySpec
+from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
 MAX_NESTING = 8
 STREAM = "-"

@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from surgery.base.errors import UsageError
+from surgery.base.frozen_dict import FrozenDict
 from surgery.engine.recipe import schema, steps
 from surgery.engine.recipe.count_condition import CountCondition
 from surgery.engine.recipe.draft import Draft, NotedError, PassUse, PredicateUse, TakesError
@@ -49,7 +50,7 @@ from surgery.engine.yaml.spelling import meant
 from surgery.engine.yaml.yaml_nodes import Table, YamlNode, describe, key_text, quoted
 from surgery.model.patterns.selector import SCHEMA as SELECTOR_SCHEMA
 from surgery.model.targets import shipped as targets
-from surgery.verification.inputs.spec import FrozenDict, InputsSpec, VerifySpec
+from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
 # Conditions
 

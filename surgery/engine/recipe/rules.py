@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field, WithJsonSchema
 
 from surgery.base.errors import Problem, UsageError
+from surgery.base.frozen_dict import FrozenDict
 from surgery.base.promises import Parity
 from surgery.engine.recipe import block_text
 from surgery.engine.recipe.draft import Draft, NamedError, RuleUse, TakesError
@@ -30,7 +31,6 @@ from surgery.engine.recipe.schema import WORDS
 from surgery.engine.registry.options import Option
 from surgery.engine.registry.passes import Pass, require_name
 from surgery.engine.yaml.yaml_nodes import Scalar, Table, YamlNode, describe, quoted
-from surgery.verification.inputs.spec import FrozenDict
 
 if TYPE_CHECKING:
     from surgery.model.patterns.rule import Rule as Rewriting

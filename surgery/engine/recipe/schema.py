@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from surgery.base.frozen_dict import FrozenDict
 from surgery.base.promises import Parity
 from surgery.engine.recipe.count_condition import CountCondition
-from surgery.verification.inputs.spec import FrozenDict, InputsSpec, VerifySpec
+from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
 if TYPE_CHECKING:
     from surgery.engine.registry.passes import Pass

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from surgery.base.errors import UsageError
+from surgery.base.frozen_dict import FrozenDict
 from surgery.engine.recipe.schema import Expect, PassStep, Recipe, RepeatStep, Step, UseStep
 from surgery.engine.registry.passes import suggestion
-from surgery.verification.inputs.spec import FrozenDict
 
 Place = tuple[int, ...]
 """The position of a step: its index in the recipe, then in the nested recipe or repetition at that index."""

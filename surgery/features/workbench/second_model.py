@@ -5,10 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from surgery.base.errors import UsageError
-from surgery.features.workbench.moment import Moment
 from surgery.model import storage
-from surgery.verification.inputs.spec import InputsSpec
-from surgery.verification.verdict import pair
 
 _MOST_LISTED = 200
 
@@ -25,12 +22,3 @@ def opened(folder: Path, path: str) -> storage.StoredModel:
     if not place.resolve().is_relative_to(folder.resolve()):
         raise UsageError(f"'{path}' is outside of the opened folder", todo=f"use models in {folder}")
     return storage.opened(place)
-
-
-def agreement(moment: Moment, second: storage.StoredModel, inputs: InputsSpec | None) -> pair.Pair:
-    """Run the model after the last step and a second one, on the inputs of the verification or on others.
-
-    Raises what `surgery.verify` raises.
-    """
-    recipe = moment.recipe
-    return pair.verify(moment.model, second, inputs=recipe.inputs if inputs is None else inputs, spec=recipe.verify)

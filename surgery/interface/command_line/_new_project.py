@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import ExpectationError, UsageError
+from surgery.base.frozen_dict import FrozenDict
 from surgery.base.json_record import Record
 from surgery.engine import recipe as recipes
 from surgery.engine.pipeline import runner
@@ -20,7 +21,6 @@ from surgery.engine.recipe.writer import written
 from surgery.interface.command_line._new_pass import require_free, write_files
 from surgery.model import storage
 from surgery.model.targets import STANDARD
-from surgery.verification.inputs.spec import FrozenDict
 
 if TYPE_CHECKING:
     from surgery.engine.pipeline.records import Observer, Result

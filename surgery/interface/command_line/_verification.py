@@ -198,7 +198,7 @@ def combined(
     arguments: argparse.Namespace, model: Path, inputs: InputsSpec, verify: VerifySpec
 ) -> tuple[InputsSpec, VerifySpec]:
     """Combine the specs of a recipe with the flags, which take precedence."""
-    from surgery.verification.inputs.spec import FrozenDict
+    from surgery.base.frozen_dict import FrozenDict
 
     given = dims(arguments)
     if given:

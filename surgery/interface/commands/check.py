@@ -75,7 +75,8 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         raise UsageError("-o is for --fix; without it, no file is written", todo="pass --fix, too")
     _verification.start()
-    from surgery.verification.inputs.spec import DataSpec, FrozenDict, InputsSpec, VerifySpec
+    from surgery.base.frozen_dict import FrozenDict
+    from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
 
     inputs = None
     if not arguments.no_run:

@@ -122,9 +122,10 @@ def _fit(arguments: argparse.Namespace) -> int:
 
 
 def _executed(arguments: argparse.Namespace) -> int:
+    from surgery.base.frozen_dict import FrozenDict
     from surgery.model import storage
     from surgery.model.targets import shipped
-    from surgery.verification.inputs.spec import FrozenDict, InputsSpec, VerifySpec
+    from surgery.verification.inputs.spec import InputsSpec, VerifySpec
     from surgery.verification.verdict.executed_nodes import executed_nodes
 
     stored = storage.load(Path(arguments.model))

@@ -7,14 +7,11 @@ model and the outputs of earlier pieces. MODEL.pieces.json lists the inputs and 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from surgery.base.errors import UsageError
 from surgery.interface.command_line import _output, _places, _verification
-
-if TYPE_CHECKING:
-    from surgery.features.splitting.split import Split
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Split a model."""
     _verification.start()
-    from surgery.features.splitting.split import split
+    from surgery import split
     from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
     inputs, spec = _verification.combined(arguments, Path(arguments.model), InputsSpec(), VerifySpec())
@@ -76,7 +73,10 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         _output.write_json(found.to_json())
     else:
-        _show(found)
+        from surgery.interface.report import files
+
+        _output.write(files.split(found))
+        _output.messages().print(_written(found.files, ok=found.ok), soft_wrap=True)
     return 0 if found.ok else 1
 
 
@@ -87,12 +87,7 @@ def _parts(arguments: argparse.Namespace) -> int | None:
     return arguments.parts if count is None else int(count)
 
 
-def _show(found: Split) -> None:
-    from surgery.interface.report import files
-
-    _output.write(files.split(found))
-    if found.files:
-        wrote = f"wrote {len(found.files)} files into {found.files[0].parent}"
-    else:
-        wrote = "no file written" if not found.ok else "no file written; use -o DIR to save the pieces"
-    _output.messages().print(wrote, soft_wrap=True)
+def _written(files: Sequence[Path], *, ok: bool) -> str:
+    if files:
+        return f"wrote {len(files)} files into {files[0].parent}"
+    return "no file written; use -o DIR to save the pieces" if ok else "no file written"

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from surgery import diff, verify
 from surgery.base.errors import SurgeryError
-from surgery.features.differences.diff import diff
 from surgery.features.workbench import second_model
 from surgery.interface.drawing import History, document
 
@@ -44,7 +44,9 @@ def _nodes(drawn: Mapping[str, Any]) -> Iterator[int]:
 def _agreement(now: moment.Moment, second: Any, inputs: Any) -> dict[str, Any]:
     """Return whether the outputs agree, as `surgery verify` judges them."""
     try:
-        found = second_model.agreement(now, second, inputs)
+        found = verify(
+            now.model, second, inputs=now.recipe.inputs if inputs is None else inputs, spec=now.recipe.verify
+        )
     except SurgeryError as error:
         return {"status": "not compared", "message": str(error), "ok": False, "sets": 0, "outputs": []}
     verdict = found.verdict

@@ -6,16 +6,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, Literal
 
 from surgery.base.errors import UsageError
+from surgery.base.frozen_dict import FrozenDict
 from surgery.model.runtime.setup import SessionSetup
-
-K = TypeVar("K")
-
-
-V = TypeVar("V")
-
 
 Mode = Literal["each", "end", "off"]
 
@@ -30,25 +25,6 @@ Unverified = Literal["refuse", "accept"]
 
 
 Better = Literal["higher", "lower"]
-
-
-class FrozenDict(dict[K, V]):
-    """An immutable dict. Unlike `MappingProxyType`, it can be pickled and copied."""
-
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("a loaded recipe cannot be changed")
-
-    __setitem__: Any = _refuse
-    __delitem__: Any = _refuse
-    __ior__: Any = _refuse
-    clear: Any = _refuse
-    pop: Any = _refuse
-    popitem: Any = _refuse
-    setdefault: Any = _refuse
-    update: Any = _refuse
-
-    def __reduce__(self) -> tuple[type[FrozenDict[K, V]], tuple[dict[K, V]]]:
-        return type(self), (dict(self),)
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from surgery.base.errors import UsageError, WorkerError
+from surgery.base.frozen_dict import FrozenDict
 from surgery.engine.recipe import PassStep
 from surgery.features.tuning.optional_steps import OptionalStep
 from surgery.features.tuning.site_groups import SiteGroup
 from surgery.features.tuning.tuning import StepOutcome, Surroundings, Trial, Tuner, TuneSpec
 from surgery.verification.benchmarking.statistics import Interval
-from surgery.verification.inputs.spec import FrozenDict
 
 SITES = {"quantize-dynamic": ("a", "b", "c"), "quantize-static": ("d", "e"), "to-float16": ("f",)}
 WIDTH = 0.01

@@ -1,37 +1,18 @@
-"""The model of a session next to another one of its folder: whether they agree, and which files may be opened."""
+"""The second model of a session: which files of its folder may be opened."""
 
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
 
-import surgery
 from surgery.base.errors import ModelFileError, UsageError
-from surgery.features.workbench import chosen_inputs, second_model
+from surgery.features.workbench import second_model
 from surgery.model.graph import text
 
 FIRST = """g (float[n, 2] x) => (float[n, 2] y) {
     [drop] d = Dropout(x)
     [abs] y = Abs(d)
 }"""
-SECOND = """g (float[n, 2] x) => (float[n, 2] y) {
-    [same] y = Identity(x)
-}"""
-
-
-def test_models_agree_on_some_inputs_and_not_on_others(tmp_path: Path) -> None:
-    for name, model in (("first", FIRST), ("second", SECOND)):
-        onnx.save(text.parse(model), tmp_path / f"{name}.onnx")
-    np.savez(tmp_path / "positive.npz", x=np.array([[1, 2]], np.float32))
-    with surgery.Session.open(tmp_path / "first.onnx", fresh=True) as session:
-        other = second_model.opened(tmp_path, "second.onnx")
-        found = second_model.agreement(session.moment, other, None)
-        assert not found.ok and found.verdict.is_different
-        inputs = chosen_inputs.from_file(session.moment, tmp_path, "positive.npz").spec
-        assert second_model.agreement(session.moment, other, inputs).verdict.status == "equal"
-        session.add({"replace-op": {"nodes": "abs", "op": "Identity", "keeps": "nothing"}})
-        assert second_model.agreement(session.moment, other, None).ok
 
 
 def test_only_models_of_the_folder_are_opened(tmp_path: Path) -> None:

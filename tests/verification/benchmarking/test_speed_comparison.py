@@ -18,6 +18,7 @@ from support import killer_models
 
 import surgery
 from surgery.base.errors import ModelFileError, UsageError, WorkerError
+from surgery.base.frozen_dict import FrozenDict
 from surgery.model import storage
 from surgery.model.graph import text
 from surgery.verification.benchmarking import paired_runs as comparing
@@ -27,7 +28,7 @@ from surgery.verification.benchmarking.measurements import Comparison
 from surgery.verification.benchmarking.paired_runs import Pace, compare
 from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.subjects import subject
-from surgery.verification.inputs.spec import DataSpec, FrozenDict, InputsSpec
+from surgery.verification.inputs.spec import DataSpec, InputsSpec
 
 FEW = BenchSpec(repeats=4, warmup=1)
 BODY = "g (float[n, 4] x) => (float[n, 4] y) { t = Relu(x) y = Neg(t) }"
