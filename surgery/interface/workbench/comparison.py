@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,7 +60,5 @@ def _agreement(now: moment.Moment, second: Any, inputs: Any) -> dict[str, Any]:
 
 
 def _output(errors: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how far an output is apart; a share that is not finite is a text."""
-    largest = errors["largest"]
-    kept = {key: errors[key] for key in ("output", "elements", "equal", "worst")}
-    return {**kept, "largest": largest if math.isfinite(largest) else str(largest)}
+    """Return how far an output is apart."""
+    return {key: errors[key] for key in ("output", "elements", "equal", "worst", "largest")}

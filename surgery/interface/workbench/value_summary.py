@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surgery.base.json_record import plain
 from surgery.interface.workbench.tensor_image import images_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def summary_of(look: looks.TensorLook) -> dict[str, Any]:
         "before": _side(look.before, before) if look.before else None,
         "after": _side(look.after, after) if look.after else None,
         "histogram": _histogram(before, after),
-        "difference": _finite(look.difference.to_json()) if look.difference is not None else None,
+        "difference": look.difference.to_json() if look.difference is not None else None,
         "images": images_of(*(numbers[0] if numbers else None for numbers in look.numbers)),
     }
 
@@ -40,7 +40,7 @@ def _side(arrays: Sequence[Array], numbers: Sequence[Array] | None) -> dict[str,
     found: dict[str, Any] = {
         "dtype": str(first.dtype),
         "shapes": [list(array.shape) for array in arrays],
-        "first": [_plain(value) for value in first.ravel()[:_MOST_SHOWN]],
+        "first": [_element(value) for value in first.ravel()[:_MOST_SHOWN]],
         "elements": int(first.size),
     }
     if numbers is None:
@@ -71,17 +71,7 @@ def _histogram(before: Sequence[Array] | None, after: Sequence[Array] | None) ->
     return {"from": float(edges[0]), "to": float(edges[-1]), **counts}
 
 
-def _finite(value: Any) -> Any:
-    """Return plain values for JSON: numbers that are not finite become texts."""
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return _plain(value) if isinstance(value, float) else value
-
-
-def _plain(value: Any) -> float | int | str | bool:
-    item = value.item() if hasattr(value, "item") else value
-    if isinstance(item, float) and not math.isfinite(item):
-        return str(item)
+def _element(value: Any) -> Any:
+    """Return an element for JSON; what is no number there, such as NaN or a complex number, is a text."""
+    item = plain(value.item() if hasattr(value, "item") else value)
     return item if isinstance(item, int | float | bool) else str(item)

@@ -56,7 +56,8 @@ class TensorDifference(Record):
         found = OutputDistances()
         for pair in same:
             compare({name: pair.expected}, {name: pair.actual}, rules, found)
-        apart = [np.abs(pair.expected.astype(np.float64) - pair.actual.astype(np.float64)) for pair in same]
+        with np.errstate(invalid="ignore"):  # infinity minus infinity is NaN, which is no difference
+            apart = [np.abs(pair.expected.astype(np.float64) - pair.actual.astype(np.float64)) for pair in same]
         largest = [float(np.nanmax(array, initial=0.0)) for array in apart]
         number, count = int(np.argmax(largest)), sum(array.size for array in apart)
         is_measured = found.bits and is_float(before[0].dtype)

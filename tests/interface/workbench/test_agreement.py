@@ -30,3 +30,12 @@ def test_models_agree_on_some_inputs_and_not_on_others(tmp_path: Path) -> None:
         assert compared(session.moment, tmp_path, "second.onnx", inputs)["agreement"]["status"] == "equal"
         session.add({"replace-op": {"nodes": "abs", "op": "Identity", "keeps": "nothing"}})
         assert compared(session.moment, tmp_path, "second.onnx", None)["agreement"]["ok"]
+
+
+def test_an_infinite_error_is_shown(tmp_path: Path) -> None:
+    onnx.save(text.parse(FIRST), tmp_path / "first.onnx")
+    divided = "g (float[n, 2] x) => (float[n, 2] y) <float zero = {0}> { a = Abs(x) y = Div(a, zero) }"
+    onnx.save(text.parse(divided), tmp_path / "divided.onnx")
+    with surgery.Session.open(tmp_path / "first.onnx", fresh=True) as session:
+        (output,) = compared(session.moment, tmp_path, "divided.onnx", None)["agreement"]["outputs"]
+    assert output["largest"] == "inf" and output["equal"] == 0 and output["worst"]["changed"] == "inf"

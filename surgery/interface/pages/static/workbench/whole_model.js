@@ -35,7 +35,7 @@
     }
 
     listRecipes(recipes) {
-      for (const { name, about } of recipes.map((one) => (one.name ? one : { name: one, about: "" })))
+      for (const { name, about } of recipes)
         this.recipe.append(element("option", { value: name, text: name, "data-about": about, selected: name === "default" }));
       this.describe();
     }
