@@ -48,7 +48,8 @@ ORDER = {
         ),
     ),
     "interface": (
-        *("pages", "layout", "drawing", "workbench", "report.formats", "report", "command_line", "commands", "docsgen"),
+        *("pages", "layout", "drawing", "workbench", "report.formats", "report", "command_line"),
+        *("commands.models", "commands.edits", "commands", "docsgen"),
     ),
 }
 """The wings, and the folders of each, from the bottom to the top. A folder imports from itself and from those before

@@ -11,7 +11,7 @@ from surgery.engine.recipe.writer import written
 from surgery.engine.registry.catalog import catalog
 from surgery.interface import commands as cli
 from surgery.interface.command_line import _settings
-from surgery.interface.commands import _edits
+from surgery.interface.commands.edits import _single_pass
 from surgery.model.graph import text
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
@@ -192,7 +192,7 @@ def test_wrong_arguments_get_one_line(
 
 
 def test_the_help_of_each_has_an_example_that_names_it(capsys: pytest.CaptureFixture[str]) -> None:
-    for name, edit in _edits.EDITS.items():
+    for name, edit in _single_pass.EDITS.items():
         assert f"\n    surgery {name} model.onnx " in edit.about
         with pytest.raises(SystemExit):
             cli.main([name, "--help"])

@@ -1,0 +1,1 @@
+"""Commands that edit models by hand."""

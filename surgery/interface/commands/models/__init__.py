@@ -1,0 +1,1 @@
+"""Commands that optimize, show, verify and measure models."""
