@@ -89,7 +89,7 @@ def _fuse(node: Node, new: Builder) -> None:
         len({part.source for part in parts}) == 1, "queries, keys and values are projections of several tensors"
     )
     widths = [part.high - part.low for part in parts]
-    weights = new.constant(np.concatenate([part.weights for part in parts], axis=1), "packed_weight")
+    weights = new.joined([part.weights for part in parts], 1, "packed_weight")
     biases = new.constant(_biases(form.biases, parts, new), "packed_bias")
     sizes = {"qkv_hidden_sizes": widths} if len(set(widths)) > 1 else {}
     inputs = (parts[0].source, weights, biases, form.padding, None, form.added)

@@ -65,18 +65,13 @@ def _pack(layers: list[Linear], new: Builder) -> None:
     source = first.required_input(0)
     biased = any(layer.bias is not None for layer in layers)
     biases = new.constant(np.concatenate([layer.biases for layer in layers]), "packed_bias") if biased else None
-    weights = np.concatenate([layer.weights for layer in layers], axis=1)
+    arrays = [layer.weights for layer in layers]
+    turned = first.op == "Gemm" and bool(first.attr("transB"))
+    weights = new.joined([array.T for array in arrays] if turned else arrays, 0 if turned else 1, "packed_weight")
     if first.op == "Gemm":
-        turned = bool(first.attr("transB"))
-        packed = new.node(
-            "Gemm",
-            source,
-            new.constant(weights.T if turned else weights, "packed_weight"),
-            biases,
-            attributes=dict(first.attributes),
-        )
+        packed = new.node("Gemm", source, weights, biases, attributes=dict(first.attributes))
     else:
-        packed = new.node("MatMul", source, new.constant(weights, "packed_weight"))
+        packed = new.node("MatMul", source, weights)
         packed = packed if biases is None else new.node("Add", packed, biases)
     for layer, part in zip(layers, split(packed, -1, [layer.width for layer in layers], new, first.opset)):
         new.replace(layer.result, part)

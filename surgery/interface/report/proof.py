@@ -85,10 +85,10 @@ def details(committed: Sequence[StepRecord], account: Result) -> str:
     if regional or together:
         how = ((regional, "verified in the region of their change"), (together, "compared as one with later steps"))
         first, *rest = (f"{count}{{}} {what}" for count, what in how if count)
-        parts = [first.format(f" of {counted}"), *(part.format("") for part in rest)]
+        parts = [first.format(f" of {steps}"), *(part.format("") for part in rest)]
         proof = f"{claim}; {', '.join(parts)}"
     if regional and account.end is not None and account.end.is_unverified:
-        proof = f"{counted} verified in the region of their change; "
+        proof = f"{regional} of {steps} verified in the region of their change; "
         proof += f"the whole model could not be compared: {account.end.message}"
     if account.validity is not None and account.validity.is_evaluated:
         proof += ", run by the reference evaluator of onnx"

@@ -23,6 +23,7 @@ from surgery.model.graph.function_bodies import function_of_model
 from surgery.model.graph.signature_mappings import Pieces
 from surgery.model.graph.values import Node, Refusal, Value
 from surgery.model.shapes.facts import Dim
+from surgery.model.storage.ir_tensors import JoinedTensor
 from surgery.model.targets import STANDARD, Target
 from surgery.model.targets.lacking import lacking
 
@@ -171,6 +172,10 @@ class Builder:
         value = ir.Value(type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape.numpy()), const_value=tensor)
         self.edits.constants.append((value, name, self._before))
         return Value(self.graph, value)
+
+    def joined(self, arrays: Sequence[np.ndarray[Any, Any]], axis: int, name: str = "constant") -> Value:
+        """Add an initializer: the concatenation of arrays of one type, which is not held in memory if it is large."""
+        return self.constant(JoinedTensor(arrays, axis), name)
 
     def replace(self, old: Value, new: Value) -> None:
         """Redirect all consumers of `old`, including the caller, to `new`; dead nodes are removed."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, Final, TypeGuard, TypeVar
 
 import numpy as np
 import onnx
@@ -14,6 +14,8 @@ from surgery.model.wire.weights import Weights, array_of, source_at
 from surgery.model.wire.wire import Reference
 
 T = TypeVar("T")
+
+_PIECE: Final = 1 << 22  # bytes that are concatenated at once
 
 _is_derived: Callable[[Any, Any], bool] = cache(issubclass)
 
@@ -107,6 +109,34 @@ class SparseTensor(ir.LazyTensor):
             ir.Shape(proto.dims, frozen=True),
             name=proto.values.name,
         )
+
+
+class JoinedTensor(ir.LazyTensor):
+    """The concatenation of arrays along an axis, which is written to a file some rows at a time."""
+
+    __slots__ = ("_arrays", "_axis")
+
+    def __init__(self, arrays: Sequence[np.ndarray[Any, Any]], axis: int) -> None:
+        self._arrays, self._axis = arrays, axis % arrays[0].ndim
+        shape = list(arrays[0].shape)
+        shape[self._axis] = sum(array.shape[self._axis] for array in arrays)
+        super().__init__(
+            lambda: ir.Tensor(np.concatenate(arrays, axis)),
+            ir.DataType.from_numpy(arrays[0].dtype),
+            ir.Shape(shape, frozen=True),
+        )
+
+    def tofile(self, file: Any) -> None:
+        """Write the raw bytes to a file."""
+        if self.dtype.bitwidth < 8:  # a row may end within a byte
+            file.write(self.tobytes())
+            return
+        parts = [[array] for array in self._arrays] if self._axis == 0 else [self._arrays]
+        for arrays in parts:
+            count = max(1, _PIECE // max(1, sum(array[:1].nbytes for array in arrays)))
+            for start in range(0, len(arrays[0]), count):
+                rows = np.concatenate([array[start : start + count] for array in arrays], self._axis)
+                ir.Tensor(rows).tofile(file)
 
 
 def dense(proto: onnx.SparseTensorProto, weights: Weights) -> np.ndarray[Any, Any]:

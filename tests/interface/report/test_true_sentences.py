@@ -32,6 +32,14 @@ def test_input_sets_are_not_mentioned_if_nothing_was_run() -> None:
     assert "Same results, bit for bit, on" in said(runner.apply(model, recipe.parse("steps: [drop-identity]")))
 
 
+def test_the_steps_that_were_verified_in_regions_are_counted() -> None:
+    body = "i = Identity(x) t = Tanh(i) z = Add(t, t) s = Sub(z, t) y = Relu(s)"
+    model = text.parse(f"g (float[n,4] x) => (float[n,4] y) {{ {body} }}")
+    result = runner.apply(model, recipe.parse("steps: [drop-identity]"))
+    details = " ".join(said(result, every=True).split())
+    assert result.ok and "; 1 of 1 step verified in the region of their change" in details, details
+
+
 def test_the_reference_of_a_lossy_step_has_not_run_on_any_input_sets() -> None:
     """A step is verified, then a lossy one replaces the reference, and no later step needs that to run."""
     model = text.parse("g (float[1,4] x) => (float[1,4] y) { i = Identity(x) y = MatMul(i, w) }")

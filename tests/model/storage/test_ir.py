@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -15,7 +17,8 @@ from support.corpus import floats, model_of, same
 
 from surgery.base.errors import ModelFileError
 from surgery.model import storage
-from surgery.model.storage.ir_tensors import SparseTensor, StoredTensor
+from surgery.model.storage.ir_tensors import JoinedTensor, SparseTensor, StoredTensor
+from surgery.model.storage.spill import spill_tensor
 
 
 def imported(model: onnx.ModelProto) -> tuple[ir.Model, storage.StoredModel]:
@@ -363,3 +366,31 @@ def test_graphs_that_cannot_be_written() -> None:
     model.graph.inputs[0].name = None
     with pytest.raises(ModelFileError, match="uses a value without a name"):
         storage.proto_from_ir(model, stored.weights)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("kind", [np.float32, np.int8, ml_dtypes.bfloat16, ml_dtypes.int4])
+def test_joined_tensors_are_written_as_their_concatenation(axis: int, kind: type, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    arrays = [random.integers(-7, 7, (3, 5, 3)).astype(kind) for _ in range(3)]
+    wanted = np.concatenate([*arrays, arrays[0].transpose(2, 1, 0)], axis)
+    joined = JoinedTensor([*arrays, arrays[0].transpose(2, 1, 0)], axis)
+    with (tmp_path / "joined").open("wb") as file:
+        joined.tofile(file)
+    assert tuple(joined.shape.numpy()) == wanted.shape and joined.nbytes == ir.Tensor(wanted).nbytes
+    assert (tmp_path / "joined").read_bytes() == ir.Tensor(wanted).tobytes()
+    assert joined.numpy().tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_joined_tensors_are_not_held_in_memory(axis: int) -> None:
+    arrays = [np.zeros((1024, 4096), np.float32) for _ in range(3)]  # 48 MiB in all
+    weights = storage.Weights()
+    tracemalloc.start()
+    try:
+        written = spill_tensor(JoinedTensor(arrays, axis), weights, 1024)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert isinstance(written, StoredTensor) and written.nbytes == 48 << 20
+    assert peak < 16 << 20
