@@ -13,8 +13,8 @@ import numpy as np
 from surgery.base.errors import RecipeError, UsageError
 from surgery.engine.recipe.loader import parse
 from surgery.engine.recipe.writer import written
-from surgery.features.workbench.moment import Moment
 from surgery.features.workbench.named_files import named_files
+from surgery.features.workbench.snapshot import Snapshot
 from surgery.verification.inputs import given, images
 from surgery.verification.inputs.feed_plan import read_ports
 from surgery.verification.inputs.spec import DataSpec, InputsSpec
@@ -36,9 +36,9 @@ class ChosenInputs:
     spec: InputsSpec
     section: str = ""
 
-    def written_into(self, moment: Moment) -> str:
-        """Return the text of the recipe of a moment, with these inputs as those that steps are verified on."""
-        texts = moment.texts
+    def written_into(self, snapshot: Snapshot) -> str:
+        """Return the text of the recipe of a snapshot, with these inputs as those that steps are verified on."""
+        texts = snapshot.texts
         if not self.section:
             raise UsageError(f"a recipe cannot have {self.title}", todo="put the inputs into an .npz file")
         if not texts.steps:
@@ -50,7 +50,7 @@ class ChosenInputs:
         return replace(texts, above=above).whole()
 
 
-def from_file(moment: Moment, folder: Path, path: str, options: Mapping[str, Any] | None = None) -> ChosenInputs:
+def from_file(snapshot: Snapshot, folder: Path, path: str, options: Mapping[str, Any] | None = None) -> ChosenInputs:
     """Return the inputs in a file or folder: an .npz, test sets, or images, which are read with some options.
 
     Raises UsageError, with one line, if it lies outside of the opened folder, or does not fit the original.
@@ -68,8 +68,8 @@ def from_file(moment: Moment, folder: Path, path: str, options: Mapping[str, Any
         _require_inside(folder, named)
     # A mistake is one of the file, not of a line of a recipe.
     data = tuple(replace(one, place=None) for one in recipe.inputs.data)
-    given.check(moment.first.data, data)
-    return ChosenInputs(path, replace(recipe.inputs, data=data), _section(moment, folder, item))
+    given.check(snapshot.first.data, data)
+    return ChosenInputs(path, replace(recipe.inputs, data=data), _section(snapshot, folder, item))
 
 
 def _require_inside(folder: Path, path: Path) -> None:
@@ -77,7 +77,7 @@ def _require_inside(folder: Path, path: Path) -> None:
         raise UsageError(f"'{path}' is outside of the opened folder", todo=f"use files in {folder}")
 
 
-def from_tokens(moment: Moment, text: str) -> ChosenInputs:
+def from_tokens(snapshot: Snapshot, text: str) -> ChosenInputs:
     """Return numbers of tokens as the inputs of a model of text: masks are 1, types 0, and positions count up.
 
     There is no tokenizer here, so tokens are given as numbers. Raises UsageError if the model takes no tokens.
@@ -88,10 +88,10 @@ def from_tokens(moment: Moment, text: str) -> ChosenInputs:
     import onnx
 
     numbers = [int(part) for part in parts]
-    ports = read_ports(onnx.load_model_from_string(moment.first.data))
+    ports = read_ports(onnx.load_model_from_string(snapshot.first.data))
     arrays = {port.name: _of_tokens(port, numbers) for port in ports}
     data = (DataSpec(Path(f"tokens {' '.join(parts)}"), arrays),)
-    given.check(moment.first.data, data)
+    given.check(snapshot.first.data, data)
     return ChosenInputs(f"{len(numbers)} tokens", InputsSpec(data=data, only_given=True))
 
 
@@ -110,9 +110,9 @@ def _of_tokens(port: input_port.InputPort, numbers: Sequence[int]) -> np.ndarray
     return row if len(port.dims) == 1 else np.tile(row, (batch, 1))
 
 
-def _section(moment: Moment, folder: Path, item: Any) -> str:
+def _section(snapshot: Snapshot, folder: Path, item: Any) -> str:
     """Return the section of the recipe; its paths are relative to the folder of the recipe."""
-    own = moment.recipe.path
+    own = snapshot.recipe.path
     if own is None or own.resolve().parent != folder.resolve():
         named = item["images"] if isinstance(item, dict) else item
         whole = str((folder / named).resolve())

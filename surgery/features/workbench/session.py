@@ -24,16 +24,16 @@ from surgery.engine.recipe.schema import Recipe
 from surgery.engine.recipe.writer import written
 from surgery.features.workbench.draft_file import DraftFile
 from surgery.features.workbench.live_run import LiveRun
-from surgery.features.workbench.looks import Looks
-from surgery.features.workbench.moment import Moment
 from surgery.features.workbench.named_files import named_files
 from surgery.features.workbench.offers import Offer
 from surgery.features.workbench.properties import Property
-from surgery.features.workbench.questions import Questions
+from surgery.features.workbench.queries import Queries
 from surgery.features.workbench.saved_session import ReportPage, SavedSession, places, restore, why_not_ok
+from surgery.features.workbench.snapshot import Snapshot
 from surgery.features.workbench.step_outcomes import RefusedStep, SessionStep, refused_step
 from surgery.features.workbench.step_texts import StepText, StepTexts, keeping_right, split, step_texts
-from surgery.features.workbench.turns import in_turn
+from surgery.features.workbench.synchronized import synchronized
+from surgery.features.workbench.tensor_values import TensorValues
 from surgery.features.workbench.watchers import Watchers
 from surgery.model import storage
 
@@ -93,16 +93,16 @@ class Session:
         self.version = 0
         """The number of changes to the steps, undone ones included."""
         self.watchers = Watchers(observer or Silent())
-        self.turns = RLock()
+        self.lock = RLock()
         self._trust, self._within = trust, within
         self._path: Path | None = None
         self._known: frozenset[Path] = frozenset()
-        self._past: list[Moment] = []
-        self._future: list[Moment] = []
-        self.attempt: Moment | None = None
+        self._past: list[Snapshot] = []
+        self._future: list[Snapshot] = []
+        self.attempt: Snapshot | None = None
         """The last change that was refused: its steps, of which those before the refused one ran."""
         self._page: Any = None
-        self.questions, self.looks = Questions(), Looks()  # answers about moments, in any thread
+        self.queries, self.tensor_values = Queries(), TensorValues()  # answers about snapshots, in any thread
 
     @classmethod
     def open(
@@ -146,14 +146,14 @@ class Session:
 
     def _start(self, texts: StepTexts) -> None:
         """Run the first steps; a refused one is switched off, with those after it, which may need it."""
-        moment, refused = self._tried(texts)
+        snapshot, refused = self._tried(texts)
         if refused is not None:
             self.refused = refused
             on = [number for number, step in enumerate(texts.steps) if step.on]
-            least = on[len([ran for ran in moment.ran if ran is not None])]
+            least = on[len([ran for ran in snapshot.ran if ran is not None])]
             steps = (replace(step, on=step.on and number < least) for number, step in enumerate(texts.steps))
-            moment, _ = self._tried(replace(texts, steps=tuple(steps)))
-        self._now = moment
+            snapshot, _ = self._tried(replace(texts, steps=tuple(steps)))
+        self._now = snapshot
 
     def __enter__(self) -> Self:
         """Return the session."""
@@ -167,7 +167,7 @@ class Session:
         """End all work, and the page of `show`. The draft stays until the session is saved or discarded."""
         if self._page is not None:
             self._page.close()
-        with self.turns:
+        with self.lock:
             self._live.close()
             self._draft.release()
 
@@ -189,7 +189,7 @@ class Session:
     @contextmanager
     def confined(self, folder: Path) -> Iterator[None]:
         """Let no other thread change the session, and let it read and write new files only in a folder."""
-        with self.turns:
+        with self.lock:
             before, self._within = self._within, folder.resolve()
             try:
                 yield
@@ -215,7 +215,7 @@ class Session:
         return self._now.steps
 
     @property
-    def moment(self) -> Moment:
+    def snapshot(self) -> Snapshot:
         """The steps and their outcomes as they are now; it stays the same when the session is changed."""
         return self._now
 
@@ -310,8 +310,8 @@ class Session:
         """Make the last undone change again."""
         return self._go(self._future, self._past, "redo")
 
-    @in_turn
-    def _go(self, source: list[Moment], target: list[Moment], verb: str) -> SessionChange:
+    @synchronized
+    def _go(self, source: list[Snapshot], target: list[Snapshot], verb: str) -> SessionChange:
         if not source:
             raise UsageError(f"there is nothing to {verb}")
         target.append(self._now)
@@ -328,19 +328,19 @@ class Session:
     def _change(self, steps: tuple[StepText, ...]) -> SessionChange:
         return self._made(replace(self._now.texts, steps=steps))
 
-    @in_turn
+    @synchronized
     def _made(self, texts: StepTexts) -> SessionChange:
         """Run the steps of a text; make it the current one unless a step is refused."""
-        moment, refused = self._tried(texts)
-        self.attempt = None if refused is None else moment
+        snapshot, refused = self._tried(texts)
+        self.attempt = None if refused is None else snapshot
         if refused is not None:
             return SessionChange(False, self.steps, refused)
         self._past.append(self._now)
         self._future.clear()
-        self._now = moment
+        self._now = snapshot
         if self._within is None:
             # Whoever uses the session without its page may name any file.
-            self._known |= {named.resolve() for named in named_files(moment.recipe)}
+            self._known |= {named.resolve() for named in named_files(snapshot.recipe)}
         self._changed()
         return SessionChange(True, self.steps)
 
@@ -349,7 +349,7 @@ class Session:
         self.version += 1
         self.watchers.changed(self.version)
 
-    def _tried(self, texts: StepTexts) -> tuple[Moment, RefusedStep | None]:
+    def _tried(self, texts: StepTexts) -> tuple[Snapshot, RefusedStep | None]:
         """Run steps up to the first refused one."""
         recipe = self._read(texts)
         on = [step for step in texts.steps if step.on]
@@ -358,10 +358,10 @@ class Session:
         outcomes = iter(found)
         assert self._live.first is not None
         ran = tuple(next(outcomes, None) if step.on else None for step in texts.steps)
-        moment = Moment(self.stored, self._live.first, texts, recipe, ran)
+        snapshot = Snapshot(self.stored, self._live.first, texts, recipe, ran)
         if refused is None:
-            return moment, None
-        return moment, refused_step(recipe.steps[refused.step], on[refused.step], refused)
+            return snapshot, None
+        return snapshot, refused_step(recipe.steps[refused.step], on[refused.step], refused)
 
     def _read(self, texts: StepTexts, path: Path | None = None) -> Recipe:
         """Read the recipe of a text, whose positions are those in `recipe_yaml`."""
@@ -386,33 +386,33 @@ class Session:
 
         An offer without a site says why not, as far as that is known; see `why`.
         """
-        return self.questions.offers(self._now, selection)
+        return self.queries.offers(self._now, selection)
 
     def properties(self, selection: Sequence[str]) -> list[Property]:
         """List what of nodes and tensors can be changed by `set_property`: names, attributes, weights, dims, types."""
-        return self.questions.properties(self._now, selection)
+        return self.queries.properties(self._now, selection)
 
     def set_property(self, selection: Sequence[str], key: str, value: str = "") -> SessionChange:
         """Add the step that gives a property a value, written as in a recipe, or that does the action of this key."""
-        return self.add(self.questions.step(self._now, selection, key, value))
+        return self.add(self.queries.step(self._now, selection, key, value))
 
     def why(self, name: str, node: str, options: Mapping[str, Any] | None = None) -> Why:
         """Explain why a pass does, or does not, do anything at a node, as `surgery.explain` does."""
-        return self.questions.why(self._now, name, node, options or {})
+        return self.queries.why(self._now, name, node, options or {})
 
     def prepare(self) -> None:
         """Do ahead what the next step and the next question need: a replayed pipeline, and an index of the model."""
         self.replay()
-        self.questions.prepare(self._now)
+        self.queries.prepare(self._now)
 
-    @in_turn
+    @synchronized
     def replay(self) -> None:
         """Do ahead what the next step needs: a pipeline that has run the steps."""
         self._tried(self._now.texts)
 
     def values(self, tensor: str) -> list[np.ndarray[Any, Any]]:
         """Run the model on the inputs that steps are verified on; return the values of a tensor, one for each set."""
-        found = self.looks.tensor(self._now, tensor)
+        found = self.tensor_values.tensor(self._now, tensor)
         if not found.is_original and found.after is None:
             raise UsageError(f"the model has no tensor '{tensor}' after the last step")
         return list((found.before if found.is_original else found.after) or ())
@@ -436,7 +436,7 @@ class Session:
             is_same = False
         return self.recipe_yaml() if is_same else resolved.brief(here)
 
-    @in_turn
+    @synchronized
     def save(self, place: str | Path, *, force: bool = False, page: ReportPage | None = None) -> SavedSession:
         """Run the whole recipe as `surgery.apply` does, and write the model, recipe, report and provenance.
 

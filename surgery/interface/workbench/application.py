@@ -13,8 +13,8 @@ from starlette.routing import Route
 
 from surgery.base.errors import RecipeError, SurgeryError, internal
 from surgery.interface.pages.workbench import page_of_workbench
-from surgery.interface.workbench.desk import Desk, StaleError, names_in
 from surgery.interface.workbench.gate import Gate
+from surgery.interface.workbench.shared_session import SharedSession, StaleError, names_in
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -30,10 +30,10 @@ _Work = Callable[[Mapping[str, Any]], Any]
 _Where = Callable[..., Awaitable[Any]]
 
 
-def application(desk: Desk, port: int, end: Callable[[], None]) -> Gate:
+def application(shared: SharedSession, port: int, end: Callable[[], None]) -> Gate:
     """Return the application for a session; `end` stops the server."""
-    html, policy = page_of_workbench(desk.title, has_tour=desk.has_tour)
-    answers = _Answers(desk, html, end)
+    html, policy = page_of_workbench(shared.title, has_tour=shared.has_tour)
+    answers = _Answers(shared, html, end)
     routes = [
         Route("/", answers.page),
         Route("/report", answers.report),
@@ -44,39 +44,39 @@ def application(desk: Desk, port: int, end: Callable[[], None]) -> Gate:
         Route("/api/end", answers.end, methods=["POST"]),
         *(
             Route(f"/api/{name}", answers.answering(where, work), methods=["POST"])
-            for name, (where, work) in _works(desk).items()
+            for name, (where, work) in _works(shared).items()
         ),
     ]
     return Gate(Starlette(routes=routes), port, policy)
 
 
-def _works(desk: Desk) -> Mapping[str, tuple[_Where, _Work]]:
+def _works(shared: SharedSession) -> Mapping[str, tuple[_Where, _Work]]:
     """Return what pages can send, and where it is done."""
     return {
-        "act": (desk.acted, desk.act),
-        "save": (desk.acted, desk.save),
-        "offers": (desk.asked, lambda given: desk.offers(names_in(given))),
-        "properties": (desk.asked, lambda given: desk.properties(names_in(given))),
-        "draft": (desk.asked, lambda given: desk.draft(names_in(given), str(given.get("place")))),
+        "act": (shared.acted, shared.act),
+        "save": (shared.acted, shared.save),
+        "offers": (shared.asked, lambda given: shared.offers(names_in(given))),
+        "properties": (shared.asked, lambda given: shared.properties(names_in(given))),
+        "draft": (shared.asked, lambda given: shared.draft(names_in(given), str(given.get("place")))),
         "why": (
-            desk.asked,
-            lambda given: desk.why(str(given.get("pass")), str(given.get("node")), given.get("options") or {}),
+            shared.asked,
+            lambda given: shared.why(str(given.get("pass")), str(given.get("node")), given.get("options") or {}),
         ),
-        "compare": (desk.ran, lambda given: desk.compared(given)),
-        "heat": (desk.ran, lambda given: desk.heat(given)),
-        "inputs": (desk.ran, lambda given: desk.inputs(given)),
-        "blame": (desk.ran, lambda given: desk.inquiries.blame()),
-        "changes": (desk.ran, desk.changes),
-        "stop": (desk.asked, lambda given: desk.inquiries.stop()),
-        "values": (desk.ran, lambda given: desk.values(given)),
+        "compare": (shared.ran, lambda given: shared.compared(given)),
+        "heat": (shared.ran, lambda given: shared.heat(given)),
+        "inputs": (shared.ran, lambda given: shared.inputs(given)),
+        "blame": (shared.ran, lambda given: shared.searches.blame()),
+        "changes": (shared.ran, shared.changes),
+        "stop": (shared.asked, lambda given: shared.searches.stop()),
+        "values": (shared.ran, lambda given: shared.values(given)),
     }
 
 
 class _Answers:
     """The answers to requests."""
 
-    def __init__(self, desk: Desk, html: str, end: Callable[[], None]) -> None:
-        self._desk, self._html, self._end = desk, html, end
+    def __init__(self, shared: SharedSession, html: str, end: Callable[[], None]) -> None:
+        self._desk, self._html, self._end = shared, html, end
 
     async def page(self, _: Request) -> Response:
         return HTMLResponse(self._html)
@@ -99,7 +99,7 @@ class _Answers:
         return Response(await self._desk.asked(self._desk.drawing), media_type="application/json")
 
     async def schema(self, _: Request) -> Response:
-        return JSONResponse(await self._desk.asked(self._desk.session.questions.schema))
+        return JSONResponse(await self._desk.asked(self._desk.session.queries.schema))
 
     async def end(self, _: Request) -> Response:
         self._desk.progress.send(kind="end")

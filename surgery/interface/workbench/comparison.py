@@ -12,10 +12,10 @@ from surgery.features.workbench import second_model
 from surgery.interface.drawing import History, document
 
 if TYPE_CHECKING:
-    from surgery.features.workbench import moment
+    from surgery.features.workbench.snapshot import Snapshot
 
 
-def compared(now: moment.Moment, folder: Path, path: str, inputs: Any) -> dict[str, Any]:
+def compared(now: Snapshot, folder: Path, path: str, inputs: Any) -> dict[str, Any]:
     """Compare the model after the last step with another one in the opened folder; return what a page shows.
 
     Both run on the inputs of the verification, or on others. Raises what `second_model.opened` raises.
@@ -40,7 +40,7 @@ def _nodes(drawn: Mapping[str, Any]) -> Iterator[int]:
     return (row for row in range(len(drawn["nodes"]["died"])) if row not in ports)
 
 
-def _agreement(now: moment.Moment, second: Any, inputs: Any) -> dict[str, Any]:
+def _agreement(now: Snapshot, second: Any, inputs: Any) -> dict[str, Any]:
     """Return whether the outputs agree, as `surgery verify` judges them."""
     try:
         found = verify(

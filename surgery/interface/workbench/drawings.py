@@ -1,4 +1,4 @@
-"""The drawings of the moments of a session: each continues the one before it where their steps are the same."""
+"""The drawings of the snapshots of a session: each continues the one before it where their steps are the same."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from surgery.interface.drawing import History, document
 from surgery.interface.drawing.inferred_values import Facts
 
 if TYPE_CHECKING:
-    from surgery.features.workbench import moment
+    from surgery.features.workbench.snapshot import Snapshot
 
 _MOST_KEPT = 4
 """Maximum number of finished drawings: what undo and redo go back to is usually among the last."""
@@ -19,10 +19,10 @@ _Drawn = tuple[int, str, bytes]
 
 
 class Drawings:
-    """Makes the drawing documents of moments, in one thread.
+    """Makes the drawing documents of snapshots, in one thread.
 
-    States that a moment shares with the one that was drawn last are not compared again, so an added step costs as much
-    as the model has nodes, however many steps there are before it.
+    States that a snapshot shares with the one that was drawn last are not compared again, so an added step costs as
+    much as the model has nodes, however many steps there are before it.
     """
 
     def __init__(self, title: str) -> None:
@@ -32,8 +32,8 @@ class Drawings:
         self._facts: Facts | None = None
         self._kept: dict[tuple[_Drawn, ...], str] = {}
 
-    def of(self, now: moment.Moment) -> str:
-        """Return the document of a moment as JSON: the model after each step that changed it."""
+    def of(self, now: Snapshot) -> str:
+        """Return the document of a snapshot as JSON: the model after each step that changed it."""
         pairs = [(step, ran) for step, ran in zip(now.steps, now.ran) if ran is not None and step.status == "committed"]
         states = tuple((step.number, step.title, ran.after.data) for step, ran in pairs)
         text = self._kept.pop(states, None)
@@ -48,7 +48,7 @@ class Drawings:
             del self._kept[next(iter(self._kept))]
         return text
 
-    def _continued(self, now: moment.Moment, states: tuple[_Drawn, ...]) -> History:
+    def _continued(self, now: Snapshot, states: tuple[_Drawn, ...]) -> History:
         """Return a history with the first of these states: the last one, or a new one if that has others."""
         if self._history is None or states[: len(self._states)] != self._states:
             self._history, self._states = History(), ()

@@ -14,8 +14,8 @@ from surgery.base.errors import UsageError
 from surgery.interface.workbench.application import application
 
 if TYPE_CHECKING:
-    from surgery.interface.workbench.desk import Desk
     from surgery.interface.workbench.gate import Gate
+    from surgery.interface.workbench.shared_session import SharedSession
 
 _HOST = "127.0.0.1"
 
@@ -34,14 +34,14 @@ def bound(port: int) -> socket.socket:
     return made
 
 
-def prepared(desk: Desk, at: socket.socket) -> tuple[uvicorn.Server, Gate]:
+def prepared(shared: SharedSession, at: socket.socket) -> tuple[uvicorn.Server, Gate]:
     """Return a server for a session, and the gate, which makes the tokens that open it."""
     port = at.getsockname()[1]
 
     def end() -> None:
         server.should_exit = True
 
-    gate = application(desk, port, end)
+    gate = application(shared, port, end)
     settings = uvicorn.Config(gate, log_level="warning", access_log=False, timeout_graceful_shutdown=1, ws="none")
     server = uvicorn.Server(settings)
     return server, gate
@@ -52,9 +52,9 @@ def address(at: socket.socket, gate: Gate) -> str:
     return f"http://{_HOST}:{at.getsockname()[1]}/?token={gate.token()}"
 
 
-def serve(desk: Desk, at: socket.socket, *, browser: bool, say: Callable[[str], None]) -> None:
+def serve(shared: SharedSession, at: socket.socket, *, browser: bool, say: Callable[[str], None]) -> None:
     """Serve a session until Ctrl-C, or until the page ends it. `say` receives the address."""
-    server, gate = prepared(desk, at)
+    server, gate = prepared(shared, at)
     opened = address(at, gate)
     say(opened)
     if browser:
@@ -63,4 +63,4 @@ def serve(desk: Desk, at: socket.socket, *, browser: bool, say: Callable[[str], 
     try:
         server.run(sockets=[at])
     finally:
-        desk.close()
+        shared.close()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import UsageError
 from surgery.interface.pages.page import render
-from surgery.interface.workbench.desk import Desk
+from surgery.interface.workbench.shared_session import SharedSession
 
 if TYPE_CHECKING:
     from surgery.features.workbench.session import Session
@@ -48,9 +48,9 @@ class ShownSession:
         path = session.stored.path
         self._name = path.name if path is not None else "a model in memory"
         self._address = address
-        self._desk = Desk(lambda _: session, session.folder, is_owner=is_owner)
+        self._shared = SharedSession(lambda _: session, session.folder, is_owner=is_owner)
         self._at = bound(0)
-        self._server, self._gate = prepared(self._desk, self._at)
+        self._server, self._gate = prepared(self._shared, self._at)
         self._thread = threading.Thread(target=self._serve, name="workbench-server", daemon=True)
         self._thread.start()
 
@@ -58,7 +58,7 @@ class ShownSession:
         try:
             self._server.run(sockets=[self._at])
         finally:
-            self._desk.close()
+            self._shared.close()
 
     @property
     def is_open(self) -> bool:

@@ -11,7 +11,7 @@ from surgery.base.json_record import plain
 from surgery.interface.workbench.tensor_image import images_of
 
 if TYPE_CHECKING:
-    from surgery.features.workbench import looks
+    from surgery.features.workbench.tensor_values import TensorLook
 
 _BINS = 24
 _MOST_SHOWN = 16
@@ -19,7 +19,7 @@ _MOST_SHOWN = 16
 Array = np.ndarray[Any, Any]
 
 
-def summary_of(look: looks.TensorLook) -> dict[str, Any]:
+def summary_of(look: TensorLook) -> dict[str, Any]:
     """Return what a page shows of a tensor, as plain values; elements and images are of the first set of inputs."""
     before, after = look.numbers
     return {

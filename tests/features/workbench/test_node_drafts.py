@@ -30,7 +30,7 @@ def session() -> Any:
 
 
 def drafted(session: surgery.Session, place: str, *names: str) -> dict[str, Any]:
-    return session.questions.draft(session.moment, names, place)
+    return session.queries.draft(session.snapshot, names, place)
 
 
 def test_a_draft_after_a_tensor_reads_and_replaces_it(session: Any) -> None:

@@ -19,28 +19,28 @@ def serve() -> Iterator[Served]:
     """Serves a session of a model, and returns the address with its token."""
     pytest.importorskip("starlette")
     pytest.importorskip("uvicorn")
-    from surgery.interface.workbench.desk import Desk
     from surgery.interface.workbench.serving import address, bound, prepared
+    from surgery.interface.workbench.shared_session import SharedSession
 
     running = []
 
     def served(model: Path, recipe: Any = None, **options: Any) -> str:
         folder = model.resolve().parent
         opened = partial(_opened, model, recipe, folder, options)
-        desk, at = Desk(opened, folder), bound(0)
-        server, gate = prepared(desk, at)
+        shared, at = SharedSession(opened, folder), bound(0)
+        server, gate = prepared(shared, at)
         thread = threading.Thread(target=partial(server.run, sockets=[at]), daemon=True)
         thread.start()
-        running.append((server, thread, desk))
+        running.append((server, thread, shared))
         while not server.started:
             time.sleep(0.01)
         return address(at, gate)
 
     yield served
-    for server, thread, desk in running:
+    for server, thread, shared in running:
         server.should_exit = True
         thread.join(10)
-        desk.close()
+        shared.close()
 
 
 def _opened(model: Path, recipe: Any, folder: Path, options: dict[str, Any], observer: Any) -> surgery.Session:

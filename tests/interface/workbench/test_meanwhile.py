@@ -98,8 +98,8 @@ def test_a_drawing_that_continues_is_the_one_that_begins_anew(model: Path) -> No
     with surgery.Session.open(model) as session:
 
         def check() -> Any:
-            drawn = kept.of(session.moment)
-            assert json.loads(drawn) == json.loads(Drawings("small.onnx").of(session.moment))
+            drawn = kept.of(session.snapshot)
+            assert json.loads(drawn) == json.loads(Drawings("small.onnx").of(session.snapshot))
             return [state["label"] for state in json.loads(drawn)["states"]]
 
         assert check() == ["original"]
@@ -122,31 +122,31 @@ def test_an_added_step_is_compared_once_however_many_there_are_before_it(model: 
 
     kept, costs = Drawings("small.onnx"), []
     with surgery.Session.open(model) as session:
-        kept.of(session.moment)
+        kept.of(session.snapshot)
         for number in range(6):
             session.add({"rename": {"nodes": {f"abs{number - 1}" if number else "abs": f"abs{number}"}}})
             assert kept._history is not None
             before = kept._history.looked_at
-            kept.of(session.moment)
+            kept.of(session.snapshot)
             costs.append(kept._history.looked_at - before)
         assert len(set(costs)) == 1 and 0 < costs[0] < 30
         started = kept._history.looked_at
         session.undo()
-        kept.of(session.moment)
+        kept.of(session.snapshot)
         session.redo()
-        kept.of(session.moment)
+        kept.of(session.snapshot)
         assert kept._history.looked_at == started  # both are kept
 
 
 def test_a_moment_stays_as_it_is_when_the_session_changes(model: Path) -> None:
     with surgery.Session.open(model) as session:
         session.add("drop-dropout")
-        then = session.moment
+        then = session.snapshot
         session.add("drop-identity")
         session.remove(0)
         assert [step.title for step in then.steps] == ["drop-dropout"] and len(then.model.proto.graph.node) == 4
-        assert [step.title for step in session.moment.steps] == ["drop-identity"]
-        offers = {one.name: one.sites for one in session.questions.offers(then, ["same"])}
+        assert [step.title for step in session.snapshot.steps] == ["drop-identity"]
+        offers = {one.name: one.sites for one in session.queries.offers(then, ["same"])}
         assert offers["drop-identity"] == 1 and len(session.model.proto.graph.node) == 5
 
 

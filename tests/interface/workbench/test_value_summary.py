@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from surgery.features.workbench.looks import TensorLook
+from surgery.features.workbench.tensor_values import TensorLook
 from surgery.verification.inputs.spec import VerifySpec
 
 pytest.importorskip("starlette")

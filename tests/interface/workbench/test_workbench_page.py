@@ -149,14 +149,14 @@ def test_a_model_full_of_scripts_is_text(
 def test_a_crash_of_native_code_is_one_line_in_the_page(
     serve: Callable[..., str], open_page: Callable[..., Any], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from surgery.interface.workbench.desk import Desk
+    from surgery.interface.workbench.shared_session import SharedSession
 
     page = open_page(serve(model))
 
     def broken(*_: Any) -> None:
         raise MemoryError("no more")
 
-    monkeypatch.setattr(Desk, "values", broken)
+    monkeypatch.setattr(SharedSession, "values", broken)
     page.evaluate("workbench.values.show('a')")
     page.wait_for_selector("#wb-message .wb-message")
     assert "no more" in page.locator("#wb-message").inner_text()

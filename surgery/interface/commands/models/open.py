@@ -88,18 +88,18 @@ def main(arguments: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         todo = "pip install 'onnx-surgery[workbench]'"
         raise UsageError(f"the workbench needs {error.name}, which is not installed", todo=todo) from error
-    from surgery.interface.workbench.desk import Desk
+    from surgery.interface.workbench.shared_session import SharedSession
 
     _verification.start()
     _plugins.load(arguments)
     _require_one(arguments)
     with _places.fetching() as copies, bound(arguments.port) as socket, _demo(arguments) as demo:
         given = _opened(arguments, copies) if demo is None else demo
-        desk = Desk(partial(_session, given, arguments), given.folder, has_tour=arguments.demo)
+        shared = SharedSession(partial(_session, given, arguments), given.folder, has_tour=arguments.demo)
         with suppress(KeyboardInterrupt):
-            serve(desk, socket, browser=not arguments.no_browser, say=_say)
+            serve(shared, socket, browser=not arguments.no_browser, say=_say)
         if demo is not None:
-            desk.session.discard()
+            shared.session.discard()
     return 0
 
 

@@ -55,13 +55,13 @@ def opened(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
     states: list[dict[str, Any]] = []
 
-    def run(*arguments: object, act: Callable[[Any], object] = lambda desk: None) -> SimpleNamespace:
-        def serve(desk: Any, socket: object, **_: object) -> None:
+    def run(*arguments: object, act: Callable[[Any], object] = lambda shared: None) -> SimpleNamespace:
+        def serve(shared: Any, socket: object, **_: object) -> None:
             try:
-                act(desk)
-                states.append(desk.state())
+                act(shared)
+                states.append(shared.state())
             finally:
-                desk.close()
+                shared.close()
 
         monkeypatch.setattr(serving, "serve", serve)
         code = cli.main(["open", *map(str, arguments), "--no-browser"])
@@ -105,15 +105,15 @@ def test_a_model_at_a_url_is_edited_and_saved_in_the_current_folder(folder: Path
     head = MODEL.partition(">")[0] + ">"
     onnx.save(text.parse(head + "g (float[2] a) => (float[2] b) { [neg] b = Neg(a) }"), folder / "other.onnx")
 
-    def act(desk: Any) -> None:
-        assert desk.act({"act": "add", "step": "drop-dropout", "version": 0})["ok"]
+    def act(shared: Any) -> None:
+        assert shared.act({"act": "add", "step": "drop-dropout", "version": 0})["ok"]
         merged = "merge: {model: other.onnx, mode: parallel}"
-        made = desk.act({"act": "add", "step": merged, "version": 1})
+        made = shared.act({"act": "add", "step": merged, "version": 1})
         assert made["ok"], made
 
     found = opened("memory://open/m.onnx", act=act)
     assert (found.title, found.folder) == ("m.onnx", str(folder))
-    again = opened("memory://open/m.onnx", act=lambda desk: desk.save({"place": "edited"}))
+    again = opened("memory://open/m.onnx", act=lambda shared: shared.save({"place": "edited"}))
     assert again.reopened and titles(again)[0][0] == "drop-dropout"
     assert sorted(path.name for path in (folder / "edited").iterdir()) == [
         "m.onnx",
@@ -144,8 +144,8 @@ def test_a_plan_opens_with_its_flags_and_without_the_sites_it_skips(folder: Path
     (folder / "p.json").write_text(json.dumps(plan))
     nodes: list[str] = []
 
-    def act(desk: Any) -> None:
-        nodes.extend(node.name for node in desk.session.model.proto.graph.node)
+    def act(shared: Any) -> None:
+        nodes.extend(node.name for node in shared.session.model.proto.graph.node)
 
     found = opened("p.json", act=act)
     assert nodes == ["second", "drop", "last"]
@@ -230,9 +230,9 @@ def test_files_elsewhere_are_read_only_if_the_given_recipe_names_them(folder: Pa
     shutil.copy(outside / "inner.yaml", outside / "other.yaml")
     (outside / "outer.yaml").write_text("recipe: outer\nsteps:\n  - use: inner.yaml\n")
 
-    def act(desk: Any) -> None:
+    def act(shared: Any) -> None:
         with pytest.raises(Exception, match="outside of the opened folder"):
-            desk.act({"act": "add", "step": f"use: {outside / 'other.yaml'}", "version": 0})
+            shared.act({"act": "add", "step": f"use: {outside / 'other.yaml'}", "version": 0})
 
     found = opened("inside/m.onnx", "--recipe", "outside/outer.yaml", act=act)
     assert len(found.steps) == 1 and state_folder().is_dir()

@@ -20,7 +20,7 @@
       this.steps = new sv.Steps(this);
       this.whole = new sv.WholeModel(this);
       this.text = new sv.RecipeText(this);
-      this.inquiries = new sv.Inquiries(this);
+      this.searches = new sv.Searches(this);
       byId("wb-undo").addEventListener("click", () => this.act({ act: "undo" }));
       byId("wb-redo").addEventListener("click", () => this.act({ act: "redo" }));
       byId("wb-end").addEventListener("click", () => this.end());
@@ -45,7 +45,7 @@
       events.onmessage = (message) => {
         const event = JSON.parse(message.data);
         if (event.kind === "stage" && this.isBusy) this.say(`${event.step}: ${event.stage}…`);
-        else if (event.kind === "inquiry") this.inquiries.progress(event.text);
+        else if (event.kind === "search") this.searches.progress(event.text);
         else if (event.kind === "end") {
           events.close();
           this.say("The server has ended.");
@@ -73,7 +73,7 @@
       byId("wb-problems").replaceChildren();
       this.steps.show();
       this.whole.show();
-      this.inquiries.show();
+      this.searches.show();
       if (isNew) this.values.steps(state.steps);
       if (isNew) this.second.back();
       if (isNew) await this.draw(chosen);
@@ -175,7 +175,7 @@
         const label = `Show ${sv.plural(refused.nodes.length, "node")}`;
         box.append(element("button", { type: "button", text: label, onclick: show }));
       }
-      if (!text) box.append(...this.inquiries.ofRefused());
+      if (!text) box.append(...this.searches.ofRefused());
       this.notice(box);
       this.say(text || "Refused; nothing was changed.");
     }

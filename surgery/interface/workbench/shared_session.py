@@ -17,13 +17,13 @@ from surgery.interface.drawing.node_heat import heat_of
 from surgery.interface.drawing.run_page import RunPage
 from surgery.interface.workbench import comparison
 from surgery.interface.workbench.drawings import Drawings
-from surgery.interface.workbench.inquiries import Inquiries
+from surgery.interface.workbench.searches import Searches
 from surgery.interface.workbench.value_summary import summary_of
 
 if TYPE_CHECKING:
     from surgery.engine.pipeline.records import StepRecord
-    from surgery.features.workbench import moment
     from surgery.features.workbench.session import Session, SessionChange
+    from surgery.features.workbench.snapshot import Snapshot
 
 T = TypeVar("T")
 
@@ -74,23 +74,23 @@ class PageProgress:
 
 
 @dataclass(frozen=True)
-class BoardState:
+class PageState:
     """A session at one time, as pages show it. `version` counts the changes."""
 
     version: int
-    now: moment.Moment
+    snapshot: Snapshot
     can_undo: bool
     can_redo: bool
 
 
-class Desk:
+class SharedSession:
     """A session as pages use it.
 
-    Only the thread for acts changes the session, one act after the other. What pages ask is answered from the board,
+    Only the thread for acts changes the session, one act after the other. What pages ask is answered from `page_state`,
     which never changes and is replaced after each act, so that no question waits for a step that is running. There is
     one thread for questions that look at the graph, and one for those that run models.
 
-    Acts read and write files in `folder`. `is_owner` is whether the session ends with the desk; if not, others may
+    Acts read and write files in `folder`. `is_owner` is whether the session ends with this; if not, others may
     change the session too. `has_tour` is whether pages begin with a guided tour.
     """
 
@@ -115,20 +115,20 @@ class Desk:
         except BaseException:
             self._shut_down()
             raise
-        self.session.questions.load()
+        self.session.queries.load()
         path = self.session.stored.path
         self.title = path.name if path is not None else "a model in memory"
         self._drawings = Drawings(self.title)
         self._chosen: chosen_inputs.ChosenInputs | None = None
         self._heats: dict[tuple[str, bytes], dict[str, Any]] = {}
         self.session.watchers.add(self.progress, self._changed)
-        self.board = self._board(self.session.version)
-        self.inquiries = Inquiries(self.session, self.progress)
+        self.page_state = self._page_state(self.session.version)
+        self.searches = Searches(self.session, self.progress)
 
     def close(self) -> None:
-        """End the work, and the session if it is the desk's own."""
+        """End the work, and the session if it is owned."""
         self.session.watchers.remove(self.progress)
-        self.inquiries.stop()
+        self.searches.stop()
         if self._is_owner:
             self._acts.submit(self.session.close).result()
         self._shut_down()
@@ -137,12 +137,12 @@ class Desk:
         for thread in (self._acts, self._asked, self._runs):
             thread.shutdown(cancel_futures=True)
 
-    def _board(self, version: int) -> BoardState:
+    def _page_state(self, version: int) -> PageState:
         session = self.session
-        return BoardState(version, session.moment, session.can_undo, session.can_redo)
+        return PageState(version, session.snapshot, session.can_undo, session.can_redo)
 
     def _changed(self, version: int) -> None:
-        self.board = self._board(version)
+        self.page_state = self._page_state(version)
         self.progress.send(kind="changed", version=version)
 
     async def acted(self, work: Callable[..., T], *values: Any) -> T:
@@ -154,66 +154,68 @@ class Desk:
             return work(*values)
 
     async def asked(self, work: Callable[..., T], *values: Any) -> T:
-        """Run something that looks at the board, while an act may be running."""
+        """Run something that looks at the page state, while an act may be running."""
         return await asyncio.get_running_loop().run_in_executor(self._asked, partial(work, *values))
 
     async def ran(self, work: Callable[..., T], *values: Any) -> T:
-        """Run something that runs models of the board, which may take long, while an act may be running."""
+        """Run something that runs models of the page state, which may take long, while an act may be running."""
         return await asyncio.get_running_loop().run_in_executor(self._runs, partial(work, *values))
 
     # What pages ask for
 
     def state(self) -> dict[str, Any]:
         """Return everything that the page shows besides the graph."""
-        board, session = self.board, self.session
+        shown, session = self.page_state, self.session
         return {
-            "version": board.version,
+            "version": shown.version,
             "title": self.title,
             "folder": str(self.folder),
-            "steps": [step.to_json() for step in board.now.steps],
-            "recipe": board.now.texts.whole(),
-            "recipes": [{"name": name, "about": about} for name, about in session.questions.recipes().items()],
-            "can_undo": board.can_undo,
-            "can_redo": board.can_redo,
+            "steps": [step.to_json() for step in shown.snapshot.steps],
+            "recipe": shown.snapshot.texts.whole(),
+            "recipes": [{"name": name, "about": about} for name, about in session.queries.recipes().items()],
+            "can_undo": shown.can_undo,
+            "can_redo": shown.can_redo,
             "reopened": session.reopened,
             "refused": session.refused.to_json() if session.refused is not None else None,
-            "nodes": len(board.now.state.proto.graph.node),
-            "nodes_at_first": board.now.first.nodes,
-            "outputs": [value.name for value in board.now.first.proto.graph.output],
+            "nodes": len(shown.snapshot.state.proto.graph.node),
+            "nodes_at_first": shown.snapshot.first.nodes,
+            "outputs": [value.name for value in shown.snapshot.first.proto.graph.output],
         }
 
     def drawing(self) -> str:
         """Return the drawing document of the model after each step that changed it, as JSON."""
-        now = self.board.now
+        now = self.page_state.snapshot
         text = self._drawings.of(now)
         # The page has asked for all that it needs; what people do next should not wait for this.
         self._acts.submit(self.session.replay)
-        self._asked.submit(self.session.questions.prepare, now)
+        self._asked.submit(self.session.queries.prepare, now)
         return text
 
     def offers(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """Return what can be done with a selection."""
-        return [offer.to_json() for offer in self.session.questions.offers(self.board.now, names)]
+        return [offer.to_json() for offer in self.session.queries.offers(self.page_state.snapshot, names)]
 
     def properties(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """Return what of a selection can be changed by typing a value, or with one press."""
-        return [one.to_json() for one in self.session.questions.properties(self.board.now, names)]
+        return [one.to_json() for one in self.session.queries.properties(self.page_state.snapshot, names)]
 
     def why(self, name: str, node: str, options: Mapping[str, Any]) -> list[str]:
         """Return the explanation of a pass at a node, in lines."""
-        found = self.session.questions.why(self.board.now, name, node, options)
+        found = self.session.queries.why(self.page_state.snapshot, name, node, options)
         if found.sites:
             return [f"it changes {len(found.sites)} places here"]
         return found.lines(8)
 
     def draft(self, names: Sequence[str], place: str) -> dict[str, Any]:
         """Return nodes as text for a place at the selection, as options of `insert-nodes`."""
-        return self.session.questions.draft(self.board.now, names, place)
+        return self.session.queries.draft(self.page_state.snapshot, names, place)
 
     def values(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of a tensor in the original, and after a step, which is the last one by default."""
         step = _optional_number(asked, "step")
-        return summary_of(self.session.looks.tensor(self.board.now, _text(asked, "tensor"), step, self._spec))
+        return summary_of(
+            self.session.tensor_values.tensor(self.page_state.snapshot, _text(asked, "tensor"), step, self._spec)
+        )
 
     @property
     def _spec(self) -> Any:
@@ -224,12 +226,12 @@ class Desk:
         """Return the models that can be compared with, or the comparison with one of them."""
         if not asked.get("path"):
             return {"models": second_model.candidates(self.folder)}
-        return comparison.compared(self.board.now, self.folder, _text(asked, "path"), self._spec)
+        return comparison.compared(self.page_state.snapshot, self.folder, _text(asked, "path"), self._spec)
 
     def inputs(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Choose the inputs to look at values with, for all tabs; return what is chosen, and what may be."""
-        now, kind = self.board.now, str(asked.get("kind") or "")
-        self.session.looks.forget()
+        now, kind = self.page_state.snapshot, str(asked.get("kind") or "")
+        self.session.tensor_values.forget()
         if kind == "verification":
             self._chosen = None
         elif kind == "tokens":
@@ -250,11 +252,11 @@ class Desk:
         limit = asked.get("limit")
         if not isinstance(limit, int | float) or isinstance(limit, bool) or not limit >= 0:
             raise UsageError("the limit is a number, 0 or more")
-        return self.inquiries.changes(self.board.now, _text(asked, "tensor"), limit)
+        return self.searches.changes(self.page_state.snapshot, _text(asked, "tensor"), limit)
 
     def heat(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return figures of the nodes of the model after the last step, which are kept for the last few states."""
-        now, kind = self.board.now, _text(asked, "kind")
+        now, kind = self.page_state.snapshot, _text(asked, "kind")
         key = kind, now.state.data
         found = self._heats.pop(key, None)
         if found is None:
@@ -270,7 +272,7 @@ class Desk:
 
     def act(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Change the steps as a page asks; return whether that was done, and the state then."""
-        if asked.get("version") != self.board.version:
+        if asked.get("version") != self.page_state.version:
             raise StaleError("the steps were changed in another tab", todo="the page shows them now; act again")
         change = self._change(asked)
         refused = change.refused.to_json() if change.refused is not None else None
@@ -300,7 +302,7 @@ class Desk:
         """Write the chosen inputs into the recipe, which runs again."""
         if self._chosen is None:
             raise UsageError("no inputs are chosen", todo="choose a file first")
-        return self.session.write(self._chosen.written_into(self.session.moment))
+        return self.session.write(self._chosen.written_into(self.session.snapshot))
 
     def save(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Write model, recipe, reports and provenance to a folder below the opened one, or next to a model there."""

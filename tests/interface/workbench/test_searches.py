@@ -12,7 +12,7 @@ from support.workbench_acts import choose, message, operators, picture, saved, s
 
 import surgery
 from surgery.base.errors import UsageError
-from surgery.interface.workbench.inquiries import Inquiries
+from surgery.interface.workbench.searches import Searches
 from surgery.model.graph import text
 
 # Two Relus after an Abs may go, the one after a Tanh may not.
@@ -39,13 +39,13 @@ class Pages:
 
 def test_the_wrong_places_of_a_refused_step_are_found_and_left_alone() -> None:
     with surgery.Session.open(text.parse(RELUS)) as session:
-        inquiries = Inquiries(session, Pages())
+        searches = Searches(session, Pages())
         with pytest.raises(UsageError, match="no change was refused"):
-            inquiries.blame()
+            searches.blame()
         session.add({"rename": {"nodes": {"abs": "absolute"}}})
         refused = session.write(RULE.replace("steps:\n", "steps:\n  - rename: {nodes: {abs: absolute}}\n"))
         assert not refused.ok and refused.refused is not None
-        found = inquiries.blame()
+        found = searches.blame()
         assert found["sites"] == 3 and found["rest_holds"]
         assert [one["node"] for one in found["guilty"]] == ["wrong"] and "'y'" in found["guilty"][0]["why"]
         change = session.keep_right()
@@ -61,12 +61,12 @@ def test_the_first_step_beyond_a_limit_is_found() -> None:
     with surgery.Session.open(text.parse(RELUS)) as session:
         for step in ({"rename": {"nodes": {"abs": "absolute"}}}, BIGGER, "canonical-order"):
             assert session.add(step).ok
-        inquiries = Inquiries(session, Pages())
-        found = inquiries.changes(session.moment, "y", 1e-3)
+        searches = Searches(session, Pages())
+        found = searches.changes(session.snapshot, "y", 1e-3)
         assert found["first"] == 1 and found["steps"][0]["largest"] == 0 and found["steps"][1]["largest"] > 0.1
-        assert inquiries.changes(session.moment, "y", 1e6)["first"] is None
+        assert searches.changes(session.snapshot, "y", 1e6)["first"] is None
         with pytest.raises(UsageError):
-            inquiries.changes(session.moment, "nowhere", 1e-3)
+            searches.changes(session.snapshot, "nowhere", 1e-3)
 
 
 @pytest.mark.parametrize("search", ["blame", "changes"])
@@ -79,16 +79,16 @@ def test_a_search_is_stopped(search: str) -> None:
             def send(self, **event: Any) -> None:
                 super().send(**event)
                 if "run 1" in event["text"] or search == "changes":
-                    inquiries.stop()
+                    searches.stop()
 
         pages = Stopping()
-        inquiries = Inquiries(session, pages)
+        searches = Searches(session, pages)
         session.add("canonical-order")
         before = session.recipe_yaml()
         if search == "blame":
             assert not session.write(RULE).ok
         with pytest.raises(UsageError, match="the search was stopped; nothing was changed"):
-            inquiries.blame() if search == "blame" else inquiries.changes(session.moment, "y", 0)
+            searches.blame() if search == "blame" else searches.changes(session.snapshot, "y", 0)
         assert session.recipe_yaml() == before and not any("run 3" in one["text"] for one in pages.events)
         assert session.add("drop-dead").ok  # everything still works
 
@@ -138,14 +138,14 @@ def test_the_step_that_changes_an_output_is_found_and_switched_off(page: Any, tm
 def test_a_search_is_stopped_in_the_page(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     entered = threading.Event()
 
-    def slow(self: Inquiries, *_: Any) -> dict[str, Any]:
+    def slow(self: Searches, *_: Any) -> dict[str, Any]:
         with self._running():
             entered.set()
             while True:
                 self._say("step 1 of 1000")
                 time.sleep(0.01)
 
-    monkeypatch.setattr(Inquiries, "blame", slow)
+    monkeypatch.setattr(Searches, "blame", slow)
     write_recipe(page, RULE)
     page.get_by_role("button", name="Which part is wrong?").click()
     until(page, "document.querySelector('#wb-blame').textContent.includes('step 1 of 1000')")

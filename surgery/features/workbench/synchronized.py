@@ -9,12 +9,12 @@ from typing import Any, TypeVar, cast
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def in_turn(method: Method) -> Method:
-    """Let a method wait until no other one runs in another thread; its object has the lock `turns`."""
+def synchronized(method: Method) -> Method:
+    """Let a method wait until no other one runs in another thread; its object has the attribute `lock`."""
 
     @wraps(method)
     def waiting(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with self.turns:
+        with self.lock:
             return method(self, *args, **kwargs)
 
     return cast("Method", waiting)

@@ -1,4 +1,4 @@
-"""Answers about one moment of a session, which another thread may change meanwhile."""
+"""What can be done with the model of a snapshot, while another thread may change the session."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.engine.recipe import checked, jsonschema, recipe_lookup
 from surgery.engine.registry.catalog import catalog
-from surgery.features.workbench.moment import Moment
 from surgery.features.workbench.offers import Offer, Offers
 from surgery.features.workbench.properties import Property, properties_of, step_of
+from surgery.features.workbench.snapshot import Snapshot
 from surgery.model import storage
 
 if TYPE_CHECKING:
     from surgery.engine.why.explain import Why
 
 
-class Questions:
-    """Answers what can be done at a moment, and why not.
+class Queries:
+    """Answers what can be done with the model of a snapshot, and why not.
 
-    Everything that it works on is its own, or part of the moment: its graph is built from the message of the state, and
-    what passes write while they are tried goes to its own scratch file. It answers one question at a time.
+    Everything that it works on is its own, or part of the snapshot: its graph is built from the message of the state,
+    and what passes write while they are tried goes to its own scratch file. It answers one query at a time.
     """
 
     def __init__(self) -> None:
@@ -29,25 +29,25 @@ class Questions:
         self._index: tuple[bytes, Offers] | None = None
         self._recipes: Mapping[str, str] | None = None
 
-    def offers(self, moment: Moment, selection: Sequence[str]) -> list[Offer]:
+    def offers(self, snapshot: Snapshot, selection: Sequence[str]) -> list[Offer]:
         """List what can be done with nodes and tensors, see `Session.offers`."""
         with self._lock:
-            return self._of(moment).of(selection)
+            return self._of(snapshot).of(selection)
 
-    def properties(self, moment: Moment, selection: Sequence[str]) -> list[Property]:
+    def properties(self, snapshot: Snapshot, selection: Sequence[str]) -> list[Property]:
         """List what of nodes and tensors can be changed, see `Session.set_property`."""
         with self._lock:
-            return list(properties_of(*self._of(moment).selected(selection)))
+            return list(properties_of(*self._of(snapshot).selected(selection)))
 
-    def step(self, moment: Moment, selection: Sequence[str], key: str, value: str) -> Mapping[str, Any]:
+    def step(self, snapshot: Snapshot, selection: Sequence[str], key: str, value: str) -> Mapping[str, Any]:
         """Return the step that changes a property of nodes and tensors."""
         with self._lock:
-            return step_of(key, value, *self._of(moment).selected(selection))
+            return step_of(key, value, *self._of(snapshot).selected(selection))
 
-    def why(self, moment: Moment, name: str, node: str, options: Mapping[str, Any]) -> Why:
+    def why(self, snapshot: Snapshot, name: str, node: str, options: Mapping[str, Any]) -> Why:
         """Explain what a pass does, or why it does nothing, at a node."""
         with self._lock:
-            return self._of(moment).why(name, node, options)
+            return self._of(snapshot).why(name, node, options)
 
     def load(self) -> None:
         """Import all passes, which a worker that is forked while another thread imports them would lack."""
@@ -63,21 +63,21 @@ class Questions:
         """Return the JSON schema of recipes with the passes of this session."""
         return jsonschema.schema()
 
-    def draft(self, moment: Moment, selection: Sequence[str], place: str) -> dict[str, Any]:
+    def draft(self, snapshot: Snapshot, selection: Sequence[str], place: str) -> dict[str, Any]:
         """Return options of `insert-nodes` for a selection, to edit further."""
         with self._lock:
-            return self._of(moment).draft(selection, place)
+            return self._of(snapshot).draft(selection, place)
 
-    def prepare(self, moment: Moment) -> None:
-        """Index a model, which the first question about it needs."""
+    def prepare(self, snapshot: Snapshot) -> None:
+        """Index a model, which the first query about it needs."""
         with self._lock:
-            self._of(moment)
+            self._of(snapshot)
 
-    def _of(self, moment: Moment) -> Offers:
+    def _of(self, snapshot: Snapshot) -> Offers:
         """Return the index of a model; it is made once for each."""
-        state = moment.state
+        state = snapshot.state
         if self._index is None or (self._index[0] is not state.data and self._index[0] != state.data):
             weights = storage.Weights()
-            weights.adopt(moment.stored.weights)
-            self._index = state.data, Offers(state.proto, weights, moment.recipe.profile)
+            weights.adopt(snapshot.stored.weights)
+            self._index = state.data, Offers(state.proto, weights, snapshot.recipe.profile)
         return self._index[1]

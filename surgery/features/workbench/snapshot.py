@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Moment:
-    """The steps of a session and their outcomes at one time. It never changes, so any thread may read it.
+class Snapshot:
+    """A snapshot of a session: its steps and their outcomes at one time. It never changes, so any thread may read it.
 
     `stored` is the model that was opened, and `first` the state that the steps start from. Steps that are off have no
     outcome.

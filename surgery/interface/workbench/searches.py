@@ -13,8 +13,8 @@ from surgery.base.errors import UsageError
 
 if TYPE_CHECKING:
     from surgery.engine.pipeline.records import StepRecord
-    from surgery.features.workbench import moment
     from surgery.features.workbench.session import Session
+    from surgery.features.workbench.snapshot import Snapshot
 
 
 class _Pages(Protocol):
@@ -25,7 +25,7 @@ class _Stop(BaseException):
     """A search was stopped. It passes all handlers of errors of steps."""
 
 
-class Inquiries:
+class Searches:
     """The searches of a session, one at a time, each of which shows its progress in pages and ends at `stop`."""
 
     def __init__(self, session: Session, pages: _Pages) -> None:
@@ -54,7 +54,7 @@ class Inquiries:
             "seconds": round(found.seconds, 3),
         }
 
-    def changes(self, now: moment.Moment, tensor: str, limit: float) -> dict[str, Any]:
+    def changes(self, now: Snapshot, tensor: str, limit: float) -> dict[str, Any]:
         """Return how far a tensor is from the original after each step, and the first step beyond a limit."""
         rows, first = list[dict[str, Any]](), None
         with self._running():
@@ -62,7 +62,7 @@ class Inquiries:
                 if step.status != "committed":
                     continue
                 self._say(f"step {step.number + 1} of {len(now.steps)}: {step.title}")
-                look = self._session.looks.tensor(now, tensor, step.number)
+                look = self._session.tensor_values.tensor(now, tensor, step.number)
                 apart = _apart(look.difference)
                 apart = 0.0 if look.is_original else apart
                 rows.append({"number": step.number, "title": step.title, "largest": apart})
@@ -79,7 +79,7 @@ class Inquiries:
             raise UsageError("the search was stopped; nothing was changed") from None
 
     def _say(self, text: str) -> None:
-        self._pages.send(kind="inquiry", text=text)
+        self._pages.send(kind="search", text=text)
         if self._stopped.is_set():
             raise _Stop
 

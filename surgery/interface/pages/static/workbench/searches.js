@@ -5,7 +5,7 @@
   const { element, byId } = sv;
 
   /** The searches, one at a time, each with its progress and a button that stops it. */
-  class Inquiries {
+  class Searches {
     constructor(bench) {
       this.bench = bench;
       this.line = null;
@@ -90,5 +90,5 @@
     }
   }
 
-  sv.Inquiries = Inquiries;
+  sv.Searches = Searches;
 })(surgeryViewer);
