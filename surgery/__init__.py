@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from surgery.base.errors import TransferError as TransferError
     from surgery.base.errors import UsageError as UsageError
     from surgery.base.errors import WorkerError as WorkerError
-    from surgery.base.operators.kernels import is_computed as is_computed
     from surgery.base.operators.moving import GATHERING as GATHERING
     from surgery.base.operators.moving import RESHAPES as RESHAPES
     from surgery.base.promises import Parity as Parity
@@ -90,6 +89,7 @@ if TYPE_CHECKING:
     from surgery.model.storage import External as External
     from surgery.model.storage import load as load
     from surgery.model.storage import save as save
+    from surgery.model.targets.kernels import is_computed as is_computed
     from surgery.verification.benchmarking.bench import bench as bench
     from surgery.verification.benchmarking.spec import BenchSpec as BenchSpec
     from surgery.verification.inputs.spec import AccuracySpec as AccuracySpec
@@ -189,7 +189,7 @@ _HOMES = {
     "compute": "model.analysis.evaluate",
     "data_type": "model.graph.literals",
     "graph_pass": "engine.registry.declare",
-    "is_computed": "base.operators.kernels",
+    "is_computed": "model.targets.kernels",
     "GATHERING": "base.operators.moving",
     "RESHAPES": "base.operators.moving",
     "is_finite": "model.analysis.finiteness",

@@ -66,10 +66,11 @@ def test_imports_are_not_circular() -> None:
 # were wings, all folders were rooms of one house: 39 on 14 floors, with 283 arrows. They may only fall, except for a
 # capability that is none of those before: `features/workbench` is a live model, and reads what a run is made of;
 # `interface/workbench` serves it, and alone needs a server. The commands, once 43 files in one folder, are in three.
+# `verification/operator_facts` came from `base`, with its arrows.
 CEILINGS = {
-    "base": (4, 2, 2),
-    "model": (12, 5, 23),
-    "verification": (8, 6, 20),
+    "base": (3, 2, 1),
+    "model": (11, 5, 23),
+    "verification": (9, 7, 26),
     "engine": (9, 5, 21),
     "features": (9, 2, 2),
     "interface": (11, 7, 22),
@@ -79,7 +80,7 @@ CEILINGS = {
 def test_the_wings_stay_few() -> None:
     found = size(outside(rooms()))
     assert all(count <= most for count, most in zip(found, (6, 6, 15))), found
-    assert len(crossing()) <= 647
+    assert len(crossing()) <= 598
 
 
 @pytest.mark.parametrize("wing", ORDER)
@@ -91,7 +92,7 @@ def test_a_wing_stays_small(wing: str) -> None:
 def test_the_house_stays_small() -> None:
     """Folders at any depth: finer ones are more rooms, so that none has too many files."""
     found = size(rooms())
-    assert all(count <= most for count, most in zip(found, (54, 19, 431))), found
+    assert all(count <= most for count, most in zip(found, (53, 19, 427))), found
 
 
 def test_folders_and_names_stay_few() -> None:

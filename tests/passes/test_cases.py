@@ -13,7 +13,7 @@ from surgery.engine.registry.passes import Pass
 from surgery.features import testing
 
 CASES = case_files.read()
-# ONNX text has no metadata of nodes: tests/model/lineage/test_lineage.py, tests/model/graph/test_stripping.py
+# ONNX text has no metadata of nodes: tests/model/proto/test_lineage.py, tests/model/graph/test_stripping.py
 WITHOUT_TEXT = {"strip-lineage", "strip-metadata"}
 # Other tests register passes of their own.
 STANDARD = {name: p for name, p in catalog.passes().items() if p.is_standard and name not in WITHOUT_TEXT}

@@ -25,13 +25,14 @@ T = TypeVar("T", bound=Hashable)
 ROOT = Path(__file__).parent.parent.parent
 
 ORDER = {
-    "base": ("", "workers", "operators", "operator_inputs"),
+    "base": ("", "workers", "operators"),
     "model": (
-        *("remote", "wire", "storage", "checkpoints", "targets", "proto", "lineage", "shapes"),
+        *("remote", "wire", "storage", "checkpoints", "targets", "proto", "shapes"),
         *("runtime", "graph", "analysis", "patterns"),
     ),
     "verification": (
-        *("inputs", "running", "comparing", "regions", "accuracy", "verdict", "signature", "benchmarking"),
+        *("operator_facts", "inputs", "running", "comparing", "regions", "accuracy", "verdict", "signature"),
+        "benchmarking",
     ),
     "engine": (*("yaml", "registry", "bridges", "recipe", "provenance", "why", "pipeline", "caching", "batching"),),
     "features": (

@@ -46,7 +46,7 @@ worker.join()
 
 def knows(op: str, opset: int) -> bool:
     """Return whether the runtime has the schema of an operator that holds at an opset, as onnx has it."""
-    from surgery.base.operators.kernels import installed
+    from surgery.model.targets.kernels import installed
 
     schema = installed().schema("", op, opset)
     return schema is not None and schema.since >= onnx.defs.get_schema(op, opset).since_version
@@ -54,7 +54,7 @@ def knows(op: str, opset: int) -> bool:
 
 def attributes(op: str) -> frozenset[str]:
     """Return the names of the attributes that an operator of com.microsoft has."""
-    from surgery.base.operators.kernels import installed
+    from surgery.model.targets.kernels import installed
 
     schema = installed().schema("com.microsoft", op, 1)
     return frozenset() if schema is None else frozenset(schema.attributes)
@@ -62,7 +62,7 @@ def attributes(op: str) -> frozenset[str]:
 
 def has_kernel(op: str, kind: str, opset: int = 21) -> bool:
     """Return whether the runtime runs an operator on elements of a type, such as "double", on the CPU."""
-    from surgery.base.operators.kernels import installed
+    from surgery.model.targets.kernels import installed
 
     kernels = installed().of("", op, onnx.defs.get_schema(op, opset).since_version)
     return any(f"tensor({kind})" in types for constraints in kernels for types in constraints.values())

@@ -29,8 +29,8 @@ from packaging.requirements import Requirement
 from support import ROOT
 from surgery.base.errors import WorkerError
 from surgery.base.operators.forms import Schema
-from surgery.base.operators.kernels import installed
 from surgery.base.workers.fork import call_in_fork
+from surgery.model.targets.kernels import installed
 
 _TEXT = {
     "names of nodes": '{ ["n"] y = Relu(x) }',

@@ -1,4 +1,4 @@
-"""Operators of which a file of `surgery/base` does not say what it says of others, listed question by question.
+"""Operators of which a file with facts does not say what it says of others, listed question by question.
 
 A file with a question has a function `without_row`: it yields what is missing of an operator. Asked is for every
 operator of the newest opset of ONNX, in the domains ai.onnx and ai.onnx.ml, and for every operator of com.microsoft
@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 import onnx.defs
 
-from surgery.base import operator_inputs, operators
+from surgery.base import operators
 from surgery.base.operators.forms import Schema
+from surgery.verification import operator_facts
 
 DOMAINS = ("", "ai.onnx.ml")
 CONTRIB = "com.microsoft"
@@ -26,7 +27,7 @@ Question = Callable[[Schema], Iterator[str]]
 
 def questions() -> dict[str, Question]:
     """Return what each file asks, by the name of the file."""
-    folders = (operators, operator_inputs)
+    folders = (operators, operator_facts)
     names = [f"{one.__name__}.{item.name}" for one in folders for item in pkgutil.iter_modules(one.__path__)]
     modules = {name: importlib.import_module(name) for name in names}
     return {

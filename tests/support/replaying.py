@@ -13,7 +13,7 @@ from surgery.interface.drawing import History
 from surgery.interface.drawing.node_data import NodeData
 from surgery.interface.drawing.tracked_nodes import INPUT, TrackedNodes
 from surgery.model import storage
-from surgery.model.lineage.entries import GRAPHS, LineageEntry
+from surgery.model.proto.lineage_entries import GRAPHS, LineageEntry
 
 Replayed = tuple[Counter[Any], Counter[Any]]
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.state import Site
-from surgery.model.lineage import lineage
-from surgery.model.lineage.lineage import Lineage
+from surgery.model.proto import lineage
+from surgery.model.proto.lineage import Lineage
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -16,8 +16,8 @@ from onnxscript.rewriter import MatchingTracer, MatchStatus, RewriteRule, Rewrit
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.state import Refused, Site
 from surgery.model.graph.values import Node
-from surgery.model.lineage import lineage
-from surgery.model.lineage.lineage import Lineage
+from surgery.model.proto import lineage
+from surgery.model.proto.lineage import Lineage
 from surgery.model.storage.ir_scopes import scopes
 
 

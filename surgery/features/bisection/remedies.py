@@ -18,14 +18,14 @@ from surgery.engine.pipeline.run_until import run_until
 from surgery.engine.recipe import load
 from surgery.engine.recipe.schema import PassStep, Recipe, pass_steps, with_pass_steps
 from surgery.engine.why.explain import Why, explain
-from surgery.model.lineage.entries import entries
+from surgery.model.proto.lineage_entries import entries
 from surgery.model.storage.summary import operators
 
 if TYPE_CHECKING:
     import onnx
 
     from surgery.model import storage
-    from surgery.model.lineage.entries import LineageEntry
+    from surgery.model.proto.lineage_entries import LineageEntry
 
 _NEIGHBOURHOOD = 3
 """Maximum distance, in edges, between a place and nodes of earlier steps that are reported."""

@@ -15,7 +15,7 @@ from surgery.features.differences.changes import Change, of_one
 from surgery.features.differences.matching import Matching
 from surgery.features.differences.node_differences import NodePair
 from surgery.features.differences.side import Side, Value
-from surgery.model.lineage.entries import GRAPHS, LineageEntry
+from surgery.model.proto.lineage_entries import GRAPHS, LineageEntry
 from surgery.model.wire.stored_lists import with_list
 
 if TYPE_CHECKING:

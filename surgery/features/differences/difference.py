@@ -12,7 +12,7 @@ from surgery.features.differences.changes import Change, of_maps, of_one
 from surgery.features.differences.constant_differences import Constants
 from surgery.features.differences.node_differences import Correspondence
 from surgery.features.inspection.inspect import Inspection, Port, inspect_stored
-from surgery.model.lineage.entries import function_name
+from surgery.model.proto.lineage_entries import function_name
 from surgery.model.storage.summary import OperatorCount, histogram
 from surgery.model.wire.digests import STATEMENT_KEY
 

@@ -25,7 +25,7 @@ from surgery.features.differences import signs
 from surgery.features.differences.node_differences import How, NodePair, ReplacedNodes
 from surgery.features.differences.side import Side, Value
 from surgery.features.differences.signs import Numbers
-from surgery.model.lineage.entries import LineageEntry
+from surgery.model.proto.lineage_entries import LineageEntry
 
 
 class Matching:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from surgery.base.operators.torch_modules import module_of
-from surgery.model.lineage.entries import LineageEntry
+from surgery.model.proto.lineage_entries import LineageEntry
 
 _NUMBER = re.compile(r"\d+")
 _SPLIT = re.compile(r"([/.])")

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from surgery.base.json_record import Record
 from surgery.features.differences.changes import Change
 from surgery.features.differences.name_globs import place
-from surgery.model.lineage.entries import CONSTANT, LineageEntry
+from surgery.model.proto.lineage_entries import CONSTANT, LineageEntry
 
 _MOST = 64
 """Maximum size of a group found without lineage that explains its nodes; a larger one is just a differing region."""

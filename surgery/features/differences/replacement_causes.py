@@ -12,7 +12,7 @@ from surgery.features.differences.alterations import altered
 from surgery.features.differences.matching import Matching, instead
 from surgery.features.differences.node_differences import Cause, Correspondence, Lone, ReplacedNodes
 from surgery.features.differences.side import Side, Value
-from surgery.model.lineage.entries import CONSTANT, LineageEntry
+from surgery.model.proto.lineage_entries import CONSTANT, LineageEntry
 
 _FAR = 64
 """Maximum number of removed nodes upstream of a removed node that are searched for the value read instead of it."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from surgery.base.operators.forms import plain_domain
 from surgery.base.operators.subgraphs import bodies
 from surgery.features.differences.constant_distances import sign_of
-from surgery.model.lineage.entries import CONSTANT, GRAPHS, LineageEntry, entries, function_name
+from surgery.model.proto.lineage_entries import CONSTANT, GRAPHS, LineageEntry, entries, function_name
 from surgery.model.wire.stored_lists import digest, is_stored
 
 if TYPE_CHECKING:

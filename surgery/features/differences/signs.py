@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 
 from surgery.features.differences.side import Side, Value, once
-from surgery.model.lineage.entries import LineageEntry
+from surgery.model.proto.lineage_entries import LineageEntry
 
 _WEIGHT = 16
 """Minimum number of elements of a weight; small constants, such as axes, are the same everywhere."""

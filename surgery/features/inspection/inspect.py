@@ -14,7 +14,7 @@ from surgery.base.operators.subgraphs import nodes, reads, subgraphs
 from surgery.base.views import view
 from surgery.engine.provenance import statement_summary
 from surgery.model import storage
-from surgery.model.lineage.entries import function_name
+from surgery.model.proto.lineage_entries import function_name
 from surgery.model.storage.summary import data_files, operators
 from surgery.model.wire.collection import collection_paused
 from surgery.model.wire.descriptions import DescriptionBytes, description_bytes

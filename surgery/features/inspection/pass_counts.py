@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from surgery.base.errors import UsageError
 from surgery.base.json_record import Record
 from surgery.model import storage
-from surgery.model.lineage.entries import CONSTANT, LineageEntry, entries
+from surgery.model.proto.lineage_entries import CONSTANT, LineageEntry, entries
 
 if TYPE_CHECKING:
     import onnx

@@ -13,7 +13,7 @@ from surgery.features.planning.plan_document import Operations, PlannedNode, Pla
 from surgery.model import storage
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.state import Site
-from surgery.model.lineage.entries import entries
+from surgery.model.proto.lineage_entries import entries
 
 if TYPE_CHECKING:
     import onnx

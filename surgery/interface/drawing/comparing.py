@@ -8,7 +8,7 @@ from surgery.features.differences.node_differences import REMOVED, Correspondenc
 from surgery.interface.drawing.row_descent import link
 from surgery.interface.drawing.tracked_nodes import Alteration, ChangedNodes, TrackedNodes
 from surgery.interface.drawing.tracking import NodeKey
-from surgery.model.lineage.entries import LineageEntry
+from surgery.model.proto.lineage_entries import LineageEntry
 
 _STATE = 1
 """The state of the second model."""

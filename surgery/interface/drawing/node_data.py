@@ -16,9 +16,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from surgery.base.operators.forms import plain_domain
-from surgery.model.lineage import lineage
-from surgery.model.lineage.entries import GRAPHS
-from surgery.model.lineage.lineage import Lineage
+from surgery.model.proto import lineage
+from surgery.model.proto.lineage import Lineage
+from surgery.model.proto.lineage_entries import GRAPHS
 from surgery.model.storage import is_external, payload_bytes
 from surgery.model.wire.stored_lists import digest as list_digest
 from surgery.model.wire.stored_lists import is_stored, with_list

@@ -25,7 +25,7 @@ from surgery.interface.drawing.tracked_nodes import (
     TrackedNode,
     TrackedNodes,
 )
-from surgery.model.lineage.entries import GRAPHS, function_name
+from surgery.model.proto.lineage_entries import GRAPHS, function_name
 
 if TYPE_CHECKING:
     import onnx

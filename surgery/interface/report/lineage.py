@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from surgery.features.inspection.pass_counts import Descent
-from surgery.model.lineage.entries import LineageEntry
-from surgery.model.lineage.lineage import Lineage
+from surgery.model.proto.lineage import Lineage
+from surgery.model.proto.lineage_entries import LineageEntry
 
 _FEW = 3
 

@@ -13,8 +13,8 @@ from functools import cache
 from typing import Any, Literal
 
 from surgery.base.operators.forms import Parameter, Schema, key_of, plain_domain
-from surgery.base.operators.kernels import installed, registered
 from surgery.base.operators.schemas import form_of, is_standard, schema_of
+from surgery.model.targets.kernels import installed, registered
 
 Runtime = Literal["cpu", "any"]
 """Whether CPU kernels of ONNX Runtime are required ("cpu"), or only the schema decides ("any")."""

@@ -15,7 +15,7 @@ from surgery.model.graph.signature_edits import SignatureEdits
 from surgery.model.graph.stamping import Place, Stamps
 from surgery.model.graph.traversal import reads
 from surgery.model.graph.values import Node, Refusal, Value
-from surgery.model.lineage.lineage import strip
+from surgery.model.proto.lineage import strip
 from surgery.model.shapes.facts import declarable
 from surgery.model.storage.ir_scopes import bodies, nested, subgraphs, values
 

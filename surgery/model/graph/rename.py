@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 
 import onnx_ir as ir
 
-from surgery.model.lineage import lineage
-from surgery.model.lineage.lineage import Lineage
+from surgery.model.proto import lineage
+from surgery.model.proto.lineage import Lineage
 from surgery.model.storage import QUANTIZATION, residue_of
 from surgery.model.storage.ir_scopes import scopes, values
 

@@ -22,8 +22,8 @@ import onnx_ir as ir
 
 from surgery.base.operators.moving import EXTENTS
 from surgery.model.graph.values import Node
-from surgery.model.lineage import lineage
-from surgery.model.lineage.lineage import Lineage
+from surgery.model.proto import lineage
+from surgery.model.proto.lineage import Lineage
 
 if TYPE_CHECKING:
     from surgery.model.graph.edits import Edits

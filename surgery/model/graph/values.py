@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir
 
-from surgery.base.operator_inputs import ranges
-from surgery.base.operators import traits
+from surgery.base.operators import ranges, traits
 from surgery.base.operators.forms import key_of
 from surgery.base.operators.moving import REARRANGING
-from surgery.model.lineage import lineage
-from surgery.model.lineage.lineage import Lineage
+from surgery.model.proto import lineage
+from surgery.model.proto.lineage import Lineage
 from surgery.model.shapes.facts import Dim, dims, symbolic
 from surgery.model.storage.ir_scopes import subgraphs
 from surgery.model.storage.node_constants import constant_of

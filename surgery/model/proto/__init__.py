@@ -1,1 +1,1 @@
-"""Tools for ModelProto without an IR: data flow, extraction, composition, fingerprints, signatures."""
+"""Tools for ModelProto without an IR: data flow, extraction, composition, fingerprints, signatures, lineage."""

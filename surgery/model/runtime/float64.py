@@ -9,11 +9,11 @@ from typing import Any, overload
 import numpy as np
 
 from surgery.base.operators.dtypes import ONNX_TYPES
-from surgery.base.operators.kernels import NO_FLOAT64, installed
 from surgery.base.workers import stage
 from surgery.model.runtime import reference_runs, sessions
 from surgery.model.runtime.arena import share_arena
 from surgery.model.runtime.float64_model import UnavailableError, widen
+from surgery.model.targets.kernels import NO_FLOAT64, installed
 
 _ATTEMPTS = 12
 """Maximum number of attempts; each failed attempt finds another operator without a working float64 kernel."""

@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surgery.base.operator_inputs.seeds import seeded
 from surgery.base.operators import traits
 from surgery.base.operators.forms import Parameter, Schema, plain_domain
-from surgery.base.operators.kernels import Kernels, choose, installed, widened
 from surgery.base.operators.message_tensors import from_array, to_array
 from surgery.base.operators.moving import GATHERING
 from surgery.base.operators.result_types import BIT_CAST, FLOAT_BY_DEFAULT, STASHING, TYPE_ATTRIBUTES
 from surgery.base.operators.subgraphs import BODIES
 from surgery.model.runtime.expand import expand
+from surgery.model.runtime.seeds import seeded
 from surgery.model.runtime.type_strings import (
     DOUBLE,
     FLOAT,
@@ -37,6 +36,7 @@ from surgery.model.runtime.type_strings import (
     value_of_tensor,
     widen_type,
 )
+from surgery.model.targets.kernels import Kernels, choose, installed, widened
 
 if TYPE_CHECKING:
     import onnx

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from surgery.base.operator_inputs.seeds import repeats_draws, seeded
 from surgery.base.operators.subgraphs import BODIES, nodes, subgraphs
+from surgery.model.runtime.seeds import repeats_draws, seeded
 
 if TYPE_CHECKING:
     import onnx

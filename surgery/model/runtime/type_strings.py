@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from surgery.base.operators.kernels import widened
+from surgery.model.targets.kernels import widened
 
 if TYPE_CHECKING:
     import onnx

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from surgery.base.operators.kernel_table import rows
 from surgery.base.workers import Worker
 from surgery.base.workers.installed import require_runtime
+from surgery.model.targets.kernel_table import rows
 from surgery.model.targets.support import ONNX, Support
 
 
@@ -22,7 +22,7 @@ def kernels(provider: str) -> Mapping[tuple[str, str], tuple[Support, ...]]:
     """
     require_runtime()
     with Worker(timeout=60) as worker:
-        return _by_operator(worker.call("surgery.base.operators.kernels:registered", provider=provider))
+        return _by_operator(worker.call("surgery.model.targets.kernels:registered", provider=provider))
 
 
 @cache

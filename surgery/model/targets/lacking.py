@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from surgery.base.operators import kernel_table
+from surgery.model.targets import kernel_table
 from surgery.model.targets.installed_kernels import kernels_of
 from surgery.model.targets.support import Support
 from surgery.model.targets.target import STANDARD, Target

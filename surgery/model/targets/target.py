@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
-from surgery.base.operators.kernels import is_computed
 from surgery.base.operators.schemas import schema_of
 from surgery.base.operators.traits import since_version
 from surgery.model.targets.installed_kernels import kernels, kernels_of_release
+from surgery.model.targets.kernels import is_computed
 from surgery.model.targets.support import ANY_VERSION, MANY, ONNX, Support
 
 if TYPE_CHECKING:

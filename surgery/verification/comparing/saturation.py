@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surgery.base.operator_inputs.ranges import BOUNDS
 from surgery.base.operators.dtypes import is_float
 from surgery.base.operators.message_tensors import to_array
 from surgery.base.operators.moving import RESHAPING
-from surgery.base.operators.rounding import ROUNDING_AS_ONE
+from surgery.base.operators.ranges import BOUNDS
 from surgery.base.promises import Parity
 from surgery.verification.comparing.compare import ComparisonRules
 from surgery.verification.comparing.tolerance import blocks
+from surgery.verification.operator_facts.rounding import ROUNDING_AS_ONE
 
 if TYPE_CHECKING:
     import onnx

@@ -13,12 +13,11 @@ import onnx.reference
 import pytest
 from support.operators_without_rows import asked_for, questions, without_rows
 
-from surgery.base.operator_inputs import ranges
-from surgery.base.operators import schemas, traits
+from surgery.base.operators import ranges, schemas, traits
 from surgery.base.operators.forms import Schema
-from surgery.base.operators.kernels import registered
 from surgery.model.proto.draws import draws
 from surgery.model.proto.randomness import counts_runs, origins
+from surgery.model.targets.kernels import registered
 
 FLOATS = ("T", ["tensor(float)"], "")
 
@@ -90,7 +89,7 @@ def test_a_version_without_a_documented_change_has_no_row(monkeypatch: pytest.Mo
 
 
 def test_sums_of_products_have_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
-    from surgery.base.operators import cost
+    from surgery.verification.operator_facts import cost
 
     monkeypatch.setattr(cost, "_PRODUCTS", {})
     found = without_rows(asked_for())["cost"]

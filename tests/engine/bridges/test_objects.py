@@ -15,7 +15,7 @@ from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.run_options import RunOptions
 from surgery.engine.registry.catalog import catalog
 from surgery.model.graph import text
-from surgery.model.lineage import lineage
+from surgery.model.proto import lineage
 
 rewriter = pytest.importorskip("onnxscript.rewriter")
 

@@ -15,7 +15,7 @@ from surgery.engine.pipeline import runner
 from surgery.engine.pipeline.run_options import RunOptions
 from surgery.model import storage
 from surgery.model.graph import text
-from surgery.model.lineage import lineage
+from surgery.model.proto import lineage
 
 APIS = ("proto", "ir", "gs")
 IDENTITY = """g (float[n] x) => (float[n] y) {

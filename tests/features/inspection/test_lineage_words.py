@@ -15,8 +15,8 @@ from surgery.features.differences.node_differences import Correspondence
 from surgery.features.inspection.pass_counts import descent
 from surgery.interface import commands as cli
 from surgery.model.graph import text
-from surgery.model.lineage.entries import entries
-from surgery.model.lineage.lineage import FROM_KEY, KEYS, PASS_KEY, Lineage
+from surgery.model.proto.lineage import FROM_KEY, KEYS, PASS_KEY, Lineage
+from surgery.model.proto.lineage_entries import entries
 
 MODEL = """g (float[1,1,4,4] x) => (float[1,1,4,4] y)
 <float[1,1,1,1] w = {2}, float[1] s = {3}, float[1] h = {1}, float[1] mu = {0}, float[1] v = {1}>

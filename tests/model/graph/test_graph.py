@@ -10,7 +10,7 @@ from surgery.base.errors import PassError
 from surgery.engine.registry.catalog import catalog
 from surgery.model.graph import text
 from surgery.model.graph.graph import Graph
-from surgery.model.lineage.lineage import FROM_KEY, PASS_KEY
+from surgery.model.proto.lineage import FROM_KEY, PASS_KEY
 from surgery.model.storage.ir_scopes import scopes
 
 

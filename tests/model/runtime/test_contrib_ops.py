@@ -12,9 +12,9 @@ from support import lacking
 from support.decomposed import decomposed, parsed, run
 
 import surgery
-from surgery.base.operators.kernels import registered
 from surgery.engine.recipe.loader import single_step
 from surgery.model.runtime import contrib_ops, reference_runs
+from surgery.model.targets.kernels import registered
 
 WITH_KERNEL = {
     "BiasGelu": "(float[3,4] x, float[4] b) => (float[3,4] y) { y = com.microsoft.BiasGelu(x, b) }",

@@ -11,11 +11,11 @@ import onnxruntime
 import pytest
 from onnx import TensorProto
 
-from surgery.base.operators.kernels import NO_FLOAT64, Kernels, choose, installed
 from surgery.model.runtime import expand, float64
 from surgery.model.runtime.float64 import run
 from surgery.model.runtime.float64_model import UnavailableError, widen
 from surgery.model.runtime.type_strings import FLOATS
+from surgery.model.targets.kernels import NO_FLOAT64, Kernels, choose, installed
 
 IR = '<ir_version: 10, opset_import: ["": 21]>'
 LIMIT = 1 << 28

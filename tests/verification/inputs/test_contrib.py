@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from surgery.base.operators.kernels import registered
+from surgery.model.targets.kernels import registered
 from surgery.verification.verdict.verifier import Verifier
 
 pytestmark = pytest.mark.slow

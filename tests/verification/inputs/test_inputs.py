@@ -13,10 +13,10 @@ import onnxruntime
 import pytest
 
 from surgery.base.errors import UsageError
-from surgery.base.operator_inputs.deciding import DECIDING
 from surgery.verification.comparing.compare import same_bits
 from surgery.verification.inputs.dims import Dims, evaluate, free_names
 from surgery.verification.inputs.spec import InputsSpec, TensorSpec, VerifySpec
+from surgery.verification.operator_facts.deciding import DECIDING
 from surgery.verification.verdict.verifier import Verifier
 
 

@@ -6,15 +6,15 @@ import numpy as np
 import onnx
 import pytest
 
-from surgery.base.operator_inputs.distributions import ORDINARY
-from surgery.base.operator_inputs.thresholds import marks, sizes, spared
-from surgery.base.operators.cost import estimate
-from surgery.base.operators.use import Index, TypedIndex
 from surgery.verification.inputs.comparisons import elements
 from surgery.verification.inputs.dim_constraints import linear, solve
 from surgery.verification.inputs.feed_plan import Binding, FeedPlan
 from surgery.verification.inputs.input_sets import CHEAP, TRIVIAL, choose
 from surgery.verification.inputs.spec import InputsSpec
+from surgery.verification.operator_facts.cost import estimate
+from surgery.verification.operator_facts.distributions import ORDINARY
+from surgery.verification.operator_facts.thresholds import marks, sizes, spared
+from surgery.verification.operator_facts.use import Index, TypedIndex
 from surgery.verification.verdict.verifier import Verifier
 
 

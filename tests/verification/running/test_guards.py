@@ -10,10 +10,10 @@ import onnx
 import onnx.parser
 import pytest
 
-from surgery.base.operator_inputs.deciding import DECIDING, PATTERNS, rows
 from surgery.base.promises import Parity
 from surgery.model.storage import load
 from surgery.verification.comparing.details import Status
+from surgery.verification.operator_facts.deciding import DECIDING, PATTERNS, rows
 from surgery.verification.running.guards import Watch
 from surgery.verification.verdict.verifier import Verifier
 

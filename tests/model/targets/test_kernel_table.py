@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 from onnxruntime.capi import onnxruntime_pybind11_state as native
 
-from surgery.base.operators import kernel_table, kernels
+from surgery.model.targets import kernel_table, kernels
 
 _CUDA = "CUDAExecutionProvider"
 

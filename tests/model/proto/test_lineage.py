@@ -11,8 +11,8 @@ from surgery.engine import recipe
 from surgery.model.graph import text
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.values import Node
-from surgery.model.lineage import lineage
-from surgery.model.lineage.lineage import FROM_KEY, KEYS, MOST_LETTERS, PASS_KEY, Lineage
+from surgery.model.proto import lineage
+from surgery.model.proto.lineage import FROM_KEY, KEYS, MOST_LETTERS, PASS_KEY, Lineage
 
 CHAIN = "g (float[n] x) => (float[n] y) { [first] a = Neg(x) [second] b = Abs(a) [third] y = Relu(b) }"
 WEIGHTED = """g (float[1,1,4,4] x) => (float[1,1,4,4] y)

@@ -16,7 +16,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from surgery.base.operators.forms import Schema
-from surgery.base.operators.kernel_table import rows
+from surgery.model.targets.kernel_table import rows
 
 if TYPE_CHECKING:
     import onnx_ir as ir

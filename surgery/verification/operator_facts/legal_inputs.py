@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from surgery.base.operator_inputs import contrib_inputs
-from surgery.base.operator_inputs.domain import MASK, POSITIVE, UNIT, Domain, Drawer
-from surgery.base.operator_inputs.shape_inputs import SOLVERS
 from surgery.base.operators.dtypes import Array
 from surgery.base.operators.forms import Schema, key_of
-from surgery.base.operators.use import InputUse
+from surgery.verification.operator_facts import contrib_inputs
+from surgery.verification.operator_facts.domain import MASK, POSITIVE, UNIT, Domain, Drawer
+from surgery.verification.operator_facts.shape_inputs import SOLVERS
+from surgery.verification.operator_facts.use import InputUse
 
 Rule = Callable[[InputUse], Domain | None]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeGuard
 
 from surgery.base.operators.forms import Schema, key_of
-from surgery.base.operators.use import InputUse, TypedIndex
+from surgery.verification.operator_facts.use import InputUse, TypedIndex
 
 if TYPE_CHECKING:
     import onnx

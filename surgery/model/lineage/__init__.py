@@ -1,1 +1,0 @@
-"""The origin of nodes and values across changes."""
