@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from surgery.base.operators.dtypes import dtype_of, is_float
-from surgery.model.proto.dataflow import Flow
 from surgery.model.proto.extract import called
 from surgery.verification.regions.definitions import Definitions, differing, is_replaced
 
@@ -198,6 +197,8 @@ def _piece(side: Definitions, targets: tuple[str, ...], numbers: set[int], given
     graph.name = "region"
     graph.node.extend(_copied(flow.nodes[number], given) for number in sorted(numbers))
     read = {name: None for number in sorted(numbers) for name in flow.reads[number]}
+    captured = {name for number in numbers for name in flow.reads[number] if name not in flow.nodes[number].input}
+    made: set[str] = set()
     for name in targets:
         if name in flow.producers and name in given:
             continue
@@ -207,14 +208,16 @@ def _piece(side: Definitions, targets: tuple[str, ...], numbers: set[int], given
             source = name + _STORED
             graph.initializer.add().CopyFrom(side.initializers[name])
             graph.initializer[-1].name = source
-        elif name in flow.producers and not _is_captured(flow, numbers, name):
+        elif name in flow.producers and name not in captured:
             # Identity would copy the value, and before opset 14 it does not accept sequences.
-            for node in graph.node:
-                for names in (node.input, node.output):
-                    names[:] = [one + _MADE if one == name else one for one in names]
+            made.add(name)
             continue
         graph.node.append(onnx.helper.make_node("Identity", [source], [name + _MADE]))
         read[name] = None
+    for node in graph.node if made else ():
+        for names in (node.input, node.output):
+            if not made.isdisjoint(names):
+                names[:] = [one + _MADE if one in made else one for one in names]
     stored = (side.initializers.get(name) for name in read if name not in given)
     graph.initializer.extend(tensor for tensor in stored if tensor is not None)
     graph.sparse_initializer.extend(
@@ -232,10 +235,6 @@ def _copied(node: onnx.NodeProto, given: Container[str]) -> onnx.NodeProto:
         copy.ClearField(field)
     copy.output[:] = [name + _MADE if name in given else name for name in copy.output]
     return copy
-
-
-def _is_captured(flow: Flow, numbers: Iterable[int], name: str) -> bool:
-    return any(name in flow.reads[number] and name not in flow.nodes[number].input for number in numbers)
 
 
 def nudged(piece: onnx.ModelProto, name: str, element_type: int = 0) -> onnx.ModelProto | None:
