@@ -6,9 +6,8 @@ figures of a tree, which `support.weight` completes: `python tests/support/impor
 
 from __future__ import annotations
 
-import ast
 import sys
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -68,21 +67,9 @@ def modules(root: Path = ROOT) -> dict[str, Path]:
     return found
 
 
-@cache
 def imports(path: Path) -> frozenset[str]:
     """Return every name that a file imports, with the module that it is taken from."""
-    return frozenset(_imported(weight.tree(path)))
-
-
-def _imported(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            module = "." * node.level + (node.module or "")
-            if node.module:
-                yield module
-            yield from (f"{module}.{alias.name}" if node.module else f"{module}{alias.name}" for alias in node.names)
+    return weight.outline(path).imports
 
 
 @cache
@@ -124,7 +111,7 @@ def rooms(root: Path = ROOT) -> dict[str, frozenset[str]]:
     """
     result: dict[str, set[str]] = {}
     for module, others in arrows(root).items():
-        if module.count(".") == 1 and len(weight.tree(modules(root)[module]).body) < 2:
+        if module.count(".") == 1 and weight.outline(modules(root)[module]).statements < 2:
             continue
         here = _room(module, root)
         result.setdefault(here, set()).update({_room(other, root) for other in others} - {here})

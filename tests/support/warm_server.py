@@ -1,7 +1,7 @@
 """Imported by the server of the workers before the tests: what a library does once, forks need not do again.
 
 ONNX Runtime and onnx make their tables of operators when the first model comes: 30 ms in a worker that then runs a
-model of three nodes. No thread may be left behind, for the server is forked.
+model of three nodes. What workers call most often is imported, too. No thread may be left, for the server is forked.
 """
 
 import onnx
@@ -9,6 +9,8 @@ import onnx.checker
 import onnx.inliner
 import onnx.shape_inference
 import onnxruntime
+
+import surgery.verification.verdict.checks  # noqa: F401
 
 MODEL = onnx.parser.parse_model(
     '<ir_version: 10, opset_import: ["": 21]> g (float[n] x) => (float[n] y) { t = Neg(x) y = Abs(t) }'

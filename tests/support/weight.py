@@ -6,9 +6,10 @@ import ast
 import io
 import tokenize
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 MOST_FILES = 25
 """Maximum number of Python files of a folder."""
@@ -27,9 +28,7 @@ def full_folders(files: Collection[Path], root: Path) -> dict[str, int]:
 
 def shared_classes(files: Collection[Path]) -> dict[str, int]:
     """Return the names of classes that stand in several files, and in how many."""
-    counts = Counter(
-        name for path in files for name in {one.name for one in ast.walk(tree(path)) if isinstance(one, ast.ClassDef)}
-    )
+    counts = Counter(name for path in files for name in outline(path).classes)
     return {name: count for name, count in sorted(counts.items()) if count > 1}
 
 
@@ -46,23 +45,61 @@ def lines_of_code(path: Path) -> int:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in _NO_CODE:
             found.update(range(token.start[0], token.end[0] + 1))
-    return len(found - _docstrings(tree(path)))
+    return len(found - outline(path).docstrings)
 
 
-def _docstrings(parsed: ast.Module) -> set[int]:
-    """Return the lines of strings that are statements: docstrings, and those after constants and fields."""
-    return {
-        line
-        for node in ast.walk(parsed)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    }
+class Outline(NamedTuple):
+    """What a file is asked for: its syntax tree is many objects, and is not kept."""
+
+    statements: int
+    imports: frozenset[str]
+    """Every name that it imports, with the module that it is taken from."""
+    classes: frozenset[str]
+    docstrings: frozenset[int]
+    """The lines of strings that are statements: docstrings, and those after constants and fields."""
 
 
 @cache
-def tree(path: Path) -> ast.Module:
-    """Return the syntax tree of a file."""
-    return ast.parse(path.read_text(encoding="utf-8"))
+def outline(path: Path) -> Outline:
+    """Return what a file says about itself, of statements at any depth: wherever an import stands, it counts."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = list(_statements(tree))
+    return Outline(
+        len(tree.body),
+        frozenset(name for statement in found for name in _imported(statement)),
+        frozenset(statement.name for statement in found if isinstance(statement, ast.ClassDef)),
+        frozenset(line for statement in found for line in _docstring(statement)),
+    )
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Yield the statements at any depth; no expression contains one."""
+    pending: list[ast.AST] = [tree]
+    while pending:
+        for child in ast.iter_child_nodes(pending.pop()):
+            if isinstance(child, ast.stmt):
+                yield child
+            if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+                pending.append(child)
+
+
+def _imported(statement: ast.stmt) -> Iterator[str]:
+    if isinstance(statement, ast.Import):
+        yield from (alias.name for alias in statement.names)
+    elif isinstance(statement, ast.ImportFrom):
+        module = "." * statement.level + (statement.module or "")
+        if statement.module:
+            yield module
+        for alias in statement.names:
+            yield f"{module}.{alias.name}" if statement.module else f"{module}{alias.name}"
+
+
+def _docstring(statement: ast.stmt) -> range:
+    """Return the lines of a statement that is a string, and none of another."""
+    match statement:
+        case ast.Expr(value=ast.Constant(value=str())):
+            return range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+    return range(0)
 
 
 def figures(root: Path, known: Mapping[str, Path]) -> list[str]:

@@ -159,7 +159,7 @@ def _confine(log: IO[bytes], limits: _Limits) -> None:
 def _data_bytes() -> int:
     """Return the size of the writable private data of this process in bytes."""
     try:
-        with open(_STATUS, encoding="ascii") as file:  # noqa: PTH123 - a kernel file
+        with open(_STATUS, "rb") as file:  # noqa: PTH123 - a kernel file
             return int(file.read().split()[5]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
         return 1 << 30

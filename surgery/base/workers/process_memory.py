@@ -45,7 +45,8 @@ def return_large() -> None:
 
 def private_bytes(pid: int) -> int:
     """Return the memory of a process that is not backed by a file, in bytes. Raises OSError if it has ended."""
-    fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
+    # As bytes: to decode them as ASCII, each new worker would import the codec.
+    fields = Path(f"/proc/{pid}/statm").read_bytes().split()
     return (int(fields[1]) - int(fields[2])) * _PAGE
 
 
