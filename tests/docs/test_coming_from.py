@@ -28,7 +28,7 @@ PROFILES = ROOT / "surgery" / "model" / "targets" / "profiles"
 PAGES = sorted(path.stem for path in FOLDER.glob("*.md"))
 COMPARED = {"onnxsim": 3, "onnxslim": 1, "onnxoptimizer": 2, "onnx-graphsurgeon": 2, "onnxruntime": 5}
 """How many results of a tool that the tests have are compared with ours."""
-LONG, SLOW = {"olive", "onnxruntime", "onnxslim"}, pytest.mark.slow
+LONG, SLOW = {"olive", "onnxoptimizer", "onnxruntime", "onnxsim", "onnxslim", "polygraphy"}, pytest.mark.slow
 SIZES = {"batch": 2, "N": 2, "sequence": 5, "height": 40, "width": 32}
 
 

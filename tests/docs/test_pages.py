@@ -29,7 +29,7 @@ PAGES = [
     *("how-to/change-the-opset", "how-to/compare-two-models", "how-to/find-out-why", "how-to/find-the-wrong-step"),
     *("how-to/bench-models", "how-to/measure-a-model", "how-to/quantize-a-model", "how-to/scripts-and-ci"),
     *("how-to/deploy-to-a-runtime", "how-to/split-a-model", "how-to/see-what-was-done", "how-to/tune-a-recipe"),
-    *("how-to/plan-a-run", "how-to/compare-with-the-last-release", "how-to/configure", "how-to/first-day"),
+    *("how-to/plan-a-run", "how-to/compare-with-the-last-release", "how-to/first-day", "how-to/configure"),
     *("how-to/prove-what-was-done", "how-to/run-again", "how-to/use-in-ci", "how-to/verify-two-models"),
     *("how-to/many-models", "how-to/models-elsewhere", "how-to/import-weights", "how-to/use-another-runtime-build"),
 ]

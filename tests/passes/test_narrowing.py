@@ -111,7 +111,7 @@ def test_a_converted_onnx_model_is_valid_and_correct(name: str, given: bytes | P
     assert found["verdict"] in GOOD, found
 
 
-@pytest.mark.parametrize("path", sampled(MODELS, 4), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sampled(MODELS, 8), ids=lambda path: path.stem)
 def test_a_bundled_model_is_correct_and_has_no_needless_cast(path: Path) -> None:
     model = onnx.load(path)
     assert judged(model, feeds.usual(path))["verdict"] == "right"
@@ -273,7 +273,7 @@ def test_a_large_weight_is_rounded_as_numpy_does() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", sampled([path for path in MODELS if "tiny.onnx" in path.name], 4), ids=lambda p: p.stem
+    "path", sampled([path for path in MODELS if "tiny.onnx" in path.name], 8), ids=lambda p: p.stem
 )
 def test_bfloat16_is_valid_where_onnx_runtime_has_kernels(path: Path) -> None:
     model = onnx.load(path)

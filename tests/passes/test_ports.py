@@ -9,6 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 from support import ROOT
+from support.breadth import sampled
 from surgery.passes.edit import _image, _reshaping, _scores
 
 import surgery
@@ -48,7 +49,7 @@ def require_committed(result: Result) -> None:
     assert all(step.verdict is not None and step.verdict.status in ("equal", "close") for step in result.steps)
 
 
-@pytest.mark.parametrize("name", ["resnet", "mobilenet"])
+@pytest.mark.parametrize("name", sampled(["resnet", "mobilenet"], 2))
 def test_an_image_model_in_nhwc_needs_only_one_transpose(name: str) -> None:
     result = apply(MODELS / f"{name}-tiny.onnx", "set-layout: {layout: NHWC, inputs: pixel_values}")
     require_committed(result)
@@ -88,7 +89,7 @@ def test_ids_of_a_language_model_as_int32(short_models: Path) -> None:
     assert {kind for kind, _ in ports(result).values()} == {onnx.TensorProto.INT32, onnx.TensorProto.FLOAT16}
 
 
-@pytest.mark.parametrize(("wish", "batch"), [("batch", "batch"), ("6", 6)])
+@pytest.mark.parametrize(("wish", "batch"), sampled([("batch", "batch"), ("6", 6)], 2))
 def test_a_fixed_batch_size_is_changed(tmp_path: Path, short_models: Path, wish: str, batch: int | str) -> None:
     fixed = apply(short_models / "vit-tiny.onnx", "set-dims: {dims: {batch: 2}}", "fold-constants")
     assert operators(fixed)["Shape"] == 0

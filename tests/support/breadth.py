@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 
 
 def sampled(values: Iterable[Any], step: int) -> list[Any]:
@@ -14,4 +15,6 @@ def sampled(values: Iterable[Any], step: int) -> list[Any]:
 
 
 def _slow(value: Any) -> Any:
+    if isinstance(value, ParameterSet):
+        return pytest.param(*value.values, marks=[*value.marks, pytest.mark.slow], id=value.id)
     return pytest.param(*(value if type(value) is tuple else (value,)), marks=pytest.mark.slow)

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+from support.breadth import sampled
 
 from surgery.base.errors import UsageError
 from surgery.engine.provenance import checking, statement
@@ -197,7 +198,7 @@ def _metadata(model: onnx.ModelProto) -> str:
 TAMPERED = [_weight, _attribute, _wire, _node, _gone, _shape, _producer, _metadata]
 
 
-@pytest.mark.parametrize("name", ["out", "long", "signed"])
+@pytest.mark.parametrize("name", sampled(["out", "long", "signed"], 2))
 @pytest.mark.parametrize("tamper", TAMPERED, ids=lambda one: one.__name__)
 def test_a_changed_model(
     folder: Path, name: str, tamper: Callable[[onnx.ModelProto], str], capsys: pytest.CaptureFixture[str]

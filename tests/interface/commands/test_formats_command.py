@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import onnx
 import pytest
+from support.breadth import sampled
 
 from surgery.interface import commands as cli
 from surgery.model.graph import text
@@ -68,26 +69,28 @@ def results(shown: str) -> list[dict]:
     return json.loads(shown)["runs"][0]["results"]
 
 
-@pytest.mark.parametrize("form", FORMATS)
+RUNS = [
+    (["apply", "mine.yaml"], 1),
+    (["apply", "tidy", "m.onnx"], 0),
+    (["apply", "wrong.yaml"], 0),
+    (["apply", "wrong.yaml", "--strict"], 1),
+    (["run", "drop-identity", "m.onnx"], 0),
+    (["check", "m.onnx"], 0),
+    (["check", "m.onnx", "mine.yaml"], 2),
+    (["verify", "m.onnx", "m.onnx"], 0),
+    (["verify", "m.onnx", "other.onnx"], 1),
+    (["diff", "m.onnx", "other.onnx"], 0),
+    (["diff", "m.onnx", "other.onnx", "--exit-code"], 1),
+    (["inspect", "m.onnx", "--target", "ort-cpu"], 0),
+    (["recipe", "check", "mine.yaml"], 0),
+    (["apply", "none.yaml", "m.onnx"], 2),
+    (["apply", "tidy", "none.onnx"], 2),
+]
+
+
+# In `make test`, each run in one of the formats, and each format with several runs.
 @pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        (["apply", "mine.yaml"], 1),
-        (["apply", "tidy", "m.onnx"], 0),
-        (["apply", "wrong.yaml"], 0),
-        (["apply", "wrong.yaml", "--strict"], 1),
-        (["run", "drop-identity", "m.onnx"], 0),
-        (["check", "m.onnx"], 0),
-        (["check", "m.onnx", "mine.yaml"], 2),
-        (["verify", "m.onnx", "m.onnx"], 0),
-        (["verify", "m.onnx", "other.onnx"], 1),
-        (["diff", "m.onnx", "other.onnx"], 0),
-        (["diff", "m.onnx", "other.onnx", "--exit-code"], 1),
-        (["inspect", "m.onnx", "--target", "ort-cpu"], 0),
-        (["recipe", "check", "mine.yaml"], 0),
-        (["apply", "none.yaml", "m.onnx"], 2),
-        (["apply", "tidy", "none.onnx"], 2),
-    ],
+    ("form", "arguments", "code"), sampled([(form, *run) for form in FORMATS for run in RUNS], len(FORMATS))
 )
 def test_the_format_does_not_change_the_exit_code(form: str, arguments: list[str], code: int, capsys) -> None:
     found, shown = run(*arguments, "--format", form, capsys=capsys)

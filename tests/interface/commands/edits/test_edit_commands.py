@@ -5,6 +5,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+from support.breadth import sampled
 
 from surgery.engine import recipe
 from surgery.engine.recipe.writer import written
@@ -56,83 +57,86 @@ NODES = "Relu:a Mul:b LeakyRelu:c Neg:y Abs:z"
 
 @pytest.mark.parametrize(
     ("typed", "step", "result"),
-    [
-        (
-            "rename m.onnx x=image batch=N z=last",
-            {"rename": {"tensors": {"x": "image", "z": "last"}, "dims": {"batch": "N"}, "nodes": {"z": "last"}}},
-            "image[N,4] s[4] y[N,4] last[N,4] | Relu:a Mul:b LeakyRelu:c Neg:y Abs:last | 17",
-        ),
-        (
-            "rename m.onnx z=last --kind outputs",
-            {"rename": {"outputs": {"z": "last"}}},
-            "x[batch,4] s[4] y[batch,4] last[batch,4] | Relu:a Mul:b LeakyRelu:c Neg:y Abs:last | 17",
-        ),
-        (r"rename m.onnx re:enc/(.*)=\1", {"rename": {"nodes": {"re:enc/(.*)": r"\1"}}}, f"{PORTS} | {NODES} | 17"),
-        ("rename m.onnx enc/*=e/*", {"rename": {"nodes": {"enc/*": "e/*"}}}, f"{PORTS} | {NODES} | 17"),
-        (
-            "set-dims m.onnx batch=1",
-            {"set-dims": {"dims": {"batch": 1}}},
-            f"{PORTS.replace('batch', '1')} | {NODES} | 17",
-        ),
-        ("set-dims m.onnx x=2,?", {"set-dims": {"ports": {"x": [2, None]}}}, None),
-        ("set-dims m.onnx x:2,4", {"set-dims": {"ports": {"x": [2, 4]}}}, None),
-        ("set-dims m.onnx --batch-size 3", {"set-dims": {"rebatch": 3}}, None),
-        (
-            "insert m.onnx Clip --after b --operands 0,1/2",
-            {"insert-after": {"tensors": ["b"], "op": "Clip", "operands": [0, 0.5]}},
-            None,
-        ),
-        (
-            "insert m.onnx Elu --before {op:Neg} --attribute alpha=0.5",
-            {"insert-before": {"nodes": {"op": "Neg"}, "op": "Elu", "attributes": {"alpha": 0.5}}},
-            None,
-        ),
-        (
-            "insert m.onnx Relu --after-node dec/neg",
-            {"insert-after": {"nodes": "dec/neg", "op": "Relu"}},
-            None,
-        ),
-        (
-            "remove m.onnx --op Neg,Abs",
-            {"remove-nodes": {"nodes": {"op": ["Neg", "Abs"]}}},
-            None,
-        ),
-        (
-            "remove m.onnx dec/leaky enc/relu",
-            {"remove-nodes": {"nodes": ["dec/leaky", "enc/relu"]}},
-            f"{PORTS} | Mul:b Neg:y Abs:z | 17",
-        ),
-        ("remove m.onnx --outputs z", {"remove-outputs": {"outputs": ["z"]}}, None),
-        (
-            "remove m.onnx --inputs s=[1,2,3,1/2]",
-            {"remove-inputs": {"inputs": {"s": [1, 2, 3, 0.5]}}},
-            f"x[batch,4] y[batch,4] z[batch,4] | {NODES} | 17",
-        ),
-        (
-            "replace m.onnx --op LeakyRelu --with Relu --attribute alpha=null",
-            {"replace-op": {"nodes": {"op": "LeakyRelu"}, "op": "Relu", "attributes": {"alpha": None}}},
-            f"{PORTS} | Relu:a Mul:b Relu:c Neg:y Abs:z | 17",
-        ),
-        ("upgrade m.onnx 18", {"upgrade-opset": {"to": 18}}, f"{PORTS} | {NODES} | 18"),
-        ("upgrade m.onnx --to 18", {"upgrade-opset": {"to": 18}}, f"{PORTS} | {NODES} | 18"),
-        ("downgrade m.onnx 13", {"downgrade-opset": {"to": 13}}, f"{PORTS} | {NODES} | 13"),
-        ("strip m.onnx", "strip-metadata", f"{PORTS} | {NODES} | 17"),
-        ("strip m.onnx --set node_names=true", {"strip-metadata": {"node_names": True}}, f"{PORTS} | {NODES} | 17"),
-        ("cut m.onnx --inputs b", {"cut": {"inputs": ["b"]}}, None),
-        ("cut m.onnx b", {"cut": {"outputs": ["b"]}}, None),
-        ("set-dims m.onnx x[0]=2", {"set-dims": {"ports": {"x": [2, None]}}}, None),
-        ("add-outputs m.onnx a b", {"add-outputs": {"outputs": ["a", "b"]}}, None),
-        (
-            "replace m.onnx Relu Sigmoid",
-            {"replace-op": {"nodes": {"op": "Relu"}, "op": "Sigmoid"}},
-            f"{PORTS} | {NODES.replace('Relu:a', 'Sigmoid:a')} | 17",
-        ),
-        (
-            "insert m.onnx Clip --after b --operands -1,1",
-            {"insert-after": {"tensors": ["b"], "op": "Clip", "operands": [-1, 1]}},
-            None,
-        ),
-    ],
+    sampled(
+        [
+            (
+                "rename m.onnx x=image batch=N z=last",
+                {"rename": {"tensors": {"x": "image", "z": "last"}, "dims": {"batch": "N"}, "nodes": {"z": "last"}}},
+                "image[N,4] s[4] y[N,4] last[N,4] | Relu:a Mul:b LeakyRelu:c Neg:y Abs:last | 17",
+            ),
+            (
+                "rename m.onnx z=last --kind outputs",
+                {"rename": {"outputs": {"z": "last"}}},
+                "x[batch,4] s[4] y[batch,4] last[batch,4] | Relu:a Mul:b LeakyRelu:c Neg:y Abs:last | 17",
+            ),
+            (r"rename m.onnx re:enc/(.*)=\1", {"rename": {"nodes": {"re:enc/(.*)": r"\1"}}}, f"{PORTS} | {NODES} | 17"),
+            ("rename m.onnx enc/*=e/*", {"rename": {"nodes": {"enc/*": "e/*"}}}, f"{PORTS} | {NODES} | 17"),
+            (
+                "set-dims m.onnx batch=1",
+                {"set-dims": {"dims": {"batch": 1}}},
+                f"{PORTS.replace('batch', '1')} | {NODES} | 17",
+            ),
+            ("set-dims m.onnx x=2,?", {"set-dims": {"ports": {"x": [2, None]}}}, None),
+            ("set-dims m.onnx x:2,4", {"set-dims": {"ports": {"x": [2, 4]}}}, None),
+            ("set-dims m.onnx --batch-size 3", {"set-dims": {"rebatch": 3}}, None),
+            (
+                "insert m.onnx Clip --after b --operands 0,1/2",
+                {"insert-after": {"tensors": ["b"], "op": "Clip", "operands": [0, 0.5]}},
+                None,
+            ),
+            (
+                "insert m.onnx Elu --before {op:Neg} --attribute alpha=0.5",
+                {"insert-before": {"nodes": {"op": "Neg"}, "op": "Elu", "attributes": {"alpha": 0.5}}},
+                None,
+            ),
+            (
+                "insert m.onnx Relu --after-node dec/neg",
+                {"insert-after": {"nodes": "dec/neg", "op": "Relu"}},
+                None,
+            ),
+            (
+                "remove m.onnx --op Neg,Abs",
+                {"remove-nodes": {"nodes": {"op": ["Neg", "Abs"]}}},
+                None,
+            ),
+            (
+                "remove m.onnx dec/leaky enc/relu",
+                {"remove-nodes": {"nodes": ["dec/leaky", "enc/relu"]}},
+                f"{PORTS} | Mul:b Neg:y Abs:z | 17",
+            ),
+            ("remove m.onnx --outputs z", {"remove-outputs": {"outputs": ["z"]}}, None),
+            (
+                "remove m.onnx --inputs s=[1,2,3,1/2]",
+                {"remove-inputs": {"inputs": {"s": [1, 2, 3, 0.5]}}},
+                f"x[batch,4] y[batch,4] z[batch,4] | {NODES} | 17",
+            ),
+            (
+                "replace m.onnx --op LeakyRelu --with Relu --attribute alpha=null",
+                {"replace-op": {"nodes": {"op": "LeakyRelu"}, "op": "Relu", "attributes": {"alpha": None}}},
+                f"{PORTS} | Relu:a Mul:b Relu:c Neg:y Abs:z | 17",
+            ),
+            ("upgrade m.onnx 18", {"upgrade-opset": {"to": 18}}, f"{PORTS} | {NODES} | 18"),
+            ("upgrade m.onnx --to 18", {"upgrade-opset": {"to": 18}}, f"{PORTS} | {NODES} | 18"),
+            ("downgrade m.onnx 13", {"downgrade-opset": {"to": 13}}, f"{PORTS} | {NODES} | 13"),
+            ("strip m.onnx", "strip-metadata", f"{PORTS} | {NODES} | 17"),
+            ("strip m.onnx --set node_names=true", {"strip-metadata": {"node_names": True}}, f"{PORTS} | {NODES} | 17"),
+            ("cut m.onnx --inputs b", {"cut": {"inputs": ["b"]}}, None),
+            ("cut m.onnx b", {"cut": {"outputs": ["b"]}}, None),
+            ("set-dims m.onnx x[0]=2", {"set-dims": {"ports": {"x": [2, None]}}}, None),
+            ("add-outputs m.onnx a b", {"add-outputs": {"outputs": ["a", "b"]}}, None),
+            (
+                "replace m.onnx Relu Sigmoid",
+                {"replace-op": {"nodes": {"op": "Relu"}, "op": "Sigmoid"}},
+                f"{PORTS} | {NODES.replace('Relu:a', 'Sigmoid:a')} | 17",
+            ),
+            (
+                "insert m.onnx Clip --after b --operands -1,1",
+                {"insert-after": {"tensors": ["b"], "op": "Clip", "operands": [-1, 1]}},
+                None,
+            ),
+        ],
+        2,
+    ),
 )
 def test_a_command_runs_the_pass_with_these_options(
     typed: str, step: object, result: str | None, folder: Path, capsys: pytest.CaptureFixture[str]
