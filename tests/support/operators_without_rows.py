@@ -21,6 +21,8 @@ from surgery.verification import operator_facts
 
 DOMAINS = ("", "ai.onnx.ml")
 CONTRIB = "com.microsoft"
+ELSEWHERE = ("surgery.model.runtime.result_types", "surgery.features.inspection.silent_changes")
+"""Files with a question that only their folder asks."""
 
 Question = Callable[[Schema], Iterator[str]]
 
@@ -29,7 +31,7 @@ def questions() -> dict[str, Question]:
     """Return what each file asks, by the name of the file."""
     folders = (operators, operator_facts)
     names = [f"{one.__name__}.{item.name}" for one in folders for item in pkgutil.iter_modules(one.__path__)]
-    modules = {name: importlib.import_module(name) for name in names}
+    modules = {name: importlib.import_module(name) for name in (*names, *ELSEWHERE)}
     return {
         name.rpartition(".")[2]: module.without_row
         for name, module in modules.items()

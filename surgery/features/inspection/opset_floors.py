@@ -1,7 +1,7 @@
 """The lowest opset at which an unchanged node is legal and computes the same.
 
 Computed from the operator schemas of the installed onnx, version by version: attributes, numbers of inputs and outputs,
-types. Changes that the schemas do not show are listed in `operators.floors`; so a floor may be too high, but is never
+types. Changes that the schemas do not show are listed in `silent_changes`; so a floor may be too high, but is never
 too low.
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
-from surgery.base.operators.floors import CHANGED_MEANING, COUNTS_BACK, WITHOUT_EFFECT
+from surgery.features.inspection.silent_changes import CHANGED_MEANING, COUNTS_BACK, WITHOUT_EFFECT
 from surgery.model.graph.values import Node, Value
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from surgery.base.operators import traits
 from surgery.base.operators.forms import Parameter, Schema, plain_domain
 from surgery.base.operators.message_tensors import from_array, to_array
 from surgery.base.operators.moving import GATHERING
-from surgery.base.operators.result_types import BIT_CAST, FLOAT_BY_DEFAULT, STASHING, TYPE_ATTRIBUTES
 from surgery.base.operators.subgraphs import BODIES
 from surgery.model.runtime.expand import expand
+from surgery.model.runtime.result_types import BIT_CAST, FLOAT_BY_DEFAULT, STASHING, TYPE_ATTRIBUTES
 from surgery.model.runtime.seeds import seeded
 from surgery.model.runtime.type_strings import (
     DOUBLE,

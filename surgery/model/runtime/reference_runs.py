@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.base.operators.dtypes import ONNX_TYPES, spread
-from surgery.base.operators.result_types import TYPE_ATTRIBUTES
 from surgery.base.operators.subgraphs import graphs
 from surgery.base.workers import stage
 from surgery.model.runtime import contrib_ops
+from surgery.model.runtime.result_types import TYPE_ATTRIBUTES
 from surgery.model.targets.kernels import MISTAKEN_BY_EVALUATOR
 from surgery.model.wire.stored_lists import MARK, whole
 

@@ -12,7 +12,7 @@ from surgery.model.runtime.engine import shorten_native
 from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.subjects import Subject, fed
 
-_TIMING = "surgery.verification.benchmarking.timing"
+_TIMING = "surgery.model.runtime.timing"
 _COPIES = 4
 """Copies of the weights that creating a session may need: as read, as parsed, as a tensor and packed."""
 

@@ -80,10 +80,10 @@ def test_a_new_operator_has_no_row(made_up: Schema, question: str, missing: list
 
 
 def test_a_version_without_a_documented_change_has_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    from surgery.base.operators import floors
+    from surgery.features.inspection import silent_changes
 
-    monkeypatch.setattr(floors, "CHANGED_MEANING", {})
-    found = without_rows(asked_for())["floors"]
+    monkeypatch.setattr(silent_changes, "CHANGED_MEANING", {})
+    found = without_rows(asked_for())["silent_changes"]
     assert found["Pad"] == ["version 19"]
     assert found["Max"] == ["version 8"]
 

@@ -21,8 +21,8 @@ from surgery.base.errors import ModelFileError, UsageError, WorkerError
 from surgery.base.frozen_dict import FrozenDict
 from surgery.model import storage
 from surgery.model.graph import text
+from surgery.model.runtime import timing
 from surgery.verification.benchmarking import paired_runs as comparing
-from surgery.verification.benchmarking import timing
 from surgery.verification.benchmarking.bench import bench
 from surgery.verification.benchmarking.measurements import Comparison
 from surgery.verification.benchmarking.paired_runs import Pace, compare
