@@ -48,7 +48,7 @@ from surgery.engine.recipe.rules import Rule, read_rules
 from surgery.engine.recipe.verification import Accuracy, Calibration, Inputs, Verify, pattern
 from surgery.engine.yaml.spelling import meant
 from surgery.engine.yaml.yaml_nodes import Table, YamlNode, describe, key_text, quoted
-from surgery.model.patterns.selector import SCHEMA as SELECTOR_SCHEMA
+from surgery.model.patterns.selector import NodeSelector
 from surgery.model.targets import shipped as targets
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
 
@@ -265,7 +265,7 @@ def _use(node: YamlNode, draft: Draft) -> schema.Recipe:
 
 _ROUNDS = f"{schema.UNTIL_STABLE} or a number of rounds"
 _ON_FAILURE = Annotated[schema.OnFailure, Word]
-_EXCEPTED = Annotated[Any, reads(lambda node, _: steps.selectors(node)), WithJsonSchema(SELECTOR_SCHEMA)]
+_EXCEPTED = Annotated[Any, reads(lambda node, _: steps.selectors(node)), WithJsonSchema(NodeSelector.json_schema)]
 _EXCEPT = (
     "Nodes to leave alone: a name, a glob, a mapping such as `{op: Softmax}`, or a list of these, as for edits. A "
     "match that touches one of them does not fire."

@@ -14,6 +14,7 @@ from surgery.model.patterns.compiled_pattern import compile_pattern
 from surgery.model.patterns.emission import Statement, parse_emission
 from surgery.model.patterns.expression import Expression, NameExpression
 from surgery.model.patterns.match import Match
+from surgery.model.patterns.option_value import OptionValue
 from surgery.model.wire.globs import did_you_mean
 
 if TYPE_CHECKING:
@@ -24,10 +25,11 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
 """A name that can be written in the text as it is."""
 
 
-class NodeText(str):
+class NodeText(OptionValue, str):
     """Nodes in the language of `emit` in rules: `t = Mul(x, 2)`, one on each line. Names are those of tensors."""
 
     type_name: ClassVar[str] = "nodes in ONNX text"
+    json_schema: ClassVar[dict[str, Any]] = {"type": "string"}
 
     @classmethod
     def read(cls, value: Any) -> NodeText:
@@ -83,16 +85,6 @@ class NodeText(str):
     @cached_property
     def _statements(self) -> tuple[Statement, ...]:
         return parse_emission(self)[0]
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
-
-        return core_schema.no_info_plain_validator_function(cls.read)
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> dict[str, Any]:
-        return {"type": "string"}
 
 
 class _Tensors(dict[str, Value]):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from surgery.base.errors import PatternError
 from surgery.model.patterns.match import Match
+from surgery.model.patterns.option_value import TEXTS, OptionValue
 from surgery.model.patterns.rewrite import rewrite_any
 from surgery.model.patterns.rule import Rule
 from surgery.model.patterns.rule_checks import mistakes
@@ -17,14 +18,24 @@ if TYPE_CHECKING:
     from surgery.model.graph.values import Value
 
 _KEYS = ("match", "emit", "where", "opset", "domains", "functions")
-_TEXTS: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 _CONDITION = {"anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}}]}
 
 
-class RuleText(Rule):
+class RuleText(OptionValue, Rule):
     """A rule given in a step: the patterns to match and the nodes to emit, in ONNX text."""
 
     type_name: ClassVar[str] = "rule"
+    json_schema: ClassVar[dict[str, Any]] = {
+        "type": "object",
+        "properties": {
+            "match": TEXTS,
+            **{key: {"type": "string"} for key in ("emit", "opset", "functions")},
+            "where": {"anyOf": [_CONDITION, {"type": "array", "items": _CONDITION}]},
+            "domains": {"type": "object", "additionalProperties": {"type": "integer"}},
+        },
+        "required": ["match", "emit"],
+        "additionalProperties": False,
+    }
 
     @classmethod
     def read(cls, value: Any) -> RuleText:
@@ -58,24 +69,6 @@ class RuleText(Rule):
             return self(match, new)
 
         rewrite_any(graph, self.match, emit, {})
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
-
-        return core_schema.no_info_plain_validator_function(cls.read)
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> dict[str, Any]:
-        texts = {key: {"type": "string"} for key in ("emit", "opset", "functions")}
-        versions = {"type": "object", "additionalProperties": {"type": "integer"}}
-        where = {"anyOf": [_CONDITION, {"type": "array", "items": _CONDITION}]}
-        return {
-            "type": "object",
-            "properties": {"match": _TEXTS, **texts, "where": where, "domains": versions},
-            "required": ["match", "emit"],
-            "additionalProperties": False,
-        }
 
 
 def _texts(key: str, value: Any) -> tuple[str, ...]:

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from surgery.base.errors import UsageError
+from surgery.model.patterns.option_value import OptionValue
 from surgery.model.wire.globs import REGEX, did_you_mean
 
 _WILD = re.compile(r"[*?]")
 
 
-class Renames(dict[str, str]):
+class Renames(OptionValue, dict[str, str]):
     """A mapping of old names to new names, applied all at once: `{a: b, b: a}` swaps two names.
 
     An old name may be a glob whose wildcards stand for the same letters in the new name, `{encoder/*: enc/*}`, or,
@@ -22,6 +23,10 @@ class Renames(dict[str, str]):
     """
 
     type_name: ClassVar[str] = "new names"
+    json_schema: ClassVar[dict[str, Any]] = {
+        "type": "object",
+        "additionalProperties": {"type": "string", "minLength": 1},
+    }
 
     @classmethod
     def read(cls, value: Any) -> Renames:
@@ -61,16 +66,6 @@ class Renames(dict[str, str]):
                 if found.setdefault(old, made) != made and old not in whole:
                     raise UsageError(f"the {kind} '{old}' would be renamed to both '{found[old]}' and '{made}'")
         return {old: new for old, new in found.items() if old != new}
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
-
-        return core_schema.no_info_plain_validator_function(cls.read)
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> dict[str, Any]:
-        return {"type": "object", "additionalProperties": {"type": "string", "minLength": 1}}
 
 
 def _check(old: str, new: str) -> None:

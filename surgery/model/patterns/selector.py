@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from surgery.base.errors import PatternError, UsageError
 from surgery.model.patterns.compiled_pattern import compile_pattern
 from surgery.model.patterns.criteria import WORDS, Criterion, FitsPattern, HasAttribute, HasWord, LiesBetween
+from surgery.model.patterns.option_value import TEXTS, OptionValue
 from surgery.model.wire.globs import Globs, did_you_mean
 
 if TYPE_CHECKING:
@@ -38,12 +39,11 @@ if TYPE_CHECKING:
 KEYS = ("name", "op", "domain", "attribute", "pattern", "made_by", "from", "between")
 """The keys of a selector mapping."""
 
-_TEXTS: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
-_ENDS = {"type": "object", "properties": {"from": _TEXTS, "to": _TEXTS}, "minProperties": 1}
+_ENDS = {"type": "object", "properties": {"from": TEXTS, "to": TEXTS}, "minProperties": 1}
 _MAPPING = {
     "type": "object",
     "properties": {
-        **dict.fromkeys(WORDS, _TEXTS),
+        **dict.fromkeys(WORDS, TEXTS),
         "attribute": {"type": "object", "minProperties": 1},
         "pattern": {"type": "string"},
         "between": {**_ENDS, "additionalProperties": False},
@@ -52,16 +52,15 @@ _MAPPING = {
     "additionalProperties": False,
 }
 _ONE = {"anyOf": [{"type": "string"}, _MAPPING]}
-SCHEMA = {"anyOf": [*_ONE["anyOf"], {"type": "array", "items": _ONE, "minItems": 1}]}
-"""The JSON schema of a selector."""
 
 
 @dataclass(frozen=True)
-class NodeSelector:
+class NodeSelector(OptionValue):
     """Selects the nodes of a graph that meet all criteria of any of the alternatives."""
 
     alternatives: tuple[tuple[Criterion, ...], ...]
     type_name: ClassVar[str] = "node selector"
+    json_schema: ClassVar[dict[str, Any]] = {"anyOf": [*_ONE["anyOf"], {"type": "array", "items": _ONE, "minItems": 1}]}
 
     @classmethod
     def read(cls, value: Any) -> NodeSelector:
@@ -88,16 +87,6 @@ class NodeSelector:
             if not any(map(criterion.predicate(graph), nodes)):
                 return criterion.absence(nodes)
         return "no node meets all conditions of the selector, although some nodes meet each of them"
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
-
-        return core_schema.no_info_plain_validator_function(cls.read)
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> dict[str, Any]:
-        return SCHEMA
 
 
 def _criteria(value: Any) -> list[Criterion]:
