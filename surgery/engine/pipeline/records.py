@@ -392,18 +392,21 @@ class Result(
             # The summary reads the file only when its hash is requested.
             weakref.finalize(saved.output, copies.close)
             return saved
-        origin = self.origin() if provenance and self.made_by is not None else None
+        origin = self.origin() if provenance else None
         sidecar = None if isinstance(provenance, bool) else provenance
         files = save(self.proto, path, self.stored, origin, sidecar, layout=layout, force=force)
         written = Path(path).with_name(files[0].name) if storage.is_by_content(Path(path)) else Path(path)
         return replace(self, output=summarize(self.proto, [written, *files[1:]]))
 
-    def origin(self) -> Made:
-        """Return the content of a statement of provenance on this run, without digests of models."""
+    def origin(self) -> Made | None:
+        """Return the content of a statement of provenance on this run, without digests of models.
+
+        A result that was made without a recipe has none.
+        """
         from surgery.engine.provenance.statement_writing import Made
 
         if self.made_by is None:
-            raise ValueError("this result was made without a recipe")
+            return None
         changed = tuple(step.stated() for step in self.steps if step.status not in ("unchanged", "skipped"))
         return Made(self.made_by, changed, self.end.status.value if self.end is not None else None)
 

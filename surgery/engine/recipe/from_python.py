@@ -17,7 +17,7 @@ Given = str | Path | Recipe | Mapping[str, Any] | Sequence[Any]
 _STEPS = (PassStep, RepeatStep, UseStep)
 
 
-def read(given: Given, *, trust: bool = False) -> Recipe:
+def read(given: Given, *, trust: bool) -> Recipe:
     """Return a recipe.
 
     A text is the path of a recipe or the name of a shipped one, or, if it has several lines or a key and a value, the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.metadata
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from support import TESTS
 
 from surgery.base.errors import PassError, RecipeError, UsageError
 from surgery.engine import recipe
-from surgery.engine.bridges import run_tool, tool_packing
+from surgery.engine.bridges import run_tool, tool_calls, tool_packing
 from surgery.engine.pipeline import runner
 from surgery.engine.recipe.loader import single_step
 from surgery.engine.registry import discovery
@@ -97,6 +98,24 @@ def test_a_model_with_nothing_to_do_keeps_its_bytes(name: str) -> None:
     del model.graph.node[0]
     (step,) = run(model, name).steps
     assert (step.status, step.sites) == ("unchanged", 0), step.message
+
+
+def test_the_nodes_of_a_tool_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = text.parse("g (float[batch,4] x, float[3] unused) => (float[batch,4] y) { b = Relu(x) y = Neg(b) }")
+    first, second = map(copy.deepcopy, made.graph.node)
+    del made.graph.node[:]
+    made.graph.node.extend([second, first])
+    monkeypatch.setattr(run_tool, "_call", lambda *_: {"model": made.SerializeToString()})
+    result = run(decorated(), "onnxsim")
+    assert [step.status for step in result.steps] == ["committed"], result.steps[0].message
+    assert [node.op_type for node in result.proto.graph.node] == ["Relu", "Neg"]
+
+
+def test_the_sites_of_onnxoptimizer_have_the_nodes_of_each_pass() -> None:
+    model = text.parse("g (float[4] x) => (float[4] y) { [one] a = Identity(x) [two] b = Relu(a) [three] y = Neg(b) }")
+    options = {"passes": ["eliminate_identity"], "skip": []}
+    found = tool_calls.call("onnxoptimizer", model.SerializeToString(), options)
+    assert found["sites"] == [["eliminate_identity", False, ["one"], []]]
 
 
 def two_large_weights(folder: Path) -> Path:

@@ -6,7 +6,9 @@ import math
 from dataclasses import replace
 
 import onnx
+import pytest
 
+from surgery.engine.pipeline import sensitivity
 from surgery.engine.pipeline.candidate import Candidate
 from surgery.engine.pipeline.sensitivity import Cost, SiteChooser, costs_by_label
 from surgery.engine.recipe import PassStep
@@ -57,6 +59,25 @@ def test_sites_are_left_out_until_the_optimized_model_fits() -> None:
     assert measure(found.candidate, optimized=True).use(chooser.limits) <= 1.0
     assert converted == [1, 2, 3, 4] and [one.site.number for one in found.kept] == [8, 7, 6, 5]
     assert runs.count(True) == 5
+
+
+def test_groups_are_split_down_to_single_sites(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sensitivity, "_MOST_UNITS", 4)
+    sites = tuple(Site(number, f"s{number}", (), ()) for number in range(1, 7))
+
+    def run(skip: frozenset[int]) -> Candidate:
+        found = tuple(replace(site, skipped=site.number in skip) for site in sites)
+        return Candidate(PassStep("quantize"), onnx.ModelProto(), sites=found)
+
+    def measure(candidate: Candidate, *, optimized: bool = False, sets: tuple[int, ...] = ()) -> Loss:
+        noise = len(candidate.applied) * 1e-3
+        return Loss({"y": [{**SAME, "snr": -10 * math.log10(noise) if noise else math.inf}]})
+
+    notes = list[str]()
+    chooser = SiteChooser(run, measure, [MetricLimit("snr", 25.0)], {}, notes.append)
+    found = chooser.choose(sites)
+    assert {f"sensitivity of site {number} of 6" for number in range(1, 7)} <= set(notes)
+    assert found.candidate is not None and len(found.candidate.applied) == 3
 
 
 def test_what_moves_many_elements_is_worth_as_much_as_what_multiplies() -> None:

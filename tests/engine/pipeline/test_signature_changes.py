@@ -363,6 +363,20 @@ def test_a_generator_may_still_give_removed_inputs(tmp_path: Path) -> None:
     assert ports(result)[0] == ["x"]
 
 
+def test_a_generator_of_another_batch_does_not_give_its_inputs(tmp_path: Path) -> None:
+    (tmp_path / "inputs.py").write_text(
+        "import numpy as np\n"
+        "def make(dims, seed):\n"
+        "    return {'x': np.random.default_rng(seed).normal(size=(2, 4)).astype(np.float32)}\n"
+    )
+    (tmp_path / "recipe.yaml").write_text(
+        "recipe: test\ninputs: {generator: 'inputs.py:make'}\nsteps: [{set-dims: {rebatch: 6}}, drop-identity]\n"
+    )
+    source = "g (float[2,4] x) => (float[2,4] y) { i = Identity(x) y = Exp(i) }"
+    result = runner.apply(text.parse(source), tmp_path / "recipe.yaml", trust=True)
+    assert verdicts(result) == [("committed", "equal")] * 2, [step.message for step in result.steps]
+
+
 def test_an_exact_step_after_a_close_step_must_keep_its_bits() -> None:
     """The fused step rounds differently; what is exact after it must equal it, not the original, in new names too."""
     source = """<ir_version: 8, opset_import: ["" : 17]>

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from onnx import helper, numpy_helper
 from support.breadth import sampled
 
 from surgery.base.errors import UsageError
+from surgery.engine.pipeline import runner
 from surgery.engine.provenance import checking, statement
 from surgery.engine.provenance.model_digests import ALGORITHM, STATEMENT_KEY, identity_of
 from surgery.engine.provenance.statement_writing import Made, save
-from surgery.engine.recipe import single_step
+from surgery.engine.recipe import parse, single_step
 from surgery.interface import commands as cli
 from surgery.model import storage
 
@@ -69,6 +71,14 @@ def test_a_written_statement_verifies(folder: Path, keys: Path, name: str, capsy
     code, findings, found = provenance(capsys, folder / f"{name}.onnx", *more)
     assert (code, findings, found["remarks"]) == (0, [], [])
     assert {"statement", "the input", "2 files of the recipe"} <= set(found["checked"])
+
+
+def test_a_result_without_a_recipe_is_saved_without_a_statement(tmp_path: Path) -> None:
+    result = runner.apply(onnx.load(INPUT), parse("verify: {mode: 'off'}\nsteps: [drop-dropout]"))
+    for made_by in (result.made_by, None):
+        saved = replace(result, made_by=made_by).save(tmp_path / "out.onnx", provenance=True, force=True)
+        keys = [item.key for item in onnx.load(str(saved.output.path)).metadata_props]
+        assert (STATEMENT_KEY in keys) == (made_by is not None)
 
 
 def test_external_data_is_not_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

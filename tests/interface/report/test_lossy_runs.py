@@ -49,7 +49,8 @@ def run(request: pytest.FixtureRequest) -> records.Result:
 def test_the_verdict_on_the_result_is_lossy(run: records.Result) -> None:
     end = run.to_json()["end"]
     assert end["verdict"] == "lossy" and end["details"]["accuracy"]["summary"].startswith("SNR ")
-    assert run.origin().end == "lossy"
+    made = run.origin()
+    assert made is not None and made.end == "lossy"
     assert job._figures(run)["verdict"] == "lossy"
 
 

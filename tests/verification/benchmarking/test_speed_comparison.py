@@ -242,7 +242,7 @@ def test_models_in_memory(model: Path) -> None:
     stored = storage.from_proto(proto)
     assert any(storage.is_external(tensor) for tensor in stored.proto.graph.initializer)
     found = compare([proto, stored], [{"x": np.ones((2, 64), np.float32)}], FEW)
-    assert [one.path for one in found.models] == [None, None]
+    assert [(one.path, one.memory) for one in found.models] == [(None, None)] * 2
     named = subject(stored, "the result")
     assert compare([named], [{"x": np.ones((2, 64), np.float32)}], FEW).models[0].name == "the result"
 

@@ -318,6 +318,14 @@ def test_a_result_far_from_float64_is_noise():
     assert _finding(_noisy(TRUTH, 0.5), _noisy(TRUTH, 50.0), TRUTH) == ["noise"]
 
 
+def test_a_number_where_float64_has_none_hides_no_suspicion():
+    changed = _noisy(TRUTH, 1e-7)
+    changed[5] = _noisy(TRUTH[5], 30e-7)
+    truth = TRUTH.copy()
+    truth[0, 0] = np.nan
+    assert _finding(_noisy(TRUTH, 1e-7), changed, truth) == ["suspicious"]
+
+
 def test_infinities_in_both_are_left_out():
     original, changed = _noisy(TRUTH, 1e-6), _noisy(TRUTH, 1e-6)
     original[0, 0] = changed[0, 0] = np.inf

@@ -79,6 +79,13 @@ def test_a_signal_is_long_enough_for_its_windows_and_reflections(body, least):
     assert len({point["N"] for point in points}) > 1
 
 
+def test_a_reshape_to_unknown_extents_does_not_hide_what_the_graph_implies():
+    model = _proto(
+        REFLECTED.replace("float[N,S] x", "float[N,S] x, int64[2] s").replace("{ y =", "{ r = Reshape(x, s) y =")
+    )
+    assert _admitted(model) == {"S": list(range(1701, MOST + 1))}
+
+
 SCALED = """g (float[N,3,H,W] x) => (float[N,3,H,W] y) <float[4] scales = {1, 1, 48, 48}> {
     c = MaxPool<auto_pad = "SAME_UPPER", kernel_shape = [2, 2]>(x)
     a = MaxPool<kernel_shape = [48, 48], strides = [48, 48]>(x)

@@ -130,3 +130,17 @@ def test_findings_on_groups_are_those_on_all_runs() -> None:
     assert (found.runs, details.elements, details.differing, details.ulp) == (4, 8, 3, 1.0)
     assert details.worst is not None and details.worst.binding is not None
     assert found.worst is not None and not found.worst.outputs
+
+
+def test_an_exact_promise_holds_for_each_of_many_similar_regions() -> None:
+    constants = "float half = {0.5}, float two = {2}, float third = {0.333333343}, float three = {3}"
+    before, after = (
+        text.parse(f"g (float[8] x) => (float[8] y, float[8] z) <{constants}> {{ {body} }}").SerializeToString()
+        for body in ("y = Mul(x, half) z = Mul(x, third)", "y = Div(x, two) z = Div(x, three)")
+    )
+    verifier = Verifier(before, None, VerifySpec())
+    try:
+        assert verifier.changes.compare_regions(before, after, Parity.CLOSE).verdict.status == "close"
+        assert not verifier.changes.compare_regions(before, after, Parity.EXACT).verdict.passed
+    finally:
+        verifier.close()
