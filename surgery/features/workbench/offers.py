@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import SurgeryError, UsageError
+from surgery.base.json_record import Record
 from surgery.base.promises import Parity
 from surgery.engine.bridges.run_pass import run_pass
 from surgery.engine.registry import everyday_words
@@ -41,7 +42,10 @@ _TOOLS = "tools"
 
 
 @dataclass(frozen=True)
-class Offer:
+class Offer(
+    Record,
+    keys="name about theme changes_results fields sites for_selection=is_for_selection missing why_not words step",
+):
     """A pass that a selection may be given to, with its options as the fields of a form.
 
     `sites` counts the places where it would change the selection; None if only a run shows that, because it is
@@ -82,21 +86,10 @@ class Offer:
             return (1, self.name)
         return (2 if self.sites is None else 3, self.name)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "name": self.name,
-            "about": self.about,
-            "theme": self.theme,
-            "changes_results": self.changes_results,
-            "fields": [one.to_json() for one in self.fields],
-            "sites": self.sites,
-            "for_selection": self.is_for_selection,
-            "missing": list(self.missing),
-            "why_not": self.why_not,
-            "words": _words().get(self.name, ()),
-            "step": self.step,
-        }
+    @property
+    def words(self) -> Sequence[str]:
+        """What people call its task."""
+        return _words().get(self.name, ())
 
 
 @cache

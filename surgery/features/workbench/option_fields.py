@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from surgery.base.json_record import Record
 from surgery.engine.registry.options import Keeps, Option
 from surgery.features.workbench import field_kinds
 from surgery.features.workbench.field_kinds import FieldKind, parts_of, unannotated
@@ -37,7 +38,7 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class OptionField:
+class OptionField(Record):
     """One option as a field: its type in words, how it is filled in, its choices if there are few, and its value.
 
     `value` is as in a recipe: filled in from the selection, or else the default. `filled` is whether it is from the
@@ -52,10 +53,6 @@ class OptionField:
     choices: tuple[str, ...]
     value: Any
     filled: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {**vars(self), "choices": list(self.choices)}
 
 
 def fields_of(declared: Pass, selection: Selection) -> tuple[OptionField, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from surgery.base.json_record import Record
 from surgery.engine.recipe.schema import PassStep, RepeatStep, Step
 from surgery.features.workbench.live_run import EndedRun, StepRun
 from surgery.features.workbench.node_changes import MOST_NODES, NodeChanges
@@ -27,21 +28,32 @@ _MOST_NAMES = 5
 
 
 @dataclass(frozen=True)
-class LeftPlaces:
+class LeftPlaces(Record, keys="pass=name why count nodes=first_nodes"):
     """The places that one pass of a step left as they are for one reason."""
 
     name: str
     why: str
     nodes: tuple[str, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        shown = list(self.nodes[:_MOST_NAMES])
-        return {"pass": self.name, "why": self.why, "count": len(self.nodes), "nodes": shown}
+    @property
+    def count(self) -> int:
+        """The number of the nodes."""
+        return len(self.nodes)
+
+    @property
+    def first_nodes(self) -> tuple[str, ...]:
+        """The nodes that pages name."""
+        return self.nodes[:_MOST_NAMES]
+
+
+_KEYS = """
+    number title text on status verdict=verdict.status region=verdict.region tolerance seconds:4 cached sites message
+    nodes changed left=left_places
+"""
 
 
 @dataclass(frozen=True)
-class SessionStep:
+class SessionStep(Record, keys=_KEYS):
     """A step of a session, and its outcome.
 
     `status` is that of its record, "off" if the step is switched off, and "waiting" if it did not run because an
@@ -107,34 +119,28 @@ class SessionStep:
     def _kept(self) -> Iterable[Sensitivity]:
         return (one for record in self.records for one in record.kept)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        verdict = self.verdict
+    @property
+    def left_places(self) -> Mapping[str, Any]:
+        """The number of places that it left as they are, the first of them, and the most frequent reasons."""
         return {
-            "number": self.number,
-            "title": self.title,
-            "text": self.text,
-            "on": self.on,
-            "status": self.status,
-            "verdict": verdict.status.value if verdict is not None else None,
-            "region": verdict.region if verdict is not None else None,
-            "tolerance": self.tolerance,
-            "seconds": round(self.seconds, 4),
-            "cached": bool(self.records) and all(record.cached for record in self.records),
-            "sites": sum(record.sites for record in self.records),
-            "message": self.message,
-            "nodes": self.nodes,
-            "changed": self.changed.to_json(),
-            "left": {
-                "count": len(self.left),
-                "places": [{"node": node, "why": why} for node, why in self.left[:_MOST_PLACES]],
-                "reasons": [group.to_json() for group in self.left_by_reason[:_MOST_REASONS]],
-            },
+            "count": len(self.left),
+            "places": [{"node": node, "why": why} for node, why in self.left[:_MOST_PLACES]],
+            "reasons": self.left_by_reason[:_MOST_REASONS],
         }
+
+    @property
+    def cached(self) -> bool:
+        """Whether its records are all from the cache."""
+        return bool(self.records) and all(record.cached for record in self.records)
+
+    @property
+    def sites(self) -> int:
+        """The number of places that it changed."""
+        return sum(record.sites for record in self.records)
 
 
 @dataclass(frozen=True)
-class RefusedStep:
+class RefusedStep(Record, keys="title text message line value nodes=first_nodes"):
     """Why a step was refused, and where: `value` is the offending one, if it was compared, and `nodes` where it lies.
 
     `line` is the line of the step in the recipe.
@@ -150,11 +156,10 @@ class RefusedStep:
     def __str__(self) -> str:
         return f"{self.title}: {self.message}"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        value = self.value.to_json() if self.value is not None else None
-        shown = {"title": self.title, "text": self.text, "message": self.message, "line": self.line}
-        return {**shown, "value": value, "nodes": list(self.nodes[:MOST_NODES])}
+    @property
+    def first_nodes(self) -> tuple[str, ...]:
+        """The nodes that pages name."""
+        return self.nodes[:MOST_NODES]
 
 
 def title_of(step: Step | None, text: StepText) -> str:
