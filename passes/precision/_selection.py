@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from surgery import Graph, Node, NodeSelector
 
 CONTRIB = frozenset({"Attention", "FusedMatMul"})
 """Operators of com.microsoft that options name without the domain."""
+
+
+def selection(graph: Graph, nodes: NodeSelector | None, exclude: NodeSelector | None) -> Callable[[Node], bool]:
+    """Return whether a node is selected and not excluded. Raise UsageError for a selector that selects nothing."""
+    selected = None if nodes is None else set(graph.select(nodes))
+    excluded = set() if exclude is None else set(graph.select(exclude))
+    return lambda node: (selected is None or node in selected) and node not in excluded
 
 
 def chosen(
@@ -18,13 +25,8 @@ def chosen(
     Raise UsageError for a selector that selects nothing.
     """
     operators = {f"com.microsoft::{op}" if op in CONTRIB else op for op in ops}
-    selected = None if nodes is None else set(graph.select(nodes))
-    excluded = set() if exclude is None else set(graph.select(exclude))
-    return [
-        node
-        for node in graph.nodes()
-        if node.op in operators and (selected is None or node in selected) and node not in excluded
-    ]
+    is_chosen = selection(graph, nodes, exclude)
+    return [node for node in graph.nodes() if node.op in operators and is_chosen(node)]
 
 
 def refuse_fused(graph: Graph, *ops: str) -> None:

@@ -12,6 +12,7 @@ from ._calibration import ChannelStatistics
 from ._channel_means import LAYERS, LinearMeans, addend_of, channels_of, read_layer, require_vector
 from ._integers import Array
 from ._pairs import DEQUANTIZE
+from ._selection import selection
 
 BIASES = {
     "Conv": 2,
@@ -68,15 +69,14 @@ def correct_bias(
         exclude: Nodes that keep their biases.
     """
     other = Other.read(graph, reference).graph
-    selected = None if nodes is None else set(graph.select(nodes))
-    excluded = set() if exclude is None else set(graph.select(exclude))
+    is_chosen = selection(graph, nodes, exclude)
     values = {value.name: value for value in graph.values() if value.scope is graph.main}
     found: dict[Node, Found | Refusal] = {}
     for layer in (node for node in other.nodes(*LAYERS) if node.scope is other.main):
         after, addend = addend_of(layer) or (layer, None)
         result = values.get(after.outputs[0].name)
         node = None if result is None else result.producer
-        if node is None or node in excluded or (selected is not None and node not in selected):
+        if node is None or not is_chosen(node):
             continue
         try:
             found[node] = _read(node, layer, addend, values)

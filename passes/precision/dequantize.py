@@ -7,6 +7,7 @@ from surgery import Graph, Node, NodeSelector, Parity, data_type, graph_pass
 from ._float_operators import DYNAMIC, OPERATORS, convert, convert_dynamic, look_up
 from ._floats import MOVES, Floats, parameters
 from ._packed_floats import PACKED, convert_packed
+from ._selection import selection
 
 
 @graph_pass("dequantize", parity=Parity.LOSSY)
@@ -45,9 +46,7 @@ def dequantize(
         }
     """
     floats = Floats(saturation)
-    selected = None if nodes is None else set(graph.select(nodes))
-    excluded = set() if exclude is None else set(graph.select(exclude))
-    planned = [node for node in graph.nodes() if (selected is None or node in selected) and node not in excluded]
+    planned = filter(selection(graph, nodes, exclude), graph.nodes())
     # Nodes after moved results of operators come last, so that the numbers of sites depend on nothing else.
     for node in sorted((node for node in planned if _is_quantized(node)), key=_is_late):
         if node.is_removed:

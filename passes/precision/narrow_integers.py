@@ -7,6 +7,7 @@ import numpy as np
 from surgery import Builder, Graph, Node, NodeSelector, Parity, Refusal, Value, data_type, graph_pass
 
 from ._integer_bounds import INT32, IntegerBounds
+from ._selection import selection
 from ._sharing import Shared
 
 TIED: dict[str, tuple[int, ...] | None] = {
@@ -57,12 +58,9 @@ def narrow_integers(
     Example:
         g (int64[N] ids) => (float[N,2] y) <float[3,2] table = {0, 1, 2, 3, 4, 5}> { y = Gather(table, ids) }
     """
-    selected = None if nodes is None else set(graph.select(nodes))
-    excluded = set() if exclude is None else set(graph.select(exclude))
+    is_chosen = selection(graph, nodes, exclude)
     bounds, useful, shared = IntegerBounds(graph, trust_inputs), _useful(graph), Shared()
-    for node in [node for node in graph.nodes() if node in useful]:
-        if node in excluded or (selected is not None and node not in selected):
-            continue
+    for node in [node for node in graph.nodes() if node in useful and is_chosen(node)]:
         with graph.site(node) as new:
             _narrow(node, bounds, shared, new)
 

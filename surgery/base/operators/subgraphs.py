@@ -37,6 +37,11 @@ def bodies(attribute: onnx.AttributeProto) -> Sequence[onnx.GraphProto]:
     return graphs
 
 
+def initializer_names(graph: onnx.GraphProto) -> set[str]:
+    """Return the names of the initializers of a graph, including sparse ones."""
+    return {one.name for one in graph.initializer} | {one.values.name for one in graph.sparse_initializer}
+
+
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """Yield the graphs in the attributes of a node."""
     for attribute in node.attribute:

@@ -192,7 +192,7 @@ class _Road:
         self.lower = lower
         self.higher = higher
         self.operators = summary.operators(proto)
-        self.ops = {node.label: spoken(node) for node in graph.nodes()}
+        self.ops = {node.label: node.op for node in graph.nodes()}
         self.rises = False
 
     def every(self) -> range:
@@ -246,11 +246,6 @@ class _Road:
 
 def _refusals(found: Iterable[Refused]) -> list[list[str]]:
     return [[one.anchor, one.reason] for one in found]
-
-
-def spoken(node: Node) -> str:
-    """Return the name of an operator, with its domain unless that is the default one."""
-    return f"{node.ir.domain}::{node.ir.op_type}" if node.ir.domain else node.ir.op_type
 
 
 def _changes(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, tuple[int, int]]:

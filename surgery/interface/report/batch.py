@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.status import Status
 from rich.table import Table
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from surgery.base.errors import counted, first_few
 from surgery.interface.report.formatting import duration, moved_bytes, moved_nodes, size
-from surgery.interface.report.progress import Remaining
+from surgery.interface.report.progress import LiveLine, Remaining
 
 if TYPE_CHECKING:
     from surgery.engine.batching.batch import BatchResult
@@ -28,7 +28,7 @@ _MOST_NAMES = 3
 _MOST_GROUPS = 12
 
 
-class BatchProgress:
+class BatchProgress(LiveLine):
     """Shows the numbers of models that are done, failed and left, and the remaining time.
 
     On a terminal, this is one changing line, elsewhere a line every half minute; with `verbose`, a line for each model.
@@ -45,24 +45,11 @@ class BatchProgress:
         self._console = console
         self._verbose = verbose
         self._clock = clock
-        self._status: Status | None = Status(self, console=console) if interactive else None
+        self._status = Status(self, console=console) if interactive else None
         self._total = self._before = self._ended = self._failed = 0
         self._running: dict[str, str] = {}
         self._left = Remaining()
         self._printed = clock()
-
-    def __enter__(self) -> BatchProgress:
-        if self._status is not None:
-            self._status.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._status is not None:
-            self._status.stop()
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Show the current line."""
-        yield Text(self.line(options.max_width), no_wrap=True, overflow="crop")
 
     def begin(self, total: int, finished: Sequence[LedgerRow]) -> None:
         """Start with the number of models and the rows that need not run; skipped models are not counted."""

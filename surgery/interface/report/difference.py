@@ -58,13 +58,9 @@ def headline(found: Difference) -> str:
 def _changes(changes: Sequence[Change]) -> Table:
     table = Table.grid(padding=(0, 2))
     for item in changes:
-        before, after = (_value(value) for value in (item.before, item.after))
+        before, after = formatting.value(item.before), formatting.value(item.after)
         table.add_row(f"  {item.what}", Text(before, style="red"), "->", Text(after, style="green"))
     return table
-
-
-def _value(value: object) -> str:
-    return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _nodes(found: Correspondence, *, every: bool) -> Iterator[RenderableType]:

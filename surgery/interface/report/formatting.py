@@ -57,6 +57,11 @@ def _share(before: int, after: int) -> str:
     return f" ({percent:+.0f} %)" if abs(percent) >= 1 else f" ({percent:+.1f} %)"
 
 
+def value(found: object) -> str:
+    """Format a value of a comparison: a dash if there is none, numbers with separators."""
+    return "-" if found is None else f"{found:,}" if isinstance(found, int) else str(found)
+
+
 def duration(seconds: float) -> str:
     """Format a time: 0.24 s, 1.1 s, 35 s, 2 min 5 s."""
     if seconds < 1:

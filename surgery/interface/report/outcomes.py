@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from surgery.base.errors import Problem, RecipeError, SurgeryError, counted, internal
 from surgery.interface.report import difference, fit, loss, missed, terminal
 from surgery.interface.report.formats.outcome import Check, Level, Outcome, SummaryTable, placed
-from surgery.interface.report.formatting import needed, size
+from surgery.interface.report.formatting import needed, size, value
 from surgery.model.storage.summary import histogram
 
 if TYPE_CHECKING:
@@ -232,12 +232,8 @@ def of_difference(found: Difference, exit_code: int) -> Outcome:
 
 
 def _values(title: str, changes: Sequence[Change]) -> SummaryTable:
-    rows = tuple((change.what, _value(change.before), _value(change.after)) for change in changes)
+    rows = tuple((change.what, value(change.before), value(change.after)) for change in changes)
     return SummaryTable(title, ("", "before", "after"), rows)
-
-
-def _value(value: Any) -> str:
-    return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _kinds(found: Difference) -> SummaryTable:

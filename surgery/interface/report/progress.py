@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.status import Status
@@ -29,7 +29,30 @@ _SHORT = 12
 """Maximum number of characters of the name of a step on a narrow terminal."""
 
 
-class Progress:
+class LiveLine:
+    """A line on the terminal that changes while something runs; the context is the time in which it is shown."""
+
+    _status: Status | None
+
+    def __enter__(self) -> Self:
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Show the current line."""
+        yield Text(self.line(options.max_width), no_wrap=True, overflow="crop")
+
+    def line(self, width: int = 200) -> str:
+        """Return the line, shortened if it is too wide."""
+        raise NotImplementedError
+
+
+class Progress(LiveLine):
     """An observer that shows the running step and, on request, a line for each finished one.
 
     `agenda` counts the steps and allows the remaining time to be estimated. The changing line is shown only if the
@@ -54,20 +77,7 @@ class Progress:
         self._step, self._stage = "", ""
         self._left = Remaining()
         shows = console.is_terminal if interactive is None else interactive
-        self._status: Status | None = Status(self, console=console) if shows else None
-
-    def __enter__(self) -> Progress:
-        if self._status is not None:
-            self._status.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._status is not None:
-            self._status.stop()
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Show the current line."""
-        yield Text(self.line(options.max_width), no_wrap=True, overflow="crop")
+        self._status = Status(self, console=console) if shows else None
 
     def line(self, width: int = 200) -> str:
         """Return the line: "step 37/166, fuse-gelu, 12 s, about 40 s left", shortened if it is too wide."""

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from surgery.base.operators.subgraphs import subgraphs
+from surgery.base.operators.subgraphs import initializer_names, subgraphs
 
 if TYPE_CHECKING:
     import onnx
@@ -26,8 +26,7 @@ class Flow:
     def __init__(self, graph: onnx.GraphProto, ends: Sequence[Ends] | None = None) -> None:
         self.nodes: Sequence[onnx.NodeProto] = list(graph.node)
         self.ends = [ends_of(node) for node in self.nodes] if ends is None else ends
-        self.constants = {tensor.name for tensor in graph.initializer}
-        self.constants |= {tensor.values.name for tensor in graph.sparse_initializer}
+        self.constants = initializer_names(graph)
         self.inputs = [value.name for value in graph.input]
         self.outputs = [value.name for value in graph.output]
         self.reads = [read for read, _ in self.ends]
@@ -88,8 +87,7 @@ def reads(node: onnx.NodeProto) -> Iterator[str]:
 
 def captures(graph: onnx.GraphProto) -> Iterator[str]:
     """Yield the names that a subgraph captures from enclosing graphs."""
-    own = {value.name for value in graph.input}
-    own |= {tensor.name for tensor in graph.initializer} | {tensor.values.name for tensor in graph.sparse_initializer}
+    own = {value.name for value in graph.input} | initializer_names(graph)
     for node in graph.node:
         yield from (name for name in reads(node) if name not in own)
         own.update(node.output)

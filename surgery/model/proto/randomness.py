@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from surgery.base.operators import traits
 from surgery.base.operators.forms import key_of
 from surgery.base.operators.moving import FORM_ONLY
-from surgery.base.operators.subgraphs import BODIES, graphs, subgraphs
+from surgery.base.operators.subgraphs import BODIES, graphs, initializer_names, subgraphs
 
 if TYPE_CHECKING:
     import onnx
@@ -42,8 +42,7 @@ RANDOM = 1
 
 def origins(model: onnx.ModelProto) -> Origins:
     """Follow randomness and the inputs through the graph, including subgraphs and functions."""
-    initializers = {tensor.name for tensor in model.graph.initializer}
-    initializers |= {tensor.values.name for tensor in model.graph.sparse_initializer}
+    initializers = initializer_names(model.graph)
     fed = [value.name for value in model.graph.input if value.name not in initializers]
     bits = {name: RANDOM << (1 + position) for position, name in enumerate(fed)}
     marks = dict(bits)

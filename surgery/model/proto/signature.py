@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from surgery.base.errors import first_few
+from surgery.base.operators.subgraphs import initializer_names
 from surgery.base.promises import Change
 
 if TYPE_CHECKING:
@@ -69,9 +70,7 @@ def signature(model: onnx.ModelProto) -> Signature:
 
     Before IR version 4, each initializer had to be listed as an input; these do not count as inputs.
     """
-    hidden = {tensor.name for tensor in model.graph.initializer} if model.ir_version < 4 else set()
-    if hidden:
-        hidden |= {tensor.values.name for tensor in model.graph.sparse_initializer}
+    hidden = initializer_names(model.graph) if model.ir_version < 4 else set()
     return Signature(
         inputs=tuple(_port(value) for value in model.graph.input if value.name not in hidden),
         outputs=tuple(_port(value) for value in model.graph.output),

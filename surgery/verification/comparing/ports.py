@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Literal
 
 from surgery.base.errors import UsageError, counted
-from surgery.base.operators.subgraphs import graphs
+from surgery.base.operators.subgraphs import graphs, initializer_names
 from surgery.model.proto.signature import Port, signature
 
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ def _counted(ports: Sequence[Port], kind: str) -> str:
 
 def required(model: onnx.ModelProto) -> list[Port]:
     """List the inputs without an initializer."""
-    given = {tensor.name for tensor in model.graph.initializer}
-    given |= {tensor.values.name for tensor in model.graph.sparse_initializer}
+    given = initializer_names(model.graph)
     return [port for port in signature(model).inputs if port.name not in given]
 
 

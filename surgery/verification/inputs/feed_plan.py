@@ -15,6 +15,7 @@ import numpy as np
 
 from surgery.base.operators import traits
 from surgery.base.operators.dtypes import Array, dtype_of, is_integer
+from surgery.base.operators.subgraphs import initializer_names
 from surgery.model.shapes.declarations import Extent
 from surgery.model.wire.stored_lists import listed_bytes, with_beginnings
 from surgery.verification.inputs.comparisons import elements
@@ -263,8 +264,7 @@ def with_all_values(skeleton: bytes) -> bytes:
 
 def read_ports(model: onnx.ModelProto) -> list[InputPort]:
     """Return the inputs to feed: those without an initializer."""
-    given = {tensor.name for tensor in model.graph.initializer}
-    given |= {tensor.values.name for tensor in model.graph.sparse_initializer}
+    given = initializer_names(model.graph)
     return [_port(value) for value in model.graph.input if value.name not in given]
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeGuard
 
 from surgery.base.operators.forms import Schema, key_of
-from surgery.verification.operator_facts.use import InputUse, TypedIndex
+from surgery.verification.operator_facts.use import InputUse, TypedIndex, single_number
 
 if TYPE_CHECKING:
     import onnx
@@ -74,10 +74,7 @@ def _hides(view: TypedIndex) -> bool:
 
 def _number(view: TypedIndex, name: str) -> float | None:
     """Return a constant if it is a single number."""
-    constant = view.constant(name) if name else None
-    if constant is None or constant.size != 1 or constant.dtype.kind not in "fiu":
-        return None
-    return float(constant.reshape(-1)[0])
+    return single_number(view.constant(name) if name else None)
 
 
 def _result(node: onnx.NodeProto, view: TypedIndex) -> Iterator[Guard]:

@@ -20,7 +20,7 @@ from surgery.base.operators.dtypes import limits
 from surgery.base.operators.forms import Schema, key_of
 from surgery.base.operators.message_tensors import to_array
 from surgery.base.operators.moving import CARRIES, CARRIES_FLOATS
-from surgery.verification.operator_facts.use import InputUse, TypedIndex
+from surgery.verification.operator_facts.use import InputUse, TypedIndex, single_number
 
 if TYPE_CHECKING:
     import onnx
@@ -143,10 +143,7 @@ def _combined(op: str, index: int, affine: Affine, constant: float) -> Affine | 
 
 def _number(use: InputUse, index: int) -> float | None:
     """Return a constant operand if it is a single number."""
-    constant = use.constant(index)
-    if constant is None or constant.size != 1 or constant.dtype.kind not in "fiu":
-        return None
-    return float(constant.reshape(-1)[0])
+    return single_number(use.constant(index))
 
 
 def _marks_of(use: InputUse) -> Iterable[float]:

@@ -242,6 +242,13 @@ def _onward(use: InputUse) -> Iterable[tuple[str, int, tuple[int, int], bool]]:
     return [] if op not in ("Add", "Sub", "Mul") or len(node.input) != 2 else _computed(use)
 
 
+def single_number(constant: np.ndarray[Any, Any] | None) -> float | None:
+    """Return the element of a constant if it is a single number."""
+    if constant is None or constant.size != 1 or constant.dtype.kind not in "fiu":
+        return None
+    return float(constant.reshape(-1)[0])
+
+
 def _computed(use: InputUse) -> list[tuple[str, int, tuple[int, int], bool]]:
     """Return the result of Add, Sub or Mul with a constant other operand, as in `_onward`."""
     node, op = use.node, use.node.op_type
