@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support import ROOT, page_blocks
+from support.breadth import sampled
 
 pytestmark = pytest.mark.usefixtures("standard_passes")
 
@@ -61,7 +62,7 @@ def test_another_message_is_not_found() -> None:
     assert not re.search(pattern("the model has no dynamic size '…'"), messages())
 
 
-@pytest.mark.parametrize("message", [one for one, body in SECTIONS.items() if "```console" in body])
+@pytest.mark.parametrize("message", sampled([one for one, body in SECTIONS.items() if "```console" in body], 3))
 def test_the_commands_give_the_message_and_remedy_it(
     message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

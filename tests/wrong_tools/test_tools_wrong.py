@@ -44,7 +44,7 @@ def options(given: dict[str, Any]) -> dict[str, Any]:
     return {{"to": "target"}.get(key, key): value.lower() if key == "level" else value for key, value in given.items()}
 
 
-@pytest.mark.parametrize("case", sampled(WRONG, 3), ids=examined.name)
+@pytest.mark.parametrize("case", sampled(WRONG, 5), ids=examined.name)
 def test_no_wrong_result_is_committed(case: examined.Case) -> None:
     step = single_step(STEPS[case.tool], options(case.options), on_failure="rollback")
     result = runner.apply(case.model, step)

@@ -194,7 +194,7 @@ def caught(step: StepRecord) -> str:
     return step.message
 
 
-@pytest.mark.parametrize("case", sampled(WRONG, 3), ids=name)
+@pytest.mark.parametrize("case", sampled(WRONG, 6), ids=name)
 def test_a_wrong_result_is_rolled_back(case: Case, tmp_path: Path) -> None:
     assert case.says, "no sentence says what the tool gets wrong"
     result, step = apply(case, tmp_path)

@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support import ROOT
+from support.breadth import sampled
 
 import surgery
 from surgery.base.errors import UsageError
@@ -59,7 +60,7 @@ def test_the_reason_for_a_place_comes_with_the_missing_part() -> None:
         assert session.why("fuse-conv-bn", "conv").sites
 
 
-@pytest.mark.parametrize("name", ["resnet-tiny", "bert-dropout-tiny", "gpt2-tiny", "mobilenet-tiny"])
+@pytest.mark.parametrize("name", sampled(["resnet-tiny", "bert-dropout-tiny", "gpt2-tiny", "mobilenet-tiny"], 4))
 def test_what_is_offered_is_what_a_run_does(name: str, short_models: Path) -> None:
     stored = storage.load(short_models / f"{name}.onnx")
     offers = Offers(stored.proto, stored.weights, STANDARD)
