@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support import ROOT
+from support.breadth import sampled
 
 RUN = """
 import json, surgery
@@ -45,7 +46,7 @@ def test_a_wheel_installs_one_package(installed: tuple[Path, Path, Path]) -> Non
     assert found == {"surgery", "bin"}
 
 
-@pytest.mark.parametrize("shadowed", [True, False])
+@pytest.mark.parametrize("shadowed", sampled([True, False], 2))
 def test_surgery_works_inside_and_outside_of_its_source_tree(
     installed: tuple[Path, Path, Path], tmp_path: Path, shadowed: bool
 ) -> None:

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 from support import lacking
+from support.breadth import sampled
 from support.decomposed import decomposed, parsed, run
 from surgery.passes.opset import _lowering
 from surgery.passes.opset.decompose import HOMES
@@ -284,8 +285,8 @@ def test_every_operator_is_called() -> None:
     assert called | ATTENTION | WITHOUT_KERNEL == named
 
 
-@pytest.mark.parametrize("opset", [17, 24])
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("opset", sampled([17, 24], 2))
+@pytest.mark.parametrize("name", sampled(CALLS, 3))
 def test_a_decomposition_matches_the_kernel(name: str, opset: int) -> None:
     model = parsed(f"g {CALLS[name]}", opset)
     feeds = _fed(model, name)

@@ -101,8 +101,8 @@ SHAPES = [(64, 48), (70, 5), (300, 1), (257, 130), (16, 3)]
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("bits", [8, 4, 2])
-@pytest.mark.parametrize("symmetric", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("symmetric", sampled([False, True], 2))
+@pytest.mark.parametrize("dtype", sampled(["float32", "float16"], 2))
 def test_matmulnbits_computes_the_dense_product(shape: tuple[int, int], bits: int, symmetric: bool, dtype: str) -> None:
     weight = drawn(*shape, dtype)
     for block, gemm, method in ((16, False, "rtn"), (32, True, "hqq"), (128, False, "hqq")):
@@ -129,8 +129,8 @@ def _bounded(weight: np.ndarray, restored: np.ndarray, bits: int) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("bits", [8, 4, 2])
-@pytest.mark.parametrize("symmetric", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("symmetric", sampled([False, True], 2))
+@pytest.mark.parametrize("dtype", sampled(["float32", "float16"], 2))
 def test_dequantizelinear_computes_the_dense_product(
     shape: tuple[int, int], bits: int, symmetric: bool, dtype: str
 ) -> None:
@@ -164,7 +164,7 @@ def test_the_standard_form_becomes_matmulnbits_in_onnx_runtime(bits: int, block:
 
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("block", [16, 32, 128])
-@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("symmetric", sampled([False, True], 2))
 @pytest.mark.parametrize("method", ["rtn", "hqq"])
 def test_weights_lose_no_more_than_by_the_default_quantizer_of_onnx_runtime(
     bits: int, block: int, symmetric: bool, method: str
@@ -235,7 +235,7 @@ def correlated(rows: int, count: int, seed: int) -> np.ndarray:
 
 @pytest.mark.parametrize("bits", [4, 2])
 @pytest.mark.parametrize("form", ["matmulnbits", "standard"])
-@pytest.mark.parametrize("act_order", [True, False])
+@pytest.mark.parametrize("act_order", sampled([True, False], 2))
 def test_gptq_loses_far_less_of_the_product_on_correlated_data(bits: int, form: str, act_order: bool) -> None:
     weight, data, held_out = drawn(128, 64), correlated(128, 512, 0), correlated(128, 256, 1)
     options = {"bits": bits, "block": 32, "form": form}

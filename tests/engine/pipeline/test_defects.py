@@ -12,6 +12,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 import pytest
+from support.breadth import sampled
 from surgery.passes.constants import fold_constants
 from surgery.passes.structure import unroll_loop
 
@@ -98,7 +99,7 @@ def test_the_other_sites_are_kept_verified_and_written(
     assert (result.ok, result.exit_code, result.refused) == (True, 3, ())
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", sampled(PLACES, 3))
 def test_every_report_shows_the_exception(
     place: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import onnx
 import pytest
+from support.breadth import sampled
 
 from surgery.base.errors import PlanError, UsageError
 from surgery.engine import recipe as recipes
@@ -296,7 +297,7 @@ steps:
 """
 
 
-@pytest.mark.parametrize("on_failure", ["rollback", "bisect"])
+@pytest.mark.parametrize("on_failure", sampled(["rollback", "bisect"], 2))
 def test_a_step_undone_by_verification_is_refused(model: Path, tmp_path: Path, on_failure: str) -> None:
     (tmp_path / "r.yaml").write_text(WRONG.replace("ON_FAILURE", on_failure))
     recipe = recipes.load(tmp_path / "r.yaml")

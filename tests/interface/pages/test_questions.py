@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support import ROOT
+from support.breadth import sampled
 
 from surgery.interface import commands as cli
 
@@ -135,7 +136,7 @@ def _(reader: Reader) -> None:
     assert "surgery apply default" in reader.section("Reproduce")
 
 
-@pytest.mark.parametrize("text", QUESTIONS)
+@pytest.mark.parametrize("text", sampled(QUESTIONS, 3))
 def test_at_most_three_clicks(text: str, report: Path, open_file: Callable[..., Any], request: Any) -> None:
     page = open_file(report, width=1100, height=720)
     page.wait_for_selector(".sv-toolbar")
