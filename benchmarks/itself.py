@@ -22,8 +22,8 @@ from onnx import numpy_helper
 
 from surgery.model.shapes.declarations import declare
 from surgery.verification.benchmarking.bench import legal_feeds
+from surgery.verification.benchmarking.bench_spec import BenchSpec
 from surgery.verification.benchmarking.paired_runs import compare
-from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.subjects import subject
 from surgery.verification.inputs.spec import InputsSpec
 

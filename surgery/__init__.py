@@ -91,7 +91,7 @@ if TYPE_CHECKING:
     from surgery.model.storage import save as save
     from surgery.model.targets.kernels import is_computed as is_computed
     from surgery.verification.benchmarking.bench import bench as bench
-    from surgery.verification.benchmarking.spec import BenchSpec as BenchSpec
+    from surgery.verification.benchmarking.bench_spec import BenchSpec as BenchSpec
     from surgery.verification.inputs.spec import AccuracySpec as AccuracySpec
     from surgery.verification.inputs.spec import DataSpec as DataSpec
     from surgery.verification.inputs.spec import ImageSpec as ImageSpec

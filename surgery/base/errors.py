@@ -298,16 +298,6 @@ def closest(name: str, known: Iterable[str]) -> str | None:
     return names[near[0]] if near else None
 
 
-def neighbour(path: Path) -> str | None:
-    """Return the path of the file in the same folder whose name is most similar to that of a missing file, or None."""
-    try:
-        known = [one.name for one in path.parent.iterdir() if one.suffix]
-    except OSError:
-        return None
-    near = closest(path.name, known)
-    return str(path.parent / near) if near is not None else None
-
-
 def counted(number: int, what: str) -> str:
     """Return a number of things: "1 step", "2 steps"."""
     return f"{number} {what}{'' if number == 1 else 's'}"

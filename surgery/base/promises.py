@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import Enum
 from typing import Literal, get_args
 
@@ -14,11 +13,6 @@ order. "types", "dims": those of an input or output. "metadata": entries of the 
 """
 
 CHANGES: tuple[Change, ...] = get_args(Change)
-
-
-def unknown_changes(changes: Iterable[str]) -> list[str]:
-    """List the texts that are not a change of a signature that a pass can declare."""
-    return sorted(change for change in changes if change not in CHANGES)
 
 
 class Parity(Enum):

@@ -17,7 +17,7 @@ from support import ROOT
 import surgery
 from models.build import cache_folder
 from surgery.verification.benchmarking.bench import bench
-from surgery.verification.benchmarking.spec import BenchSpec
+from surgery.verification.benchmarking.bench_spec import BenchSpec
 from surgery.verification.inputs.spec import InputsSpec
 
 NAMES = {"bert-base": "bert-tiny.dy", "vit": "vit-tiny", "llama": "llama-tiny.dy", "resnet50": "resnet-tiny"}

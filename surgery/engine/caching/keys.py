@@ -22,7 +22,7 @@ from surgery.engine.recipe.rules import RulePass
 from surgery.model.proto.randomness import counts_runs
 
 if TYPE_CHECKING:
-    from surgery.engine.pipeline.step_cache import RunStart
+    from surgery.engine.pipeline.step_cache_interface import RunStart
     from surgery.engine.recipe.schema import PassStep
     from surgery.engine.registry.passes import Pass
 

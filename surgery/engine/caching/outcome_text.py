@@ -11,7 +11,7 @@ import numpy as np
 from surgery.base.packing import TAG, Packer
 from surgery.engine.pipeline.records import RefusedSite
 from surgery.engine.pipeline.sensitivity import Sensitivity
-from surgery.engine.pipeline.step_cache import EndFacts
+from surgery.engine.pipeline.step_cache_interface import EndFacts
 from surgery.model.graph.signature_mappings import Pieces, Relation
 from surgery.model.graph.state import Refused, Site
 from surgery.verification.comparing import details

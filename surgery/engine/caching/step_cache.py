@@ -22,7 +22,7 @@ from surgery.engine.caching import housekeeping, keys, outcome_text
 from surgery.engine.caching.cache_folder import CacheFolder, key_of
 from surgery.engine.caching.tensor_data_names import MissingTensorError, TensorDataNames, digest
 from surgery.engine.pipeline.candidate import Candidate, State
-from surgery.engine.pipeline.step_cache import EndFacts, Judged, RunStart
+from surgery.engine.pipeline.step_cache_interface import EndFacts, Judged, RunStart
 from surgery.verification.comparing.deployment import Deployed
 from surgery.verification.comparing.details import Verdict
 

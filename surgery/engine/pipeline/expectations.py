@@ -132,7 +132,7 @@ def speed(
     from surgery.model.runtime.engine import most_to_measure
     from surgery.model.storage import weight_bytes
     from surgery.verification.benchmarking.bench import bench, typical_inputs
-    from surgery.verification.benchmarking.spec import BenchSpec
+    from surgery.verification.benchmarking.bench_spec import BenchSpec
     from surgery.verification.benchmarking.subjects import subject
 
     if models[0] == models[1]:

@@ -22,7 +22,7 @@ from surgery.engine.pipeline.records import END, Expectation, Journal, Observer,
 from surgery.engine.pipeline.reference_start import ReferenceStart, begin
 from surgery.engine.pipeline.site_choice import SiteChoice
 from surgery.engine.pipeline.speculation import Speculation
-from surgery.engine.pipeline.step_cache import Judged, NoCache, RunStart, StepCache
+from surgery.engine.pipeline.step_cache_interface import Judged, NoCache, RunStart, StepCache
 from surgery.engine.pipeline.transaction import Transaction, Workbench, account
 from surgery.engine.recipe.schema import Expect, PassStep, Recipe, RepeatStep, Step, UseStep, When, pass_steps
 from surgery.model import storage

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from surgery.engine.pipeline.records import Observer, Recorder, Result
     from surgery.engine.pipeline.reference_start import ReferenceStart
     from surgery.engine.pipeline.site_choice import SiteChoice
-    from surgery.engine.pipeline.step_cache import StepCache
+    from surgery.engine.pipeline.step_cache_interface import StepCache
     from surgery.engine.provenance.statement_writing import Sidecar
     from surgery.engine.recipe.schema import OnFailure
 

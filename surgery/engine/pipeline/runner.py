@@ -19,7 +19,7 @@ from surgery.engine.pipeline.records import DEPLOYED, Figures, Result, StepRecor
 from surgery.engine.pipeline.reference_start import repaired
 from surgery.engine.pipeline.run_options import RunOptions as RunOptions
 from surgery.engine.pipeline.shortfall import Shortfall
-from surgery.engine.pipeline.step_cache import EndFacts, NoCache, StepCache
+from surgery.engine.pipeline.step_cache_interface import EndFacts, NoCache, StepCache
 from surgery.engine.pipeline.transaction import RefusedEndError
 from surgery.engine.recipe.on_failure import decided
 from surgery.engine.recipe.schema import Recipe

@@ -24,7 +24,7 @@ from surgery.engine.pipeline.judging import Judge
 from surgery.engine.pipeline.records import DEPLOYED, Expectation, Journal, RefusedSite, StepRecord, StepStatus
 from surgery.engine.pipeline.sensitivity import Sensitivity, SiteChooser, costs_by_label
 from surgery.engine.pipeline.site_choice import SiteChoice, chosen
-from surgery.engine.pipeline.step_cache import Judged, NoCache, StepCache
+from surgery.engine.pipeline.step_cache_interface import Judged, NoCache, StepCache
 from surgery.engine.recipe.schema import PassStep
 from surgery.model.graph.state import CalibrationSource, Defect, Feed, Refused
 from surgery.model.storage.summary import operators, opset

@@ -23,7 +23,7 @@ from pydantic import (
 
 from surgery.base.errors import UsageError
 from surgery.base.frozen_dict import FrozenDict
-from surgery.engine.recipe import schema, steps
+from surgery.engine.recipe import schema, step_forms
 from surgery.engine.recipe.count_condition import CountCondition
 from surgery.engine.recipe.draft import Draft, NotedError, PassUse, PredicateUse, TakesError
 from surgery.engine.recipe.fields import (
@@ -253,7 +253,7 @@ def _times(node: YamlNode, _: Draft) -> int | None:
 def _options(node: YamlNode, draft: Draft) -> FrozenDict[str, Any]:
     if not isinstance(node, Table):
         raise TakesError("a mapping of options")
-    return FrozenDict(steps.options(node, draft)[0])
+    return FrozenDict(step_forms.options(node, draft)[0])
 
 
 def _use(node: YamlNode, draft: Draft) -> schema.Recipe:
@@ -265,7 +265,7 @@ def _use(node: YamlNode, draft: Draft) -> schema.Recipe:
 
 _ROUNDS = f"{schema.UNTIL_STABLE} or a number of rounds"
 _ON_FAILURE = Annotated[schema.OnFailure, Word]
-_EXCEPTED = Annotated[Any, reads(lambda node, _: steps.selectors(node)), WithJsonSchema(NodeSelector.json_schema)]
+_EXCEPTED = Annotated[Any, reads(lambda node, _: step_forms.selectors(node)), WithJsonSchema(NodeSelector.json_schema)]
 _EXCEPT = (
     "Nodes to leave alone: a name, a glob, a mapping such as `{op: Softmax}`, or a list of these, as for edits. A "
     "match that touches one of them does not fire."
@@ -303,7 +303,7 @@ class PassLong(_Step):
         at = found.get("pass")
         name = value_of(at) if at is not None else None
         if at is not None and isinstance(name, str) and name.strip():
-            values, keys = steps.options(found["with"], draft) if "with" in found else ({}, {})
+            values, keys = step_forms.options(found["with"], draft) if "with" in found else ({}, {})
             draft.passes.append(PassUse(draft.path, name.rstrip("\n"), values, node, at, keys))
 
     def made(self, draft: Draft, node: Table, given: dict[str, Any]) -> Any:
@@ -322,7 +322,7 @@ def _options_by_pass(node: YamlNode, draft: Draft) -> FrozenDict[str, Any]:
         if name is not None and not isinstance(value, Table):
             draft.wrong(value, name, "a mapping of options")
         elif name is not None:
-            found[name] = FrozenDict(steps.options(value, draft)[0])
+            found[name] = FrozenDict(step_forms.options(value, draft)[0])
     return FrozenDict(found)
 
 
@@ -350,14 +350,14 @@ class Use(_Step):
         recipe, without, changed = given["recipe"], given.get("without", ()), given.get("options", {})
         parts = {key_text(at): value for at, value in node.pairs}
         known = {step.name: step for step in schema.pass_steps(recipe.steps)}
-        for at in steps.named(parts.get("without")):
-            steps.check_step(at, known, recipe, draft)
+        for at in step_forms.named(parts.get("without")):
+            step_forms.check_step(at, known, recipe, draft)
         options = parts.get("with")
         for at, value in options.pairs if isinstance(options, Table) else ():
-            if steps.check_step(at, known, recipe, draft) and isinstance(value, Table):
+            if step_forms.check_step(at, known, recipe, draft) and isinstance(value, Table):
                 name = str(key_text(at))
                 values = {**known[name].options, **changed.get(name, {})}
-                draft.passes.append(PassUse(draft.path, name, values, value, at, steps.options(value, draft)[1]))
+                draft.passes.append(PassUse(draft.path, name, values, value, at, step_forms.options(value, draft)[1]))
 
         def change(step: schema.PassStep) -> schema.PassStep | None:
             options = FrozenDict({**step.options, **changed.get(step.name, {})})
@@ -395,17 +395,17 @@ class Repeat(_Step):
 
 
 def _tag(step: Table) -> str:
-    return f"<{steps.kind(step)}>"
+    return f"<{step_forms.kind(step)}>"
 
 
 Step = Annotated[
     Annotated[PassLong, Tag("<pass>")] | Annotated[Use, Tag("<use>")] | Annotated[Repeat, Tag("<repeat>")],
     Discriminator(_tag),
-    BeforeValidator(lambda node, info: steps.long(node, info.context)),
+    BeforeValidator(lambda node, info: step_forms.long(node, info.context)),
 ]
 Steps = Annotated[
     tuple[Step, ...],
-    BeforeValidator(lambda node, info: steps.listed(node, info.context)),
+    BeforeValidator(lambda node, info: step_forms.listed(node, info.context)),
     WithJsonSchema({"type": "array"}),
 ]
 Repeat.model_rebuild()

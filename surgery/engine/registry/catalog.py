@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from surgery.base.errors import UsageError
-from surgery.base.promises import CHANGES, unknown_changes
+from surgery.base.promises import CHANGES
 from surgery.engine.registry import discovery
 from surgery.engine.registry.api import api_of
 from surgery.engine.registry.passes import Pass, require_name, suggestion
@@ -37,7 +37,7 @@ class Catalog:
     def register(self, new: Pass) -> None:
         """Register a pass by its name. Raises UsageError if its declaration is invalid or the name is taken."""
         require_name(new.name)
-        unknown = unknown_changes(new.changes)
+        unknown = sorted(change for change in new.changes if change not in CHANGES)
         if unknown:
             what = f"pass '{new.name}' declares an unknown change '{unknown[0]}'{suggestion(unknown[0], CHANGES)}"
             raise UsageError(what, todo=f"choose from {', '.join(CHANGES)}")

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from surgery.base.json_record import Record
 from surgery.features.inspection.activations import Activations, activations
 from surgery.features.inspection.binding import bind, dynamic_dims, inlined
+from surgery.features.inspection.constant_tensors import WeightSummary, weights
 from surgery.features.inspection.costs import Costs, costs
 from surgery.features.inspection.findings import Finding, findings
 from surgery.features.inspection.kernel_gaps import Gap, gaps
-from surgery.features.inspection.weights import WeightSummary, weights
 from surgery.model import storage
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.values import Value

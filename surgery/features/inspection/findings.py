@@ -11,9 +11,9 @@ import onnx_ir as ir
 
 from surgery.base.errors import first_few
 from surgery.base.json_record import Record
+from surgery.features.inspection.constant_tensors import WeightSummary
 from surgery.features.inspection.kernel_gaps import Gap
 from surgery.features.inspection.releases import reader, release
-from surgery.features.inspection.weights import WeightSummary
 from surgery.model.graph.graph import Graph
 from surgery.model.graph.values import Node, Value
 from surgery.model.storage.ir_scopes import scopes, values

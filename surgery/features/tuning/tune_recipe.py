@@ -23,7 +23,7 @@ from surgery.verification.benchmarking.statistics import Interval
 from surgery.verification.benchmarking.subjects import subject
 
 if TYPE_CHECKING:
-    from surgery.verification.benchmarking.spec import BenchSpec
+    from surgery.verification.benchmarking.bench_spec import BenchSpec
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from surgery.base.json_record import Record
 from surgery.engine.recipe.schema import PassStep
 from surgery.features.tuning.optional_steps import OptionalStep, excluding, excluding_option
 from surgery.features.tuning.site_groups import SiteGroup, by_name, selectors
-from surgery.verification.benchmarking.spec import BenchSpec
+from surgery.verification.benchmarking.bench_spec import BenchSpec
 from surgery.verification.benchmarking.statistics import Interval
 from surgery.verification.comparing.details import Verdict
 

@@ -38,7 +38,7 @@ def excepting(recipe: Recipe, arguments: argparse.Namespace) -> Recipe:
 
 
 def _selector(text: str) -> Any:
-    from surgery.engine.recipe.steps import selectors
+    from surgery.engine.recipe.step_forms import selectors
     from surgery.engine.yaml.yaml_nodes import Scalar, YamlNode
     from surgery.engine.yaml.yaml_tree import compose
 

@@ -104,7 +104,7 @@ class RunReport:
         """Return the additional keys of the JSON report."""
         if self._memory is None:
             return {}
-        from surgery.features.inspection.run_evidence import circumstances, contents
+        from surgery.features.inspection.report_data import circumstances, contents
 
         places = [step.where for step in result.steps]
         found = {**circumstances(["surgery", *self._arguments.given], places), "memory": self._memory.to_json()}
@@ -125,7 +125,7 @@ class RunReport:
     def _write_ended(self, error: BaseException) -> None:
         """Write the report of a run that an error or an interrupt ended, with the steps committed until then."""
         from surgery.engine.pipeline.records import Result
-        from surgery.features.inspection.run_evidence import circumstances
+        from surgery.features.inspection.report_data import circumstances
         from surgery.model.storage.summary import data_files, summarize
 
         if self.history is None or self.history.first is None or self.history.last is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import internal
 from surgery.base.views import view as shown
-from surgery.features.inspection.run_evidence import circumstances, contents
+from surgery.features.inspection.report_data import circumstances, contents
 from surgery.interface.drawing.assembling import document
 from surgery.interface.drawing.history import History
 

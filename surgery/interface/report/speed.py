@@ -11,8 +11,8 @@ from rich.text import Text
 
 from surgery.base.errors import counted
 from surgery.interface.report.formatting import size
+from surgery.verification.benchmarking.bench_spec import BenchSpec
 from surgery.verification.benchmarking.measurements import Comparison, Measured
-from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.statistics import Interval
 
 _STYLES = {"faster": "green", "slower": "red", "": "yellow"}

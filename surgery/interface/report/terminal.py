@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from surgery.base.errors import counted, first_few
-from surgery.interface.report import loss, missed, proof, steps
+from surgery.interface.report import loss, missed, proof, step_table
 from surgery.interface.report.formatting import (
     change,
     duration,
@@ -86,17 +86,17 @@ class _RunReport:
         if self.height is not None and fits:
             room = self.height - _below(console, options, Group(*end))
             lines = max(room // 3, 1)
-        said = list(steps.messages_shown(account.steps, lines, every=self.every))
+        said = list(step_table.messages_shown(account.steps, lines, every=self.every))
         if self.height is not None and fits:
             rows = room = self.height - _below(console, options, Group(*said, *end)) - 1
-            while rows > 0 and _below(console, options, steps.steps_shown(account.steps, rows)) > room:
+            while rows > 0 and _below(console, options, step_table.steps_shown(account.steps, rows)) > room:
                 rows -= 1  # lines were wrapped
         yield from _of_original(account)
         counts = histogram(account.input.ops, account.output.ops)
         if any(count.difference for count in counts):
             yield histogram_table(counts, every=self.every)
             yield Text("")
-        yield steps.steps_shown(account.steps, rows, every=self.every)
+        yield step_table.steps_shown(account.steps, rows, every=self.every)
         yield from said
         yield Text("")
         yield from end
@@ -176,7 +176,7 @@ def brief(account: Result) -> RenderableType:
     """Return the verdict on a run, preceded by what makes it negative: a failed step, expectations that are not met."""
     failed = [] if account.failure is None else [account.failure]
     failed += account.broken if account.ok or not account.strict else account.refused
-    said = [text for _, text in steps.messages(failed)]
+    said = [text for _, text in step_table.messages(failed)]
     expected = _expected(replace(account, expectations=tuple(one for one in account.expectations if not one.ok)))
     end = conclusion(account)
     if not said:  # nothing stands above
@@ -400,7 +400,7 @@ def _outputs(found: Pair, *, every: bool = False) -> str:
     runs = sum(1 for binding in found.bindings if not binding.get("refused"))
     shown = f", rtol needed {needed(verdict)}" if needed(verdict) else ""
     if verdict.status is Status.CLOSE and verdict.details is not None:
-        shown = f", {steps.distance(verdict)}"
+        shown = f", {step_table.distance(verdict)}"
     share = used(verdict)
     detail = shown if every else f", tolerance used: {share}" if share else ""
     number = f" on {counted(runs, 'input set')}" if runs else ""

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from surgery.model.storage import messages
-from surgery.model.storage.messages import Foreign
+from surgery.model.storage import foreign_messages
+from surgery.model.storage.foreign_messages import Foreign
 from surgery.model.storage.text_formats import is_text
 
 HEAD: Final = 1 << 16
@@ -21,7 +21,7 @@ HEAD: Final = 1 << 16
 _TORCH: Final = "load it in PyTorch and export it with torch.onnx.export(model, args, 'model.onnx', dynamo=True)"
 _AGAIN: Final = "fetch or export it again"
 _TFLITE: Final = Foreign(
-    "a TensorFlow Lite model", f"convert it with '{messages.TF2ONNX} --tflite MODEL --output model.onnx'"
+    "a TensorFlow Lite model", f"convert it with '{foreign_messages.TF2ONNX} --tflite MODEL --output model.onnx'"
 )
 _KERAS: Final = Foreign("a Keras model", "load it in Keras 3 and call model.export('model.onnx', format='onnx')")
 _HDF5: Final = Foreign(
@@ -87,17 +87,17 @@ def recognized(path: Path, data: memoryview) -> Foreign | None:
         answer = look(path, head)
         if answer is not None:
             return answer
-    return messages.recognized(data) or _by_name(path)
+    return foreign_messages.recognized(data) or _by_name(path)
 
 
 def recognized_folder(path: Path) -> Foreign | None:
     """Return the format of a folder that is a model of another format; None for a plain folder."""
     if (path / "saved_model.pb").is_file():
-        return Foreign("a TensorFlow SavedModel", messages.SAVED.todo.replace("FOLDER", str(path)))
+        return Foreign("a TensorFlow SavedModel", foreign_messages.SAVED.todo.replace("FOLDER", str(path)))
     if (path / "Manifest.json").is_file() and path.suffix == ".mlpackage":
-        return messages.COREML
+        return foreign_messages.COREML
     if (path / "__model__").is_file() or (path / "inference.pdmodel").is_file():
-        return messages.PADDLE
+        return foreign_messages.PADDLE
     return None
 
 
@@ -215,18 +215,18 @@ _EXTENSIONS: Final = {
     ".pt2": _EXPORTED,
     ".safetensors": _SAFETENSORS,
     ".gguf": _GGUF,
-    ".mlmodel": messages.COREML,
+    ".mlmodel": foreign_messages.COREML,
     ".engine": _TENSORRT,
     ".plan": _TENSORRT,
     ".trt": _TENSORRT,
-    ".pdmodel": messages.PADDLE,
-    ".pdiparams": messages.PADDLE,
+    ".pdmodel": foreign_messages.PADDLE,
+    ".pdiparams": foreign_messages.PADDLE,
     ".bin": Foreign("a binary file, perhaps weights of OpenVINO or PyTorch", "name a .onnx file"),
-    ".pb": Foreign("a protobuf message, perhaps of TensorFlow", messages.FROZEN.todo),
+    ".pb": Foreign("a protobuf message, perhaps of TensorFlow", foreign_messages.FROZEN.todo),
 }
 
 
 def _by_name(path: Path) -> Foreign | None:
     """Return the format by the name, if the content is inconclusive."""
-    found = messages.SAVED if path.name == "saved_model.pb" else _EXTENSIONS.get(path.suffix.lower())
+    found = foreign_messages.SAVED if path.name == "saved_model.pb" else _EXTENSIONS.get(path.suffix.lower())
     return None if found is None else Foreign(f"not an ONNX model, but, judging by its name, {found.what}", found.todo)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import onnx
 from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
 
-from surgery.base.errors import ModelFileError, neighbour
+from surgery.base.errors import ModelFileError, closest
 from surgery.base.views import view
 from surgery.model.storage import foreign
 from surgery.model.wire.bounds import fault
@@ -213,7 +213,7 @@ def open_model(path: Path, weights: Weights) -> MappedFile:
             raise ModelFileError("this is not a regular file", where=str(path), todo="name a .onnx file")
         source = weights.open(path)
     except FileNotFoundError as error:
-        near = neighbour(path)
+        near = _neighbour(path)
         todo = f"did you mean '{near}'?" if near else "check the path"
         raise ModelFileError("no such file", where=str(path), todo=todo) from error
     except PermissionError as error:
@@ -317,3 +317,13 @@ def _open_data(path: Path, weights: Weights, folders: _Folders) -> MappedFile:
         return weights.referable(weights.open(path))
     except OSError as error:
         raise folders.error(f"the external data '{path}' cannot be read: {error.strerror}") from error
+
+
+def _neighbour(path: Path) -> str | None:
+    """Return the path of the file in the same folder whose name is most similar to that of a missing file, or None."""
+    try:
+        known = [one.name for one in path.parent.iterdir() if one.suffix]
+    except OSError:
+        return None
+    near = closest(path.name, known)
+    return str(path.parent / near) if near is not None else None

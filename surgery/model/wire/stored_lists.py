@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import onnx
 
-from surgery.base.operators.lists import TABLES
 from surgery.base.operators.subgraphs import nodes
 from surgery.model.wire.tensors import external_reference, is_external, refer
 from surgery.model.wire.weights import MappedFile, source_at
@@ -32,6 +31,21 @@ from surgery.model.wire.wire import (
     fields,
     past_run,
 )
+
+_ENSEMBLE: Final = (
+    *("falsenodeids", "featureids", "hitrates", "missing_value_tracks_true", "modes", "nodeids", "treeids"),
+    *("truenodeids", "values"),
+)
+
+_TABLES: Final = frozenset(
+    {
+        *(f"nodes_{name}" for name in _ENSEMBLE),
+        *(f"{prefix}_{name}" for prefix in ("class", "target") for name in ("ids", "nodeids", "treeids", "weights")),
+        *("coefficients", "support_vectors"),
+    }
+)
+"""The lists that determine no type and no shape: those of tree ensembles (before opset 5 of ai.onnx.ml), support
+vector machines and linear models that grow with what was trained, by the name of the attribute."""
 
 MARK: Final = "\0surgery.list"
 """The documentation of the tensor that stands for a list; no model has such text."""
@@ -80,7 +94,7 @@ def run_of(data: memoryview, start: int, stop: int, least: int) -> tuple[int, in
             run = run or _ListRun(field)
             if not run.takes(field):
                 return None
-        elif number == _NAME and bytes(data[payload:end]).decode("utf-8", "replace") not in TABLES:
+        elif number == _NAME and bytes(data[payload:end]).decode("utf-8", "replace") not in _TABLES:
             return None
         elif number == _TYPE and wire == VARINT:
             kind = decode_varint(data, payload, end)[0]

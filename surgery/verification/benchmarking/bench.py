@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from surgery.base.errors import UsageError
+from surgery.verification.benchmarking.bench_spec import BenchSpec
 from surgery.verification.benchmarking.measurements import Comparison
 from surgery.verification.benchmarking.paired_runs import compare
 from surgery.verification.benchmarking.profiling import measure_executed, measure_nodes
-from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.subjects import Subject, require_same_inputs, subject
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.inputs.given import first_sets

@@ -9,7 +9,7 @@ from surgery.base.errors import UsageError
 from surgery.base.operators.dtypes import Array
 from surgery.base.workers import Worker, default_memory
 from surgery.model.runtime.engine import shorten_native
-from surgery.verification.benchmarking.spec import BenchSpec
+from surgery.verification.benchmarking.bench_spec import BenchSpec
 from surgery.verification.benchmarking.subjects import Subject, fed
 
 _TIMING = "surgery.model.runtime.timing"

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from surgery.base.json_record import Record
 from surgery.base.views import view
-from surgery.verification.benchmarking.spec import BenchSpec
+from surgery.verification.benchmarking.bench_spec import BenchSpec
 from surgery.verification.benchmarking.statistics import Interval
 
 Ended = Literal["narrow", "decided", "time", "repeats"]

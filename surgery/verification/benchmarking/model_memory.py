@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from surgery.base.workers.process_memory import private_bytes
+from surgery.verification.benchmarking.bench_spec import BenchSpec
 from surgery.verification.benchmarking.bench_worker import BenchWorker
 from surgery.verification.benchmarking.measurements import Memory
-from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.subjects import Subject
 
 _INTERVAL = 0.001

@@ -17,11 +17,11 @@ import numpy as np
 
 from surgery.base.errors import UsageError
 from surgery.base.operators.dtypes import Array
+from surgery.verification.benchmarking.bench_spec import BenchSpec
 from surgery.verification.benchmarking.bench_worker import BenchWorker
 from surgery.verification.benchmarking.measurements import Comparison, Ended, Measured, OperatorTime
 from surgery.verification.benchmarking.model_memory import measure_memory
 from surgery.verification.benchmarking.profiling import measure_profiles
-from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.statistics import FEWEST, Interval, Spending, blocks_of, estimate
 from surgery.verification.benchmarking.subjects import Subject, require_same_inputs, subject
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from surgery.verification.benchmarking.bench_spec import BenchSpec
 from surgery.verification.benchmarking.bench_worker import BenchWorker
 from surgery.verification.benchmarking.measurements import OperatorTime
-from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.subjects import Subject
 
 _LEAST_RUNS, _MOST_RUNS = 4, 50

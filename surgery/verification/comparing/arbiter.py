@@ -41,7 +41,7 @@ from surgery.verification.comparing.distances import Float64Case, Float64Finding
 from surgery.verification.comparing.reference_run import ReferenceRun
 from surgery.verification.comparing.vacuity import Run
 from surgery.verification.inputs.input_sets import TRIVIAL
-from surgery.verification.operator_facts.rounding import ROUNDING_ONCE
+from surgery.verification.operator_facts.rounding_behavior import ROUNDING_ONCE
 
 DOUBT, CHEAP_DOUBT = 0.25, 1 / 32
 """Shares of the tolerance above which a result within it is doubted; the second if a run costs next to nothing."""

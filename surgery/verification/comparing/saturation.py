@@ -19,7 +19,7 @@ from surgery.base.operators.ranges import BOUNDS
 from surgery.base.promises import Parity
 from surgery.verification.comparing.compare import ComparisonRules
 from surgery.verification.comparing.tolerance import blocks
-from surgery.verification.operator_facts.rounding import ROUNDING_AS_ONE
+from surgery.verification.operator_facts.rounding_behavior import ROUNDING_AS_ONE
 
 if TYPE_CHECKING:
     import onnx

@@ -7,14 +7,21 @@ nodes may agree in all runs although some of their numbers differ, which says no
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from surgery.base.operators.lists import LOOKED_UP
 from surgery.model.wire.stored_lists import same_list
 from surgery.verification.regions.definitions import Definitions, same_content
 
 if TYPE_CHECKING:
     import onnx
+
+_NUMBERS: Final = ("nodes_values", "class_weights", "target_weights", "values_floats", "values_int64s")
+
+_READ_IN_PART: Final = frozenset(
+    {*_NUMBERS, *(f"{name}_as_tensor" for name in _NUMBERS[:3])}
+    | {"leaf_weights", "nodes_splits", "values_strings", "values_tensor"}
+)
+"""Attributes with numbers or texts of which one input reads a few, such as the leaves that it reaches."""
 
 
 def differing_tables(before: Definitions, after: Definitions, names: Container[str]) -> dict[str, str]:
@@ -36,10 +43,10 @@ def differing_tables(before: Definitions, after: Definitions, names: Container[s
 def _differing(mine: onnx.NodeProto, theirs: onnx.NodeProto) -> str:
     """Return the only attributes in which two nodes differ, if these are numbers of which an input reads a few."""
     first, second = ({attribute.name: attribute for attribute in node.attribute} for node in (mine, theirs))
-    if first.keys() != second.keys() or first.keys().isdisjoint(LOOKED_UP) or not _read_alike(mine, theirs):
+    if first.keys() != second.keys() or first.keys().isdisjoint(_READ_IN_PART) or not _read_alike(mine, theirs):
         return ""
     others = [name for name in first if not _same(first[name], second[name])]
-    return ", ".join(sorted(others)) if LOOKED_UP.issuperset(others) else ""
+    return ", ".join(sorted(others)) if _READ_IN_PART.issuperset(others) else ""
 
 
 def _same(mine: onnx.AttributeProto, theirs: onnx.AttributeProto) -> bool:

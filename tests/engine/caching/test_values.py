@@ -9,7 +9,7 @@ import pytest
 from surgery.engine.caching import outcome_text
 from surgery.engine.pipeline.records import RefusedSite
 from surgery.engine.pipeline.sensitivity import Sensitivity
-from surgery.engine.pipeline.step_cache import EndFacts
+from surgery.engine.pipeline.step_cache_interface import EndFacts
 from surgery.model.graph.signature_mappings import Joined, Relation
 from surgery.model.graph.state import Refused, Site
 from surgery.verification.comparing.details import (

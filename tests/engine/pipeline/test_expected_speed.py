@@ -14,8 +14,8 @@ from surgery.model.graph import text
 from surgery.model.runtime import engine
 from surgery.verification.benchmarking import bench as benching
 from surgery.verification.benchmarking import paired_runs as comparing
+from surgery.verification.benchmarking.bench_spec import BenchSpec
 from surgery.verification.benchmarking.measurements import Comparison, Measured
-from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.statistics import Interval
 from surgery.verification.benchmarking.subjects import Subject
 

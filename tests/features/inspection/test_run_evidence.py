@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from surgery.engine.provenance.environment import environment
-from surgery.features.inspection import operator_costs, run_evidence
+from surgery.features.inspection import operator_costs, report_data
 from surgery.model import storage
 
 
@@ -23,14 +23,14 @@ def test_recipes_are_quoted_once(tmp_path: Path) -> None:
     one = tmp_path / "one.yaml"
     one.write_bytes(b"steps: []\n\xff")
     argv = ["surgery", "apply", "a recipe.yaml"]
-    found = run_evidence.circumstances(argv, [f"{one}:1", "", f"{one}:2", f"{tmp_path / 'gone.yaml'}:3"])
+    found = report_data.circumstances(argv, [f"{one}:1", "", f"{one}:2", f"{tmp_path / 'gone.yaml'}:3"])
     assert found["recipes"] == [{"path": str(one), "text": "steps: []\n\ufffd"}]
     assert shlex.split(found["command"]) == argv
 
 
 def test_credentials_in_urls_are_not_reported() -> None:
     argv = ["surgery", "apply", "tidy", "s3://key:secret@bucket/a model.onnx", "-o=https://host/m.onnx?token=secret"]
-    found = run_evidence.circumstances(argv, [])["command"]
+    found = report_data.circumstances(argv, [])["command"]
     assert "secret" not in found and "s3://bucket/a" in found and "-o=https://host/m.onnx" in found
 
 
@@ -41,7 +41,7 @@ def test_a_failed_section_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operator_costs, "operator_costs", broken)
     text = '<ir_version: 8, opset_import: ["" : 17]> g (float[a] x) => (float[a] y) { y = Relu(x) }'
     stored = storage.from_proto(onnx.parser.parse_model(text))
-    found = run_evidence.contents(stored, stored, [])
+    found = report_data.contents(stored, stored, [])
     assert found["costs"] is None and found["weights"]["kept"] == 0
     assert len(found["problems"]) == 2 and "no shapes today" in found["problems"][0]
 
@@ -50,4 +50,4 @@ def test_the_costs_are_of_the_largest_sizes() -> None:
     text = '<ir_version: 8, opset_import: ["" : 17]> g (float[a] x) => (float[a] y) { y = Relu(x) }'
     stored = storage.from_proto(onnx.parser.parse_model(text))
     bindings = [{"dims": {"a": 3}}, {"dims": {"a": 7}}, {"dims": {"a": 900}, "refused": "too large"}]
-    assert run_evidence.contents(stored, stored, bindings)["costs"]["sizes"] == {"a": 7}
+    assert report_data.contents(stored, stored, bindings)["costs"]["sizes"] == {"a": 7}

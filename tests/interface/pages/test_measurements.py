@@ -9,7 +9,7 @@ import pytest
 from support.html_pages import checked
 
 from surgery.interface import commands as cli
-from surgery.interface.pages import measurements
+from surgery.interface.pages import measurement_pages
 
 EVIL = "</script><b>\u202e"
 
@@ -31,7 +31,7 @@ STUDY = {
 
 
 def test_sensitivities() -> None:
-    page = checked(measurements.sensitivity(STUDY))
+    page = checked(measurement_pages.sensitivity(STUDY))
     rows = [one for one in page.all("tr") if one.inside("tbody") and not one.inside("details")]
     assert ["does not run" in row.text for row in rows] == [True, False, False, False, False]
     assert "150 %" in rows[1].text and "2 %" in rows[2].text
@@ -43,7 +43,7 @@ def test_sensitivities() -> None:
 
 
 def test_a_study_of_one_site_has_no_plot() -> None:
-    page = checked(measurements.sensitivity({**STUDY, "sites": [site(1, 0.5, 100)], "use": 0.5}))
+    page = checked(measurement_pages.sensitivity({**STUDY, "sites": [site(1, 0.5, 100)], "use": 0.5}))
     assert "50.0 % of the budget" in page.text and not page.all("figure")
 
 
@@ -78,12 +78,12 @@ def test_speeds() -> None:
         "ended": "narrow",
         "inputs": [{"dims": {"batch": 2}, "character": "normal", "seed": 0}],
     }
-    page = checked(measurements.bench(found))
+    page = checked(measurement_pages.bench(found))
     dots = [float(one.attributes["cx"]) for one in page.all("circle") if one.attributes.get("class") == "dot"]
     assert len(dots) == 2 and dots[0] > dots[1]
     assert "1.900 to 2.100" in page.text and "intervals of 95% confidence" in page.text and "batch=2" in page.text
     assert [one.text for one in page.all("h3")] == [f"Operators of {EVIL[:-1]}\\u202e", "Operators of c"]
-    alone = checked(measurements.bench({**found, "models": found["models"][:1]}))
+    alone = checked(measurement_pages.bench({**found, "models": found["models"][:1]}))
     assert not alone.all("figure") and "2 ms" in alone.text
 
 

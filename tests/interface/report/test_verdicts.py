@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from surgery.interface.report import steps, terminal
+from surgery.interface.report import step_table, terminal
 from surgery.verification.comparing.details import Arbitration, Details, Status, Verdict
 from surgery.verification.verdict.pair import Pair
 
@@ -27,8 +27,8 @@ NEEDED = {"rtol": 1.2e-5, "atol": 1.5e-6}
 )
 def test_a_close_verdict_shows_the_distance(details, text):
     verdict = Verdict(Status.CLOSE, None, NEEDED, "", details)
-    assert steps.distance(verdict) == text
-    assert steps.distance(replace(verdict, needed=None)).startswith("no tolerance is large enough; at most")
+    assert step_table.distance(verdict) == text
+    assert step_table.distance(replace(verdict, needed=None)).startswith("no tolerance is large enough; at most")
 
 
 def test_a_pair_is_shown_with_its_distance():
@@ -44,8 +44,8 @@ def test_a_pair_is_shown_with_its_distance():
 def test_a_verdict_on_other_choices_says_that_they_are_ties():
     message = "near ties of nearly equal values: output 'labels'[3]: 7 instead of 5"
     verdict = Verdict(Status.CLOSE, None, NEEDED, message, Details(ulp=3.0, tied=True))
-    assert verdict.is_tied and steps.distance(verdict).endswith("; other choices between near ties")
+    assert verdict.is_tied and step_table.distance(verdict).endswith("; other choices between near ties")
     assert verdict.to_json()["details"]["tied"] is True
     other = replace(verdict, details=Details(ulp=3.0))  # whatever its message says
-    assert not other.is_tied and "ties" not in steps.distance(other)
+    assert not other.is_tied and "ties" not in step_table.distance(other)
     assert not replace(verdict, status=Status.DIFFERENT).is_tied

@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 from surgery.model.graph import text
+from surgery.verification.benchmarking.bench_spec import BenchSpec
 from surgery.verification.benchmarking.model_memory import measure_memory, private_bytes
-from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.subjects import subject
 
 MIB = 1 << 20

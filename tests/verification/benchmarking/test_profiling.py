@@ -9,8 +9,8 @@ import pytest
 
 from surgery.model.graph import text
 from surgery.verification.benchmarking.bench import bench
+from surgery.verification.benchmarking.bench_spec import BenchSpec
 from surgery.verification.benchmarking.profiling import measure_nodes, measure_profiles, node_times, operator_times
-from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.subjects import subject
 
 

@@ -24,9 +24,9 @@ from surgery.model.graph import text
 from surgery.model.runtime import timing
 from surgery.verification.benchmarking import paired_runs as comparing
 from surgery.verification.benchmarking.bench import bench
+from surgery.verification.benchmarking.bench_spec import BenchSpec
 from surgery.verification.benchmarking.measurements import Comparison
 from surgery.verification.benchmarking.paired_runs import Pace, compare
-from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.subjects import subject
 from surgery.verification.inputs.spec import DataSpec, InputsSpec
 

@@ -77,9 +77,13 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         _output.write_json(found.to_json())
         return 0 if found.ok else 1
-    from surgery.interface.report import weights
+    from surgery.interface.report import imported_weights
 
-    text = weights.conclusion(found) if arguments.quiet else weights.report(found, every=arguments.verbose > 0)
+    text = (
+        imported_weights.conclusion(found)
+        if arguments.quiet
+        else imported_weights.report(found, every=arguments.verbose > 0)
+    )
     _output.write(text, wrap=False)
     if found.written:
         _output.messages().print(f"wrote {', '.join(map(str, found.written))}", soft_wrap=True)

@@ -73,9 +73,9 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         _output.write_json(found.to_json())
     else:
-        from surgery.interface.report import files
+        from surgery.interface.report import written_files
 
-        _output.write(files.split(found))
+        _output.write(written_files.split(found))
         _output.messages().print(_written(found.files, ok=found.ok), soft_wrap=True)
     return 0 if found.ok else 1
 

@@ -128,7 +128,7 @@ def main(arguments: argparse.Namespace) -> int:
                 f"{one.name} is not shown to reach {arguments.expect:g} times the speed of {found.baseline.name}"
             )
     if arguments.html is not None:
-        from surgery.interface.pages import measurements
+        from surgery.interface.pages import measurement_pages
 
-        _report_file.write_page(arguments, measurements.bench(found.to_json()))
+        _report_file.write_page(arguments, measurement_pages.bench(found.to_json()))
     return 1 if missed else 0

@@ -152,8 +152,8 @@ def _lineage(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         _output.write_json(found.to_json())
     else:
-        from surgery.interface.report import lineage
+        from surgery.interface.report import lineage_text
 
         every = {"most": sys.maxsize} if arguments.verbose or arguments.node is not None else {}
-        _output.write(lineage.descent(found, arguments.origin, **every))
+        _output.write(lineage_text.descent(found, arguments.origin, **every))
     return 1 if arguments.origin is not None and not found.found else 0

@@ -36,7 +36,7 @@ def main(arguments: argparse.Namespace) -> int:
     run = _read(arguments.run)
     before, after, note = _report_file.graph_of(run)
     if before is not None and after is not None and not run.get("weights"):
-        from surgery.features.inspection.run_evidence import contents
+        from surgery.features.inspection.report_data import contents
 
         run |= contents(before, after, run.get("bindings") or ())
     drawing, problem = _drawn(before, after)

@@ -58,7 +58,7 @@ def main(arguments: argparse.Namespace) -> int:
     else:
         _output.write(sensitivity.study(found, arguments.limit))
     if arguments.html is not None:
-        from surgery.interface.pages import measurements
+        from surgery.interface.pages import measurement_pages
 
-        _report_file.write_page(arguments, measurements.sensitivity({"model": arguments.model, **found.to_json()}))
+        _report_file.write_page(arguments, measurement_pages.sensitivity({"model": arguments.model, **found.to_json()}))
     return 0

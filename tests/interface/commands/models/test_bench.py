@@ -12,8 +12,8 @@ import pytest
 
 from surgery.interface import commands as cli
 from surgery.model.graph import text
+from surgery.verification.benchmarking.bench_spec import BenchSpec
 from surgery.verification.benchmarking.measurements import Comparison, Measured, Memory, OperatorTime
-from surgery.verification.benchmarking.spec import BenchSpec
 from surgery.verification.benchmarking.statistics import Interval
 
 BODY = "g (float[n, k] x) => (float[n, k] y) { t = Relu(x) y = Neg(t) }"
