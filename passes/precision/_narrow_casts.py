@@ -93,7 +93,7 @@ class Casts:
             least = lowest(self.format) if value in self.masks else -np.inf
             held = self.graph.remember(
                 ("narrowed", value.name, least),
-                lambda: new.constant(self.format.narrowed(_at_least(tensor.numpy(), least))).held,
+                lambda: new.converted(tensor.numpy(), lambda part: self.format.narrowed(_at_least(part, least))).held,
             )
             assert held is not None
             return new.constant(held, f"{value.name}_{self.format.name}")

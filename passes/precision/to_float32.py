@@ -133,7 +133,8 @@ class _Wide:
         if known is not None:
             return known
         if value.tensor is not None:
-            made = new.constant(np.asarray(value.tensor.numpy()).astype(np.float32), f"{value.name}_float32")
+            array = np.asarray(value.tensor.numpy())
+            made = new.converted(array, lambda part: part.astype(np.float32), f"{value.name}_float32")
         else:
             made = new.node("Cast", value, to=_FLOAT)
         self._made[value] = self._site[value] = made

@@ -7,7 +7,7 @@ graph in `commit` and `signature_edits`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from surgery.model.graph.function_bodies import function_of_model
 from surgery.model.graph.signature_mappings import Pieces
 from surgery.model.graph.values import Node, Refusal, Value
 from surgery.model.shapes.facts import Dim
-from surgery.model.storage.ir_tensors import JoinedTensor
+from surgery.model.storage.ir_tensors import converted, joined
 from surgery.model.targets import STANDARD, Target
 from surgery.model.targets.lacking import lacking
 
@@ -175,7 +175,19 @@ class Builder:
 
     def joined(self, arrays: Sequence[np.ndarray[Any, Any]], axis: int, name: str = "constant") -> Value:
         """Add an initializer: the concatenation of arrays of one type, which is not held in memory if it is large."""
-        return self.constant(JoinedTensor(arrays, axis), name)
+        return self.constant(joined(arrays, axis), name)
+
+    def converted(
+        self,
+        array: np.ndarray[Any, Any],
+        convert: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]],
+        name: str = "constant",
+    ) -> Value:
+        """Add an initializer: an array converted by an elementwise function, which gets some elements at a time.
+
+        The result is not held in memory if it is large.
+        """
+        return self.constant(converted(array, convert), name)
 
     def replace(self, old: Value, new: Value) -> None:
         """Redirect all consumers of `old`, including the caller, to `new`; dead nodes are removed."""

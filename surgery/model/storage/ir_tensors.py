@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, Final, TypeGuard, TypeVar
 
@@ -15,7 +15,9 @@ from surgery.model.wire.wire import Reference
 
 T = TypeVar("T")
 
-_PIECE: Final = 1 << 22  # bytes that are concatenated at once
+Array = np.ndarray[Any, Any]
+
+_PIECE: Final = 1 << 22  # bytes that are computed at once
 
 _is_derived: Callable[[Any, Any], bool] = cache(issubclass)
 
@@ -111,32 +113,60 @@ class SparseTensor(ir.LazyTensor):
         )
 
 
-class JoinedTensor(ir.LazyTensor):
-    """The concatenation of arrays along an axis, which is written to a file some rows at a time."""
+class PiecewiseTensor(ir.LazyTensor):
+    """A tensor that is computed when it is read, and written to a file piece by piece, without being held in memory.
 
-    __slots__ = ("_arrays", "_axis")
+    `pieces` computes its elements in order, each piece in C order.
+    """
 
-    def __init__(self, arrays: Sequence[np.ndarray[Any, Any]], axis: int) -> None:
-        self._arrays, self._axis = arrays, axis % arrays[0].ndim
-        shape = list(arrays[0].shape)
-        shape[self._axis] = sum(array.shape[self._axis] for array in arrays)
+    __slots__ = ("_pieces",)
+
+    def __init__(self, pieces: Callable[[], Iterator[Array]], dtype: np.dtype[Any], dims: Sequence[int]) -> None:
+        self._pieces = pieces
         super().__init__(
-            lambda: ir.Tensor(np.concatenate(arrays, axis)),
-            ir.DataType.from_numpy(arrays[0].dtype),
-            ir.Shape(shape, frozen=True),
+            lambda: ir.Tensor(np.concatenate([piece.reshape(-1) for piece in pieces()]).reshape(dims)),
+            ir.DataType.from_numpy(dtype),
+            ir.Shape(dims, frozen=True),
+            cache=True,
         )
 
     def tofile(self, file: Any) -> None:
         """Write the raw bytes to a file."""
-        if self.dtype.bitwidth < 8:  # a row may end within a byte
+        if self.dtype.bitwidth < 8:  # a piece may end within a byte
             file.write(self.tobytes())
             return
-        parts = [[array] for array in self._arrays] if self._axis == 0 else [self._arrays]
-        for arrays in parts:
-            count = max(1, _PIECE // max(1, sum(array[:1].nbytes for array in arrays)))
-            for start in range(0, len(arrays[0]), count):
-                rows = np.concatenate([array[start : start + count] for array in arrays], self._axis)
-                ir.Tensor(rows).tofile(file)
+        for piece in self._pieces():
+            ir.Tensor(piece).tofile(file)
+
+
+def joined(arrays: Sequence[Array], axis: int) -> PiecewiseTensor:
+    """Return the concatenation of arrays of one type along an axis."""
+    axis %= arrays[0].ndim
+    dims = list(arrays[0].shape)
+    dims[axis] = sum(array.shape[axis] for array in arrays)
+
+    def pieces() -> Iterator[Array]:
+        for together in [[array] for array in arrays] if axis == 0 else [arrays]:
+            for rows in _rows(together):
+                yield np.concatenate([array[rows] for array in together], axis)
+
+    return PiecewiseTensor(pieces, arrays[0].dtype, dims)
+
+
+def converted(array: Array, convert: Callable[[Array], Array]) -> PiecewiseTensor:
+    """Return an array whose elements a function converts, each without regard to the others."""
+    flat = array.reshape(-1) if array.flags.c_contiguous else np.atleast_1d(array)
+
+    def pieces() -> Iterator[Array]:
+        return (convert(flat[rows]) for rows in _rows([flat]))
+
+    return PiecewiseTensor(pieces, convert(flat[:0]).dtype, array.shape)
+
+
+def _rows(arrays: Sequence[Array]) -> Iterator[slice]:
+    """Cut arrays into pieces along their first axis."""
+    count = max(1, _PIECE // max(1, sum(array[:1].nbytes for array in arrays)))
+    return (slice(start, start + count) for start in range(0, max(1, len(arrays[0])), count))
 
 
 def dense(proto: onnx.SparseTensorProto, weights: Weights) -> np.ndarray[Any, Any]:

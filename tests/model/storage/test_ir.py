@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -17,7 +18,7 @@ from support.corpus import floats, model_of, same
 
 from surgery.base.errors import ModelFileError
 from surgery.model import storage
-from surgery.model.storage.ir_tensors import JoinedTensor, SparseTensor, StoredTensor
+from surgery.model.storage.ir_tensors import PiecewiseTensor, SparseTensor, StoredTensor, converted, joined
 from surgery.model.storage.spill import spill_tensor
 
 
@@ -373,22 +374,35 @@ def test_graphs_that_cannot_be_written() -> None:
 def test_joined_tensors_are_written_as_their_concatenation(axis: int, kind: type, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     arrays = [random.integers(-7, 7, (3, 5, 3)).astype(kind) for _ in range(3)]
-    wanted = np.concatenate([*arrays, arrays[0].transpose(2, 1, 0)], axis)
-    joined = JoinedTensor([*arrays, arrays[0].transpose(2, 1, 0)], axis)
-    with (tmp_path / "joined").open("wb") as file:
-        joined.tofile(file)
-    assert tuple(joined.shape.numpy()) == wanted.shape and joined.nbytes == ir.Tensor(wanted).nbytes
-    assert (tmp_path / "joined").read_bytes() == ir.Tensor(wanted).tobytes()
-    assert joined.numpy().tobytes() == wanted.tobytes()
+    arrays.append(arrays[0].transpose(2, 1, 0))
+    _is_written(joined(arrays, axis), np.concatenate(arrays, axis), tmp_path)
 
 
-@pytest.mark.parametrize("axis", [0, 1])
-def test_joined_tensors_are_not_held_in_memory(axis: int) -> None:
+@pytest.mark.parametrize("dims", [(), (0,), (0, 3), (7,), (300, 5000)])
+def test_converted_tensors_are_written_as_their_conversion(dims: tuple[int, ...], tmp_path: Path) -> None:
+    array = np.random.default_rng(0).normal(size=dims).astype(np.float32)
+    for one in (array, array.T):
+        _is_written(converted(one, lambda part: part.astype(np.float16)), one.astype(np.float16), tmp_path)
+
+
+def _is_written(tensor: PiecewiseTensor, wanted: np.ndarray[Any, Any], folder: Path) -> None:
+    with (folder / "tensor").open("wb") as file:
+        tensor.tofile(file)
+    assert tuple(tensor.shape.numpy()) == wanted.shape and tensor.nbytes == ir.Tensor(wanted).nbytes
+    assert (folder / "tensor").read_bytes() == ir.Tensor(wanted).tobytes()
+    assert tensor.numpy().tobytes() == wanted.tobytes() and tensor.numpy().shape == wanted.shape
+
+
+@pytest.mark.parametrize("kind", ["rows", "columns", "converted"])
+def test_large_new_tensors_are_not_held_in_memory(kind: str) -> None:
     arrays = [np.zeros((1024, 4096), np.float32) for _ in range(3)]  # 48 MiB in all
+    whole = np.zeros((1024, 24576), np.float32)
     weights = storage.Weights()
     tracemalloc.start()
     try:
-        written = spill_tensor(JoinedTensor(arrays, axis), weights, 1024)
+        made = converted(whole, lambda part: part.astype(np.float16))
+        tensor = made if kind == "converted" else joined(arrays, 0 if kind == "rows" else 1)
+        written = spill_tensor(tensor, weights, 1024)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
