@@ -90,20 +90,16 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[PinChange]:
 
 def default_path(recipe: Recipe) -> Path:
     """Return the path of the lock of a recipe: next to its file, or in the current folder for a shipped recipe."""
-    if recipe.path is None or _is_shipped(recipe.path):
+    if recipe.path is None or recipe_lookup.is_shipped(recipe.path):
         return Path(f"{recipe.name if recipe.path is None else recipe.path.stem}{SUFFIX}")
     return recipe.path.with_suffix(SUFFIX)
-
-
-def _is_shipped(path: Path) -> bool:
-    return path.resolve().parent == recipe_lookup.folder().resolve()
 
 
 def _shown(recipe: Recipe) -> str:
     """Return the user-facing name of a recipe."""
     if recipe.path is None:
         return recipe.name
-    return recipe.path.stem if _is_shipped(recipe.path) else str(recipe.path)
+    return recipe.path.stem if recipe_lookup.is_shipped(recipe.path) else str(recipe.path)
 
 
 def text_of(found: Mapping[str, Any]) -> str:

@@ -21,16 +21,19 @@ def read_section(path: Path, section: type[Section], what: str, needs: str) -> A
         data = path.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    found, problems = parse_section(path, data, section, what)
+    if found is None and not problems:
+        problems = [Problem(str(path), 1, 1, f"the file is empty; it needs '{needs}'")]
+    if problems:
+        raise RecipeError(problems)
+    return found
+
+
+def parse_section(path: Path, data: bytes, section: type[Section], what: str) -> tuple[Any, list[Problem]]:
+    """Return the value of the section that a file has, None if it is empty, and all mistakes in it."""
     words, mistakes = decode(data)
     document = next(documents(words))
     draft = Draft(str(path), path.parent)
     draft.problems += [Problem(str(path), *mistake) for mistake in mistakes + document.mistakes]
-    found = None
-    if document.root is None or is_null(document.root):
-        if not draft.problems:
-            draft.problems.append(Problem(str(path), 1, 1, f"the file is empty; it needs '{needs}'"))
-    else:
-        found = draft.read(section, document.root, what)
-    if draft.problems or found is None:
-        raise RecipeError(draft.problems)
-    return found
+    root = document.root
+    return None if root is None or is_null(root) else draft.read(section, root, what), draft.problems

@@ -31,8 +31,8 @@ from surgery.engine.recipe.fields import (
     text,
 )
 from surgery.engine.recipe.recipe_paths import configuration_folder, is_file, mode
-from surgery.engine.yaml.source import decode, documents
-from surgery.engine.yaml.yaml_nodes import Scalar, Table, YamlNode, is_null, quoted
+from surgery.engine.recipe.section_file import parse_section
+from surgery.engine.yaml.yaml_nodes import Scalar, Table, YamlNode, quoted
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
@@ -88,17 +88,12 @@ def entries() -> tuple[Trusted, ...]:
     if not mode(file):
         return ()
     try:
-        text, mistakes = decode(file.read_bytes())
+        data = file.read_bytes()
     except OSError as error:
         raise ConfigError([Problem(str(file), 1, 1, f"cannot be read: {error.strerror}")]) from error
-    document = next(documents(text))
-    draft = Draft(str(file), file.parent)
-    draft.problems += [Problem(str(file), *mistake) for mistake in mistakes + document.mistakes]
-    found = None
-    if document.root is not None and not is_null(document.root):
-        found = draft.read(_Configuration, document.root, "the configuration")
-    if draft.problems:
-        raise ConfigError(draft.problems)
+    found, problems = parse_section(file, data, _Configuration, "the configuration")
+    if problems:
+        raise ConfigError(problems)
     return tuple((found or {}).get("trust", ()))
 
 

@@ -42,13 +42,15 @@ def read_checkpoint(path: Path, weights: Weights, *, key: str | None = None) -> 
 
 
 def _read_one(path: Path, weights: Weights, key: str | None) -> Checkpoint:
-    if path.suffix in torch_files.SUFFIXES:
-        return torch_files.read(path, weights, key)
-    if key is not None:
-        raise UsageError(f"'{path.name}' is not a PyTorch checkpoint and has no key '{key}'", todo="omit the key")
-    for suffix, read in _READERS.items():
-        if path.suffix == suffix:
-            return read(path, weights)
+    try:
+        if path.suffix in torch_files.SUFFIXES:
+            return torch_files.read(path, weights, key)
+        if key is not None:
+            raise UsageError(f"'{path.name}' is not a PyTorch checkpoint and has no key '{key}'", todo="omit the key")
+        if path.suffix in _READERS:
+            return _READERS[path.suffix](path, weights)
+    except OSError as error:
+        raise ModelFileError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
     raise UsageError(f"'{path.name}' has no suffix of a tensor file", todo=f"use {', '.join(READ)}")
 
 

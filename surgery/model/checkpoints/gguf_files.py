@@ -49,8 +49,6 @@ def read(path: Path, weights: Weights) -> Checkpoint:
         if bytes(source.view(0, min(4, source.size))) != b"GGUF":
             raise broken(path, "this is not a GGUF file")
         reader = GGUFReader(path)
-    except OSError as error:
-        raise ModelFileError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
     except (ValueError, LookupError, TypeError, OverflowError, MemoryError) as error:
         raise broken(path, f"it is truncated or damaged ({' '.join(str(error).split())[:120]})") from error
     is_big = (reader.byte_order == "S") == (sys.byteorder == "little")

@@ -18,13 +18,10 @@ SUFFIX = ".npy"
 
 def read(path: Path, weights: Weights) -> Checkpoint:
     """Read the header; the single tensor has the name of the file."""
-    try:
-        with path.open("rb") as file:
-            dims, fortran, dtype = head(path, path.stem, file)
-            start = file.tell()
-        source = weights.referable(weights.open(path))
-    except OSError as error:
-        raise ModelFileError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+    with path.open("rb") as file:
+        dims, fortran, dtype = head(path, path.stem, file)
+        start = file.tell()
+    source = weights.referable(weights.open(path))
     plain = dtype.newbyteorder("=")
     if plain not in TYPES:
         raise ModelFileError(f"it has the type {dtype}, which is not a tensor type", where=str(path))

@@ -54,8 +54,6 @@ def read(path: Path, weights: Weights) -> Checkpoint:
             entries = {name.removesuffix(_SUFFIX): _entry(path, archive, name, weights) for name in names}
     except _ERRORS as error:
         raise broken(path, f"it is truncated, damaged, or not an npz file ({error})") from error
-    except OSError as error:
-        raise ModelFileError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
     return Checkpoint(path, entries, weights)
 
 

@@ -54,10 +54,7 @@ _METADATA: Final = "__metadata__"
 
 def read(path: Path, weights: Weights) -> Checkpoint:
     """Read the header of a file."""
-    try:
-        source = weights.referable(weights.open(path))
-    except OSError as error:
-        raise ModelFileError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    source = weights.referable(weights.open(path))
     return Checkpoint(path, dict(_entries(path, source, weights)), weights)
 
 

@@ -42,10 +42,7 @@ def read(path: Path, weights: Weights, key: str | None = None) -> Checkpoint:
     Raises ModelFileError for a file that is damaged, or that would import or call anything unsafe, and UsageError for a
     key that does not exist.
     """
-    try:
-        source = weights.referable(weights.open(path))
-    except OSError as error:
-        raise ModelFileError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    source = weights.referable(weights.open(path))
     head = bytes(source.view(0, min(len(_LOCAL_SIGNATURE), source.size)))
     try:
         if head == _LOCAL_SIGNATURE:
