@@ -98,7 +98,7 @@ def test_the_house_stays_small() -> None:
 def test_folders_and_names_stay_few() -> None:
     files = list(modules().values())
     assert full_folders(files, ROOT) == {}
-    assert len(shared_classes(files)) <= 7
+    assert len(shared_classes(files)) <= 5
     assert len(shared_bases(files)) <= 19
 
 

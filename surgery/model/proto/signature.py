@@ -19,7 +19,7 @@ Dims = tuple[int | str | None, ...]
 
 
 @dataclass(frozen=True)
-class Port:
+class SignaturePort:
     """An input or output of a model: its name, its type ("tensor(float)") and its dims; None if not declared."""
 
     name: str
@@ -43,8 +43,8 @@ class Deviation:
 class Signature:
     """The interface that callers of a model rely on."""
 
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
+    inputs: tuple[SignaturePort, ...]
+    outputs: tuple[SignaturePort, ...]
     metadata: tuple[tuple[str, str], ...]
     opsets: tuple[tuple[str, int], ...]
     functions: tuple[str, ...]
@@ -80,9 +80,9 @@ def signature(model: onnx.ModelProto) -> Signature:
     )
 
 
-def _port(value: onnx.ValueInfoProto) -> Port:
+def _port(value: onnx.ValueInfoProto) -> SignaturePort:
     text, dims = _type_text(value.type)
-    return Port(value.name, text, dims)
+    return SignaturePort(value.name, text, dims)
 
 
 def _type_text(kind: onnx.TypeProto) -> tuple[str, Dims | None]:
@@ -111,7 +111,10 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
 
 
 def _port_differences(
-    kind: Literal["input", "output"], old: tuple[Port, ...], theirs: tuple[Port, ...], renamed: Mapping[str, str]
+    kind: Literal["input", "output"],
+    old: tuple[SignaturePort, ...],
+    theirs: tuple[SignaturePort, ...],
+    renamed: Mapping[str, str],
 ) -> Iterator[Deviation]:
     some: Change = "inputs" if kind == "input" else "outputs"
     mine = [replace(port, name=renamed.get(port.name, port.name)) for port in old]

@@ -38,7 +38,7 @@ class OutputPair:
 
 
 @dataclass(frozen=True)
-class Metric:
+class OutputMetric:
     """One metric. `best` is its value for equal outputs, and `worst` returns the worse of two values.
 
     `title` is its name in messages, `shown` the format of its value in a summary. `sign` says on which side of a limit
@@ -63,8 +63,8 @@ def share(error: float, allowed: float) -> float:
     return error / allowed if allowed > 0.0 else (inf if error > 0.0 else 0.0)
 
 
-METRICS: dict[str, Metric] = {
-    "cosine": Metric(
+METRICS: dict[str, OutputMetric] = {
+    "cosine": OutputMetric(
         lambda pair: pair.product / (pair.signal * pair.changed) ** 0.5 if pair.signal * pair.changed else 0.0,
         lambda value, limit: share(1.0 - value, 1.0 - limit),
         best=1.0,
@@ -75,7 +75,7 @@ METRICS: dict[str, Metric] = {
         about="the cosine similarity of an output",
         most=1.0,
     ),
-    "snr": Metric(
+    "snr": OutputMetric(
         lambda pair: (
             10 * log10(pair.signal / pair.noise) if pair.signal and pair.noise else (inf if pair.signal else -inf)
         ),
@@ -88,7 +88,7 @@ METRICS: dict[str, Metric] = {
         about="the signal-to-noise ratio of an output, in dB",
         unit=" dB",
     ),
-    "max_rel": Metric(
+    "max_rel": OutputMetric(
         lambda pair: pair.error / pair.peak if pair.peak else inf,
         lambda value, limit: share(value**2, limit**2),
         best=0.0,
@@ -98,7 +98,7 @@ METRICS: dict[str, Metric] = {
         sign="<=",
         about="the largest error of an output, as a share of its largest magnitude",
     ),
-    "top1": Metric(
+    "top1": OutputMetric(
         lambda pair: pair.agreeing,
         lambda value, limit: share(1.0 - value, 1.0 - limit),
         best=1.0,

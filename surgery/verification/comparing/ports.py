@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from surgery.base.errors import UsageError, counted
 from surgery.base.operators.subgraphs import graphs, initializer_names
-from surgery.model.proto.signature import Port, signature
+from surgery.model.proto.signature import SignaturePort, signature
 
 if TYPE_CHECKING:
     import onnx
@@ -67,12 +67,12 @@ def by_position(first: onnx.ModelProto, second: onnx.ModelProto) -> PortMatch:
     return PortMatch(*pairs)
 
 
-def _counted(ports: Sequence[Port], kind: str) -> str:
+def _counted(ports: Sequence[SignaturePort], kind: str) -> str:
     names = ", ".join(port.name for port in ports[:8]) + (", …" if len(ports) > 8 else "")
     return f"{counted(len(ports), kind)}{f' ({names})' if names else ''}"
 
 
-def required(model: onnx.ModelProto) -> list[Port]:
+def required(model: onnx.ModelProto) -> list[SignaturePort]:
     """List the inputs without an initializer."""
     given = initializer_names(model.graph)
     return [port for port in signature(model).inputs if port.name not in given]
@@ -111,7 +111,7 @@ def narrowed(first: onnx.ModelProto, second: onnx.ModelProto, match: PortMatch) 
     return found
 
 
-def _pins(port: Port, other: Port) -> bool:
+def _pins(port: SignaturePort, other: SignaturePort) -> bool:
     """Return whether an input has a new rank or a new fixed size."""
     if other.dims is None:
         return False
@@ -120,7 +120,7 @@ def _pins(port: Port, other: Port) -> bool:
     return any(isinstance(now, int) and now != before for before, now in zip(port.dims, other.dims))
 
 
-def _ties(port: Port, other: Port, known: dict[str, tuple[str, str | int]]) -> bool:
+def _ties(port: SignaturePort, other: SignaturePort, known: dict[str, tuple[str, str | int]]) -> bool:
     """Return whether independent dims now have the same name; `known` has the previous meaning of each name."""
     found = False
     for axis, (before, now) in enumerate(zip(port.dims or (), other.dims or ())):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surgery.base.operators.dtypes import type_of
-from surgery.model.proto.signature import Port, Signature, signature
+from surgery.model.proto.signature import Signature, SignaturePort, signature
 from surgery.model.runtime.engine import Engine
 from surgery.verification.comparing.ports import required
 from surgery.verification.inputs.spec import DataSpec, InputsSpec, VerifySpec
@@ -58,7 +58,7 @@ def carry(
 
 
 def _dims(
-    inputs: InputsSpec, before: Signature, now: Mapping[str, Port], kept: Mapping[str, str]
+    inputs: InputsSpec, before: Signature, now: Mapping[str, SignaturePort], kept: Mapping[str, str]
 ) -> dict[str, tuple[int, ...]]:
     """Assign the extents to try to the new names of the dims."""
     dims = dict(inputs.dims)
@@ -95,7 +95,7 @@ def _sets(
     return found, left_out
 
 
-def _fits(value: Any, port: Port) -> bool:
+def _fits(value: Any, port: SignaturePort) -> bool:
     """Return whether an array fits a tensor with these dims; True for values that only a run can test."""
     if not isinstance(value, np.ndarray) or port.dims is None or not port.type.startswith("tensor"):
         return True

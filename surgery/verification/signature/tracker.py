@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from surgery.base.errors import first_few
 from surgery.base.promises import Change, Parity
-from surgery.model.proto.signature import Port, Signature, signature
+from surgery.model.proto.signature import Signature, SignaturePort, signature
 from surgery.verification.accuracy.loss_evaluation import Loss
 from surgery.verification.comparing.deployment import Deployed
 from surgery.verification.comparing.details import Status, Verdict
@@ -233,6 +233,6 @@ def match_by_order(before: Signature, after: Signature) -> dict[str, str]:
     return renamed
 
 
-def _only_in(ports: tuple[Port, ...], others: tuple[Port, ...]) -> list[Port]:
+def _only_in(ports: tuple[SignaturePort, ...], others: tuple[SignaturePort, ...]) -> list[SignaturePort]:
     names = {port.name for port in others}
     return [port for port in ports if port.name not in names]
