@@ -154,7 +154,7 @@ _HOMES = {
     "UsageError": "base.errors",
     "WorkerError": "base.errors",
     "AccuracySpec": "verification.inputs.spec",
-    "BenchSpec": "verification.benchmarking.spec",
+    "BenchSpec": "verification.benchmarking.bench_spec",
     "Builder": "model.graph.builder",
     "Checkpoint": "model.checkpoints.checkpoints",
     "DataSpec": "verification.inputs.spec",
