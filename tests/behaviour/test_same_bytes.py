@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from support import ROOT
 
 from surgery.engine.provenance.checking import check, read
 from surgery.model import storage
@@ -108,9 +107,9 @@ PAIRS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("recipe", "model"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
-def test_shipped_recipes(recipe: str, model: str, tmp_path: Path) -> None:
+def test_shipped_recipes(recipe: str, model: str, short_models: Path, tmp_path: Path) -> None:
     one, other = Circumstances({"PYTHONHASHSEED": "1"}, cores=1), Circumstances({"PYTHONHASHSEED": "2"})
-    path = ROOT / "models" / f"{model}.onnx"
+    path = short_models / f"{model}.onnx"
     assert apply(tmp_path / "a", recipe, path, one) == apply(tmp_path / "b", recipe, path, other)
     written = tmp_path / "a" / "out.onnx"
     found = check(storage.load(written), read(written.with_name("out.onnx.intoto.json")), source=storage.load(path))

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import onnx
 import pytest
@@ -103,24 +104,24 @@ def ordered(model: onnx.ModelProto) -> bytes:
     return data
 
 
-def given(name: str) -> onnx.ModelProto:
-    return text.parse(NESTED) if name == "nested" else onnx.load(MODELS / name)
+@pytest.fixture
+def given(name: str, short_models: Path) -> onnx.ModelProto:
+    return text.parse(NESTED) if name == "nested" else onnx.load(short_models / name)
 
 
 NAMES = ["nested", "bert-tiny.dy.onnx", "llama-tiny.onnx", "mobilenet-tiny.onnx", "whisper-enc-tiny.onnx"]
 
 
 @pytest.mark.parametrize("name", sampled(NAMES, 3))
-def test_all_orders_of_a_model_become_the_same_bytes(name: str) -> None:
-    model = given(name)
-    first, second = shuffled(model, 1), shuffled(model, 2)
+def test_all_orders_of_a_model_become_the_same_bytes(given: onnx.ModelProto) -> None:
+    first, second = shuffled(given, 1), shuffled(given, 2)
     assert first.SerializeToString() != second.SerializeToString()
-    assert ordered(first) == ordered(second) == ordered(model)
+    assert ordered(first) == ordered(second) == ordered(given)
 
 
 @pytest.mark.parametrize("name", sampled(NAMES, 3))
-def test_canonical_order_is_idempotent(name: str) -> None:
-    data = ordered(shuffled(given(name), 3))
+def test_canonical_order_is_idempotent(given: onnx.ModelProto) -> None:
+    data = ordered(shuffled(given, 3))
     assert ordered(onnx.load_model_from_string(data)) == data
 
 
@@ -140,7 +141,7 @@ def test_declared_types_follow_the_nodes() -> None:
 
 def test_canonical_order_is_verified_like_any_step() -> None:
     recipe = recipes.parse("recipe: t\nsteps: [canonical-order, canonical-order]\nexpect: {signature: unchanged}", "t")
-    result = runner.apply(shuffled(given("mobilenet-tiny.onnx"), 6), recipe)
+    result = runner.apply(shuffled(onnx.load(MODELS / "mobilenet-tiny.onnx"), 6), recipe)
     assert [step.status for step in result.steps] == ["committed", "unchanged"]
     assert result.steps[0].verdict is not None and result.steps[0].verdict.status == "equal"
     assert result.ok

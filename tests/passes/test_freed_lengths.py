@@ -6,15 +6,12 @@ import numpy as np
 import onnx.parser
 import onnxruntime
 import pytest
-from support import ROOT
 from support.breadth import sampled
 
 import surgery
 from surgery.engine.pipeline.runner import Result
 from surgery.engine.recipe import parse
 from surgery.model.graph.graph import Graph
-
-MODELS = ROOT / "models"
 
 
 def apply(model: Path, *steps: str) -> Result:
@@ -28,8 +25,10 @@ def session(model: bytes | str) -> onnxruntime.InferenceSession:
 @pytest.mark.parametrize(
     ("name", "length"), sampled([(name, length) for length in (6, 4) for name in ("llama-tiny", "llama-tiny.dy")], 4)
 )
-def test_a_decoder_that_was_folded_for_one_length_runs_at_all(name: str, length: int, tmp_path: Path) -> None:
-    original = MODELS / f"{name}.onnx"
+def test_a_decoder_that_was_folded_for_one_length_runs_at_all(
+    name: str, length: int, short_models: Path, tmp_path: Path
+) -> None:
+    original = short_models / f"{name}.onnx"
     fixed = apply(original, f"set-dims: {{dims: {{batch: 1, sequence: {length}}}}}", "fold-constants")
     surgery.save(fixed.proto, tmp_path / "fixed.onnx", fixed.stored.weights)
     dims = "[1, length]"
@@ -47,8 +46,8 @@ def test_a_decoder_that_was_folded_for_one_length_runs_at_all(name: str, length:
 
 
 @pytest.mark.parametrize("name", sampled(["t5-enc-tiny", "bert-tiny"], 2))
-def test_a_folded_table_of_one_length_keeps_it(name: str, tmp_path: Path) -> None:
-    fixed = apply(MODELS / f"{name}.onnx", "set-dims: {dims: {batch: 1, sequence: 6}}", "fold-constants")
+def test_a_folded_table_of_one_length_keeps_it(name: str, short_models: Path, tmp_path: Path) -> None:
+    fixed = apply(short_models / f"{name}.onnx", "set-dims: {dims: {batch: 1, sequence: 6}}", "fold-constants")
     surgery.save(fixed.proto, tmp_path / "fixed.onnx", fixed.stored.weights)
     dims = "[1, length]"
     (step,) = apply(

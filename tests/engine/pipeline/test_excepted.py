@@ -207,8 +207,8 @@ def test_run_takes_it_and_prints_the_recipe(
 @pytest.mark.parametrize(
     ("name", "model"), [("default", "whisper-enc-tiny"), ("modern", "bert-tiny"), ("ort", "gpt2-tiny")]
 )
-def test_no_pass_of_a_recipe_touches_them(name: str, model: str, tmp_path: Path) -> None:
-    path, out = ROOT / "models" / f"{model}.onnx", tmp_path / "out.onnx"
+def test_no_pass_of_a_recipe_touches_them(name: str, model: str, short_models: Path, tmp_path: Path) -> None:
+    path, out = short_models / f"{model}.onnx", tmp_path / "out.onnx"
     nodes = [node for node in onnx.load(path).graph.node if node.name and node.op_type != "Constant"]
     chosen = random.Random(f"{name} {model}").sample(nodes, 12)
     flags = [flag for node in chosen for flag in ("--except", node.name)]

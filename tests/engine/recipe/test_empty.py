@@ -92,10 +92,10 @@ def test_the_expectation_of_a_used_recipe_holds_for_its_steps(tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["bert-tiny", "gpt2-tiny", "llama-tiny.dy"])
 def test_modern_keeps_the_empty_batch_if_that_is_expected(
-    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: str, short_models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lacking.skip_opset(23)  # the first with Attention
-    path, out = Path(__file__).parents[3] / "models" / f"{model}.onnx", tmp_path / "o.onnx"
+    path, out = short_models / f"{model}.onnx", tmp_path / "o.onnx"
     (tmp_path / "r.yaml").write_text("steps: [{use: modern}]\nexpect: {empty: allowed}\n")
     for recipe, kept in (("modern", False), (str(tmp_path / "r.yaml"), True)):
         assert cli.main(["apply", recipe, str(path), "-o", str(out), "--force"]) == 0

@@ -44,8 +44,8 @@ def converted(path: Path, *steps: str) -> tuple[Graph, Graph]:
 
 
 @pytest.mark.parametrize("path", sampled(MODELS, 4), ids=lambda path: path.stem)
-def test_no_node_in_float16_falls_to_the_cpu(path: Path) -> None:
-    before, after = converted(path, "to-float16")
+def test_no_node_in_float16_falls_to_the_cpu(path: Path, short_models: Path) -> None:
+    before, after = converted(short_models / path.name, "to-float16")
     assert any(node.op == "Cast" for node in after.nodes())
     assert fallen(after) <= fallen(before)
 
@@ -116,9 +116,9 @@ def test_a_row_that_a_mask_covers_stays_the_mean_of_the_values(tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "most"), [("llama-tiny", 5), ("llama-tiny.dy", 5), ("gpt2-tiny", 2)])
-def test_casts_stand_at_true_borders_only(model: str, most: int, tmp_path: Path) -> None:
+def test_casts_stand_at_true_borders_only(model: str, most: int, short_models: Path, tmp_path: Path) -> None:
     """The mask of the caller, the output, and, with rotary positions, their angle, cosine and sine."""
-    result = surgery.apply(ROOT / "models" / f"{model}.onnx", "fp16", output=tmp_path / "m.onnx", target="ort-cuda")
+    result = surgery.apply(short_models / f"{model}.onnx", "fp16", output=tmp_path / "m.onnx", target="ort-cuda")
     assert result.ok
     nodes = onnx.load(tmp_path / "m.onnx").graph.node
     assert sum(node.op_type == "Cast" for node in nodes) == most
