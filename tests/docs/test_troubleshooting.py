@@ -64,9 +64,9 @@ def test_another_message_is_not_found() -> None:
 
 @pytest.mark.parametrize("message", sampled([one for one, body in SECTIONS.items() if "```console" in body], 3))
 def test_the_commands_give_the_message_and_remedy_it(
-    message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    message: str, short_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "models").symlink_to(ROOT / "models")
+    (tmp_path / "models").symlink_to(short_models)
     monkeypatch.chdir(tmp_path)
     blocks = page_blocks.fenced(HEAD) + page_blocks.fenced(SECTIONS[message])
     for _, body in blocks:
