@@ -45,7 +45,7 @@ def _of(node: ir.Node, shape: Shapes, elements: Shapes) -> Iterator[tuple[str, E
         yield from _padded_to_same(node, data, result)
         return
     taken = {extent for value in node.inputs for extent in shape(value) or ()}
-    if node.op_type in ("Range", "Slice"):
+    if node.op_type == "Slice":
         yield from _counted(node, data, [None if dim in taken else dim for dim in result], elements)
         return
     if node.op_type == "Reshape":
@@ -99,13 +99,8 @@ def _computed(node: ir.Node, elements: Shapes) -> Iterator[tuple[str, Extent]]:
 def _counted(
     node: ir.Node, data: list[Extent] | None, result: Sequence[Extent | None], elements: Shapes
 ) -> Iterator[tuple[str, Extent]]:
-    """Yield the symbol of the length of a Range, or of a Slice with the step 1."""
-    bounds = [elements(value) for value in node.inputs[0 if node.op_type == "Range" else 1 :]]
-    if node.op_type == "Range":
-        start, limit, delta = (found[0] if found else None for found in bounds)
-        if isinstance(result[0], str) and result[0].isidentifier() and delta == 1 and None not in (start, limit):
-            yield result[0], f"Max(0, ({limit}) - ({start}))"
-        return
+    """Yield the symbol of the length of a Slice with the step 1."""
+    bounds = [elements(value) for value in node.inputs[1:]]
     starts, ends, axes, steps = (*bounds, None, None, None)[:4]
     if data is None or starts is None or ends is None or any(step != 1 for step in steps or ()):
         return

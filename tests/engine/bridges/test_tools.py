@@ -15,7 +15,7 @@ from support import TESTS
 
 from surgery.base.errors import PassError, RecipeError, UsageError
 from surgery.engine import recipe
-from surgery.engine.bridges import run_tool, tool_calls, tool_packing
+from surgery.engine.bridges import run_tool, tool_calls, tool_packing, tool_restore
 from surgery.engine.pipeline import runner
 from surgery.engine.recipe.loader import single_step
 from surgery.engine.registry import discovery
@@ -98,6 +98,27 @@ def test_a_model_with_nothing_to_do_keeps_its_bytes(name: str) -> None:
     del model.graph.node[0]
     (step,) = run(model, name).steps
     assert (step.status, step.sites) == ("unchanged", 0), step.message
+
+
+def test_nodes_in_a_branch_that_lost_their_metadata_get_it_back() -> None:
+    before = text.parse("""g (float[2] x, bool c) => (float[2] y) { i = Identity(x)
+        [either] y = If(c) <then_branch = t () => (float[2] p) { [first] p = Neg(x) },
+                            else_branch = e () => (float[2] q) { [second] r = Abs(i) [third] q = Exp(r) }> }""")
+    branches = [attribute.g for attribute in before.graph.node[1].attribute]
+    for branch in branches:
+        for node in branch.node:
+            node.metadata_props.add(key="module", value=node.name)
+    made = copy.deepcopy(before)
+    del made.graph.node[0]
+    for attribute in made.graph.node[0].attribute:
+        for node in attribute.g.node:
+            node.ClearField("name")
+            node.ClearField("metadata_props")
+            node.input[:] = ["x" if name == "i" else name for name in node.input]
+    after = tool_restore.restore(before, made)
+    kept = {node.op_type: node for attribute in after.graph.node[0].attribute for node in attribute.g.node}
+    assert [(op, node.name) for op, node in kept.items()] == [("Neg", "first"), ("Abs", "second"), ("Exp", "third")]
+    assert all(node.metadata_props[0].value == node.name for node in kept.values())
 
 
 def test_the_nodes_of_a_tool_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:

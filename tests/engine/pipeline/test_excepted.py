@@ -7,18 +7,23 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 
 import surgery
 from surgery.base.errors import RecipeError, UsageError
 from surgery.engine import recipe
+from surgery.engine.bridges.except_selectors import Kept, excepted_nodes
 from surgery.engine.caching.keys import step_key
 from surgery.engine.pipeline.records import Result
 from surgery.engine.recipe import resolved
 from surgery.engine.recipe.schema import pass_steps
 from surgery.interface.commands import main
+from surgery.model import storage
 from surgery.model.graph import text
+from surgery.model.graph.graph import Graph
 
 ROOT = Path(__file__).parents[3]
 TWO = """
@@ -118,6 +123,25 @@ def test_passes_of_a_whole_model_leave_everything() -> None:
     assert operators(result) == ["Identity", "Identity", "Relu"]
     assert "'b'; this pass changes the model as a whole" in result.steps[0].message
     assert operators(run({"pass": "onnxsim", "except": "c"}, model)) == ["Relu"]
+
+
+def test_one_number_of_a_large_constant_of_an_excepted_node_is_compared() -> None:
+    model = text.parse("g (float[N,40] x) => (float[N,40] y) { y = Add(x, w) }")
+    values = np.arange(100 * 40, dtype=np.float32).reshape(100, 40)
+    constant = onnx.helper.make_node("Constant", [], ["w"], "large", value=numpy_helper.from_array(values[:1]))
+    model.graph.node.insert(0, constant)
+
+    def with_table(table: Any) -> Graph:
+        model.graph.node[0].attribute[0].t.CopyFrom(numpy_helper.from_array(table))
+        stored = storage.from_proto(model)
+        return Graph(storage.ir_from_proto(stored.proto, stored.weights), weights=stored.weights)
+
+    graph = with_table(values)
+    graph.excepted = excepted_nodes(["large"], graph)
+    kept = Kept(graph)
+    assert not kept.lost(with_table(values).ir)
+    values[50, 20] += 1
+    assert "'large'" in kept.lost(with_table(values).ir)
 
 
 def test_used_recipes_and_repetitions_pass_it_on() -> None:

@@ -19,6 +19,7 @@ from surgery.interface import commands as cli
 from surgery.model.graph import text
 from surgery.model.wire import weights
 from surgery.model.wire.weights import Weights
+from surgery.verification.signature.tracker import SignatureTracker
 
 SIDE = 200
 
@@ -109,6 +110,14 @@ def test_a_pass_that_finds_no_memory_ends_the_run(folded: Path, monkeypatch: pyt
 
     monkeypatch.setattr("surgery.model.storage.spill._written", none)
     with pytest.raises(MachineError, match="not enough memory: Unable to allocate 3"):
+        runner.apply(folded, parse("on_failure: rollback\nsteps: [fold-constants]"))
+
+
+def test_a_full_disk_during_the_verification_of_a_step_ends_the_run(
+    folded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SignatureTracker, "verify", full)
+    with pytest.raises(MachineError, match="No space left"):
         runner.apply(folded, parse("on_failure: rollback\nsteps: [fold-constants]"))
 
 

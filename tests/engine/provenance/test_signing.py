@@ -23,6 +23,15 @@ def test_an_encrypted_key_needs_its_password(tmp_path: Path, monkeypatch: pytest
         signing.read_private(key)
 
 
+def test_a_file_without_a_key_is_no_private_key_with_any_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "k.pem").write_text("nothing")
+    monkeypatch.setenv("SURGERY_KEY_PASSWORD", "secret")
+    with pytest.raises(UsageError, match="this is not a readable private key"):
+        signing.read_private(tmp_path / "k.pem")
+
+
 def test_advice_for_a_private_key_does_not_overwrite_it(keys: Path) -> None:
     with pytest.raises(UsageError, match="this is a private key") as error:
         signing.read_public(keys / "mine.pem")

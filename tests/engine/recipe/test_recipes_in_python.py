@@ -9,7 +9,7 @@ import pytest
 import surgery
 from surgery.base.errors import RecipeError, UsageError
 from surgery.engine import recipe
-from surgery.engine.recipe import from_python
+from surgery.engine.recipe import from_python, resolved
 from surgery.model import storage
 from surgery.model.graph import text
 
@@ -102,3 +102,8 @@ def test_functions_stand_next_to_apply(model: onnx.ModelProto, tmp_path: Path) -
     )
     for value in values:
         assert len(repr(value)) < 200 and repr(value).startswith("<"), repr(value)
+
+
+def test_a_resolved_recipe_lists_no_option_without_a_value() -> None:
+    (step,) = resolved.data(from_python.read([{"set-metadata": {"producer": "me"}}], trust=False))["steps"]
+    assert step["set-metadata"]["producer"] == "me" and None not in step["set-metadata"].values()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -407,6 +408,23 @@ def test_a_fork_returns_the_same_explanation(bert: Model, monkeypatch: pytest.Mo
     found = [explain(bert, name, contained=False) for name in names]
     assert any(one.near_misses for one in found) and any(one.refusals for one in found)
     assert [explain(bert, name) for name in names] == found
+
+
+def test_a_place_without_a_node_in_a_pass_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "declining_passes.py").write_text(
+        "from surgery import Graph, graph_pass\n\n\n"
+        '@graph_pass("decline-everything")\n'
+        "def decline_everything(graph: Graph) -> None:\n"
+        '    """Decline."""\n'
+        "    nodes = 3\n"
+        "    with graph.site() as new:\n"
+        '        new.require(nodes > 4, "there is little to do")\n'
+    )
+    catalog.load_plugin(str(tmp_path / "declining_passes.py"))
+    found = explain(text.parse("g (float[2] x) => (float[2] y) { y = Relu(x) }"), "decline-everything")
+    (refusal,) = found.refusals
+    assert (refusal.reason, refusal.count) == ("there is little to do", 1)
+    assert refusal.where.endswith("declining_passes.py:9")
 
 
 def test_explaining_does_not_change_the_model(bert: Model) -> None:

@@ -34,6 +34,8 @@ COMPARED = {
     "equal_of_a_shape": f"s = Shape<start = 1>(x) e = Equal(s, c1) q = Squeeze(e, z1) {FACTOR}",
     "as_a_float": f"{EXTENT} v = Cast<to = 1>(n) q = Less(v, f) {FACTOR}",
     "a_difference": f"{EXTENT} d = Sub(n, c) q = Less(d, zero) {FACTOR}",
+    "picked_from_joined": f"""{EXTENT} u = Unsqueeze(n, z1) t = Concat<axis = 0>(u, c1) e = Gather(t, zero)
+        q = Less(e, c) {FACTOR}""",
     "min": f"{EXTENT} q = Min(n, c) {FACTOR}",
     "max": f"{EXTENT} q = Max(c, n) {FACTOR}",
     "clip": f"{EXTENT} q = Clip(n, zero, c) {FACTOR}",

@@ -86,6 +86,16 @@ def test_a_reshape_to_unknown_extents_does_not_hide_what_the_graph_implies():
     assert _admitted(model) == {"S": list(range(1701, MOST + 1))}
 
 
+def test_the_open_dim_of_a_reshape_is_a_quotient():
+    """A reflection by 48 needs 49 rows; of the 20 * H elements, each row takes H // 2 - 1."""
+    model = _proto("""g (float[H,20] x) => (float[A,B] y) <int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2},
+        int64[1] open = {-1}, int64[4] pads = {48, 0, 0, 0}> {
+            s = Shape(x) h = Slice(s, zero, one) half = Div(h, two) less = Sub(half, one)
+            to = Concat<axis = 0>(open, less) r = Reshape(x, to) y = Pad<mode = "reflect">(r, pads) }""")
+    rows = {h: divmod(20 * h, h // 2 - 1) for h in range(4, MOST + 1)}
+    assert _admitted(model) == {"H": [h for h, (count, rest) in rows.items() if rest == 0 and count >= 49]}
+
+
 SCALED = """g (float[N,3,H,W] x) => (float[N,3,H,W] y) <float[4] scales = {1, 1, 48, 48}> {
     c = MaxPool<auto_pad = "SAME_UPPER", kernel_shape = [2, 2]>(x)
     a = MaxPool<kernel_shape = [48, 48], strides = [48, 48]>(x)
@@ -280,6 +290,21 @@ def test_other_data_is_tried_if_a_model_refuses_the_first(wanted: int, is_found:
     search.search(FeedPlan(model, InputsSpec()), 0, probe, lambda: UNKNOWN, lambda _: TRIVIAL, lambda _: {}, found)
     assert bool(found.accepted) is is_found and all(binding.seed == wanted for binding in found.accepted)
     assert found.refused[0][0].seed == 0 and len(tried) < search.PROBES
+
+
+@pytest.mark.parametrize("with_one", [False, True], ids=["the-other-stays", "the-other-is-one"])
+def test_a_dim_moves_by_itself_where_all_together_are_rejected(with_one: bool) -> None:
+    found, tried = search.Found(), []
+
+    def probe(binding: Binding) -> str | None:
+        tried.append(binding.dims)
+        usual = binding.dims["M"] == tried[0]["M"]
+        holds = binding.dims["M"] == 1 or (usual and binding.dims["N"] == tried[0]["N"]) if with_one else usual
+        return None if holds else "no"
+
+    plan = FeedPlan(_proto("g (float[N,M] x) => (float[N,M] y) { y = Relu(x) }"), InputsSpec())
+    search.search(plan, 0, probe, lambda: UNKNOWN, lambda _: TRIVIAL, lambda _: {}, found, covers=False)
+    assert len({binding.dims["N"] for binding in found.accepted}) > 1
 
 
 @pytest.mark.parametrize("wish", [{}, {"dims": {"N": (700,)}}])

@@ -144,3 +144,29 @@ def test_an_exact_promise_holds_for_each_of_many_similar_regions() -> None:
         assert not verifier.changes.compare_regions(before, after, Parity.EXACT).verdict.passed
     finally:
         verifier.close()
+
+
+CLOSE = {
+    "y": ("y = Mul(x, third)", "y = Div(x, three)"),
+    "z": ("a = Exp(x) z = Div(a, two)", "h = Sub(x, l) z = Exp(h)"),
+}
+
+
+def needed(*outputs: str) -> float:
+    constants = "float two = {2}, float third = {0.333333343}, float three = {3}, float l = {0.6931471805599453}"
+    ports = ", ".join(f"float[8] {name}" for name in outputs)
+    before, after = (
+        text.parse(f"g (float[8] x) => ({ports}) <{constants}> {{ {body} }}").SerializeToString()
+        for body in (" ".join(CLOSE[name][side] for name in outputs) for side in (0, 1))
+    )
+    verifier = Verifier(before, None, VerifySpec())
+    try:
+        verdict = verifier.changes.compare_regions(before, after, Parity.CLOSE).verdict
+        assert verdict.status == "close" and verdict.needed is not None
+        return float(verdict.needed["rtol"] or 0.0)
+    finally:
+        verifier.close()
+
+
+def test_the_tolerance_that_a_change_needs_is_the_largest_of_its_regions() -> None:
+    assert needed("y") < needed("z") == needed("y", "z") == needed("z", "y")

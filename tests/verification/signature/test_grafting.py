@@ -1,13 +1,17 @@
 """A piece of a model is compared with the whole: nodes of the original compute what the piece is given."""
 
+import numpy as np
 import onnx
 import onnx.utils
 import pytest
+from onnx import numpy_helper
 
 from surgery.base.promises import CHANGES, Parity
+from surgery.model import storage
 from surgery.model.graph import text
 from surgery.verification.comparing.details import Verdict
 from surgery.verification.inputs.spec import InputsSpec, VerifySpec
+from surgery.verification.signature import lifting
 from surgery.verification.signature.tracker import SignatureTracker
 
 WHOLE = """<ir_version: 8, opset_import: ["" : 17, "d" : 1]>
@@ -109,6 +113,19 @@ def lifted(op: str, version: int = 13, result: str = "y = Neg(s)") -> Verdict:
 def test_revised_operators_above_a_piece_are_converted() -> None:
     assert lifted("Exp").status == "equal"
     assert lifted("Exp", result="y = Abs(s)").status == "different"
+
+
+def test_a_piece_with_a_large_weight_is_converted() -> None:
+    model = text.parse("""<ir_version: 8, opset_import: ["" : 13]>
+        g (float[n,64] x) => (float[n,1] y) { a = MatMul(x, w) y = ReduceMean<axes = [1]>(a) }""")
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((64, 64), np.float32), "w"))
+    stored = storage.from_proto(model)
+    assert storage.is_external(stored.proto.graph.initializer[0])
+    converted = lifting._converted(stored.proto, 18, VerifySpec())
+    assert isinstance(converted, onnx.ModelProto), converted
+    assert [port.name for port in converted.graph.input] == ["x"]
+    assert stored.proto.graph.initializer[0] in converted.graph.initializer
+    assert len(converted.graph.node[-1].input) == 2
 
 
 def test_a_wrong_conversion_is_not_used() -> None:
