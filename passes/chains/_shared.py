@@ -22,6 +22,12 @@ def axes_of(node: Node) -> tuple[int, ...] | None:
     return constant_ints(node.input(1))
 
 
+def reduced_axes(node: Node) -> tuple[int, ...] | None:
+    """Return the axes that a reduction names; () if it names none, None if they are not constant."""
+    by_attribute = node.opset < (13 if node.op == "ReduceSum" else 18)
+    return tuple(node.attr("axes") or ()) if by_attribute else constant_ints(node.input(1))
+
+
 def constant_ints(value: Value | None) -> tuple[int, ...] | None:
     """Return the elements of an integer constant; () for an absent input, None for a value that is not constant."""
     if value is None:

@@ -2,7 +2,7 @@
 
 from surgery import RESHAPES, Builder, Graph, Node, Parity, graph_pass
 
-from ._shared import constant_ints, has_parameters
+from ._shared import has_parameters, reduced_axes
 
 REDUCTIONS = (
     "ArgMax",
@@ -60,6 +60,4 @@ def _axes(node: Node) -> tuple[int, ...] | None:
     """Return the axes that a node reduces; None if unknown or not given, which may mean all or none."""
     if node.op.startswith("Arg"):
         return (node.attr("axis", 0),)
-    by_attribute = node.opset < (13 if node.op == "ReduceSum" else 18)
-    axes = tuple(node.attr("axes") or ()) if by_attribute else constant_ints(node.input(1))
-    return axes or None
+    return reduced_axes(node) or None

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from surgery import Graph, Node, Parity, graph_pass
+from surgery import Graph, Parity, graph_pass
 
-from ._shared import constant_ints, has_parameters
+from ._shared import has_parameters, reduced_axes
 
 EXACT = ("ReduceMax", "ReduceMin", "ReduceProd")
 UP_TO_SIGN = ("ReduceMean", "ReduceSum")
@@ -25,7 +25,8 @@ def reductions_to_squeeze(graph: Graph) -> None:
         }
     """
     for node in graph.nodes(*EXACT, *UP_TO_SIGN):
-        axes, shape = _axes(node), node.required_input(0).shape
+        axes = None if has_parameters(node) else reduced_axes(node)
+        shape = node.required_input(0).shape
         if not axes or shape is None or node.attr("keepdims") or not all(_is_one(shape, axis) for axis in axes):
             continue
         with graph.site(node) as new:
@@ -39,14 +40,6 @@ def reductions_to_squeeze(graph: Graph) -> None:
             else:
                 squeezed = new.node("Squeeze", data, new.constant(np.array(axes, np.int64) % len(shape), "axes"))
             new.replace(node.outputs[0], squeezed)
-
-
-def _axes(node: Node) -> tuple[int, ...] | None:
-    """Return the axes that a node reduces; None if unknown or not given, which may mean all or none."""
-    if has_parameters(node):
-        return None
-    by_attribute = node.opset < (13 if node.op == "ReduceSum" else 18)
-    return tuple(node.attr("axes") or ()) if by_attribute else constant_ints(node.input(1))
 
 
 def _is_one(shape: tuple[int | str | None, ...], axis: int) -> bool:
