@@ -1,4 +1,4 @@
-"""The flag `--plugin`. A plugin given there is trusted."""
+"""The flags on code that is not shipped: `--plugin`, `--trust` and `--in-process`. A plugin given there is trusted."""
 
 from __future__ import annotations
 
@@ -6,8 +6,20 @@ import argparse
 import sys
 
 
+def add_trust_argument(parser: argparse.ArgumentParser) -> None:
+    """Add `--trust`."""
+    parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
+
+
+def add_in_process_argument(parser: argparse.ArgumentParser) -> None:
+    """Add `--in-process`."""
+    parser.add_argument(
+        "--in-process", action="store_true", help="run all passes in this process, for debugging; a crash ends the run"
+    )
+
+
 def add_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the flag."""
+    """Add `--plugin`."""
     parser.add_argument(
         "--plugin",
         metavar="MODULE",

@@ -47,11 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs") -> No
         help="use these sizes of a dynamic dim; may be repeated",
     )
     add_library_argument(group)
-    group.add_argument(
-        "--unverified",
-        choices=["refuse", "accept"],
-        help="whether an unverified result is a failure (default: as the recipe specifies, else refuse)",
-    )
+    add_unverified_argument(group)
     group.add_argument(
         "--no-deployment",
         action="store_true",
@@ -167,6 +163,15 @@ def add_library_argument(parser: argparse._ActionsContainer) -> None:
         help="load a shared library of custom operators into ONNX Runtime; may be repeated",
     )
     add_provider_argument(parser)
+
+
+def add_unverified_argument(group: argparse._ActionsContainer) -> None:
+    """Add `--unverified`."""
+    group.add_argument(
+        "--unverified",
+        choices=["refuse", "accept"],
+        help="whether an unverified result is a failure (default: as the recipe specifies, else refuse)",
+    )
 
 
 def add_provider_argument(parser: argparse._ActionsContainer) -> None:

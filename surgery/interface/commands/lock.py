@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the lock file (default: the recipe's name with .lock next to it, for a shipped recipe in this folder)",
     )
     parser.add_argument("--check", action="store_true", help="write nothing; list what changed, and exit with 1 if so")
-    parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
+    _plugins.add_trust_argument(parser)
     _plugins.add_argument(parser)
 
 

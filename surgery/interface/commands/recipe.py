@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "recipe", metavar="RECIPE", type=_places.recipe, help="a recipe file, or the name of a shipped recipe"
     )
     for action, run in ((check, _check), (show, _show)):
-        action.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
+        _plugins.add_trust_argument(action)
         formats = FORMATS if action is check else _output.PLAIN
         action.add_argument("--format", choices=formats, default=argparse.SUPPRESS, help="output format")
         _plugins.add_argument(action)

@@ -112,9 +112,7 @@ def add_output_arguments(parser: argparse.ArgumentParser, sets: str = "--inputs"
         "--trust", action="store_true", help="allow the recipe to run local code and to choose where to write"
     )
     _plugins.add_argument(parser)
-    parser.add_argument(
-        "--in-process", action="store_true", help="run all passes in this process, for debugging; a crash ends the run"
-    )
+    _plugins.add_in_process_argument(parser)
     _provenance.add_arguments(parser)
     _verification.add_arguments(parser, sets)
     _verification.add_accuracy_arguments(parser)

@@ -63,11 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _plugins.add_argument(parser)
     group = parser.add_argument_group("verification")
     _verification.add_library_argument(group)
-    group.add_argument(
-        "--unverified",
-        choices=["refuse", "accept"],
-        help="whether an unverified result is a failure (default: as the recipe specifies, else refuse)",
-    )
+    _verification.add_unverified_argument(group)
 
 
 def _add_running(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from surgery.interface.command_line import _measuring, _output, _places, _report_file, _verification
+from surgery.interface.command_line import _measuring, _output, _places, _plugins, _report_file, _verification
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +79,7 @@ def _add_input_arguments(parser: argparse.ArgumentParser) -> None:
         help="sizes of dynamic dims: batch=1,sequence=128; may be repeated",
     )
     parser.add_argument("--recipe", metavar="RECIPE", type=_places.recipe, help="use the section 'inputs' of a recipe")
-    parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
+    _plugins.add_trust_argument(parser)
     _verification.add_library_argument(parser)
 
 

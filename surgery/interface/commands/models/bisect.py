@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the minimal model to FOLDER (default: MODEL.repro)",
     )
     parser.add_argument("--force", action="store_true", help="write into an existing folder")
-    parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
+    _plugins.add_trust_argument(parser)
     _plugins.add_argument(parser)
     _targets.add_argument(parser)
     _verification.add_arguments(parser)

@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", metavar="N", type=int, default=0, help="the port of the server (default: a free one)")
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
     parser.add_argument("--fresh", action="store_true", help="ignore the draft of an earlier session")
-    parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
+    _plugins.add_trust_argument(parser)
     _plugins.add_argument(parser)
 
 

@@ -41,13 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--exit-code", action="store_true", help="exit with 1 if anything would change")
     parser.add_argument("--on-failure", choices=ON_FAILURE, help="what to do if a step fails (see 'surgery apply')")
-    parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
+    _plugins.add_trust_argument(parser)
     _targets.add_argument(parser)
     _excepted.add_argument(parser)
     _plugins.add_argument(parser)
-    parser.add_argument(
-        "--in-process", action="store_true", help="run all passes in this process, for debugging; a crash ends the run"
-    )
+    _plugins.add_in_process_argument(parser)
     _verification.add_arguments(parser)
     _verification.add_accuracy_arguments(parser)
 

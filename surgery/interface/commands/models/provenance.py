@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--input", metavar="MODEL", type=_places.model, dest="source", help="the model that FILE was made from"
     )
     parser.add_argument("--recipe", metavar="RECIPE", type=_places.recipe, help="the recipe that made FILE")
-    parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
+    _plugins.add_trust_argument(parser)
     parser.add_argument(
         "--key",
         metavar="PUB",

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", metavar="N", type=int, default=20, help="show at most N sites (default: 20)")
     _settings.add_argument(parser)
     _report_file.add_page_argument(parser)
-    parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
+    _plugins.add_trust_argument(parser)
     _plugins.add_argument(parser)
     _targets.add_argument(parser)
     _verification.add_arguments(parser)

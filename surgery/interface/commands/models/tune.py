@@ -43,11 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
     _targets.add_argument(parser)
-    parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
+    _plugins.add_trust_argument(parser)
     _plugins.add_argument(parser)
-    parser.add_argument(
-        "--in-process", action="store_true", help="run all passes in this process, for debugging; a crash ends the run"
-    )
+    _plugins.add_in_process_argument(parser)
     _add_measuring_arguments(parser)
     _verification.add_arguments(parser)
     _verification.add_accuracy_arguments(parser)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgery.interface.command_line import _formats, _measuring, _output, _places, _verification
+from surgery.interface.command_line import _formats, _measuring, _output, _places, _plugins, _verification
 
 if TYPE_CHECKING:
     from surgery.verification.inputs.spec import InputsSpec, VerifySpec
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--recipe", metavar="RECIPE", type=_places.recipe, help="use the sections 'inputs' and 'verify' of a recipe"
     )
-    parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
+    _plugins.add_trust_argument(parser)
     add_tolerances(parser)
     parser.add_argument("--exact", action="store_true", help="require bit-identical outputs")
     parser.add_argument(

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="find changes of the recipe that make the pass fire at more places: another order, opset, target, or "
         "sizes",
     )
-    parser.add_argument("--trust", action="store_true", help="allow the recipe to run local code")
+    _plugins.add_trust_argument(parser)
     _plugins.add_argument(parser)
     _targets.add_argument(parser)
 
